@@ -1,0 +1,128 @@
+"""The exception tree: every failure that a user can meet has a type here.
+
+    BeamTFRecordError             exit 1: the run failed, nothing was committed
+     +- UsageError                exit 2: what was asked for cannot be done as it stands
+     |   +- SpecError             a setting is wrong; the message names it
+     |   +- SourceError           the source is not what the job needs
+     |   +- TargetError           the output cannot be written there
+     +- RejectLimitError          exit 3: more rejects than the job tolerates
+     +- DamageError               a file does not hold what its format promises
+     |   +- TFRecordError         framing: carries path, record, offset and kind
+     |   +- ExampleError          a payload that is not a tf.train.Example
+     +- EncodingError             a value cannot become a tf.train.Example
+     +- ConservationError         read != written + rejected + skipped
+     +- CommitError               the finished dataset could not be published
+
+A message says what must hold, what was found, where, and what to do, in at most
+1 KiB; whatever is longer is cut in the middle, so that its end (what to do) stays.
+"""
+
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "BeamTFRecordError",
+    "CommitError",
+    "ConservationError",
+    "DamageError",
+    "EncodingError",
+    "ExampleError",
+    "RejectLimitError",
+    "SourceError",
+    "SpecError",
+    "TFRecordError",
+    "TargetError",
+    "UsageError",
+    "bounded",
+]
+
+MAX_MESSAGE_BYTES = 1024
+
+
+def bounded(message: str, limit: int = MAX_MESSAGE_BYTES) -> str:
+    """Returns the message in at most `limit` UTF-8 bytes, cut in the middle."""
+    data = message.encode("utf-8", "backslashreplace")
+    if len(data) <= limit:
+        return data.decode("utf-8")
+    mark = b" ... "
+    head = (limit - len(mark)) * 2 // 3
+    tail = limit - len(mark) - head
+    kept = data[:head].decode("utf-8", "ignore").encode() + mark
+    return (kept + data[-tail:]).decode("utf-8", "ignore")
+
+
+class BeamTFRecordError(Exception):
+    """The run failed and nothing was committed. Base of all errors here."""
+
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(bounded(message))
+
+
+class UsageError(BeamTFRecordError):
+    """What was asked for cannot be done as it stands."""
+
+    exit_code = 2
+
+
+class SpecError(UsageError):
+    """A setting is unknown, malformed or contradicts another."""
+
+
+class SourceError(UsageError):
+    """The source is missing, empty, unreadable or not what the job needs."""
+
+
+class TargetError(UsageError):
+    """The output exists, lies inside the source or cannot be written."""
+
+
+class RejectLimitError(BeamTFRecordError):
+    """More items were rejected than the job tolerates."""
+
+    exit_code = 3
+
+
+class DamageError(BeamTFRecordError):
+    """A file does not hold what its format promises."""
+
+
+class TFRecordError(DamageError):
+    """The framing of a TFRecord file is damaged.
+
+    Attributes:
+      path: the file as the caller named it.
+      record: 0-based index of the damaged record, or of the one expected next.
+      offset: byte offset of that record's header in the uncompressed stream.
+      kind: one of the words in `transforms.core.frame.DAMAGE_KINDS`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        record: int = -1,
+        offset: int = -1,
+        kind: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.record = record
+        self.offset = offset
+        self.kind = kind
+
+
+class ExampleError(DamageError):
+    """A payload is not a serialised tf.train.Example."""
+
+
+class EncodingError(BeamTFRecordError):
+    """A value cannot become part of a tf.train.Example."""
+
+
+class ConservationError(BeamTFRecordError):
+    """The sums do not match: something would have been lost or doubled."""
+
+
+class CommitError(BeamTFRecordError):
+    """The finished dataset could not be published; the target is as it was."""
