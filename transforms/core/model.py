@@ -11,15 +11,31 @@ reads them; lines are 1-based everywhere.
 import dataclasses
 import enum
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.statistics import Statistics
 from transforms.errors import bounded
 
-__all__ = ["Batch", "Block", "Reason", "Rejection"]
+__all__ = [
+    "Batch",
+    "Block",
+    "PlaceFacts",
+    "ReadFacts",
+    "Reason",
+    "RejectLog",
+    "Rejection",
+    "Segment",
+    "ShardFile",
+    "ShardKey",
+]
+
+# (split, shard) as `place` numbers them; empty shards are left out of the files.
+ShardKey = tuple[str, int]
 
 
 class Reason(enum.StrEnum):
@@ -57,6 +73,7 @@ class Block:
       first_row: 0-based number of its first record in the origin.
       first_line: 1-based physical line on which that record starts.
       rows: how many records it holds.
+      position: bytes of input, over all inputs in source order, before it.
     """
 
     origin: str
@@ -65,6 +82,7 @@ class Block:
     first_row: int = 0
     first_line: int = 1
     rows: int = 0
+    position: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,12 +95,17 @@ class Batch:
       numbers: int64 array of n: each row's 0-based number in its origin.
       origins: for blocks that span several origins (trees of files), a string
         array of n: each row's own origin. None: all are from `block.origin`.
+      splits: each row's split where the source says it; else None.
+      positions: int64 array of n: bytes of input before each row, in its split
+        where the source says the split.
     """
 
     block: Block
     rows: pa.RecordBatch
     numbers: npt.NDArray[np.int64]
     origins: pa.StringArray | None = None
+    splits: pa.StringArray | None = None
+    positions: npt.NDArray[np.int64] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,3 +136,88 @@ class Rejection:
         data["reason"] = str(self.reason)
         data["message"] = bounded(self.message)
         return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RejectLog:
+    """The rejections of one task: JSON lines, sorted by (source, row).
+
+    Attributes:
+      counts: rejected items by reason.
+      lines: the JSON lines themselves, or empty when they were spilled.
+      path: the file that holds them, or empty when they are inline.
+    """
+
+    counts: Mapping[Reason, int]
+    lines: bytes = b""
+    path: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadFacts:
+    """What `read` saw of one block."""
+
+    origin: str
+    start: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """What `place` did with one batch.
+
+    Attributes:
+      rows: rows placed, by shard.
+      labels: distinct class names, by label feature.
+    """
+
+    rows: Mapping[ShardKey, int]
+    labels: Mapping[str, frozenset[str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Segment:
+    """The rows of one batch that belong to one shard, as one Arrow IPC message.
+
+    Segments of a shard sort by (origin, start): that is source order, and it breaks
+    ties between equal order keys.
+
+    Attributes:
+      origin, start: of the block.
+      rows: how many.
+      size: bytes of the message.
+      payload: the message itself when it travels inline, else empty.
+      path, offset: where it lies otherwise.
+    """
+
+    origin: str
+    start: int
+    rows: int
+    size: int
+    payload: bytes = b""
+    path: str = ""
+    offset: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A finished file.
+
+    Attributes:
+      name: its file name.
+      split, index: which shard it is.
+      records: how many it holds.
+      bytes: its size on disk.
+      payload_bytes: the sum of its records' lengths, uncompressed.
+      crc32c: of the whole file as stored.
+      statistics: by feature name; see `transforms.core.statistics`.
+    """
+
+    name: str
+    split: str
+    index: int
+    records: int
+    bytes: int
+    payload_bytes: int
+    crc32c: int
+    statistics: Mapping[str, Statistics]

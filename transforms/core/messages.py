@@ -1,0 +1,114 @@
+"""The tf.train.Example messages, without TensorFlow.
+
+    message Example   { Features features = 1; }
+    message Features  { map<string, Feature> feature = 1; }
+    message Feature   { oneof kind { BytesList bytes_list = 1;
+                                     FloatList float_list = 2;
+                                     Int64List int64_list = 3; } }
+    message BytesList { repeated bytes value = 1; }
+    message FloatList { repeated float value = 1 [packed = true]; }
+    message Int64List { repeated int64 value = 1 [packed = true]; }
+
+Source: TensorFlow, `tensorflow/core/example/example.proto` and `feature.proto`.
+The classes live in a descriptor pool of their own: a process that also imports
+TensorFlow, which registers the same names in the default pool, sees no clash.
+Messages of the two pools are different classes with the same bytes.
+"""
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+__all__ = [
+    "BytesList",
+    "Example",
+    "Feature",
+    "Features",
+    "FloatList",
+    "Int64List",
+]
+
+_Field = descriptor_pb2.FieldDescriptorProto
+
+
+def _file() -> Any:
+    """Returns the FileDescriptorProto of all six messages."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tensorflow/core/example/example.proto",
+        package="tensorflow",
+        syntax="proto3",
+    )
+    for name, kind in (
+        ("BytesList", _Field.TYPE_BYTES),
+        ("FloatList", _Field.TYPE_FLOAT),
+        ("Int64List", _Field.TYPE_INT64),
+    ):
+        value = file.message_type.add(name=name).field.add(
+            name="value", number=1, label=_Field.LABEL_REPEATED, type=kind
+        )
+        if kind != _Field.TYPE_BYTES:
+            value.options.packed = True
+
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, kind in enumerate(("bytes", "float", "int64"), start=1):
+        feature.field.add(
+            name=f"{kind}_list",
+            number=number,
+            label=_Field.LABEL_OPTIONAL,
+            type=_Field.TYPE_MESSAGE,
+            type_name=f".tensorflow.{kind.capitalize()}List",
+            oneof_index=0,
+        )
+
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(
+        name="key", number=1, label=_Field.LABEL_OPTIONAL, type=_Field.TYPE_STRING
+    )
+    entry.field.add(
+        name="value",
+        number=2,
+        label=_Field.LABEL_OPTIONAL,
+        type=_Field.TYPE_MESSAGE,
+        type_name=".tensorflow.Feature",
+    )
+    features.field.add(
+        name="feature",
+        number=1,
+        label=_Field.LABEL_REPEATED,
+        type=_Field.TYPE_MESSAGE,
+        type_name=".tensorflow.Features.FeatureEntry",
+    )
+
+    file.message_type.add(name="Example").field.add(
+        name="features",
+        number=1,
+        label=_Field.LABEL_OPTIONAL,
+        type=_Field.TYPE_MESSAGE,
+        type_name=".tensorflow.Features",
+    )
+    return file
+
+
+def _classes() -> dict[str, Any]:
+    """Returns the message classes by their full names."""
+    pool = descriptor_pool.DescriptorPool()
+    file = _file()
+    pool.Add(file)
+    names = [f"tensorflow.{message.name}" for message in file.message_type]
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        for name in names
+    }
+
+
+_CLASSES = _classes()
+
+Example: Any = _CLASSES["tensorflow.Example"]
+Features: Any = _CLASSES["tensorflow.Features"]
+Feature: Any = _CLASSES["tensorflow.Feature"]
+BytesList: Any = _CLASSES["tensorflow.BytesList"]
+FloatList: Any = _CLASSES["tensorflow.FloatList"]
+Int64List: Any = _CLASSES["tensorflow.Int64List"]

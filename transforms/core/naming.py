@@ -1,0 +1,56 @@
+"""Shard names to and from text: `<name>-<split>.tfrecord-SSSSS-of-NNNNN[.gz]`.
+
+This is the template that TFDS reads by default
+(`{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}`).
+"""
+
+import dataclasses
+import re
+
+__all__ = ["COMPRESSION_SUFFIXES", "ShardName", "parse_shard_name"]
+
+COMPRESSION_SUFFIXES = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
+
+_PATTERN = re.compile(
+    r"(?P<name>.+)-(?P<split>[A-Za-z0-9_-]+?)\.tfrecord"
+    r"-(?P<index>\d{5,})-of-(?P<shards>\d{5,})(?P<suffix>\.gz|\.zlib)?",
+    re.DOTALL,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardName:
+    """The parts of a shard's file name; `index` counts from 0."""
+
+    name: str
+    split: str
+    index: int
+    shards: int
+    compression: str = "none"
+
+    def __str__(self) -> str:
+        suffix = COMPRESSION_SUFFIXES[self.compression]
+        return (
+            f"{self.name}-{self.split}.tfrecord"
+            f"-{self.index:05d}-of-{self.shards:05d}{suffix}"
+        )
+
+
+def parse_shard_name(text: str, name: str) -> ShardName | None:
+    """Returns the parts of a file name of the dataset `name`; None for others.
+
+    The dataset's name has to be given: both it and the split may hold '-'.
+    """
+    match = _PATTERN.fullmatch(text)
+    prefix = f"{name}-"
+    if not match or not text.startswith(prefix):
+        return None
+    split = text[len(prefix) : text.index(".tfrecord-", len(prefix))]
+    compression = {v: k for k, v in COMPRESSION_SUFFIXES.items()}
+    return ShardName(
+        name=name,
+        split=split,
+        index=int(match["index"]),
+        shards=int(match["shards"]),
+        compression=compression[match["suffix"] or ""],
+    )

@@ -1,0 +1,81 @@
+"""Segments: the rows of one batch that belong to one shard, as Arrow IPC messages.
+
+A segment is a single record-batch message, without a schema: the schema is the same
+for a whole job and every stage has it. Beside the features' columns a segment holds
+
+    __row     int64   each row's 0-based number in its origin
+    __origin  string  each row's origin; only where a block spans several origins
+
+Layout of a segment file (one for each placed batch): the messages back to back, in
+the order of their shards. A `Segment` names its own piece.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.model import Segment
+
+__all__ = [
+    "ORIGIN_COLUMN",
+    "ROW_COLUMN",
+    "cut",
+    "deserialize",
+    "in_source_order",
+    "segment_schema",
+    "serialize",
+]
+
+ROW_COLUMN = "__row"
+ORIGIN_COLUMN = "__origin"
+
+
+def segment_schema(row_schema: pa.Schema, *, many_origins: bool) -> pa.Schema:
+    """Returns the schema of a segment of rows under `row_schema`."""
+    out = row_schema.append(pa.field(ROW_COLUMN, pa.int64()))
+    if many_origins:
+        out = out.append(pa.field(ORIGIN_COLUMN, pa.string()))
+    return out
+
+
+def cut(
+    rows: pa.RecordBatch, shards: npt.NDArray[np.int64]
+) -> list[tuple[int, pa.RecordBatch]]:
+    """Returns (shard, its rows in their order) for every shard that has rows.
+
+    Args:
+      rows: n rows.
+      shards: n shard numbers.
+    """
+    if rows.num_rows == 0:
+        return []
+    # Stable sorting of 16-bit numbers is a radix sort: 2 ns a row.
+    narrow = shards.astype(np.uint16) if shards.max() < 2**16 else shards
+    order = np.argsort(narrow, kind="stable")
+    ordered = shards[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    stops = np.append(starts[1:], len(ordered))
+    if len(starts) == 1:
+        return [(int(ordered[0]), rows)]
+    taken = rows.take(pa.array(order))
+    return [
+        (int(ordered[start]), taken.slice(start, stop - start))
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
+
+
+def serialize(rows: pa.RecordBatch) -> pa.Buffer:
+    """Returns the IPC message of the rows; slices are cut to their own data."""
+    return rows.serialize()
+
+
+def deserialize(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """Inverse of `serialize`, under `segment_schema`."""
+    return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def in_source_order(segments: Sequence[Segment]) -> list[Segment]:
+    """Returns the segments of one shard in source order, which is one order only."""
+    return sorted(segments, key=lambda segment: (segment.origin, segment.start))

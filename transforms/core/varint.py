@@ -1,0 +1,114 @@
+"""Varints, one at a time and a column at a time.
+
+A varint holds 7 bits a byte, the lowest first; every byte but the last has its top
+bit set. A negative int64 is stored as its two's complement and takes ten bytes.
+
+    1      01
+    300    ac 02
+    -1     ff ff ff ff ff ff ff ff ff 01
+
+Source: Protocol Buffers, "Encoding". Columns are worked on as uint64 words: the
+7-bit groups are spread to one a byte by three shifts and masks.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MAX_VARINT_BYTES", "Varints", "varint", "varint_size"]
+
+MAX_VARINT_BYTES = 10
+
+Words = npt.NDArray[np.uint64]
+
+_SIGN = 0x8080808080808080
+# Continuation bits of the first eight bytes, by the length of the varint.
+_CONTINUATION: Words = np.array(
+    [_SIGN & ((1 << 8 * max(size - 1, 0)) - 1) for size in range(9)] + [_SIGN] * 2,
+    dtype=np.uint64,
+)
+_LOW_56_BITS = np.uint64((1 << 56) - 1)
+# (values below this need no such step, mask of what stays, of what moves, shift)
+_SPREAD = tuple(
+    (limit, np.uint64(stay), np.uint64(move), np.uint64(shift))
+    for limit, stay, move, shift in (
+        (1 << 28, 0x000000000FFFFFFF, 0x00FFFFFFF0000000, 4),
+        (1 << 14, 0x00003FFF00003FFF, 0x0FFFC0000FFFC000, 2),
+        (1 << 7, 0x007F007F007F007F, 0x3F803F803F803F80, 1),
+    )
+)
+
+
+def varint(value: int) -> bytes:
+    """Returns the varint of an integer in [0, 2**64)."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint_size(value: int) -> int:
+    """Returns the length in bytes of the varint of an integer in [0, 2**64)."""
+    return max((value.bit_length() + 6) // 7, 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Varints:
+    """The varints of n values.
+
+    Attributes:
+      sizes: int64 array of n, each 1 to 10; a plain int where all are equal.
+      low: uint64 array of n: bytes 0 to 7 as a little-endian word.
+      high: bytes 8 and 9 likewise; None where no varint is that long.
+    """
+
+    sizes: npt.NDArray[np.int64] | int
+    low: Words
+    high: Words | None
+
+    @classmethod
+    def of(cls, values: Words) -> "Varints":
+        """Encodes a uint64 array of n >= 1 values."""
+        top = int(values.max())
+        longest = varint_size(top)
+        shortest = longest if longest == 1 else varint_size(int(values.min()))
+        if longest == 1:
+            return cls(1, values, None)
+        sizes: npt.NDArray[np.int64] | int = shortest
+        if shortest < longest:
+            sizes = np.full(len(values), shortest, np.int64)
+            for size in range(shortest, longest):
+                sizes += values >= np.uint64(1 << 7 * size)
+        low = values & _LOW_56_BITS
+        for limit, stay, move, shift in _SPREAD:
+            if top >= limit:
+                moved = low & move
+                moved <<= shift
+                low &= stay
+                low |= moved
+        low |= _CONTINUATION[sizes]
+        if longest <= 8:
+            return cls(sizes, low, None)
+        # Byte 8 carries on into byte 9, the sign, in varints of ten bytes only.
+        high = values >> np.uint64(56)
+        high += (high & np.uint64(0x80)) << np.uint64(1)
+        return cls(sizes, low, high)
+
+    def views(self) -> Words:
+        """Returns n Arrow binary views, all inline, as a uint64 array (n, 2).
+
+            byte 0    4                          14   16
+                 size | the varint, zero padded  | 0  |
+        """
+        out = np.empty((len(self.low), 2), np.uint64)
+        np.left_shift(self.low, np.uint64(32), out=out[:, 0])
+        out[:, 0] |= np.uint64(self.sizes) if isinstance(self.sizes, int) else (
+            self.sizes.view(np.uint64)
+        )
+        np.right_shift(self.low, np.uint64(32), out=out[:, 1])
+        if self.high is not None:
+            out[:, 1] |= self.high << np.uint64(32)
+        return out

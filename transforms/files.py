@@ -1,0 +1,291 @@
+"""The one file layer: list, read, write-then-rename, publish, exact-path delete.
+
+Nothing here expands a pattern on behalf of a write or a delete: names reach the
+operating system as they are, whatever `*`, `[` or `?` they hold.
+
+A file is written under a temporary name of its own attempt, flushed, synced and then
+renamed, so that a name that exists is a whole file. A directory is published by one
+rename: one that replaces nothing, or one that exchanges old and new
+(`renameat2(2)` with RENAME_NOREPLACE and RENAME_EXCHANGE).
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import fcntl
+import glob
+import itertools
+import os
+import secrets
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from transforms.errors import CommitError, SourceError, TargetError
+
+__all__ = [
+    "FileEntry",
+    "create",
+    "exchange",
+    "exclusive_lock",
+    "expand",
+    "is_inside",
+    "is_pattern",
+    "list_tree",
+    "move_new",
+    "read_bytes",
+    "read_range",
+    "remove_file",
+    "remove_tree",
+    "size_of",
+    "sync_directory",
+]
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+# How renameat2 says that this kernel or file system has no such rename.
+_NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+
+_attempts = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a source.
+
+    Attributes:
+      path: relative to the source's root, `/` between, as the file system has it.
+      size: bytes.
+      modified_ns: modification time, nanoseconds since the epoch.
+      skipped: why it is not read: "hidden" or ""; see `list_tree`.
+    """
+
+    path: str
+    size: int
+    modified_ns: int
+    skipped: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The path in NFC: the identity that placement hashes."""
+        return unicodedata.normalize("NFC", self.path)
+
+
+def is_pattern(path: str) -> bool:
+    """Whether the path holds a glob; a name that exists as it stands does not."""
+    return not os.path.lexists(path) and any(c in path for c in "*?[")
+
+
+def expand(pattern: str) -> list[str]:
+    """Returns the files that a glob names, in byte order."""
+    found = glob.glob(pattern, recursive=True)
+    return sorted((p for p in found if os.path.isfile(p)), key=os.fsencode)
+
+
+def list_tree(root: str) -> list[FileEntry]:
+    """Returns every file below `root`, in the byte order of their paths.
+
+    Names that start with '.' or '__MACOSX' and the like are listed as skipped, so
+    that every file is accounted for; hidden folders are not entered but counted as
+    one entry. Links to folders are followed once.
+
+    Raises:
+      SourceError: the folder or one below it cannot be read.
+    """
+    entries: list[FileEntry] = []
+    seen: set[tuple[int, int]] = set()
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        full = os.path.join(root, folder) if folder else root
+        try:
+            status = os.stat(full)
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(full) as found:
+                for entry in found:
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if _is_hidden(entry.name):
+                        entries.append(FileEntry(path, 0, 0, "hidden"))
+                    elif entry.is_dir():
+                        pending.append(path)
+                    else:
+                        entries.append(_entry(path, entry))
+        except OSError as error:
+            raise SourceError(
+                f"Every folder of the source must be readable; {full!r} is not: "
+                f"{error.strerror}."
+            ) from error
+    entries.sort(key=lambda entry: os.fsencode(entry.path))
+    return entries
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+
+
+def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        # A dangling link: listed, so that reading it becomes a reject by name.
+        return FileEntry(path, 0, 0)
+    return FileEntry(path, status.st_size, status.st_mtime_ns)
+
+
+def size_of(path: str) -> int:
+    """Returns the size of a file in bytes."""
+    return os.stat(path).st_size
+
+
+def read_bytes(path: str) -> bytes:
+    """Returns a whole file; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # One read is enough for nearly every file; the loop is for the rest.
+        expected = os.fstat(descriptor).st_size
+        data = os.read(descriptor, expected + 1)
+        if len(data) == expected:
+            return data
+        parts = [data]
+        while part := os.read(descriptor, 1 << 24):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def read_range(path: str, start: int, stop: int) -> bytes:
+    """Returns bytes [start, stop) of a file; raises OSError, also when it is short."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        buffer = bytearray(stop - start)
+        view = memoryview(buffer)
+        while view:
+            count = file.readinto(view)
+            if not count:
+                raise OSError(errno.EIO, "the file is shorter than it was", path)
+            view = view[count:]
+    return bytes(buffer)
+
+
+@contextlib.contextmanager
+def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[BinaryIO]:
+    """Writes a file that appears under `path` only when it is whole.
+
+    Args:
+      path: the final name; one that exists is replaced.
+      attempts: a folder on the same file system for the temporary file.
+      durable: sync the data before the rename.
+
+    Raises:
+      OSError: nothing has appeared, and the temporary file is gone.
+    """
+    name = f"{os.getpid()}-{next(_attempts)}-{secrets.token_hex(4)}.tmp"
+    temporary = os.path.join(attempts, name)
+    try:
+        with open(temporary, "xb", buffering=0) as file:
+            yield file  # type: ignore[misc]
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def remove_file(path: str) -> None:
+    """Removes exactly this file; it may be gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_tree(path: str) -> None:
+    """Removes exactly this folder and all below it; it may be gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def sync_directory(path: str) -> None:
+    """Makes the names in a folder survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies below it, links resolved."""
+    path, folder = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([path, folder]) == folder
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: str) -> Iterator[None]:
+    """Holds a lock that the operating system drops when the process dies.
+
+    Raises:
+      TargetError: another process holds it.
+    """
+    with open(path, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TargetError(
+                f"Only one run may write to a target at a time; another holds "
+                f"{path!r}. Wait for it, or write to another output."
+            ) from error
+        yield
+
+
+def move_new(source: str, target: str) -> None:
+    """Renames a folder to a name that must not exist (or be an empty folder).
+
+    Raises:
+      CommitError: the target has appeared meanwhile; nothing has changed.
+    """
+    try:
+        if os.path.isdir(target):
+            # Replaces an empty folder in one step and fails on any other.
+            os.rename(source, target)
+        elif not _rename_with(source, target, _RENAME_NOREPLACE):
+            os.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise CommitError(
+                f"The target must be as it was when the run started, but {target!r} "
+                f"has been made since. Nothing was written there; run again."
+            ) from error
+        raise
+
+
+def exchange(source: str, target: str) -> bool:
+    """Swaps two folders in one step; afterwards `source` is the old target.
+
+    Returns False, with nothing changed, where the system has no such rename.
+    """
+    return _rename_with(source, target, _RENAME_EXCHANGE)
+
+
+def _rename_with(source: str, target: str, flags: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    status = libc.renameat2(
+        _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags
+    )
+    if status == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_SUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), target)
