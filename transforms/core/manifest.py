@@ -1,0 +1,261 @@
+"""The committed facts: what `manifest.json` says, to and from JSON.
+
+    {"format": "beam-tfrecord/1",
+     "dataset": {...},   a function of input and spec alone; has a digest
+     "run": {...}}       paths, times, versions, workers: differs from run to run
+
+A directory without `manifest.json` is not a dataset. Every other file of the
+directory is named here with its size and CRC32C.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+from transforms.core.schema import Feature
+from transforms.core.statistics import Statistics
+from transforms.errors import DamageError
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST_NAME",
+    "REJECTS_NAME",
+    "Account",
+    "FeatureFacts",
+    "FileFacts",
+    "Manifest",
+    "ShardFacts",
+    "SplitFacts",
+]
+
+FORMAT = "beam-tfrecord/1"
+MANIFEST_NAME = "manifest.json"
+REJECTS_NAME = "rejects.jsonl"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file of the dataset that is not a shard: name, bytes, CRC32C."""
+
+    file: str
+    bytes: int
+    crc32c: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON, the checksum as 8 hex digits."""
+        return {**dataclasses.asdict(self), "crc32c": f"{self.crc32c:08x}"}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(**{**data, "crc32c": int(data["crc32c"], 16)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardFacts(FileFacts):
+    """A shard: also its records and the sum of their lengths, uncompressed."""
+
+    records: int
+    payload_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitFacts:
+    """A split: its shards in order and, by label feature, records by class name."""
+
+    name: str
+    shards: tuple[ShardFacts, ...]
+    classes: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records of the split."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the split on disk."""
+        return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def payload_bytes(self) -> int:
+        """The sum of the records' lengths, uncompressed and unframed."""
+        return sum(shard.payload_bytes for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FeatureFacts:
+    """A feature as it is in the records, over all splits.
+
+    Attributes:
+      feature: its declaration.
+      statistics: present records, range of values (of lengths for bytes and text).
+      classes: for class labels the names, in the order of their ids.
+    """
+
+    feature: Feature
+    statistics: Statistics
+    classes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON."""
+        out = self.feature.to_json() | self.statistics.to_json()
+        return out | ({"classes": list(self.classes)} if self.classes else {})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`; infinities come back as floats."""
+        data = dict(data)
+        statistics = Statistics(
+            present=data.pop("present"),
+            minimum=_number(data.pop("min", None)),
+            maximum=_number(data.pop("max", None)),
+        )
+        classes = tuple(data.pop("classes", ()))
+        return cls(Feature.from_json(data), statistics, classes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Account:
+    """Where every item of the source went; `balance` is 0 when nothing is lost."""
+
+    read: int
+    written: int
+    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def balance(self) -> int:
+        """read - written - rejected - skipped."""
+        gone = sum(self.rejected.values()) + sum(self.skipped.values())
+        return self.read - self.written - gone
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """The committed facts of one dataset.
+
+    Attributes:
+      name: of the dataset; the prefix of its shards.
+      compression: "none", "gzip" or "zlib".
+      features: in the source's order.
+      splits: in order.
+      files: sidecars and rejects; all files but shards and the manifest itself.
+      account: items of the source.
+      inputs: {"files": n, "bytes": n, "sha256": of the sorted (origin, size) list}.
+      settings: the settings that decide bytes.
+      run: what differs from run to run; "spec" in it is a valid --spec.
+    """
+
+    name: str
+    compression: str
+    features: tuple[FeatureFacts, ...]
+    splits: tuple[SplitFacts, ...]
+    files: tuple[FileFacts, ...]
+    account: Account
+    inputs: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records of all splits."""
+        return sum(split.records for split in self.splits)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Every file of the directory, the manifest included."""
+        shards = [shard.file for split in self.splits for shard in split.shards]
+        return (*shards, *(facts.file for facts in self.files), MANIFEST_NAME)
+
+    def dataset_json(self) -> dict[str, Any]:
+        """Returns the part that input and spec alone decide."""
+        return {
+            "name": self.name,
+            "compression": self.compression,
+            "features": [feature.to_json() for feature in self.features],
+            "splits": [
+                {
+                    "name": split.name,
+                    "records": split.records,
+                    "bytes": split.bytes,
+                    "classes": split.classes,
+                    "shards": [shard.to_json() for shard in split.shards],
+                }
+                for split in self.splits
+            ],
+            "files": [facts.to_json() for facts in self.files],
+            "account": dataclasses.asdict(self.account),
+            "inputs": dict(self.inputs),
+            "settings": dict(self.settings),
+        }
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON of the dataset part."""
+        canonical = json.dumps(
+            self.dataset_json(), sort_keys=True, separators=(",", ":")
+        )
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Returns the content of `manifest.json`."""
+        data = {
+            "format": FORMAT,
+            "dataset": self.dataset_json() | {"digest": self.digest},
+            "run": dict(self.run),
+        }
+        return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Self:
+        """Inverse of `to_bytes`; also checks the digest.
+
+        Raises:
+          DamageError: the text is no manifest of this format, or was changed.
+        """
+        try:
+            outer = json.loads(data)
+            if outer["format"] != FORMAT:
+                raise DamageError(
+                    f"{path} must have the format {FORMAT!r}; found "
+                    f"{outer['format']!r}. Read it with the version that wrote it."
+                )
+            inner = outer["dataset"]
+            manifest = cls(
+                name=inner["name"],
+                compression=inner["compression"],
+                features=tuple(map(FeatureFacts.from_json, inner["features"])),
+                splits=tuple(
+                    SplitFacts(
+                        split["name"],
+                        tuple(map(ShardFacts.from_json, split["shards"])),
+                        split["classes"],
+                    )
+                    for split in inner["splits"]
+                ),
+                files=tuple(map(FileFacts.from_json, inner["files"])),
+                account=Account(**inner["account"]),
+                inputs=inner["inputs"],
+                settings=inner["settings"],
+                run=outer["run"],
+            )
+            stated = inner["digest"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamageError(
+                f"{path} is not a manifest of this tool, or is damaged "
+                f"({type(error).__name__}: {error}). The dataset counts as "
+                f"uncommitted: convert it again."
+            ) from error
+        if manifest.digest != stated:
+            raise DamageError(
+                f"{path} was changed after it was written: its dataset part has the "
+                f"digest {manifest.digest[:16]}, but states {stated[:16]}."
+            )
+        return manifest
+
+
+def _number(value: Any) -> int | float | None:
+    return float(value) if isinstance(value, str) else value
