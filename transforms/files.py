@@ -190,7 +190,7 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Binary
     temporary = os.path.join(attempts, name)
     try:
         with open(temporary, "xb", buffering=0) as file:
-            yield file  # type: ignore[misc]
+            yield file
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -13,11 +13,12 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.model import Rejection, RejectLog, Segment
+from transforms.core.model import Reason, Rejection, RejectLog, Segment
 
 __all__ = ["Store", "reject_log"]
 
@@ -118,7 +119,7 @@ class Store:
 
 def reject_log(rejections: Sequence[Rejection]) -> RejectLog:
     """Returns the rejections as one log, sorted by (source, row)."""
-    counts: dict[str, int] = {}
+    counts: dict[Reason, int] = {}
     for rejection in rejections:
         counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
     ordered = sorted(rejections, key=lambda r: (r.source, r.row or 0))
@@ -126,7 +127,7 @@ def reject_log(rejections: Sequence[Rejection]) -> RejectLog:
     return RejectLog(dict(sorted(counts.items())), lines.encode("utf-8", "replace"))
 
 
-def _write_all(file: files.BinaryIO, data: bytes | pa.Buffer) -> None:
+def _write_all(file: BinaryIO, data: bytes | pa.Buffer) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

@@ -48,7 +48,6 @@ class Reason(enum.StrEnum):
     OUT_OF_RANGE = "out_of_range"
     INVALID_ENCODING = "invalid_encoding"
     BAD_SPLIT = "bad_split"
-    MISSING_LABEL = "missing_label"
     UNREADABLE = "unreadable"
     EMPTY_FILE = "empty_file"
     NOT_AN_IMAGE = "not_an_image"
@@ -167,10 +166,13 @@ class PlaceFacts:
     """What `place` did with one batch.
 
     Attributes:
+      origin, start: of its block.
       rows: rows placed, by shard.
       labels: distinct class names, by label feature.
     """
 
+    origin: str
+    start: int
     rows: Mapping[ShardKey, int]
     labels: Mapping[str, frozenset[str]]
 

@@ -23,8 +23,8 @@ _header = functools.lru_cache(maxsize=4096)(header)
 class Sink(Protocol):
     """What a writer needs of a file that is open for writing."""
 
-    def write(self, data: bytes, /) -> object:
-        """Takes all of `data`."""
+    def write(self, data: bytes, /) -> int:
+        """Takes `data` and returns how many of its bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,7 +149,10 @@ class TFRecordWriter:
         self._emit(self._deflater.add(data))
 
     def _emit(self, stored: bytes) -> None:
-        if stored:
-            self._sink.write(stored)
+        if len(stored):
+            written = self._sink.write(stored)
+            if written != len(stored):
+                # An unbuffered file may take less than it is given.
+                raise OSError(f"the sink took {written} of {len(stored)} bytes")
             self.stored_bytes += len(stored)
             self.crc32c = google_crc32c.extend(self.crc32c, stored)

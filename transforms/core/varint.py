@@ -100,13 +100,15 @@ class Varints:
     def views(self) -> Words:
         """Returns n Arrow binary views, all inline, as a uint64 array (n, 2).
 
-            byte 0    4                          14   16
-                 size | the varint, zero padded  | 0  |
+        byte 0    4                          14   16
+             size | the varint, zero padded  | 0  |
         """
         out = np.empty((len(self.low), 2), np.uint64)
         np.left_shift(self.low, np.uint64(32), out=out[:, 0])
-        out[:, 0] |= np.uint64(self.sizes) if isinstance(self.sizes, int) else (
-            self.sizes.view(np.uint64)
+        out[:, 0] |= (
+            np.uint64(self.sizes)
+            if isinstance(self.sizes, int)
+            else self.sizes.view(np.uint64)
         )
         np.right_shift(self.low, np.uint64(32), out=out[:, 1])
         if self.high is not None:

@@ -1,0 +1,371 @@
+"""The stage `commit`: the facts of all stages -> a published dataset, or nothing."""
+
+import collections
+import dataclasses
+import datetime
+import heapq
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import google_crc32c
+
+from transforms import files, target
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    REJECTS_NAME,
+    Account,
+    FeatureFacts,
+    FileFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
+from transforms.core.schema import Kind, Schema
+from transforms.core.shard import Census
+from transforms.core.statistics import Statistics, merge_all
+from transforms.errors import ConservationError, RejectLimitError, SourceError
+from transforms.sidecars import tfds
+from transforms.store import Store
+
+__all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
+
+_Fact = TypeVar("_Fact")
+Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog
+
+_WRITE_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Publication:
+    """What the commit has to know, beside the facts.
+
+    Attributes:
+      directory: the target.
+      seen: what `target.check_target` found there at the start.
+      job: digest of the job; a second attempt knows its own work by it.
+      name, schema, compression: of the dataset.
+      splits: their order, as far as it is known beforehand.
+      settings: what decides bytes, for the manifest.
+      inputs: facts of the inputs, for the manifest.
+      run: for the manifest's `run` part.
+      skipped: items of the source that were left out before reading, by reason.
+      expected_rows: how many rows must have been read; None if not known.
+      max_reject_rate: rejected / (read - skipped) that is tolerated.
+      allow_empty: publish a dataset without records.
+    """
+
+    directory: str
+    seen: str
+    job: str
+    name: str
+    schema: Schema
+    compression: str
+    splits: tuple[str, ...]
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    run: Mapping[str, Any]
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    expected_rows: int | None = None
+    max_reject_rate: float = 0.01
+    allow_empty: bool = False
+
+
+@dataclasses.dataclass
+class CommitDataset(beam.PTransform):
+    """Checks the sums, writes what stands beside the shards, and publishes.
+
+    Input: the facts of all stages. Output: the digest of the published dataset. A
+    retry after success finds its own work and does nothing.
+
+    Attributes:
+      publication: what to publish and where.
+      store: where the finished shards lie.
+      census: the one Census of all rows.
+    """
+
+    publication: Publication
+    store: Store
+    census: beam.pvalue.AsSingleton
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, facts: beam.PCollection[Facts]) -> beam.PCollection[str]:
+        """Gathers all facts in one place."""
+        return (
+            facts
+            | "Gather facts" >> beam.combiners.ToList()
+            | "Publish" >> beam.Map(_commit, self.census, self.publication, self.store)
+        )
+
+
+def _commit(
+    facts: list[Facts], census: Census, publication: Publication, store: Store
+) -> str:
+    return commit_dataset(facts, census, publication=publication, store=store)
+
+
+def commit_dataset(
+    facts: Sequence[Facts], census: Census, *, publication: Publication, store: Store
+) -> str:
+    """Publishes the dataset that the facts describe; returns its digest.
+
+    Raises:
+      ConservationError: something would have been lost or doubled.
+      SourceError: there is no record, and that was not allowed.
+      RejectLimitError: too many rejects; they are left beside the target.
+      CommitError: the target is no longer what it was.
+    """
+    if (digest := _already_done(publication, store)) is not None:
+        return digest
+    shards = sorted(_of_type(facts, ShardFile), key=lambda s: (s.split, s.index))
+    logs = _of_type(facts, RejectLog)
+    account = _account(facts, shards, logs, census, publication)
+    _check_rejects(account, logs, publication, store)
+    if not account.written and not publication.allow_empty:
+        raise SourceError(
+            f"There must be at least one record; of {account.read:,} items read "
+            f"{sum(account.rejected.values()):,} were rejected and "
+            f"{sum(account.skipped.values()):,} skipped. Use --allow-empty to write "
+            f"an empty dataset."
+        )
+    manifest = _manifest(shards, account, census, publication)
+    sidecars = tfds.render(manifest)
+    named = [_write_sidecar(store, *item) for item in sorted(sidecars.files.items())]
+    if logs:
+        named.append(_write_rejects(store, logs, store.dataset, REJECTS_NAME))
+    finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    run = dict(publication.run) | {
+        "job": publication.job,
+        "finished": finished,
+        "notes": list(sidecars.notes),
+    }
+    manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
+    _check_folder(store.dataset, manifest)
+    with files.create(
+        os.path.join(store.dataset, MANIFEST_NAME), attempts=store.attempts
+    ) as file:
+        file.write(manifest.to_bytes())
+    files.sync_directory(store.dataset)
+    target.publish(store.dataset, publication.directory, seen=publication.seen)
+    return manifest.digest
+
+
+def _already_done(publication: Publication, store: Store) -> str | None:
+    """Returns the digest when an earlier attempt of this very job has published."""
+    if os.path.isdir(store.dataset):
+        return None
+    try:
+        manifest = target.read_manifest(publication.directory)
+    except FileNotFoundError:
+        return None
+    return manifest.digest if manifest.run.get("job") == publication.job else None
+
+
+def _of_type(facts: Iterable[Facts], kind: type[_Fact]) -> list[_Fact]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+def _account(
+    facts: Sequence[Facts],
+    shards: Sequence[ShardFile],
+    logs: Sequence[RejectLog],
+    census: Census,
+    publication: Publication,
+) -> Account:
+    """Returns where every item went, after checking the sums of every stage."""
+    read = _of_type(facts, ReadFacts)
+    placed = _of_type(facts, PlaceFacts)
+    for stage, found in (("read", read), ("place", placed)):
+        pieces = collections.Counter((fact.origin, fact.start) for fact in found)
+        twice = [piece for piece, count in pieces.items() if count > 1]
+        if twice:
+            raise ConservationError(
+                f"Every block must pass '{stage}' once; {twice[0]} did so "
+                f"{pieces[twice[0]]} times. A step between reading and writing must "
+                f"give one batch for each."
+            )
+    rejected: collections.Counter[str] = collections.Counter()
+    for log in logs:
+        rejected.update({str(reason): n for reason, n in log.counts.items()})
+    rows_read = sum(fact.rows for fact in read)
+    rows_placed = sum(sum(fact.rows.values()) for fact in placed)
+    skipped = dict(publication.skipped)
+    account = Account(
+        read=rows_read + sum(skipped.values()),
+        written=sum(shard.records for shard in shards),
+        rejected=dict(sorted(rejected.items())),
+        skipped=skipped,
+    )
+    wanted = publication.expected_rows
+    files_wanted = len(census.rows)
+    if (
+        account.balance
+        or rows_placed != sum(census.rows.values())
+        or (wanted is not None and wanted != rows_read)
+        or len(shards) != files_wanted
+        or len({shard.name for shard in shards}) != files_wanted
+    ):
+        raise ConservationError(
+            f"Nothing may be lost or doubled, but the sums differ: expected "
+            f"{'any number of' if wanted is None else f'{wanted:,}'} rows, read "
+            f"{rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
+            f"rejected {sum(rejected.values()):,}, skipped {sum(skipped.values()):,}; "
+            f"{len(shards):,} shards of {files_wanted:,}. Nothing was committed."
+        )
+    return account
+
+
+def _check_rejects(
+    account: Account,
+    logs: Sequence[RejectLog],
+    publication: Publication,
+    store: Store,
+) -> None:
+    rejected = sum(account.rejected.values())
+    considered = account.written + rejected
+    if rejected <= publication.max_reject_rate * considered:
+        return
+    path = target.rejects_path(publication.directory)
+    folder, name = os.path.split(path)
+    _write_rejects(store, logs, folder, name)
+    by_reason = ", ".join(f"{reason}: {n:,}" for reason, n in account.rejected.items())
+    raise RejectLimitError(
+        f"At most {publication.max_reject_rate:.3%} of the items may be rejected; "
+        f"{rejected:,} of {considered:,} were ({by_reason}). Nothing was committed; "
+        f"the rejects are in {path!r}. Mend the source, or raise --max-reject-rate."
+    )
+
+
+def _manifest(
+    shards: Sequence[ShardFile],
+    account: Account,
+    census: Census,
+    publication: Publication,
+) -> Manifest:
+    by_split: dict[str, list[ShardFile]] = {name: [] for name in publication.splits}
+    for shard in shards:
+        by_split.setdefault(shard.split, []).append(shard)
+    merged = merge_all([shard.statistics for shard in shards])
+    features = tuple(
+        FeatureFacts(
+            feature,
+            merged.get(feature.name, Statistics()),
+            census.classes.get(feature.name, ()),
+        )
+        for feature in publication.schema.features
+    )
+    return Manifest(
+        name=publication.name,
+        compression=publication.compression,
+        features=features,
+        splits=tuple(
+            SplitFacts(
+                name,
+                tuple(
+                    ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
+                    for s in mine
+                ),
+                _class_counts(mine, publication.schema, census),
+            )
+            for name, mine in by_split.items()
+            if mine or name in publication.splits
+        ),
+        files=(),
+        account=account,
+        inputs=publication.inputs,
+        settings=publication.settings,
+    )
+
+
+def _class_counts(
+    shards: Sequence[ShardFile], schema: Schema, census: Census
+) -> dict[str, dict[str, int]]:
+    """Returns label feature -> class name (or integer, as text) -> records."""
+    merged = merge_all([shard.statistics for shard in shards])
+    out = {}
+    for feature in schema.features:
+        counts = merged.get(feature.name, Statistics()).classes
+        if feature.kind is Kind.LABEL:
+            names = census.classes.get(feature.name, ())
+            out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
+        elif counts:
+            out[feature.name] = {str(value): n for value, n in counts.items()}
+    return out
+
+
+def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
+    path = os.path.join(store.dataset, name)
+    with files.create(path, attempts=store.attempts) as file:
+        file.write(data)
+    return FileFacts(name, len(data), google_crc32c.value(data))
+
+
+def _write_rejects(
+    store: Store, logs: Sequence[RejectLog], folder: str, name: str
+) -> FileFacts:
+    """Merges the sorted logs into one file; memory does not grow with them."""
+    size = crc = 0
+    path = os.path.join(folder, name)
+    with files.create(path, attempts=store.attempts) as file:
+        for piece in _pieces(heapq.merge(*map(_lines, logs), key=_order)):
+            file.write(piece)
+            size += len(piece)
+            crc = google_crc32c.extend(crc, piece)
+    return FileFacts(name, size, crc)
+
+
+def _lines(log: RejectLog) -> Iterator[bytes]:
+    if not log.path:
+        yield from log.lines.splitlines(keepends=True)
+        return
+    offset, end = 0, files.size_of(log.path)
+    rest = b""
+    # Read in pieces, and no file held open: there may be thousands of logs.
+    while offset < end:
+        stop = min(offset + _WRITE_BYTES, end)
+        *whole, rest = (rest + files.read_range(log.path, offset, stop)).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+        offset = stop
+
+
+def _order(line: bytes) -> tuple[str, int]:
+    item = json.loads(line)
+    return item["source"], item["row"] or 0
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    gathered: list[bytes] = []
+    size = 0
+    for line in lines:
+        gathered.append(line)
+        size += len(line)
+        if size >= _WRITE_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
+
+
+def _check_folder(folder: str, manifest: Manifest) -> None:
+    """Raises unless the folder holds what the manifest names, in size, and no more."""
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    named = {facts.file: facts.bytes for facts in (*shards, *manifest.files)}
+    found = {
+        name: files.size_of(os.path.join(folder, name)) for name in os.listdir(folder)
+    }
+    if named != found:
+        differing = sorted(
+            name
+            for name in named.keys() | found.keys()
+            if named.get(name) != found.get(name)
+        )
+        raise ConservationError(
+            f"The finished files must be the ones that the stages reported; these "
+            f"differ in presence or size: {differing[:5]}. Nothing was committed; "
+            f"run again."
+        )

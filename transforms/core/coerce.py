@@ -1,0 +1,235 @@
+"""Text columns to typed columns, and which rows do not fit.
+
+Two paths give the same values. The fast one casts the column as it stands and looks
+for the few texts that Arrow reads more generously than the rules below allow. When
+the cast fails or such a text turns up, the exact one decides every cell by pattern.
+
+| kind  | accepted                                          | missing            |
+| ----- | ------------------------------------------------- | ------------------ |
+| int64 | `[+-]digits`, no leading zeros, inside int64      | null, `MISSING_WORDS` |
+| float | decimals, `nan`, `[+-]inf`, `[+-]infinity`        | null, `MISSING_WORDS` |
+| bool  | `true`, `false` in any case                       | null, `MISSING_WORDS` |
+| other | any text                                          | null               |
+
+Spaces and tabs around numbers are ignored. A leading zero is refused because a number
+would silently lose it; a decimal beyond float32 because it would become infinite.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, row_type
+
+__all__ = [
+    "DECIMAL",
+    "INTEGER",
+    "MISSING_WORDS",
+    "NUMBER_WORD",
+    "ZERO_LED",
+    "Coerced",
+    "coerce",
+    "complaint",
+    "in_int64",
+    "trimmed",
+    "without_missing",
+]
+
+Mask = npt.NDArray[np.bool_]
+
+MISSING_WORDS = ("NA", "N/A", "null", "None")
+
+# Patterns for RE2 on text trimmed of spaces and tabs; `$` is the end of the text.
+INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
+DECIMAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+NUMBER_WORD = r"^(?i:nan|[+-]?inf|[+-]?infinity)$"
+ZERO_LED = r"^[+-]?0[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+
+_INT64_MAX = "9223372036854775807"
+_INT64_MIN = "9223372036854775808"
+
+_FORM: Mapping[Kind, Reason] = {
+    Kind.INT64: Reason.NOT_AN_INTEGER,
+    Kind.FLOAT: Reason.NOT_A_NUMBER,
+    Kind.BOOL: Reason.NOT_A_BOOL,
+}
+
+_COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
+    (Kind.INT64, Reason.NOT_AN_INTEGER): (
+        "not an integer (digits with an optional sign, no leading zeros)"
+    ),
+    (Kind.INT64, Reason.OUT_OF_RANGE): "outside int64, -2^63 to 2^63-1",
+    (Kind.FLOAT, Reason.NOT_A_NUMBER): (
+        "not a decimal number (no leading zeros, no separators)"
+    ),
+    (Kind.FLOAT, Reason.OUT_OF_RANGE): "outside float32, at most 3.4028235e38",
+    (Kind.BOOL, Reason.NOT_A_BOOL): "not a bool (true or false, in any case)",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Coerced:
+    """A typed column, and the cells that did not fit.
+
+    Attributes:
+      values: n values of `row_type(feature)`; null where missing or bad.
+      bad: n bools, true where the cell does not fit; None when all fit.
+      reason: why a bad cell does not fit, unless it is out of range.
+      out_of_range: n bools, a subset of `bad`: numbers too large for the type;
+        None when there are none.
+    """
+
+    values: pa.Array
+    bad: Mask | None
+    reason: Reason
+    out_of_range: Mask | None = None
+
+    def reason_at(self, index: int) -> Reason:
+        """Returns why the bad cell at `index` does not fit."""
+        if self.out_of_range is not None and self.out_of_range[index]:
+            return Reason.OUT_OF_RANGE
+        return self.reason
+
+
+def coerce(column: pa.Array, feature: Feature) -> Coerced:
+    """Returns a string column of n cells as n values of the feature's kind.
+
+    Null cells are missing. Never raises for what a cell holds.
+    """
+    kind = feature.kind
+    if kind not in _FORM:
+        # Any text will do. INVALID_ENCODING is the reader's to find: here it is text.
+        return Coerced(column.cast(row_type(feature)), None, Reason.INVALID_ENCODING)
+    values = _cast_plain(column, kind)
+    if values is not None:
+        return Coerced(values, None, _FORM[kind])
+    column = without_missing(column)
+    if kind is Kind.BOOL:
+        return _exact_bool(column)
+    column = trimmed(column)
+    # Missing words and padding were perhaps all that stood in the way.
+    values = _cast_plain(column, kind)
+    if values is not None:
+        return Coerced(values, None, _FORM[kind])
+    return _exact_int64(column) if kind is Kind.INT64 else _exact_float(column)
+
+
+def complaint(feature: Feature, reason: Reason) -> str:
+    """Returns what is wrong with a cell, to follow "column 'x' holds 'y': "."""
+    return _COMPLAINTS[feature.kind, reason]
+
+
+def without_missing(column: pa.Array) -> pa.Array:
+    """Returns the column with the words that mean "no number" made null."""
+    words = pc.is_in(column, value_set=pa.array(MISSING_WORDS))
+    if not pc.any(words).as_py():
+        return column
+    return pc.if_else(words, pa.scalar(None, pa.string()), column)
+
+
+def trimmed(column: pa.Array) -> pa.Array:
+    """Returns the column without the spaces and tabs around its texts."""
+    return pc.ascii_trim(column, " \t")
+
+
+def in_int64(integers: pa.Array) -> pa.Array:
+    """Tells, for texts that match `INTEGER`, which lie inside int64."""
+    digits = pc.ascii_ltrim(integers, "+-")
+    length = pc.binary_length(digits)
+    limit = pc.if_else(pc.starts_with(integers, "-"), _INT64_MIN, _INT64_MAX)
+    # Digits of equal length without leading zeros compare as text as they do as
+    # numbers.
+    return pc.or_kleene(
+        pc.less(length, 19),
+        pc.and_kleene(pc.equal(length, 19), pc.less_equal(digits, limit)),
+    )
+
+
+def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
+    """Returns the column cast, or None if any cell needs the exact rules."""
+    target = {Kind.INT64: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BOOL: pa.bool_()}
+    try:
+        values = pc.cast(column, target[kind])
+    except pa.ArrowInvalid:
+        return None
+    if kind is Kind.BOOL:
+        # Arrow takes 1 and 0 too; the words have four letters or five.
+        shortest = pc.min(pc.binary_length(column)).as_py()
+        return values if shortest is None or shortest >= 4 else None
+    if _zero_led(column):
+        return None
+    # Arrow reads 1e39 as infinite and nan(1) as a number.
+    if kind is Kind.FLOAT and not pc.all(pc.is_finite(values), min_count=0).as_py():
+        return None
+    return values
+
+
+def _zero_led(column: pa.Array) -> bool:
+    """Tells if a cell may start like 007, -01 or 0x1f; the cast has accepted all."""
+    count = len(column)
+    _, offsets_buffer, data_buffer = column.buffers()
+    if count == column.null_count or data_buffer is None:
+        return False
+    offsets = np.frombuffer(offsets_buffer, np.int32)
+    offsets = offsets[column.offset : column.offset + count + 1]
+    data = np.frombuffer(data_buffer, np.uint8)
+    at = offsets[:-1]
+    first = data.take(at, mode="clip")
+    signed = (first == ord("-")) | (first == ord("+"))
+    length = np.diff(offsets)
+    if signed.any():
+        at = at + signed
+        first = data.take(at, mode="clip")
+        length = length - signed
+    # Null cells are empty here or held what the cast did not look at; either way a
+    # false alarm costs only time.
+    suspects = np.flatnonzero((first == ord("0")) & (length > 1))
+    second = data.take(at[suspects] + 1, mode="clip")
+    return bool(((second != ord(".")) & (second | 0x20 != ord("e"))).any())
+
+
+def _exact_bool(column: pa.Array) -> Coerced:
+    index = pc.index_in(pc.ascii_lower(column), value_set=pa.array(["false", "true"]))
+    bad = _mask(pc.and_(pc.is_valid(column), pc.is_null(index)))
+    return Coerced(pc.cast(index, pa.bool_()), _some(bad), Reason.NOT_A_BOOL)
+
+
+def _exact_int64(column: pa.Array) -> Coerced:
+    form = pc.match_substring_regex(column, INTEGER)
+    integers = pc.if_else(form, column, pa.scalar(None, pa.string()))
+    inside = in_int64(integers)
+    fitting = pc.if_else(inside, integers, pa.scalar(None, pa.string()))
+    values = pc.cast(pc.ascii_ltrim(fitting, "+"), pa.int64())
+    beyond = _mask(pc.invert(inside))
+    bad = _mask(pc.invert(form)) | beyond
+    return Coerced(values, _some(bad), Reason.NOT_AN_INTEGER, _some(beyond))
+
+
+def _exact_float(column: pa.Array) -> Coerced:
+    decimal = pc.match_substring_regex(column, DECIMAL)
+    # Few cells are left for the second pattern.
+    bad = _mask(pc.invert(decimal))
+    others = np.flatnonzero(bad)
+    words = pc.match_substring_regex(column.take(pa.array(others)), NUMBER_WORD)
+    bad[others[_mask(words)]] = False
+    numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), column)
+    values = pc.cast(numbers, pa.float32())
+    beyond = _mask(pc.and_(decimal, pc.is_inf(values)))
+    bad |= beyond
+    if beyond.any():
+        values = pc.if_else(pa.array(beyond), pa.scalar(None, pa.float32()), values)
+    return Coerced(values, _some(bad), Reason.NOT_A_NUMBER, _some(beyond))
+
+
+def _mask(bools: pa.Array) -> Mask:
+    """Returns Arrow bools as numpy ones, null as false."""
+    return np.asarray(pc.fill_null(bools, False).to_numpy(zero_copy_only=False), bool)
+
+
+def _some(mask: Mask) -> Mask | None:
+    return mask if mask.any() else None

@@ -1,0 +1,221 @@
+"""Encoded images: which format, how large, and will TensorFlow's decoder read it.
+
+    bytes -> format by signature -> dimensions -> pixel limit -> walk -> ImageInfo
+                                                                 (-> Pillow)
+
+The oracle is `tf.io.decode_image` of TensorFlow 2.21. The walks read structure, not
+pixels: markers, tables, lengths and checksums to the end of the file, which takes some
+ten microseconds and finds more of what TensorFlow refuses than a full decode with
+Pillow does. Progressive JPEG is decoded with Pillow too: there, the coefficients
+themselves can be out of range.
+"""
+
+import dataclasses
+import io
+import re
+import struct
+from typing import Literal
+
+from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
+
+from transforms.core import bmp, jpeg, png
+from transforms.core.model import Reason
+from transforms.errors import DamageError
+
+__all__ = ["MAX_PIXELS", "Check", "ImageFault", "ImageInfo", "check_image"]
+
+Check = Literal["structure", "decode", "none"]
+
+MAX_PIXELS = 64_000_000
+"""Default limit: 8,000 x 8,000. Decoded as RGB, 192 MB."""
+
+_TENSORFLOW_MAX_PIXELS = 2**27
+"""TensorFlow refuses 2**29 samples and more; with four components, that is here."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image that can be read.
+
+    Attributes:
+      format: by its bytes, whatever the file is called.
+      height: rows as stored. EXIF orientation is not applied: TensorFlow ignores it.
+      width: columns as stored.
+      depth: channels, as `tf.io.decode_image` gives them when it is not told.
+    """
+
+    format: Literal["jpeg", "png", "bmp"]
+    height: int
+    width: int
+    depth: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageFault:
+    """Why an image was refused: the reason for reports, the message for a person."""
+
+    reason: Reason
+    message: str
+
+
+def check_image(
+    data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
+) -> ImageInfo | ImageFault:
+    """Decides whether TensorFlow will read these bytes, and as which shape.
+
+    Args:
+      data: the whole encoded file.
+      check: "structure" walks over the file to its end, and decodes progressive JPEG;
+        "decode" decodes the others too; "none" reads the dimensions and nothing more.
+      max_pixels: height times width at most, looked at before anything is decoded.
+
+    Returns:
+      The image's facts, or the fault. Bad input is a value, never an exception.
+    """
+    try:
+        if data.startswith(b"\xff\xd8\xff"):
+            return _check_jpeg(data, check, max_pixels)
+        if data.startswith(png.SIGNATURE):
+            return _check_png(data, check, max_pixels)
+        if data.startswith(b"BM"):
+            return _check_bmp(data, check, max_pixels)
+    except DamageError as error:
+        return ImageFault(Reason.DAMAGED_IMAGE, str(error))
+    return _name_foreign(data)
+
+
+def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageFault:
+    header = jpeg.read_header(data)
+    fault = _refuse(header, max_pixels)
+    if fault is not None:
+        return fault
+    if check != "none":
+        jpeg.walk(data)
+        if check == "decode" or header.progressive:
+            _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
+    return ImageInfo("jpeg", header.height, header.width, header.depth)
+
+
+def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageFault:
+    header = png.read_header(data)
+    fault = _refuse(header, max_pixels)
+    if fault is not None:
+        return fault
+    if check != "none":
+        png.walk(data, header)
+        if check == "decode":
+            png.check_rows(data, header)
+            _decode(PngImagePlugin.PngImageFile, png.pixels_only(data))
+    return ImageInfo("png", header.height, header.width, header.depth)
+
+
+def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageFault:
+    header = bmp.read_header(data)
+    fault = _refuse(header, max_pixels)
+    if fault is not None:
+        return fault
+    if check != "none":
+        bmp.walk(data, header)
+        if check == "decode":
+            _decode(BmpImagePlugin.BmpImageFile, data)
+    return ImageInfo("bmp", header.height, header.width, header.depth)
+
+
+def _refuse(
+    header: jpeg.JpegHeader | png.PngHeader | bmp.BmpHeader, max_pixels: int
+) -> ImageFault | None:
+    """Refuses what is too large, and kinds that TensorFlow cannot read."""
+    if header.unsupported:
+        return _unsupported(header.unsupported)
+    limit = min(max_pixels, _TENSORFLOW_MAX_PIXELS - 1)
+    if header.height * header.width > limit:
+        return ImageFault(
+            Reason.TOO_MANY_PIXELS,
+            f"{header.width} x {header.height} pixels are more than {limit:,}",
+        )
+    return None
+
+
+def _decode(
+    plugin: type[
+        JpegImagePlugin.JpegImageFile
+        | PngImagePlugin.PngImageFile
+        | BmpImagePlugin.BmpImageFile
+    ],
+    data: bytes,
+) -> None:
+    """Decodes all pixels with one plugin of Pillow, and throws them away.
+
+    The plugin's class is called itself: `Image.open` would look for other formats,
+    and warn of many pixels by a limit that is not ours.
+
+    Raises:
+      DamageError: with what Pillow says.
+    """
+    try:
+        with plugin(io.BytesIO(data)) as image:
+            image.load()
+    except (
+        OSError,  # the stream is broken or ends early
+        SyntaxError,  # the plugin's word for a header that it does not understand
+        ValueError,  # sizes and modes that contradict each other
+        struct.error,  # a header ends within a number
+    ) as error:
+        raise DamageError(f"Pillow cannot decode it: {error}") from error
+
+
+_FOREIGN = (
+    ("GIF", rb"GIF8"),
+    ("WebP", rb"RIFF....WEBP"),
+    ("TIFF", rb"II[*+]\x00|MM\x00[*+]"),
+    ("AVIF", rb"....ftypavi"),
+    ("HEIC", rb"....ftyp(?:hei|hev|mif1|msf1)"),
+    ("JPEG 2000", rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    ("JPEG XL", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
+    ("JPEG XR", rb"II\xbc"),
+    ("PPM", rb"P[1-7][\s#]"),
+    ("PSD", rb"8BPS"),
+    ("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
+    ("ICO", rb"\x00\x00[\x01\x02]\x00.\x00"),
+    ("DDS", rb"DDS "),
+    ("OpenEXR", rb"\x76\x2f\x31\x01"),
+    ("Radiance HDR", rb"#\?R"),
+    ("QOI", rb"qoif"),
+    ("XCF", rb"gimp xcf"),
+)
+_foreign_format = re.compile(
+    b"|".join(b"(%s)" % pattern for _, pattern in _FOREIGN), re.DOTALL
+).match
+
+
+def _name_foreign(data: bytes) -> ImageFault:
+    """Names what starts like none of the three formats."""
+    if not data:
+        return ImageFault(Reason.EMPTY_FILE, "the file is empty")
+    found = _foreign_format(data)
+    if found is not None and found.lastindex is not None:
+        return _unsupported(_FOREIGN[found.lastindex - 1][0])
+    for name, start in (("JPEG", b"\xff\xd8"), ("PNG", b"\x89PNG")):
+        if data.startswith(start):
+            return ImageFault(
+                Reason.DAMAGED_IMAGE, f"{name}: the signature at byte 0 is damaged"
+            )
+    start = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith(b"<") and b"<svg" in start:
+        return _unsupported("SVG")
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        what = "an HTML page"
+    else:
+        what = f"starts with {data[:8].hex(' ')}"
+    return ImageFault(
+        Reason.NOT_AN_IMAGE, f"not an image ({what}); JPEG, PNG or BMP is expected"
+    )
+
+
+def _unsupported(kind: str) -> ImageFault:
+    """The fault of an image that is fine, but not for TensorFlow."""
+    return ImageFault(
+        Reason.UNSUPPORTED_FORMAT,
+        f"{kind}: TensorFlow does not read this kind as one image; "
+        "convert it to baseline JPEG or PNG",
+    )

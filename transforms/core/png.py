@@ -1,0 +1,279 @@
+"""PNG: the header, and a walk over every chunk and its checksum.
+
+The layout is the W3C's PNG specification (third edition), section 5. What is an
+error follows libpng, which is what TensorFlow decodes with:
+
+    89 50 4E 47 0D 0A 1A 0A                         signature
+    length, 4 bytes | type, 4 | payload | CRC, 4    IHDR, then others, then IEND
+
+Numbers are big-endian; the CRC is zlib's CRC-32 over type and payload. A small letter
+in front of a type marks a chunk that a reader may ignore. Whatever follows IEND is
+not read.
+"""
+
+import dataclasses
+import re
+import struct
+import zlib
+
+from transforms.errors import DamageError
+
+__all__ = ["SIGNATURE", "PngHeader", "check_rows", "pixels_only", "read_header", "walk"]
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_BIT_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PALETTE = 3
+
+_MAX_SIDE = 1_000_000
+"""libpng's PNG_USER_WIDTH_MAX and PNG_USER_HEIGHT_MAX."""
+
+_MAX_DEFLATE_RATIO = 1032
+"""Deflate's densest code: 258 bytes from two bits (zlib's technical notes)."""
+
+_ONE_PASS = ((0, 0, 1, 1),)
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (0, 4, 8, 8),
+    (4, 0, 8, 4),
+    (0, 2, 4, 4),
+    (2, 0, 4, 2),
+    (0, 1, 2, 2),
+    (1, 0, 2, 1),
+)
+"""First row, first column, step down, step right of each pass."""
+
+_CHUNK_HEADER = struct.Struct(">I4s")
+_UINT32 = struct.Struct(">I")
+_IHDR = struct.Struct(">IIBBBBB")
+_IS_TYPE = re.compile(rb"[A-Za-z]{4}").fullmatch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PngHeader:
+    """What IHDR says.
+
+    Attributes:
+      height: rows, 1 to 1,000,000.
+      width: columns, 1 to 1,000,000.
+      depth: channels as TensorFlow decodes them: 1 for gray, 2 with alpha, 3 for RGB
+        and palettes, 4 for RGBA and palettes with transparent entries.
+      bits: bits a pixel in the file, 1 to 64.
+      color_type: 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA.
+      interlaced: whether the rows come in the seven passes of Adam7.
+      unsupported: always empty; TensorFlow reads every kind of PNG.
+    """
+
+    height: int
+    width: int
+    depth: int
+    bits: int
+    color_type: int
+    interlaced: bool
+    unsupported: str = ""
+
+
+def read_header(data: bytes) -> PngHeader:
+    """Reads IHDR, and for a palette whether tRNS gives it transparent entries.
+
+        00 00 00 0D | IHDR | width, 4 | height, 4 | bit depth, 1 | color type, 1
+        | compression, 1 | filter, 1 | interlace, 1 | CRC, 4
+
+    Raises:
+      DamageError: there is no IHDR, or it makes no sense.
+    """
+    if len(data) < 33 or data[8:16] != b"\x00\x00\x00\rIHDR":
+        raise DamageError("PNG: truncated or without an IHDR chunk at byte 8")
+    width, height, bit_depth, color_type, compression, filtering, interlace = (
+        _IHDR.unpack_from(data, 16)
+    )
+    if not (0 < width <= _MAX_SIDE and 0 < height <= _MAX_SIDE):
+        raise DamageError(f"PNG: {width} x {height} pixels at byte 16")
+    if bit_depth not in _BIT_DEPTHS.get(color_type, ()):
+        raise DamageError(
+            f"PNG: color type {color_type} of {bit_depth} bits at byte 24"
+        )
+    if compression or filtering or interlace > 1:
+        raise DamageError("PNG: unknown compression, filter or interlace at byte 26")
+    depth = channels = _CHANNELS[color_type]
+    if color_type == _PALETTE:
+        depth = 4 if _has_transparency(data) else 3
+    return PngHeader(
+        height=height,
+        width=width,
+        depth=depth,
+        bits=bit_depth * channels,
+        color_type=color_type,
+        interlaced=interlace == 1,
+    )
+
+
+def walk(data: bytes, header: PngHeader) -> None:
+    """Checks every chunk up to IEND: length, type, order and checksum.
+
+    Stricter than libpng in what it would drop with a warning: ancillary chunks with
+    a wrong checksum, IDAT chunks apart from the others, a palette of odd length.
+
+    Args:
+      data: the file.
+      header: of the same file.
+
+    Raises:
+      DamageError: says what is wrong, and at which byte.
+    """
+    view = memoryview(data)
+    size = len(data)
+    has_palette = False
+    compressed_bytes = 0
+    has_data = data_ended = False
+    zlib_header = b""
+    at = 8
+    while True:
+        if at + 12 > size:
+            raise DamageError(f"PNG: truncated: no IEND chunk in {size} bytes")
+        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+        stop = at + 8 + length
+        if stop + 4 > size:
+            raise DamageError(
+                f"PNG: chunk {_shown(kind)} of {length} bytes at byte {at} of {size} "
+                "is cut short or has a wrong length"
+            )
+        if zlib.crc32(view[at + 4 : stop]) != _UINT32.unpack_from(data, stop)[0]:
+            raise DamageError(f"PNG: wrong CRC of chunk {_shown(kind)} at byte {at}")
+        if kind == b"IDAT":
+            if data_ended or (header.color_type == _PALETTE and not has_palette):
+                raise DamageError(f"PNG: IDAT chunk out of place at byte {at}")
+            has_data = True
+            compressed_bytes += length
+            if len(zlib_header) < 2:
+                zlib_header += data[at + 8 : min(at + 10, stop)]
+        else:
+            data_ended = has_data
+            if kind == b"IEND":
+                break
+            if kind == b"PLTE":
+                if has_palette or data_ended or length % 3 or not 3 <= length <= 768:
+                    raise DamageError(f"PNG: bad PLTE chunk at byte {at}")
+                has_palette = True
+            elif not _IS_TYPE(kind) or (kind[0] < 0x61 and at != 8):
+                # A capital in front: a chunk without which nobody can read the rest.
+                raise DamageError(f"PNG: unknown chunk {_shown(kind)} at byte {at}")
+        at = stop + 4
+    if length:
+        raise DamageError(f"PNG: IEND chunk of {length} bytes at byte {at}")
+    if not _starts_zlib_stream(zlib_header):
+        raise DamageError("PNG: no image data, or not compressed with zlib")
+    pixel_bytes = header.height * header.width * header.bits // 8
+    if pixel_bytes > compressed_bytes * _MAX_DEFLATE_RATIO:
+        raise DamageError(
+            f"PNG: {compressed_bytes} bytes of image data cannot hold "
+            f"{header.width} x {header.height} pixels"
+        )
+
+
+def pixels_only(data: bytes) -> bytes:
+    """Returns the file with the chunks that make its pixels, and no others.
+
+    What is not there cannot fail: compressed texts and profiles, which may be bombs,
+    and the chunks of animations stay away from the decoder.
+
+    Args:
+      data: a file that `walk` has accepted.
+    """
+    pieces = [SIGNATURE]
+    at = 8
+    kind = b""
+    while kind != b"IEND":
+        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+        stop = at + 12 + length
+        if kind[0] < 0x61 or kind == b"tRNS":
+            pieces.append(data[at:stop])
+        at = stop
+    return b"".join(pieces)
+
+
+def check_rows(data: bytes, header: PngHeader) -> None:
+    """Inflates the image data and checks that it holds every row.
+
+    A row is a filter byte, 0 to 4, and pixels padded to a byte; Adam7 is seven such
+    images. Pillow leaves missing rows black where TensorFlow refuses the file.
+
+    Args:
+      data: a file that `walk` has accepted.
+      header: of the same file.
+
+    Raises:
+      DamageError: the data is no zlib stream, too short or filtered in no known way.
+    """
+    rows_and_bytes = [
+        (
+            -(-(header.height - top) // step_y),
+            1 + (-(-(header.width - left) // step_x) * header.bits + 7) // 8,
+        )
+        for top, left, step_y, step_x in (_ADAM7 if header.interlaced else _ONE_PASS)
+        if header.height > top and header.width > left
+    ]
+    expected = sum(rows * row_bytes for rows, row_bytes in rows_and_bytes)
+    try:
+        # The limit keeps a bomb from filling the memory; rows behind are not read.
+        raw = zlib.decompressobj().decompress(_compressed(data), expected)
+    except zlib.error as error:
+        raise DamageError(f"PNG: image data cannot be inflated: {error}") from error
+    if len(raw) < expected:
+        raise DamageError(
+            f"PNG: {len(raw)} bytes of image data, {expected} are needed for "
+            f"{header.width} x {header.height} pixels"
+        )
+    at = 0
+    for rows, row_bytes in rows_and_bytes:
+        stop = at + rows * row_bytes
+        if max(raw[at:stop:row_bytes]) > 4:
+            raise DamageError("PNG: a row of the image data has an unknown filter")
+        at = stop
+
+
+def _compressed(data: bytes) -> bytes:
+    """The payloads of all IDAT chunks together: one zlib stream."""
+    pieces = []
+    at = 8
+    kind = b""
+    while kind != b"IEND":
+        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+        if kind == b"IDAT":
+            pieces.append(data[at + 8 : at + 8 + length])
+        at += 12 + length
+    return b"".join(pieces)
+
+
+def _has_transparency(data: bytes) -> bool:
+    """Whether a tRNS chunk that libpng would use stands between PLTE and IDAT."""
+    entries = 0
+    at = 33
+    while at + 8 <= len(data):
+        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+        if kind == b"PLTE":
+            # Entries beyond what the pixels can name are dropped.
+            entries = min(length // 3, 1 << data[24])
+        elif kind == b"tRNS" and 0 < length <= entries:
+            return True
+        elif kind in (b"IDAT", b"IEND"):
+            return False
+        at += 12 + length
+    return False
+
+
+def _starts_zlib_stream(start: bytes) -> bool:
+    """Whether these two bytes are a zlib header without dictionary (RFC 1950)."""
+    return (
+        len(start) == 2
+        and start[0] & 15 == 8
+        and start[0] >> 4 <= 7
+        and not start[1] & 0x20
+        and (start[0] << 8 | start[1]) % 31 == 0
+    )
+
+
+def _shown(kind: bytes) -> str:
+    """A chunk type for a person; damaged ones may hold any bytes."""
+    return kind.decode("ascii", "backslashreplace")

@@ -1,0 +1,104 @@
+"""Arrow binary views, the 16-byte words of which records are put together.
+
+    size <= 12   | size: 4 | the bytes themselves, zero padded: 12     |
+    size > 12    | size: 4 | 0: 4 | buffer number: 4 | offset in it: 4 |
+
+n records of P parts each are n * P views in row order; one cast to `large_binary`
+copies every part to its place at about 4 ns a part, and the data buffer that comes
+out is the records one after another. A part of size 0 is an absent part.
+
+The four bytes after the size of a long view hold the start of the value in Arrow's
+specification ("Variable-size Binary View Layout"); the cast does not read them.
+Here a set of views is a uint64 array of shape (n, 2).
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["INLINE_BYTES", "DataBuffers", "Words", "join", "matrix_views"]
+
+Words = npt.NDArray[np.uint64]
+
+INLINE_BYTES = 12
+
+_SIZE = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+@dataclasses.dataclass(slots=True)
+class DataBuffers:
+    """The buffers that the long views of one join point into."""
+
+    buffers: list[pa.Buffer] = dataclasses.field(default_factory=list)
+
+    def add(self, buffer: pa.Buffer) -> int:
+        """Takes a buffer in and returns its number."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
+
+    def renumbered(self, views: Words, buffer: pa.Buffer) -> Words:
+        """Takes in the buffer of views that call it number 0; edits the views."""
+        sizes = views[:, 0] & _SIZE
+        if int(sizes.max(initial=0)) > INLINE_BYTES:
+            number = self.add(buffer)
+            if number:
+                views[:, 1] += (sizes > INLINE_BYTES) * np.uint64(number)
+        return views
+
+    def views_of(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Words:
+        """Returns the views of n values, whose bytes are not copied.
+
+        The values span less than 2**31 bytes; nulls are not looked at.
+        """
+        count = len(values)
+        _, offsets, data = values.buffers()
+        if not count or data is None:
+            return np.zeros((count, 2), np.uint64)
+        start = values.offset
+        if pa.types.is_large_binary(values.type):
+            # View offsets have 32 bits: far into a large buffer, start anew.
+            wide = np.frombuffer(offsets, np.int64, count + 1, start * 8)
+            first, last = int(wide[0]), int(wide[-1])
+            offsets, start = pa.py_buffer(wide - first), 0
+            data = data.slice(first, last - first)
+        bare = pa.Array.from_buffers(
+            values.type, count, [None, offsets, data], 0, start
+        )
+        cast = bare.cast(pa.binary_view())
+        words = np.frombuffer(cast.buffers()[1], np.uint64, count * 2, cast.offset * 16)
+        return self.renumbered(words.reshape(count, 2), data)
+
+
+def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:
+    """Returns the views of the rows of a contiguous (n, width) matrix.
+
+    `number` is the matrix's buffer number, used where the rows are too long to
+    stand in the views themselves.
+    """
+    count, width = matrix.shape
+    if width <= INLINE_BYTES:
+        cells = np.zeros((count, 16), np.uint8)
+        cells[:, 0] = width
+        cells[:, 4 : 4 + width] = matrix
+        return cells.view(np.uint64)
+    views = np.empty((count, 2), np.uint64)
+    views[:, 0] = width
+    # The offset is the upper half of the second word: its step is width << 32.
+    stop = number + ((count * width) << 32)
+    views[:, 1] = np.arange(number, stop, width << 32, dtype=np.uint64)[:count]
+    return views
+
+
+def join(views: Words, buffers: DataBuffers) -> pa.LargeBinaryArray:
+    """Returns the n * P parts of an (n, P, 2) array of views, in row order.
+
+    The data buffer of the result is fresh and writable.
+    """
+    parts = views.shape[0] * views.shape[1]
+    array = pa.Array.from_buffers(
+        pa.binary_view(), parts, [None, pa.py_buffer(views), *buffers.buffers], 0
+    )
+    return array.cast(pa.large_binary())

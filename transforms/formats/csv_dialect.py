@@ -1,0 +1,175 @@
+"""How a CSV file is written: delimiter, quote, header, encoding.
+
+Bytes of an encoding are scanned as they are when the characters that give a CSV file
+its structure cannot be part of another character in it: UTF-8, the ISO and Windows
+pages, CP949, EUC-KR, Shift JIS, GBK. In UTF-16 and UTF-32 they can, and such a file is
+transcoded whole.
+"""
+
+import codecs
+import dataclasses
+import functools
+
+from transforms.errors import SourceError, SpecError
+
+__all__ = [
+    "MAX_WHOLE_BYTES",
+    "CsvDialect",
+    "bom_length",
+    "file_encoding",
+    "is_scannable",
+    "to_utf8",
+    "whole_to_utf8",
+]
+
+# A file that must be transcoded whole is held in memory about three times over.
+MAX_WHOLE_BYTES = 1 << 30
+
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How the files of one source are written.
+
+    `CsvDialect()` is RFC 4180 with a header; `CsvDialect(delimiter="\\t")` is TSV;
+    `CsvDialect(header=False, columns=("id", "label"))` names the columns of a file
+    that does not.
+
+    Attributes:
+      delimiter: one ASCII character between fields.
+      quote: one ASCII character around fields; empty if quotes mean nothing.
+      header: the first record holds the columns' names.
+      columns: the columns' names, in the file's order; they replace the header's.
+      encoding: a text encoding that Python knows. The byte order mark of UTF-16 or
+        UTF-32 overrules it.
+
+    Raises:
+      SpecError: a setting is malformed or two contradict each other.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    header: bool = True
+    columns: tuple[str, ...] | None = None
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if not _is_mark(self.delimiter):
+            raise SpecError(
+                f"delimiter must be one ASCII character, no letter, digit or line end; "
+                f"found {self.delimiter!r}"
+            )
+        if self.quote and not _is_mark(self.quote):
+            raise SpecError(
+                f"quote must be one ASCII character, no letter, digit or line end, or "
+                f"empty for none; found {self.quote!r}"
+            )
+        if self.quote == self.delimiter:
+            raise SpecError(f"delimiter and quote must differ; both are {self.quote!r}")
+        if self.columns is not None and (
+            not self.columns
+            or "" in self.columns
+            or len(set(self.columns)) < len(self.columns)
+        ):
+            raise SpecError(
+                f"columns must be distinct names, none of them empty; found "
+                f"{list(self.columns)}"
+            )
+        # The name becomes the codec's own, so that equal dialects compare equal.
+        object.__setattr__(self, "encoding", _codec_name(self.encoding))
+
+
+def file_encoding(head: bytes, dialect: CsvDialect, origin: str) -> str:
+    """Returns the encoding of a file that starts with `head` (4 bytes suffice).
+
+    Raises:
+      SourceError: the file is marked as UTF-8 and the dialect says otherwise.
+    """
+    marked = next((name for mark, name in _MARKS if head.startswith(mark)), "")
+    if marked == "utf-8" and dialect.encoding != "utf-8":
+        raise SourceError(
+            f"{origin} starts with the byte order mark of UTF-8, but the encoding is "
+            f"said to be {dialect.encoding}; leave --encoding out for this file"
+        )
+    # Without a mark, UTF-16 is little-endian, as Windows writes it.
+    unmarked = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}
+    return marked or unmarked.get(dialect.encoding, dialect.encoding)
+
+
+def bom_length(head: bytes, encoding: str) -> int:
+    """Returns how many bytes the byte order mark at the start of `head` takes."""
+    mark = next((mark for mark, name in _MARKS if name == encoding), None)
+    return len(mark) if mark and head.startswith(mark) else 0
+
+
+@functools.lru_cache(maxsize=64)
+def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
+    """Tells if delimiters, quotes and line ends can be found in the encoded bytes."""
+    ascii_bytes = bytes(range(128))
+    marks = {"\n", "\r", dialect.delimiter, dialect.quote or "\n"}
+    try:
+        text = ascii_bytes.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    if len(text) != 128 or any(text[ord(mark)] != mark for mark in marks):
+        return False
+    # None of them may be the second byte of a character.
+    return all(
+        bytes([lead, ord(mark)]).decode(encoding, "surrogateescape").endswith(mark)
+        for lead in range(128, 256)
+        for mark in marks
+    )
+
+
+def to_utf8(data: bytes, encoding: str) -> bytes:
+    """Returns the bytes of whole records as UTF-8.
+
+    What is invalid in the encoding stays invalid: it becomes lone surrogates, which
+    the CSV parser refuses, so that the rows that hold it can be found.
+    """
+    if encoding == "utf-8":
+        return data
+    return data.decode(encoding, "surrogateescape").encode("utf-8", "surrogatepass")
+
+
+def whole_to_utf8(data: bytes, encoding: str, origin: str) -> bytes:
+    """Returns a whole file as UTF-8, without its byte order mark.
+
+    Raises:
+      SourceError: a byte is invalid in the encoding; names its offset.
+    """
+    skip = bom_length(data, encoding)
+    try:
+        return data[skip:].decode(encoding).encode()
+    except UnicodeDecodeError as error:
+        at = skip + error.start
+        raise SourceError(
+            f"{origin}: byte {at} ({data[at]:#04x}) is not valid {encoding}; "
+            f"name the file's encoding with --encoding"
+        ) from error
+
+
+def _is_mark(text: str) -> bool:
+    return (
+        len(text) == 1 and text.isascii() and not text.isalnum() and text not in "\r\n"
+    )
+
+
+def _codec_name(encoding: str) -> str:
+    try:
+        name = codecs.lookup(encoding).name
+        "".encode(name)
+    except LookupError as error:
+        raise SpecError(
+            f"encoding must be a text encoding that Python knows, such as utf-8, "
+            f"cp949 or latin-1; found {encoding!r}"
+        ) from error
+    return "utf-8" if name == "utf-8-sig" else name

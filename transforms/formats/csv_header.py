@@ -1,0 +1,164 @@
+"""The names of a CSV file's columns."""
+
+import codecs
+from collections.abc import Sequence
+
+from transforms.errors import SourceError
+from transforms.formats.csv_blocks import (
+    MAX_RECORD_BYTES,
+    Scan,
+    Stream,
+    pieces_of,
+    too_long,
+    unclosed,
+)
+from transforms.formats.csv_dialect import (
+    CsvDialect,
+    bom_length,
+    file_encoding,
+    is_scannable,
+)
+from transforms.formats.csv_records import count_fields, parse
+
+__all__ = ["check_same_columns", "read_header"]
+
+_PIECE_BYTES = 64 << 10
+_OTHER_DELIMITERS = ";\t|,"
+_SHOWN_NAMES = 8
+
+
+def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
+    """Returns the names of a file's columns, in the file's order.
+
+    They are `dialect.columns` where given, or else what the first record holds, or
+    else, in a file without a header, column_0, column_1, and so on.
+
+    Raises:
+      SourceError: the file is empty ("no header"); a name is empty or stands twice;
+        the first record is not valid in the encoding or has another number of fields
+        than `dialect.columns`; the only name holds another usual delimiter.
+    """
+    record = _first_record(stream, dialect, origin)
+    count = count_fields(record, dialect)
+    if not count:
+        raise SourceError(f"{origin}: no header, the file holds no record")
+    if dialect.columns is not None:
+        if count != len(dialect.columns):
+            raise SourceError(
+                f"{origin}: its first record has {count} fields, but "
+                f"{len(dialect.columns)} columns are named"
+            )
+        return dialect.columns
+    numbered = [f"column_{index}" for index in range(count)]
+    if not dialect.header:
+        return tuple(numbered)
+    fields = parse(record, numbered, numbered, dialect).columns
+    names = tuple(field[0].as_py() or "" for field in fields)
+    if count == 1:
+        _check_delimiter(names[0], dialect, origin)
+    _check_names(names, origin)
+    return names
+
+
+def check_same_columns(
+    first_origin: str, first: Sequence[str], origin: str, names: Sequence[str]
+) -> None:
+    """Checks that two files of one source have the same columns in the same order.
+
+    Raises:
+      SourceError: they do not; names both files and the columns that differ.
+    """
+    if tuple(first) == tuple(names):
+        return
+    lost = [name for name in first if name not in names]
+    new = [name for name in names if name not in first]
+    if lost or new:
+        facts = []
+        if lost:
+            facts.append(f"{_listed(lost)} only in {first_origin}")
+        if new:
+            facts.append(f"{_listed(new)} only in {origin}")
+        found = "; ".join(facts)
+    else:
+        moved = [b for a, b in zip(first, names, strict=True) if a != b]
+        found = f"the order differs at {_listed(moved)}"
+    raise SourceError(
+        f"all files of a source must have the same columns; {first_origin} and "
+        f"{origin} differ: {found}"
+    )
+
+
+def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
+    """Returns the first record as UTF-8, perhaps with its line end; b"" without one."""
+    stream.seek(0)
+    head = stream.read(4)
+    encoding = file_encoding(head, dialect, origin)
+    start = bom_length(head, encoding)
+    stream.seek(start)
+    # Bytes that can be scanned are decoded when the record's end is known.
+    as_is = is_scannable(encoding, dialect)
+    decoder = codecs.getincrementaldecoder(encoding)()
+    scan, text, begun, line = Scan(dialect), b"", False, 1
+    try:
+        for piece in pieces_of(stream, _PIECE_BYTES):
+            utf8 = piece if as_is else decoder.decode(piece).encode()
+            # A scan takes whole words, and a decoder may give any number of bytes.
+            if not as_is:
+                scan = Scan(dialect)
+                utf8, text, begun = text + utf8, b"", False
+            starts, lines = scan.advance(utf8)
+            skip = 0 if begun or not starts.count() else 1
+            if starts.count() > skip:
+                text += utf8[: starts.nth(skip)]
+                break
+            if skip:
+                begun, line = True, 1 + lines.before(starts.nth(0))
+            text += utf8
+            if len(text) > MAX_RECORD_BYTES:
+                raise too_long(origin, line, dialect)
+        else:
+            if scan.inside:
+                raise unclosed(origin, line, dialect)
+        return text.decode(encoding).encode() if as_is else text
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise SourceError(
+            f"{origin}: the header is not valid {encoding}: byte {byte:#04x} at "
+            f"offset {start + error.start}; name the file's encoding with --encoding"
+        ) from error
+
+
+def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
+    for mark in _OTHER_DELIMITERS:
+        if mark in name and mark != dialect.delimiter:
+            raise SourceError(
+                f"{origin}: the header is one column, {name[:60]!r}, with "
+                f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
+                f"--delimiter"
+            )
+
+
+def _check_names(names: Sequence[str], origin: str) -> None:
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names, start=1):
+        places.setdefault(name, []).append(place)
+    if empty := places.pop("", None):
+        raise SourceError(
+            f"{origin}: every column must have a name; the header has none at column "
+            f"{_numbers(empty)}"
+        )
+    for name, found in places.items():
+        if len(found) > 1:
+            raise SourceError(
+                f"{origin}: the columns' names must differ; {name!r} stands at columns "
+                f"{_numbers(found)}"
+            )
+
+
+def _numbers(places: Sequence[int]) -> str:
+    return ", ".join(map(str, places[:_SHOWN_NAMES]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(repr(name[:60]) for name in names[:_SHOWN_NAMES]) + more

@@ -1,0 +1,169 @@
+"""Records of a CSV file as columns of text, and where given records lie."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from transforms.formats.csv_blocks import Scan, pieces_of
+from transforms.formats.csv_dialect import CsvDialect
+
+__all__ = ["Places", "Records", "count_fields", "locate", "parse"]
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Records:
+    """Records of a piece of a file; r of them, of which n have the right length.
+
+    Attributes:
+      columns: for each column asked for, n texts; null where the cell is blank and
+        not quoted.
+      indices: int64 array of n: the position of each among the r.
+      miscounted: of the other r - n: position and number of fields.
+    """
+
+    columns: tuple[pa.Array, ...]
+    indices: npt.NDArray[np.int64]
+    miscounted: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        """The number r of records, miscounted ones included."""
+        return len(self.indices) + len(self.miscounted)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Where k records lie in a piece of a file; int64 arrays of k.
+
+    Attributes:
+      starts: offset of the first byte.
+      stops: offset of the first byte after the record, line end included.
+      lines: how many physical lines end before the record.
+    """
+
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
+
+
+def parse(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+    *,
+    as_type: pa.DataType | None = None,
+) -> Records:
+    """Parses whole records of UTF-8 text.
+
+    Args:
+      data: the records; no header, no byte order mark.
+      names: the names of the file's columns.
+      wanted: the distinct columns to return, in this order; at least one.
+      dialect: delimiter and quote are used.
+      as_type: `pa.binary()` for text that is perhaps not valid UTF-8; default string.
+
+    Raises:
+      pyarrow.ArrowInvalid: a wanted cell is not valid UTF-8.
+    """
+    miscounted: list[tuple[int, int]] = []
+
+    def note(row: Any) -> str:
+        miscounted.append((row.number - 1, row.actual_columns))
+        return "skip"
+
+    # Arrow drops a byte order mark wherever its input starts. Here it is data: the
+    # file's own was left out before. A blank line in front is no record.
+    if bytes(memoryview(data)[:3]) == _BOM:
+        data = b"\n" + bytes(data)
+    table = arrow_csv.read_csv(
+        pa.BufferReader(data),
+        arrow_csv.ReadOptions(
+            column_names=list(names), use_threads=False, block_size=len(data) + 1
+        ),
+        _parse_options(dialect, note),
+        arrow_csv.ConvertOptions(
+            include_columns=list(wanted),
+            column_types=dict.fromkeys(wanted, as_type or pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    total = table.num_rows + len(miscounted)
+    indices = np.arange(total, dtype=np.int64)
+    if miscounted:
+        indices = np.delete(indices, [index for index, _ in miscounted])
+    columns = tuple(
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.itercolumns()
+    )
+    return Records(columns, indices, tuple(miscounted))
+
+
+def count_fields(data: bytes, dialect: CsvDialect) -> int:
+    """Returns how many fields the first record of UTF-8 text has; 0 without one."""
+    options = arrow_csv.ReadOptions(
+        autogenerate_column_names=True, use_threads=False, block_size=len(data) + 1
+    )
+    types = arrow_csv.ConvertOptions(check_utf8=False)
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            options,
+            _parse_options(dialect, lambda _: "skip"),
+            types,
+        )
+    except pa.ArrowInvalid:
+        # "Empty CSV file or block": the names are made from the first record.
+        return 0
+    return int(table.num_columns)
+
+
+def locate(
+    data: bytes | pa.Buffer, dialect: CsvDialect, indices: npt.NDArray[np.int64]
+) -> Places:
+    """Returns where the records with the given positions lie; `indices` ascend.
+
+    Costs one scan of the data, however many records are asked for. An index that is
+    the number of records stands for the end of the data.
+    """
+    scan = Scan(dialect)
+    starts, stops, lines = [], [], []
+    base = seen = line = 0
+    # A record's stop is the next one's start.
+    sought = np.unique(np.concatenate([indices, indices + 1]))
+    for piece in pieces_of(pa.BufferReader(data)):
+        start_marks, line_marks = scan.advance(piece)
+        count = start_marks.count()
+        here = sought[(sought >= seen) & (sought < seen + count)]
+        if len(here):
+            found = start_marks.positions()[here - seen]
+            starts.append(base + found)
+            ended = np.searchsorted(line_marks.positions(), found)
+            lines.append(line + ended)
+            stops.append(here)
+        seen += count
+        line += line_marks.count()
+        base += len(piece)
+    # What was not found is the end of the data.
+    order = np.concatenate([*stops, [seen]])
+    at = np.concatenate([*starts, [base]])
+    before = np.concatenate([*lines, [line]])
+    own = np.searchsorted(order, indices)
+    return Places(at[own], at[np.searchsorted(order, indices + 1)], before[own])
+
+
+def _parse_options(dialect: CsvDialect, handler: Any) -> arrow_csv.ParseOptions:
+    return arrow_csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        quote_char=dialect.quote or False,
+        newlines_in_values=True,
+        invalid_row_handler=handler,
+    )

@@ -1,0 +1,146 @@
+"""The output directory: what may be replaced, and its replacement in one step.
+
+The dataset is built in the sibling `.<directory>.beam-tfrecord/`, on the same file
+system, and published by a rename that replaces nothing (a fresh target) or by an
+exchange of the two directories (an overwrite). Nothing is deleted but what an old
+manifest names, by its exact name.
+"""
+
+import hashlib
+import os
+
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.errors import CommitError, DamageError, TargetError
+
+__all__ = ["check_target", "publish", "read_manifest", "rejects_path", "work_folder"]
+
+# How many foreign names an error shows.
+_SHOWN = 5
+
+
+def work_folder(target: str) -> str:
+    """Returns the folder for unfinished work on a target; it is ours alone."""
+    parent, name = os.path.split(os.path.abspath(target))
+    return os.path.join(parent, f".{name}.beam-tfrecord")
+
+
+def rejects_path(target: str) -> str:
+    """Returns where the rejects of a run that tolerated fewer are left."""
+    return f"{os.path.abspath(target)}.rejects.jsonl"
+
+
+def read_manifest(directory: str) -> Manifest:
+    """Returns the manifest of a dataset.
+
+    Raises:
+      DamageError: it is damaged.
+      FileNotFoundError: the directory is no dataset.
+    """
+    path = os.path.join(directory, MANIFEST_NAME)
+    return Manifest.from_bytes(files.read_bytes(path), path)
+
+
+def _state(directory: str) -> str:
+    """Returns a word for what stands there now; "" for nothing."""
+    try:
+        if not os.listdir(directory):
+            return ""
+        data = files.read_bytes(os.path.join(directory, MANIFEST_NAME))
+    except FileNotFoundError:
+        return ""
+    return f"{os.stat(directory).st_ino}-{hashlib.sha256(data).hexdigest()}"
+
+
+def check_target(directory: str, *, overwrite: bool) -> str:
+    """Returns what stands at the target, for `publish` to compare.
+
+    Raises:
+      TargetError: it cannot be made, holds a dataset that may not be replaced, or
+        holds anything that its manifest does not name.
+    """
+    parent = os.path.dirname(os.path.abspath(directory))
+    existing = parent
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
+        raise TargetError(
+            f"The output's folder must be writable; {existing!r} is not. Choose "
+            f"another output."
+        )
+    if not os.path.lexists(directory):
+        return ""
+    if not os.path.isdir(directory) or os.path.islink(directory):
+        raise TargetError(
+            f"The output must be a directory or not exist; {directory!r} is a file or "
+            f"a link. Choose another output."
+        )
+    found = sorted(os.listdir(directory))
+    if not found:
+        return ""
+    if MANIFEST_NAME not in found:
+        raise TargetError(
+            f"The output must be a dataset of this tool, empty, or not exist; "
+            f"{directory!r} holds {_shown(found)} and no {MANIFEST_NAME}. Choose "
+            f"another output, or empty it yourself."
+        )
+    try:
+        manifest = read_manifest(directory)
+    except DamageError as error:
+        raise TargetError(
+            f"What stands at {directory!r} cannot be replaced safely: {error} "
+            f"Move it away, or choose another output."
+        ) from error
+    if foreign := sorted(set(found) - set(manifest.file_names)):
+        raise TargetError(
+            f"The output may hold only what its manifest names; {directory!r} also "
+            f"holds {_shown(foreign)}. Move that away, or choose another output."
+        )
+    if not overwrite:
+        raise TargetError(
+            f"The output must not exist yet; {directory!r} holds the dataset "
+            f"{manifest.name!r} of {manifest.records:,} records. Use --overwrite to "
+            f"replace it, or choose another output."
+        )
+    return _state(directory)
+
+
+def _shown(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def publish(folder: str, target: str, *, seen: str) -> None:
+    """Makes a finished folder the target, in one step.
+
+    Args:
+      folder: the dataset, whole and synced; on the target's file system.
+      target: the output directory.
+      seen: what `check_target` found there when the run started.
+
+    Raises:
+      CommitError: the target is no longer what it was; nothing has changed.
+    """
+    parent = os.path.dirname(os.path.abspath(target))
+    if _state(target) != seen:
+        raise CommitError(
+            f"The target must be as it was when the run started; {target!r} was "
+            f"written by another run since. Nothing was changed; run again."
+        )
+    if not seen:
+        files.move_new(folder, target)
+        files.sync_directory(parent)
+        return
+    old = read_manifest(target)
+    if not files.exchange(folder, target):
+        # No exchange here: first the old manifest goes, so that what a reader may
+        # find half-way is no dataset rather than a mix of two.
+        aside = f"{folder}.old"
+        files.remove_file(os.path.join(target, MANIFEST_NAME))
+        os.rename(target, aside)
+        os.rename(folder, target)
+        folder = aside
+    files.sync_directory(parent)
+    for name in old.file_names:
+        files.remove_file(os.path.join(folder, name))
