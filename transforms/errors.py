@@ -55,7 +55,7 @@ class BeamTFRecordError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__(bounded(message))
+        super().__init__(bounded(message.replace("\n", " ")))
 
 
 class UsageError(BeamTFRecordError):

@@ -36,6 +36,7 @@ __all__ = [
     "is_pattern",
     "list_tree",
     "move_new",
+    "open_input",
     "read_bytes",
     "read_range",
     "remove_file",
@@ -141,6 +142,11 @@ def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes."""
     return os.stat(path).st_size
+
+
+def open_input(path: str) -> BinaryIO:
+    """Opens a file for reading from any place; raises OSError."""
+    return open(path, "rb")
 
 
 def read_bytes(path: str) -> bytes:

@@ -122,9 +122,11 @@ class PlaceRows(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.pvalue.DoOutputsTuple:
         """Places each batch by itself."""
-        return batches | "Cut by shard" >> beam.ParDo(
-            _CutByShard(self.schema, self.sharding, self.store)
-        ).with_outputs(FACTS, main="segments")
+        return batches | "Cut by shard" >> (
+            beam.ParDo(_CutByShard(self.schema, self.sharding, self.store))
+            .with_output_types(tuple[ShardKey, Segment])
+            .with_outputs(FACTS, main="segments")
+        )
 
 
 class _CutByShard(beam.DoFn):

@@ -36,9 +36,11 @@ class ReadBlocks(beam.PTransform):
 
     def expand(self, blocks: beam.PCollection[Block]) -> beam.pvalue.DoOutputsTuple:
         """Reads each block by itself."""
-        return blocks | "Read rows" >> beam.ParDo(
-            _ReadRows(self.source, self.store)
-        ).with_outputs(FACTS, REJECTS, main="batches")
+        return blocks | "Read rows" >> (
+            beam.ParDo(_ReadRows(self.source, self.store))
+            .with_output_types(Batch)
+            .with_outputs(FACTS, REJECTS, main="batches")
+        )
 
 
 class _ReadRows(beam.DoFn):

@@ -147,9 +147,11 @@ class WriteShards(beam.PTransform):
         self, shards: beam.PCollection[tuple[ShardKey, Iterable[Segment]]]
     ) -> beam.pvalue.DoOutputsTuple:
         """Writes each shard by itself."""
-        return shards | "Write file" >> beam.ParDo(
-            _WriteFile(self.layout, self.store), self.census
-        ).with_outputs(REJECTS, main="shards")
+        return shards | "Write file" >> (
+            beam.ParDo(_WriteFile(self.layout, self.store), self.census)
+            .with_output_types(ShardFile)
+            .with_outputs(REJECTS, main="shards")
+        )
 
 
 class _WriteFile(beam.DoFn):

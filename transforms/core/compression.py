@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 
 from transforms.core.frame import HEADER_BYTES, header
-from transforms.errors import TFRecordError
+from transforms.errors import SpecError, TFRecordError
 
 __all__ = [
     "STEP_BYTES",
@@ -56,12 +56,12 @@ class Compression(enum.StrEnum):
 
 
 def parse_compression(name: str) -> Compression:
-    """Returns the member of that name; ValueError names the choices otherwise."""
+    """Returns the member of that name; SpecError names the choices otherwise."""
     try:
         return Compression(name)
     except ValueError:
         choices = ", ".join(Compression)
-        raise ValueError(
+        raise SpecError(
             f"compression must be one of {choices}; found {name!r}"
         ) from None
 

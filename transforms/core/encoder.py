@@ -26,9 +26,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import max_bytes_before
 from transforms.core.entry import Entry, Form, Kind
 from transforms.core.frame import OVERHEAD_BYTES, header, mask
-from transforms.core.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
+from transforms.core.payload import MAX_EXAMPLE_BYTES, Column
 from transforms.core.records import Records, write_footers
 from transforms.core.varint import MAX_VARINT_BYTES, varint
 from transforms.errors import EncodingError
@@ -42,7 +43,7 @@ __all__ = [
 
 # A chunk is what one pass over the columns turns into bytes: large enough to spread
 # the cost of the pass, small enough to stay in the processor's cache.
-_CHUNK_ROWS = 1 << 14
+_CHUNK_ROWS = 1 << 13
 _CHUNK_BYTES = 1 << 24
 
 # What stands around the entries of a record.
@@ -107,6 +108,8 @@ class ExampleEncoder:
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns n serialised Examples for the n rows of a batch.
 
+        Takes up to twice the memory of what it returns.
+
         Raises EncodingError: the batch has another schema, or a value has no place
         in a tf.train.Example; the message names feature and row.
         """
@@ -118,6 +121,8 @@ class ExampleEncoder:
 
     def encode_framed(self, batch: pa.RecordBatch) -> Framed:
         """Returns the n rows of a batch as TFRecord records with their checksums.
+
+        Takes up to twice the memory of what it returns.
 
         Raises EncodingError as `encode` does.
         """

@@ -6,8 +6,8 @@
 The oracle is `tf.io.decode_image` of TensorFlow 2.21. The walks read structure, not
 pixels: markers, tables, lengths and checksums to the end of the file, which takes some
 ten microseconds and finds more of what TensorFlow refuses than a full decode with
-Pillow does. Progressive JPEG is decoded with Pillow too: there, the coefficients
-themselves can be out of range.
+Pillow does. Large progressive JPEGs are decoded with Pillow too: there, the sums of
+coefficients can overflow.
 """
 
 import dataclasses
@@ -65,8 +65,9 @@ def check_image(
 
     Args:
       data: the whole encoded file.
-      check: "structure" walks over the file to its end, and decodes progressive JPEG;
-        "decode" decodes the others too; "none" reads the dimensions and nothing more.
+      check: "structure" walks over the file to its end, and decodes progressive JPEGs
+        beyond 4 megapixels; "decode" decodes every file; "none" reads the dimensions
+        and nothing more.
       max_pixels: height times width at most, looked at before anything is decoded.
 
     Returns:
@@ -91,7 +92,7 @@ def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageInfo | Image
         return fault
     if check != "none":
         jpeg.walk(data)
-        if check == "decode" or header.progressive:
+        if check == "decode" or header.needs_decoding:
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
     return ImageInfo("jpeg", header.height, header.width, header.depth)
 

@@ -14,19 +14,25 @@ arrays to be stored at a fixed position (`stores`), or n Arrow binary views.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from transforms.core.arrays import (
+    decoded,
+    flattened,
+    is_bytes,
+    is_list,
+    offsets_of,
+    raw_values,
+)
 from transforms.core.entry import Entry, Form, Kind, Store, varint_stores
-from transforms.core.varint import MAX_VARINT_BYTES, Varints
+from transforms.core.varint import Varints
 from transforms.core.views import DataBuffers, Words, join
 from transforms.errors import EncodingError
 
-__all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload", "max_bytes_before"]
+__all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload"]
 
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for
 # what stands around a payload.
@@ -84,7 +90,7 @@ class Column:
         """Raises EncodingError if no tf.train.Example can hold the field's type."""
         self.name: str = field.name
         kind = _kind(field)
-        if not _is_list(field.type):
+        if not is_list(field.type):
             form = Form.SINGLE
         elif kind is Kind.BYTES:
             form = Form.REPEATED
@@ -105,7 +111,7 @@ class Column:
         Raises EncodingError: a uint64 over 2**63 - 1, a float64 that float32 has
         no room for, a null inside a list, a value over MAX_EXAMPLE_BYTES.
         """
-        array = _decoded(array)
+        array = decoded(array)
         if array.null_count == len(array):
             return None
         present: Mask | None = None
@@ -115,8 +121,9 @@ class Column:
             return self._list(array, present, first_row, buffers)
         place = _Place(self.name, first_row, None)
         if self.kind is Kind.BYTES:
-            sizes = np.diff(_offsets(array))
-            _check_size(int(np.max(sizes, where=_at(present), initial=0)), place)
+            sizes = np.diff(offsets_of(array))
+            seen = True if present is None else present
+            _check_size(int(np.max(sizes, where=seen, initial=0)), place)
             return _from_views(buffers.views_of(array), sizes, present)
         if self.kind is Kind.FLOAT:
             floats = _floats(array, present, place)
@@ -137,8 +144,8 @@ class Column:
         first_row: int,
         buffers: DataBuffers,
     ) -> Payload:
-        starts, values = _flat(array, present)
-        values = _decoded(values)
+        starts, values = flattened(array, present)
+        values = decoded(values)
         place = _Place(self.name, first_row, starts)
         if values.null_count:
             position = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False)))
@@ -171,59 +178,15 @@ class Column:
         return _from_views(buffers.views_of(rows), sizes, present)
 
 
-def max_bytes_before(array: pa.Array) -> Callable[[int], int]:
-    """Returns a function of i: a bound on the payload bytes of the rows before i.
-
-    What null slots hold counts too: nothing larger is ever looked at in one go.
-    """
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        if not _is_bytes(kind.value_type) or not len(array.dictionary):
-            return lambda row: row * MAX_VARINT_BYTES
-        lengths = pc.fill_null(pc.binary_length(array.dictionary), 0)
-        taken = lengths.to_numpy().take(pc.fill_null(array.indices, 0).to_numpy())
-        sums = np.concatenate(([0], np.cumsum(taken, dtype=np.int64)))
-        return lambda row: int(sums[row]) + row * MAX_VARINT_BYTES
-    if _is_bytes(kind):
-        offsets = _offsets(array)
-        return lambda row: int(offsets[row]) + row * MAX_VARINT_BYTES
-    if pa.types.is_fixed_size_list(kind):
-        each, first = kind.list_size, array.offset
-        inner = max_bytes_before(array.values)
-        return lambda row: inner((first + row) * each)
-    if _is_list(kind):
-        offsets = _offsets(array)
-        inner = max_bytes_before(array.values)
-        return lambda row: inner(int(offsets[row]))
-    return lambda row: row * MAX_VARINT_BYTES
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-    )
-
-
 def _kind(field: pa.Field) -> Kind:
-    values = field.type.value_type if _is_list(field.type) else field.type
+    values = field.type.value_type if is_list(field.type) else field.type
     if pa.types.is_dictionary(values):
         values = values.value_type
     if pa.types.is_boolean(values) or pa.types.is_integer(values):
         return Kind.INT64
     if pa.types.is_floating(values):
         return Kind.FLOAT
-    if _is_bytes(values):
+    if is_bytes(values):
         return Kind.BYTES
     raise EncodingError(
         f"feature {field.name!r}: its type must be bool, an integer, a float, text, "
@@ -232,23 +195,8 @@ def _kind(field: pa.Field) -> Kind:
     )
 
 
-def _decoded(array: pa.Array) -> pa.Array:
-    """Returns dictionary-encoded values as the plain values."""
-    if not pa.types.is_dictionary(array.type):
-        return array
-    values = array.dictionary
-    if _is_bytes(values.type):
-        # `take` wraps the int32 offsets of results over 2 GiB without a word.
-        values = values.cast(pa.large_binary())
-    return values.take(array.indices)
-
-
-def _at(present: Mask | None) -> Mask | bool:
-    return True if present is None else present
-
-
 def _check_size(size: int, place: _Place) -> None:
-    # Chunks of several rows are far below the limit: it is their first row.
+    # Only a chunk of a single row can hold so much: its first value is to blame.
     if size > MAX_EXAMPLE_BYTES:
         raise place.error(
             0,
@@ -256,32 +204,6 @@ def _check_size(size: int, place: _Place) -> None:
             f"bytes, and this value alone takes {size} or more; split it, or keep "
             "it in a file and store the path",
         )
-
-
-def _raw(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-    """Returns the values buffer of a primitive array; null slots hold anything."""
-    width = np.dtype(dtype).itemsize
-    buffer = array.buffers()[1]
-    if not len(array) or buffer is None:
-        return np.zeros(len(array), dtype)
-    return np.frombuffer(buffer, dtype, len(array), array.offset * width)
-
-
-def _offsets(array: pa.Array) -> Sizes:
-    """Returns the n + 1 offsets of a list or bytes array as its buffers have them."""
-    kind = array.type
-    is_large = (
-        pa.types.is_large_list(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-    )
-    dtype = np.int64 if is_large else np.int32
-    buffer = array.buffers()[1]
-    if buffer is None or buffer.size == 0:
-        return np.zeros(1, np.int64)
-    width = np.dtype(dtype).itemsize
-    offsets = np.frombuffer(buffer, dtype, len(array) + 1, array.offset * width)
-    return offsets.astype(np.int64, copy=False)
 
 
 def _filled(
@@ -297,15 +219,14 @@ def _integers(array: pa.Array, present: Mask | None, place: _Place) -> Words:
     """Returns integers or bools as uint64, negative ones in two's complement."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
-    dtype = array.type.to_pandas_dtype()
-    values = _filled(_raw(array, dtype), present)
-    if dtype is np.uint64:
+    values = _filled(raw_values(array), present)
+    if values.dtype == np.uint64:
         words = values.view(np.uint64)
         if len(words) and int(words.max()) >= 1 << 63:
             position = int(np.argmax(words >= np.uint64(1 << 63)))
             raise place.error(
                 position,
-                f"an integer must be at most 2**63 - 1 to stand in an Int64List; "
+                "an integer must be at most 2**63 - 1 to stand in an Int64List; "
                 f"found {int(words[position])}; store it as text, bytes or float",
             )
         return words
@@ -316,9 +237,8 @@ def _floats(
     array: pa.Array, present: Mask | None, place: _Place
 ) -> npt.NDArray[np.float32]:
     """Returns floats as little-endian float32; float32 keeps its very bits."""
-    dtype = array.type.to_pandas_dtype()
-    values = _raw(array, dtype)
-    if dtype is not np.float64:
+    values = raw_values(array)
+    if values.dtype != np.float64:
         return values.astype("<f4", copy=False)
     values = _filled(values, present)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -347,24 +267,6 @@ def _from_views(views: Words, sizes: Sizes, present: Mask | None) -> Payload:
     return Payload(smallest, largest, equal, present, None, views)
 
 
-def _flat(array: pa.Array, present: Mask | None) -> tuple[Sizes, pa.Array]:
-    """Returns n + 1 list offsets and the flat values; null rows have none."""
-    count = len(array)
-    if pa.types.is_fixed_size_list(array.type):
-        each = array.type.list_size
-        if present is None:
-            values = array.values.slice(array.offset * each, count * each)
-            return np.arange(count + 1, dtype=np.int64) * each, values
-        lengths = present * np.int64(each)
-    else:
-        offsets = _offsets(array)
-        if present is None:
-            first, last = int(offsets[0]), int(offsets[-1])
-            return offsets - first, array.values.slice(first, last - first)
-        lengths = np.where(present, np.diff(offsets), 0)
-    return np.concatenate(([0], np.cumsum(lengths))), array.flatten()
-
-
 def _packed_varints(values: Words, starts: Sizes) -> tuple[Sizes, pa.Buffer]:
     """Returns byte offsets of n rows, and the varints of all values in a buffer."""
     varints = Varints.of(values)
@@ -378,7 +280,7 @@ def _repeated_bytes(
     values: pa.Array, starts: Sizes, place: _Place
 ) -> tuple[Sizes, pa.Buffer]:
     """Returns byte offsets of n rows, and `0a size value` of all values."""
-    sizes = np.diff(_offsets(values))
+    sizes = np.diff(offsets_of(values))
     _check_size(int(sizes.sum()) if len(starts) == 2 else 0, place)
     heads = Varints.of(sizes.view(np.uint64))
     # The head of a value is its size as a varint with 0a put in front of it.
@@ -395,5 +297,5 @@ def _joined_rows(
 ) -> tuple[Sizes, pa.Buffer]:
     """Joins the (m, P, 2) parts of m values; rows begin at the values `starts`."""
     joined = join(views, buffers)
-    ends = _offsets(joined)[:: views.shape[1]]
+    ends = offsets_of(joined)[:: views.shape[1]]
     return ends.take(starts), joined.buffers()[2] or pa.py_buffer(b"")

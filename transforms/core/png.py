@@ -215,14 +215,18 @@ def check_rows(data: bytes, header: PngHeader) -> None:
         if header.height > top and header.width > left
     ]
     expected = sum(rows * row_bytes for rows, row_bytes in rows_and_bytes)
+    inflater = zlib.decompressobj()
     try:
-        # The limit keeps a bomb from filling the memory; rows behind are not read.
-        raw = zlib.decompressobj().decompress(_compressed(data), expected)
+        # The limits keep a bomb from filling the memory.
+        raw = inflater.decompress(_compressed(data), expected)
+        more = b"more"
+        while not inflater.eof and (more or inflater.unconsumed_tail):
+            more = inflater.decompress(inflater.unconsumed_tail, 65_536)
     except zlib.error as error:
         raise DamageError(f"PNG: image data cannot be inflated: {error}") from error
-    if len(raw) < expected:
+    if len(raw) < expected or not inflater.eof:
         raise DamageError(
-            f"PNG: {len(raw)} bytes of image data, {expected} are needed for "
+            f"PNG: the image data ends early: {len(raw)} bytes of {expected} for "
             f"{header.width} x {header.height} pixels"
         )
     at = 0
@@ -247,7 +251,10 @@ def _compressed(data: bytes) -> bytes:
 
 
 def _has_transparency(data: bytes) -> bool:
-    """Whether a tRNS chunk that libpng would use stands between PLTE and IDAT."""
+    """Whether a tRNS chunk that libpng would use stands between PLTE and IDAT.
+
+    One with a wrong checksum it would drop.
+    """
     entries = 0
     at = 33
     while at + 8 <= len(data):
@@ -256,7 +263,9 @@ def _has_transparency(data: bytes) -> bool:
             # Entries beyond what the pixels can name are dropped.
             entries = min(length // 3, 1 << data[24])
         elif kind == b"tRNS" and 0 < length <= entries:
-            return True
+            stop = at + 8 + length
+            checksum = zlib.crc32(data[at + 4 : stop])
+            return data[stop : stop + 4] == _UINT32.pack(checksum)
         elif kind in (b"IDAT", b"IEND"):
             return False
         at += 12 + length

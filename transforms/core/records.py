@@ -1,4 +1,10 @@
-"""The records of a chunk: entries side by side, the Example and frame around them."""
+"""The records of a chunk: entries side by side, the Example and frame around them.
+
+    length: 8  crc: 4  |  0a T: 2 to 6  |  entry  entry ...  |  crc of payload: 4
+
+Parts that are the same bytes in every row, but for values at fixed positions, are
+gathered in runs; other parts are one Arrow binary view a row.
+"""
 
 import functools
 import struct
@@ -22,7 +28,8 @@ from transforms.core.views import (
 
 __all__ = ["Records", "write_footers"]
 
-_RUN_BLOCK_BYTES = 1 << 20
+# Rows of a run are filled in blocks of this size, while they are in the cache.
+_RUN_BLOCK_BYTES = 1 << 22
 
 Mask = npt.NDArray[np.bool_]
 Sizes = npt.NDArray[np.int64]
@@ -40,7 +47,6 @@ class _Run:
         """Returns the run of all rows as a uint8 array (rows, width)."""
         width = len(self.template)
         out = np.frombuffer(bytearray(self.template) * rows, np.uint8)
-        # Blocks of rows, so that a wide record is filled while it is in the cache.
         block = max(_RUN_BLOCK_BYTES // width, 64)
         for start in range(0, rows, block):
             count = min(block, rows - start)
@@ -73,20 +79,16 @@ class Records:
     def add(self, entry: Entry, payload: Payload) -> None:
         """Adds an entry to the end of every record that has a value for it."""
         present = payload.present
+        sizes = payload.smallest if payload.sizes is None else payload.sizes
         layout = entry.layout(payload.smallest, payload.largest)
-        if layout is None:
-            assert payload.sizes is not None  # one size has one layout
+        if layout is not None:
+            _store_layout(self._open_run(present), layout, payload.sizes)
+            self._count(len(layout.template) + sizes, present)
+        else:
+            assert payload.sizes is not None  # one size always has one layout
             views, widths = entry.views(payload.sizes, payload.largest, self.buffers)
             self._append(views, present)
-            self._count(widths + payload.sizes, present)
-        else:
-            run = self._open_run(present)
-            _store_layout(run, layout, payload.sizes)
-            width = len(layout.template)
-            if payload.sizes is not None:
-                self._count(width + payload.sizes, present)
-            else:
-                self._count(width + payload.smallest, present)
+            self._count(widths + sizes, present)
         if payload.stores is not None:
             run = self._open_run(present)
             position = len(run.template)
@@ -96,9 +98,9 @@ class Records:
             self._append(payload.views, present)
 
     def surround(self, *, framed: bool) -> None:
-        """Puts the Example around the entries, and the frame around the Example.
+        """Puts the Example around the entries and, if asked for, the frame around it.
 
-        length: 8  crc: 4  |  0a T: 2 to 6  |  entries  |  crc of payload: 4
+        The footer is left zero, for `write_footers`.
         """
         totals = self.totals
         sizes = np.full(1, totals) if isinstance(totals, int) else totals

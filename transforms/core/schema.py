@@ -1,11 +1,15 @@
-"""Features and their kinds: what a row holds and what a record will hold."""
+"""Features and their kinds: what a row holds and what a record will hold.
+
+Arrow is imported where its types are made: reading a manifest does without it.
+"""
 
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Feature", "Kind", "Schema", "record_type", "row_type"]
 
@@ -33,20 +37,21 @@ class Kind(enum.StrEnum):
     IMAGE = "image"
 
 
-_ROW_TYPES: Mapping[Kind, pa.DataType] = {
-    Kind.INT64: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.BOOL: pa.bool_(),
-    Kind.TEXT: pa.string(),
-    Kind.BYTES: pa.binary(),
-    Kind.LABEL: pa.string(),
-    Kind.IMAGE: pa.string(),
+# Arrow's own names of its types.
+_ROW_TYPES: Mapping[Kind, str] = {
+    Kind.INT64: "int64",
+    Kind.FLOAT: "float32",
+    Kind.BOOL: "bool",
+    Kind.TEXT: "string",
+    Kind.BYTES: "binary",
+    Kind.LABEL: "string",
+    Kind.IMAGE: "string",
 }
 
-_RECORD_TYPES: Mapping[Kind, pa.DataType] = {
+_RECORD_TYPES: Mapping[Kind, str] = {
     **_ROW_TYPES,
-    Kind.LABEL: pa.int64(),
-    Kind.IMAGE: pa.large_binary(),
+    Kind.LABEL: "int64",
+    Kind.IMAGE: "large_binary",
 }
 
 
@@ -115,8 +120,10 @@ class Schema:
         return tuple(f for f in self.features if f.kind is kind)
 
     @property
-    def row_schema(self) -> pa.Schema:
+    def row_schema(self) -> "pa.Schema":
         """Arrow schema of a batch of typed rows: derived features left out."""
+        import pyarrow as pa
+
         return pa.schema(
             [pa.field(f.name, row_type(f)) for f in self.features if not f.derived]
         )
@@ -131,11 +138,17 @@ class Schema:
         return cls(tuple(Feature.from_json(item) for item in data))
 
 
-def row_type(feature: Feature) -> pa.DataType:
+def row_type(feature: Feature) -> "pa.DataType":
     """Returns the Arrow type of the feature's column in a batch of rows."""
-    return _ROW_TYPES[feature.kind]
+    return _arrow_type(_ROW_TYPES[feature.kind])
 
 
-def record_type(feature: Feature) -> pa.DataType:
+def record_type(feature: Feature) -> "pa.DataType":
     """Returns the Arrow type that the Example encoder is given for it."""
-    return _RECORD_TYPES[feature.kind]
+    return _arrow_type(_RECORD_TYPES[feature.kind])
+
+
+def _arrow_type(name: str) -> "pa.DataType":
+    import pyarrow as pa
+
+    return pa.type_for_alias(name)

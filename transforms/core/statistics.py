@@ -7,11 +7,12 @@ manifest is the same whatever the runner did. Sums of floats would not be.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Statistics", "merge_all", "summarize"]
 
@@ -66,8 +67,12 @@ def merge_all(
     return out
 
 
-def summarize(column: pa.Array, *, count_classes: bool = False) -> Statistics:
+def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
     """Returns the facts of one column of records' values; nulls are absent."""
+    # Here, because reading a manifest does without Arrow.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     present = len(column) - column.null_count
     if present == 0:
         return Statistics()

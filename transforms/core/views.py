@@ -48,8 +48,8 @@ class DataBuffers:
                 views[:, 1] += (sizes > INLINE_BYTES) * np.uint64(number)
         return views
 
-    def views_of(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Words:
-        """Returns the views of n values, whose bytes are not copied.
+    def views_of(self, values: pa.Array) -> Words:
+        """Returns the views of n texts or bytes, whose data is not copied.
 
         The values span less than 2**31 bytes; nulls are not looked at.
         """
@@ -58,7 +58,9 @@ class DataBuffers:
         if not count or data is None:
             return np.zeros((count, 2), np.uint64)
         start = values.offset
-        if pa.types.is_large_binary(values.type):
+        if pa.types.is_large_binary(values.type) or pa.types.is_large_string(
+            values.type
+        ):
             # View offsets have 32 bits: far into a large buffer, start anew.
             wide = np.frombuffer(offsets, np.int64, count + 1, start * 8)
             first, last = int(wide[0]), int(wide[-1])

@@ -4,14 +4,7 @@ import codecs
 from collections.abc import Sequence
 
 from transforms.errors import SourceError
-from transforms.formats.csv_blocks import (
-    MAX_RECORD_BYTES,
-    Scan,
-    Stream,
-    pieces_of,
-    too_long,
-    unclosed,
-)
+from transforms.formats.csv_blocks import MAX_RECORD_BYTES, too_long, unclosed
 from transforms.formats.csv_dialect import (
     CsvDialect,
     bom_length,
@@ -19,10 +12,12 @@ from transforms.formats.csv_dialect import (
     is_scannable,
 )
 from transforms.formats.csv_records import count_fields, parse
+from transforms.formats.csv_scan import Scan, Stream, pieces_of
 
 __all__ = ["check_same_columns", "read_header"]
 
-_PIECE_BYTES = 64 << 10
+# Nearly every header ends within so much; what does not is read again from its start.
+_FIRST_BYTES = 64 << 10
 _OTHER_DELIMITERS = ";\t|,"
 _SHOWN_NAMES = 8
 
@@ -35,18 +30,19 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
 
     Raises:
       SourceError: the file is empty ("no header"); a name is empty or stands twice;
-        the first record is not valid in the encoding or has another number of fields
-        than `dialect.columns`; the only name holds another usual delimiter.
+        the first record is not valid in the encoding; the header has another number of
+        fields than `dialect.columns`; the only name holds another usual delimiter.
     """
     record = _first_record(stream, dialect, origin)
     count = count_fields(record, dialect)
     if not count:
         raise SourceError(f"{origin}: no header, the file holds no record")
     if dialect.columns is not None:
-        if count != len(dialect.columns):
+        # Without a header the first record is a row, and may be a bad one.
+        if dialect.header and count != len(dialect.columns):
             raise SourceError(
-                f"{origin}: its first record has {count} fields, but "
-                f"{len(dialect.columns)} columns are named"
+                f"{origin}: the header has {count} fields, but {len(dialect.columns)} "
+                f"columns are named"
             )
         return dialect.columns
     numbered = [f"column_{index}" for index in range(count)]
@@ -95,36 +91,40 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
     encoding = file_encoding(head, dialect, origin)
     start = bom_length(head, encoding)
     stream.seek(start)
-    # Bytes that can be scanned are decoded when the record's end is known.
     as_is = is_scannable(encoding, dialect)
-    decoder = codecs.getincrementaldecoder(encoding)()
-    scan, text, begun, line = Scan(dialect), b"", False, 1
+    size = _FIRST_BYTES
     try:
-        for piece in pieces_of(stream, _PIECE_BYTES):
-            utf8 = piece if as_is else decoder.decode(piece).encode()
-            # A scan takes whole words, and a decoder may give any number of bytes.
-            if not as_is:
-                scan = Scan(dialect)
-                utf8, text, begun = text + utf8, b"", False
-            starts, lines = scan.advance(utf8)
-            skip = 0 if begun or not starts.count() else 1
-            if starts.count() > skip:
-                text += utf8[: starts.nth(skip)]
+        while True:
+            stream.seek(start)
+            data = next(pieces_of(stream, size), b"")
+            ended = len(data) < size
+            if as_is:
+                text = data
+            else:
+                decoder = codecs.getincrementaldecoder(encoding)()
+                text = decoder.decode(data, ended).encode()
+            if not text:
+                return b""
+            scan = Scan(dialect)
+            starts, lines = scan.advance(text)
+            if starts.count() > 1:
+                text = text[: starts.nth(1)]
                 break
-            if skip:
-                begun, line = True, 1 + lines.before(starts.nth(0))
-            text += utf8
-            if len(text) > MAX_RECORD_BYTES:
-                raise too_long(origin, line, dialect)
-        else:
-            if scan.inside:
+            line = 1 + (lines.before(starts.nth(0)) if starts.count() else 0)
+            if ended and scan.inside:
                 raise unclosed(origin, line, dialect)
+            if ended:
+                break
+            if size > MAX_RECORD_BYTES:
+                raise too_long(origin, line, dialect)
+            size *= 4
+        # Bytes that can be scanned are decoded only now that the record's end is known.
         return text.decode(encoding).encode() if as_is else text
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise SourceError(
-            f"{origin}: the header is not valid {encoding}: byte {byte:#04x} at "
-            f"offset {start + error.start}; name the file's encoding with --encoding"
+            f"{origin}: byte {start + error.start} ({byte:#04x}) is not valid "
+            f"{encoding}; name the file's encoding with --encoding"
         ) from error
 
 

@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from transforms.core.coerce import Coerced, coerce, complaint
 from transforms.core.model import Batch, Block, Reason, Rejection
-from transforms.core.schema import Feature, Schema
-from transforms.errors import ConservationError, SourceError, bounded
+from transforms.core.placement import check_split_name
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import ConservationError, SourceError, SpecError, bounded
 from transforms.formats.csv_dialect import (
     CsvDialect,
     file_encoding,
@@ -22,6 +23,8 @@ from transforms.formats.csv_dialect import (
 from transforms.formats.csv_records import Records, locate, parse
 
 __all__ = ["read_block"]
+
+_Misfit = tuple[Feature, pa.Array, Coerced]
 
 _STAGE = "read"
 # Enough to recognise a value, little enough for the whole message to fit.
@@ -34,12 +37,14 @@ def read_block(
     dialect: CsvDialect,
     columns: Sequence[str],
     schema: Schema,
+    *,
+    split_column: str = "",
 ) -> tuple[Batch, list[Rejection]]:
     """Returns the rows of a block that fit the schema, and the rest as rejections.
 
-    Only the columns that the schema names are looked at. A row is rejected for its
-    number of fields, or else for the first feature, in the schema's order, that its
-    cell does not fit.
+    Only the columns that the schema names, and that of the splits, are looked at. A
+    row is rejected for its number of fields, or else for the first feature, in the
+    schema's order, that its cell does not fit, or else for its split.
 
     Args:
       data: the file's bytes from `block.start` to `block.stop`.
@@ -47,13 +52,15 @@ def read_block(
       dialect: how the file is written.
       columns: the names of all columns of the file.
       schema: the features; those that are derived are left out.
+      split_column: the column that names each row's split; empty for none.
 
     Raises:
-      SourceError: the file has no column of a feature's name.
+      SourceError: the file has no column of a feature's name, or of the splits'.
       ConservationError: the data holds another number of records than the block.
     """
     features = [feature for feature in schema.features if not feature.derived]
-    wanted = list(dict.fromkeys(feature.source_column for feature in features))
+    asked = [feature.source_column for feature in features]
+    wanted = list(dict.fromkeys([*asked, split_column] if split_column else asked))
     if absent := [name for name in wanted if name not in columns]:
         raise SourceError(
             f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
@@ -66,23 +73,27 @@ def read_block(
             f"{block.rows} records, the parser {len(records)}; the file has perhaps "
             f"changed since it was listed"
         )
-    arrays, misfits = [], []
+    numbers, miscounted = records.indices, records.miscounted
+    # The columns are the largest thing here: each is let go when it is typed.
+    del records
+    arrays: list[pa.Array] = []
+    misfits: list[_Misfit] = []
     for feature in features:
         text, undecodable = texts[feature.source_column]
         coerced = coerce(_as_string(text, undecodable), feature)
         arrays.append(coerced.values)
-        if undecodable is not None:
-            misfits.append(
-                (feature, text, Coerced(text, undecodable, Reason.INVALID_ENCODING))
-            )
-        if coerced.bad is not None:
-            misfits.append((feature, text, coerced))
+        misfits += _misfits(feature, text, undecodable, coerced)
+    splits = None
+    if split_column:
+        text, undecodable = texts[split_column]
+        splits = _as_string(text, undecodable)
+        named = Coerced(splits, _no_splits(splits), Reason.BAD_SPLIT)
+        misfits += _misfits(Feature(split_column, Kind.TEXT), text, undecodable, named)
     texts.clear()
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema)
-    numbers = records.indices
     complaints = [
         (index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
-        for index, fields in records.miscounted
+        for index, fields in miscounted
     ]
     if misfits:
         blamed = _blamed(misfits, len(numbers))
@@ -93,7 +104,8 @@ def read_block(
             complaints.append((int(numbers[position]), reason, message))
         fits = blamed < 0
         rows, numbers = rows.filter(pa.array(fits)), numbers[fits]
-    batch = Batch(block, rows, numbers + block.first_row)
+        splits = None if splits is None else splits.filter(pa.array(fits))
+    batch = Batch(block, rows, numbers + block.first_row, splits=splits)
     return batch, source.rejections(sorted(complaints))
 
 
@@ -124,19 +136,23 @@ class _Source:
         """Returns what is wrong with a cell, naming its column and its value."""
         where = f"column {feature.source_column!r} holds "
         value = cell.as_py()
+        if isinstance(value, bytes) and reason is not Reason.INVALID_ENCODING:
+            value = value.decode()
+        if reason is Reason.BAD_SPLIT:
+            shown = "nothing" if value is None else repr(_short(value))
+            return bounded(
+                f"{where}{shown}: not the name of a split (letters, digits, _ and -)"
+            )
         if reason is not Reason.INVALID_ENCODING:
-            if isinstance(value, bytes):
-                value = value.decode()
-            return bounded(f"{where}{_shown(value)}: {complaint(feature, reason)}")
+            shown = repr(_short(value))
+            return bounded(f"{where}{shown}: {complaint(feature, reason)}")
         # Undo `to_utf8`, to show the bytes as they stand in the file.
         lone = "surrogateescape" if self.encoding == "utf-8" else "surrogatepass"
         raw = value.decode("utf-8", lone).encode(self.encoding, "surrogateescape")
-        value = raw.decode(self.encoding, "backslashreplace")
-        return bounded(f"{where}{_shown(value)}: not valid {self.encoding}")
+        shown = _short(raw.decode(self.encoding, "backslashreplace"))
+        return bounded(f"{where}'{shown}': not valid {self.encoding}")
 
-    def rejections(
-        self, complaints: list[tuple[int, Reason, str]]
-    ) -> list[Rejection]:
+    def rejections(self, complaints: list[tuple[int, Reason, str]]) -> list[Rejection]:
         """Returns a rejection for each (record's index, reason, message)."""
         if not complaints:
             return []
@@ -213,9 +229,37 @@ def _as_string(text: pa.Array, undecodable: npt.NDArray[np.bool_] | None) -> pa.
     return text.cast(pa.string())
 
 
-def _blamed(
-    misfits: list[tuple[Feature, pa.Array, Coerced]], count: int
-) -> npt.NDArray[np.int64]:
+def _misfits(
+    feature: Feature,
+    text: pa.Array,
+    undecodable: npt.NDArray[np.bool_] | None,
+    coerced: Coerced,
+) -> list[_Misfit]:
+    """Returns what is wrong in a column, what is no text at all first."""
+    found = []
+    if undecodable is not None:
+        unread = Coerced(text, undecodable, Reason.INVALID_ENCODING)
+        found.append((feature, text, unread))
+    if coerced.bad is not None:
+        found.append((feature, text, coerced))
+    return found
+
+
+def _no_splits(splits: pa.StringArray) -> npt.NDArray[np.bool_] | None:
+    """Returns which cells cannot name a split; None for none."""
+    wrong = []
+    for name in pc.unique(splits).to_pylist():
+        try:
+            check_split_name(name or "")
+        except SpecError:
+            wrong.append(name)
+    if not wrong:
+        return None
+    bad = pc.is_in(splits, value_set=pa.array(wrong, pa.string()))
+    return np.asarray(bad.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _blamed(misfits: list[_Misfit], count: int) -> npt.NDArray[np.int64]:
     """Returns for each row the first misfit that is true of it, or -1."""
     blamed = np.full(count, -1, np.int64)
     for index in reversed(range(len(misfits))):
@@ -228,7 +272,5 @@ def _miscount(found: int, expected: int) -> str:
     return f"row has {fields}, {expected} expected"
 
 
-def _shown(value: str) -> str:
-    if len(value) > _SHOWN_CHARS:
-        value = value[: _SHOWN_CHARS - 3] + "..."
-    return repr(value)
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN_CHARS else value[: _SHOWN_CHARS - 3] + "..."

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from transforms.formats.csv_blocks import Scan, pieces_of
 from transforms.formats.csv_dialect import CsvDialect
+from transforms.formats.csv_scan import Scan, pieces_of
 
 __all__ = ["Places", "Records", "count_fields", "locate", "parse"]
 
@@ -135,7 +135,7 @@ def locate(
     the number of records stands for the end of the data.
     """
     scan = Scan(dialect)
-    starts, stops, lines = [], [], []
+    found_indices, starts, lines = [], [], []
     base = seen = line = 0
     # A record's stop is the next one's start.
     sought = np.unique(np.concatenate([indices, indices + 1]))
@@ -148,16 +148,17 @@ def locate(
             starts.append(base + found)
             ended = np.searchsorted(line_marks.positions(), found)
             lines.append(line + ended)
-            stops.append(here)
+            found_indices.append(here)
         seen += count
         line += line_marks.count()
         base += len(piece)
     # What was not found is the end of the data.
-    order = np.concatenate([*stops, [seen]])
+    order = np.concatenate([*found_indices, [seen]])
     at = np.concatenate([*starts, [base]])
     before = np.concatenate([*lines, [line]])
     own = np.searchsorted(order, indices)
-    return Places(at[own], at[np.searchsorted(order, indices + 1)], before[own])
+    next_one = np.searchsorted(order, np.minimum(indices + 1, seen))
+    return Places(at[own], at[next_one], before[own])
 
 
 def _parse_options(dialect: CsvDialect, handler: Any) -> arrow_csv.ParseOptions:

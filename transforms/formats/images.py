@@ -20,6 +20,7 @@ import enum
 import fnmatch
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ from transforms.core.model import Batch, Block, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
+from transforms.formats.source import Source
 
 __all__ = [
     "FEATURE_NAMES",
@@ -257,7 +259,7 @@ def _has_splits(parts: Sequence[Sequence[str]], root: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ImageTree:
+class ImageTree(Source):
     """A tree of images under a listing.
 
     Attributes:
@@ -268,16 +270,13 @@ class ImageTree:
       block_rows: images a block.
     """
 
+    many_origins: ClassVar[bool] = True
+
     root: str
     listing: str
     schema: Schema
     rows: int
     block_rows: int = 4096
-
-    @property
-    def many_origins(self) -> bool:
-        """Every image is an origin of its own."""
-        return True
 
     def inputs(self) -> Iterator[int]:
         """Yields the one listing."""

@@ -4,8 +4,9 @@ A new format is one module beside this one and one line in `beam_pipeline.plan`.
 Sources travel to the workers: frozen, small, and without open files.
 """
 
+import abc
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 from transforms.core.model import Batch, Block, Rejection
 from transforms.core.schema import Schema
@@ -13,23 +14,25 @@ from transforms.core.schema import Schema
 __all__ = ["Source"]
 
 
-@runtime_checkable
-class Source(Protocol):
-    """A planned source: where the inputs lie and how their rows are typed."""
+class Source(abc.ABC):
+    """A planned source: where the inputs lie and how their rows are typed.
 
-    @property
-    def schema(self) -> Schema:
-        """The features of every row."""
+    Attributes:
+      schema: the features of every row.
+      many_origins: whether a batch spans several origins, each row with its own.
+    """
 
-    @property
-    def many_origins(self) -> bool:
-        """Whether a batch spans several origins, each row with its own."""
+    schema: Schema
+    many_origins: ClassVar[bool]
 
+    @abc.abstractmethod
     def inputs(self) -> Iterator[int]:
         """Yields the number of each input that `blocks` can cut by itself."""
 
+    @abc.abstractmethod
     def blocks(self, number: int) -> Iterator[Block]:
         """Yields the blocks of one input, in source order."""
 
+    @abc.abstractmethod
     def read(self, block: Block) -> tuple[Batch, list[Rejection]]:
         """Returns the typed rows of a block, and the rows that do not fit."""

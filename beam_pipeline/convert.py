@@ -1,0 +1,78 @@
+"""Converts: plan, work folder, run, report. What the command and Python share."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_pipeline.job import make_job
+from beam_pipeline.plan import Plan
+from beam_pipeline.runner import run_job
+from transforms import files, target
+from transforms.core.manifest import Manifest
+from transforms.store import Store
+
+__all__ = ["convert_plan", "open_work_folder"]
+
+
+@contextlib.contextmanager
+def open_work_folder(plan: Plan) -> Iterator[Store]:
+    """Holds the target's work folder: makes it, locks it, and leaves nothing of it.
+
+    What dead runs left there is removed first.
+
+    Raises:
+      TargetError: another run holds it, or it cannot be made.
+    """
+    folder = target.work_folder(plan.spec.output)
+    os.makedirs(folder, exist_ok=True)
+    lock = os.path.join(folder, "lock")
+    with files.exclusive_lock(lock):
+        for name in os.listdir(folder):
+            if name != "lock":
+                files.remove_tree(os.path.join(folder, name))
+        store = Store(plan.work_folder, inline=plan.inline)
+        store.make()
+        with pa.OSFile(plan.listing_path, "wb") as sink:
+            listing = plan.planned.listing
+            with pa.ipc.new_file(sink, listing.schema) as writer:
+                writer.write_table(listing)
+        try:
+            yield store
+        finally:
+            files.remove_tree(plan.work_folder)
+            files.remove_file(lock)
+            with contextlib.suppress(OSError):
+                # Another run may have come in between; then the folder is its own.
+                os.rmdir(folder)
+
+
+def convert_plan(
+    plan: Plan,
+    *,
+    beam_flags: Sequence[str] = (),
+    between: beam.PTransform | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Runs a plan to its commit and returns the manifest of the dataset.
+
+    Args:
+      plan: from `beam_pipeline.plan.make_plan`.
+      beam_flags: Beam's own flags.
+      between: own steps from Batch to Batch, one for one, between read and place.
+      watch: called ten times a second meanwhile.
+
+    Raises:
+      BeamTFRecordError: the run failed and nothing was committed.
+    """
+    with open_work_folder(plan):
+        run_job(
+            make_job(plan),
+            workers=plan.workers,
+            beam_flags=beam_flags,
+            between=between,
+            watch=watch,
+        )
+    return target.read_manifest(plan.spec.output)

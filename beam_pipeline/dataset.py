@@ -1,0 +1,138 @@
+"""What the reading commands are given: a dataset, or one TFRecord file.
+
+Imports nothing slow: `verify` of a small file is mostly its start-up.
+"""
+
+import dataclasses
+import os
+
+from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.errors import DamageError, UsageError
+
+__all__ = [
+    "Dataset",
+    "SingleFile",
+    "count_text",
+    "open_target",
+    "printable",
+    "size_text",
+]
+
+# How many files of a directory an error shows.
+_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dataset:
+    """A directory and what its manifest says."""
+
+    directory: str
+    manifest: Manifest
+
+    def path(self, file: str) -> str:
+        """Returns where a file of the dataset lies."""
+        return os.path.join(self.directory, file)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SingleFile:
+    """One TFRecord file.
+
+    Attributes:
+      path: where it lies.
+      dataset: of which it is a shard; None when no manifest beside it names it.
+      facts: what that manifest says of it.
+    """
+
+    path: str
+    dataset: Dataset | None = None
+    facts: ShardFacts | None = None
+
+
+def open_target(path: str) -> Dataset | SingleFile:
+    """Returns what stands at a path: a directory, its `manifest.json`, or a file.
+
+    Raises:
+      UsageError: nothing is there, or a directory that is no dataset.
+      DamageError: the manifest is damaged.
+    """
+    if os.path.isdir(path):
+        return _open_directory(path)
+    if not os.path.exists(path):
+        raise UsageError(
+            f"There must be a dataset or a TFRecord file at {path!r}; nothing is there."
+        )
+    if os.path.basename(path) == MANIFEST_NAME:
+        return _open_directory(os.path.dirname(path) or ".")
+    return _open_file(path)
+
+
+def _open_directory(directory: str) -> Dataset:
+    path = os.path.join(directory, MANIFEST_NAME)
+    try:
+        return Dataset(directory, _read_manifest(path))
+    except FileNotFoundError:
+        raise UsageError(_no_dataset(directory)) from None
+    except OSError as error:
+        raise UsageError(
+            f"The manifest must be readable; {path!r} is not: {error.strerror}."
+        ) from error
+
+
+def _open_file(path: str) -> SingleFile:
+    """Returns the file, with its facts where a sound manifest beside it names it."""
+    directory, name = os.path.split(path)
+    try:
+        manifest = _read_manifest(os.path.join(directory, MANIFEST_NAME))
+    except (OSError, DamageError):
+        # The file alone was asked for: it can be read without.
+        return SingleFile(path)
+    for split in manifest.splits:
+        for shard in split.shards:
+            if shard.file == name:
+                return SingleFile(path, Dataset(directory, manifest), shard)
+    return SingleFile(path)
+
+
+def _read_manifest(path: str) -> Manifest:
+    with open(path, "rb") as file:
+        return Manifest.from_bytes(file.read(), path)
+
+
+def _no_dataset(directory: str) -> str:
+    try:
+        files = sorted(name for name in os.listdir(directory) if ".tfrecord" in name)
+    except OSError:
+        files = []
+    what = f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none."
+    if files:
+        shown = ", ".join(map(repr, files[:_SHOWN]))
+        more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+        return f"{what} Name one of its files ({shown}{more}), or convert again."
+    return f"{what} Name a TFRecord file, or make a dataset with 'convert'."
+
+
+def size_text(size: int) -> str:
+    """Returns a number of bytes for people: "21 B", "4.1 kB", "150 MB"."""
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    digits = 0 if unit == "B" or value >= 99.95 else 1
+    return f"{value:,.{digits}f} {unit}"
+
+
+def count_text(count: int, singular: str, plural: str = "") -> str:
+    """Returns "1 shard" or "1,024 shards"."""
+    word = singular if count == 1 else plural or f"{singular}s"
+    return f"{count:,} {word}"
+
+
+def printable(text: str) -> str:
+    """Returns text that cannot move a terminal's cursor: such characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )

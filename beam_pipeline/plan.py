@@ -1,0 +1,194 @@
+"""What a job will do, before it does anything. Nothing here writes or imports Beam."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipeline.sources import (
+    FORMATS,
+    Inputs,
+    PlannedSource,
+    default_name,
+    find_inputs,
+)
+from beam_pipeline.spec import BYTE_DECIDING, Spec
+from transforms import files, target
+from transforms.core.naming import ShardName
+from transforms.core.placement import Sharding
+from transforms.errors import SpecError, TargetError
+
+__all__ = ["Plan", "choose_shards", "make_plan"]
+
+# Files of 100 to 200 MB can be read by many hosts in parallel without being many.
+_MIN_SHARD_BYTES = 100_000_000
+_MAX_SHARD_BYTES = 200_000_000
+# Segments of less than this in all travel through the shuffle.
+_INLINE_BYTES = 32 << 20
+# An input of less than this is converted sooner than more workers have started.
+_WORTH_WORKERS_BYTES = 64 << 20
+_LONGEST_NAME_BYTES = 255
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A job that can be run.
+
+    Attributes:
+      spec: as given, with the name filled in.
+      inputs: the files.
+      planned: the source, its schema and its splits.
+      sharding: where rows go.
+      seen: what stands at the target now.
+      inline: whether segments travel through the shuffle.
+      workers: how many processes.
+    """
+
+    spec: Spec
+    inputs: Inputs
+    planned: PlannedSource
+    sharding: Sharding
+    seen: str
+    inline: bool
+    workers: int
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return str(self.spec.name)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides bytes beside the inputs, for the manifest."""
+        given = self.spec.to_json()
+        return {
+            **{key: given[key] for key in sorted(given) if key in BYTE_DECIDING},
+            "format": self.inputs.format,
+            "schema": self.planned.schema.to_json(),
+            "shards": dict(self.sharding.shards),
+        }
+
+    @property
+    def digest(self) -> str:
+        """Of the job: its settings and its inputs, with their modification times."""
+        listing = [(e.path, e.size, e.modified_ns) for e in self.inputs.entries]
+        text = json.dumps([self.settings, listing], sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+    @property
+    def work_folder(self) -> str:
+        """Where this job's unfinished files lie."""
+        return os.path.join(target.work_folder(self.spec.output), self.digest)
+
+    @property
+    def listing_path(self) -> str:
+        """Where the listing of the inputs is stored."""
+        return os.path.join(self.work_folder, "listing.arrow")
+
+    @property
+    def input_rate(self) -> float:
+        """Bytes of records for each byte of input, about."""
+        out = sum(self.planned.record_bytes.values())
+        return out / self.inputs.bytes if self.inputs.bytes else 0.0
+
+
+def choose_shards(size: int) -> int:
+    """Returns how many shards `size` bytes make: each of 100 to 200 MB.
+
+    Among the counts that do, the one that most powers of two divide, so that hosts
+    and workers share them evenly; of those, the one nearest to 150 MB a shard.
+    """
+    if size <= _MAX_SHARD_BYTES:
+        return 1
+    fewest = -(-size // _MAX_SHARD_BYTES)
+    most = max(size // _MIN_SHARD_BYTES, fewest)
+    middle = 2 * size / (_MIN_SHARD_BYTES + _MAX_SHARD_BYTES)
+    return max(range(fewest, most + 1), key=lambda n: (n & -n, -abs(n - middle)))
+
+
+def make_plan(spec: Spec) -> Plan:
+    """Lists and samples the source and decides everything else.
+
+    Raises:
+      UsageError: the job cannot be done as it stands; its type says what is wrong.
+    """
+    source_folder = spec.source if os.path.isdir(spec.source) else None
+    if source_folder and files.is_inside(spec.output, source_folder):
+        raise TargetError(
+            f"The output must lie outside the source, or the next run would read it; "
+            f"{spec.output!r} lies in {spec.source!r}. Choose another output."
+        )
+    seen = target.check_target(spec.output, overwrite=spec.overwrite)
+    spec = spec.model_copy(update={"name": spec.name or default_name(spec.source)})
+    inputs = find_inputs(spec)
+    planned = FORMATS[inputs.format](spec, inputs)
+    shards = {
+        name: _shards_of(spec, size) for name, size in planned.record_bytes.items()
+    }
+    _check_name(spec, planned)
+    return Plan(
+        spec=spec,
+        inputs=inputs,
+        planned=planned,
+        sharding=Sharding(
+            rule=planned.rule,
+            shards=shards,
+            seed=spec.seed,
+            shuffle=spec.shuffle,
+            total_bytes=planned.input_bytes,
+        ),
+        seen=seen,
+        inline=_inline(spec, planned),
+        workers=_workers(spec, inputs),
+    )
+
+
+def _shards_of(spec: Spec, size: int) -> int:
+    if spec.shards is not None:
+        return spec.shards
+    if spec.shard_size is not None:
+        return max(1, math.ceil(size / spec.shard_size))
+    return choose_shards(size)
+
+
+def _check_name(spec: Spec, planned: PlannedSource) -> None:
+    name = str(spec.name)
+    if "/" in name or "\0" in name or name in ("", ".", ".."):
+        raise SpecError(f"name must be part of a file name; found {name!r}.")
+    longest = max(planned.rule.names, key=len, default="train")
+    example = str(ShardName(name, longest, 0, 1, "zlib"))
+    if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
+        raise SpecError(
+            f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "
+            f"does not. Give a shorter --name."
+        )
+
+
+def _inline(spec: Spec, planned: PlannedSource) -> bool:
+    if spec.segments == "auto":
+        return planned.rows_bytes <= _INLINE_BYTES
+    return spec.segments == "inline"
+
+
+def _workers(spec: Spec, inputs: Inputs) -> int:
+    if spec.workers != "auto":
+        return spec.workers
+    if inputs.bytes < _WORTH_WORKERS_BYTES:
+        return 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else (os.cpu_count() or 1)
+    )
+
+
+def estimated(plan: Plan) -> Mapping[str, tuple[int, int, int]]:
+    """Returns split -> (records, bytes, shards), about."""
+    planned = plan.planned
+    return {
+        name: (planned.records[name], planned.record_bytes[name], shards)
+        for name, shards in plan.sharding.shards.items()
+    }

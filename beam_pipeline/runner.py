@@ -1,0 +1,157 @@
+"""Runs a job: on forked worker processes or in this one, watched either way."""
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_pipeline.job import Job, build
+from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
+from transforms import errors
+from transforms.errors import BeamTFRecordError
+
+__all__ = ["run_job"]
+
+# How often the run is looked at, in seconds: for progress, and for dead workers.
+_LOOK_SECONDS = 0.1
+# How long a stopped run may take to notice.
+_STOP_SECONDS = 5.0
+# Of a day: a job must not end because Beam's job service timed out.
+_SERVICE_SECONDS = 86_400
+
+_OUR_ERROR = re.compile(
+    r"transforms\.errors\.(?P<type>\w+): (?P<message>.*?)"
+    r"(?: \[while running '(?P<stage>[^']*)'\])?$",
+    re.MULTILINE,
+)
+_ANY_ERROR = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): "
+    r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$",
+    re.MULTILINE,
+)
+
+
+def run_job(
+    job: Job,
+    *,
+    workers: int,
+    beam_flags: Sequence[str] = (),
+    between: beam.PTransform | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> None:
+    """Runs the job on the local runner and returns when it is committed.
+
+    Args:
+      job: planned, with its work folder made.
+      workers: processes; 1 runs everything in this one.
+      beam_flags: Beam's own flags; they win over ours.
+      between: see `beam_pipeline.job.build`.
+      watch: called ten times a second meanwhile, in the calling thread.
+
+    Raises:
+      BeamTFRecordError: the run failed and nothing was committed.
+    """
+    flags = [
+        f"--direct_num_workers={workers}",
+        f"--job_server_timeout={_SERVICE_SECONDS}",
+        *beam_flags,
+    ]
+    with _pool(workers) as pool, _quiet_beam():
+        environment = None if pool is None else ForkedEnvironment.default()
+        runner = FnApiRunner(default_environment=environment)
+        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
+        build(pipeline, job, between=between)
+        _run_watched(pipeline, pool, watch)
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[WorkerPool | None]:
+    if workers == 1:
+        yield None
+    else:
+        with forked_workers(workers) as pool:
+            yield pool
+
+
+@contextlib.contextmanager
+def _quiet_beam() -> Iterator[None]:
+    """Keeps Beam's log lines off the terminal; failures are raised, not logged."""
+    logger = logging.getLogger("apache_beam")
+    root = logging.getLogger()
+    before = logger.level, root.level
+    logger.setLevel(logging.CRITICAL + 1)
+    root.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        root.setLevel(before[1])
+
+
+def _run_watched(
+    pipeline: beam.Pipeline, pool: WorkerPool | None, watch: Callable[[], None]
+) -> None:
+    """Runs the pipeline in a thread, so that this one can watch and be interrupted."""
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except BaseException as error:  # noqa: BLE001 - raised again by the watcher
+            failures.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run, name="pipeline", daemon=True)
+    thread.start()
+    try:
+        while not done.wait(_LOOK_SECONDS):
+            watch()
+            if pool is not None and (pid := pool.dead()) and not done.is_set():
+                raise BeamTFRecordError(
+                    f"A worker process ({pid}) was ended from outside, perhaps for "
+                    f"want of memory. Nothing was committed; run again, with fewer "
+                    f"--workers if memory is short."
+                )
+    except BaseException:
+        if pool is not None:
+            pool.close()
+        done.wait(_STOP_SECONDS)
+        raise
+    if failures:
+        raise _translated(failures[0]) from failures[0]
+
+
+def _translated(failure: BaseException) -> BaseException:
+    """Returns our own error where one lies in what Beam raised, else one line of it."""
+    seen: BaseException | None = failure
+    while seen is not None:
+        if isinstance(seen, BeamTFRecordError):
+            return _rebuilt(type(seen).__name__, _without_stage(str(seen)))
+        seen = seen.__cause__
+    text = str(failure)
+    if ours := list(_OUR_ERROR.finditer(text)):
+        return _rebuilt(ours[-1]["type"], ours[-1]["message"])
+    if others := list(_ANY_ERROR.finditer(f"{type(failure).__name__}: {text}")):
+        last = others[-1]
+        where = f" in {last['stage']!r}" if last["stage"] else ""
+        return BeamTFRecordError(
+            f"The pipeline failed{where}: {last['type']}: {last['message']}. Nothing "
+            f"was committed."
+        )
+    return BeamTFRecordError(f"The pipeline failed: {failure!r}.")
+
+
+def _without_stage(message: str) -> str:
+    return re.sub(r" \[while running '[^']*'\]$", "", message)
+
+
+def _rebuilt(name: str, message: str) -> BeamTFRecordError:
+    kind = getattr(errors, name, BeamTFRecordError)
+    return kind(message)

@@ -1,0 +1,129 @@
+"""The small sample that `run_local.sh` converts: drawn images and a CSV.
+
+    DIR/photos/{train,validation,test}/{circle,square,triangle}/NNNN.{jpg,png}
+    DIR/rows.csv
+
+Run as `python -m beam_pipeline.sample DIR`. The same on every run: the random
+numbers have fixed seeds.
+"""
+
+import csv
+import math
+import pathlib
+import random
+import sys
+from collections.abc import Callable
+
+from PIL import Image, ImageDraw
+
+__all__ = ["IMAGES_PER_SPLIT", "ROWS", "main", "write_photos", "write_rows"]
+
+IMAGES_PER_SPLIT = {"train": 60, "validation": 12, "test": 12}
+ROWS = 10_000
+
+_ANIMALS = ("cat", "dog", "chicken", "horse", "goat")
+# One image in this many is a PNG; the rest are JPEGs.
+_PNG_EVERY = 5
+# One row in this many has no feature3.
+_MISSING_EVERY = 500
+
+_Draw = Callable[[ImageDraw.ImageDraw, float, float, float, str], None]
+
+
+def _circle(
+    draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, fill: str
+) -> None:
+    draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
+
+
+def _polygon(corners: int, first_angle: float) -> _Draw:
+    def draw_polygon(
+        draw: ImageDraw.ImageDraw, x: float, y: float, radius: float, fill: str
+    ) -> None:
+        angles = [first_angle + 2 * math.pi * i / corners for i in range(corners)]
+        draw.polygon(
+            [(x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles],
+            fill=fill,
+        )
+
+    return draw_polygon
+
+
+_SHAPES: dict[str, _Draw] = {
+    "circle": _circle,
+    "square": _polygon(4, math.pi / 4),
+    "triangle": _polygon(3, -math.pi / 2),
+}
+
+
+def _colour(rng: random.Random, *, light: bool) -> str:
+    lightness = rng.randint(75, 92) if light else rng.randint(25, 55)
+    return f"hsl({rng.randrange(360)}, {rng.randint(40, 90)}%, {lightness}%)"
+
+
+def _image(rng: random.Random, draw_shape: _Draw) -> Image.Image:
+    width, height = rng.randint(64, 160), rng.randint(64, 160)
+    image = Image.new("RGB", (width, height), _colour(rng, light=True))
+    radius = rng.uniform(0.25, 0.42) * min(width, height)
+    x = rng.uniform(radius, width - radius)
+    y = rng.uniform(radius, height - radius)
+    draw_shape(ImageDraw.Draw(image), x, y, radius, _colour(rng, light=False))
+    return image
+
+
+def write_photos(folder: pathlib.Path) -> int:
+    """Draws the images into `folder`/split/label/ and returns how many."""
+    rng = random.Random(1)
+    written = 0
+    for split, count in IMAGES_PER_SPLIT.items():
+        for number in range(count):
+            label = sorted(_SHAPES)[number % len(_SHAPES)]
+            suffix = "png" if number % _PNG_EVERY == _PNG_EVERY - 1 else "jpg"
+            path = folder / split / label / f"{number:04d}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _image(rng, _SHAPES[label]).save(path)
+            written += 1
+    return written
+
+
+def write_rows(path: pathlib.Path) -> int:
+    """Writes the CSV and returns its number of rows.
+
+    Columns: feature0, True or False; feature1, 0 to 4; feature2, the animal of that
+    number; feature3, standard normal, missing in one row of 500.
+    """
+    rng = random.Random(2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["feature0", "feature1", "feature2", "feature3"])
+        for row in range(ROWS):
+            number = rng.randrange(len(_ANIMALS))
+            missing = row % _MISSING_EVERY == _MISSING_EVERY - 1
+            normal = rng.gauss(0.0, 1.0)
+            writer.writerow(
+                [
+                    rng.random() < 0.5,
+                    number,
+                    _ANIMALS[number],
+                    "" if missing else f"{normal:.6f}",
+                ]
+            )
+    return ROWS
+
+
+def main(arguments: list[str]) -> int:
+    """Writes the sample into the one folder that `arguments` names."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("usage: python -m beam_pipeline.sample DIR", file=sys.stderr)
+        return 2
+    folder = pathlib.Path(arguments[0])
+    images = write_photos(folder / "photos")
+    rows = write_rows(folder / "rows.csv")
+    print(f"Sample: {images} images in {folder / 'photos'}, {rows:,} rows in ", end="")
+    print(folder / "rows.csv")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,206 @@
+"""Serialised tf.train.Examples to Python values and to Arrow columns.
+
+protobuf itself decides what is an Example and what it says. It also settles the odd
+shapes: unpacked lists, keys that occur twice (the last wins), unknown fields.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from transforms.core.messages import Example
+from transforms.core.tfrecord_reader import PayloadBatch
+from transforms.errors import ExampleError, SpecError
+
+__all__ = ["decode_examples", "message", "parse_example", "payload_array"]
+
+_ARROW_TYPES = {
+    "int64_list": pa.int64(),
+    "float_list": pa.float32(),
+    "bytes_list": pa.large_binary(),
+}
+
+
+def message(data: bytes) -> Any:
+    """Returns the Example that `data` serialises.
+
+    Raises:
+      ExampleError: protobuf does not parse it.
+    """
+    try:
+        return Example.FromString(data)
+    except DecodeError as error:
+        raise ExampleError(
+            f"{len(data):,} bytes are not a tf.train.Example ({error})"
+        ) from error
+
+
+def parse_example(data: bytes) -> dict[str, list[Any]]:
+    """Returns the features of one Example, by name, in the names' order.
+
+    Int64List gives ints, FloatList floats, BytesList bytes. A feature without a type
+    gives an empty list.
+
+    Raises:
+      ExampleError: protobuf does not parse it.
+    """
+    features = message(data).features.feature
+    return {name: list(_values(features[name])) for name in sorted(features)}
+
+
+def payload_array(batch: PayloadBatch) -> pa.LargeBinaryArray:
+    """Returns the payloads of a reader's batch as one Arrow array."""
+    # Payloads and gaps in turn are one array over the same bytes; every second item
+    # is then taken, which copies each payload once.
+    bounds = np.empty(2 * len(batch), np.int64)
+    bounds[0::2] = batch.starts
+    bounds[1::2] = batch.starts + batch.lengths
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(batch.data)]
+    both = pa.Array.from_buffers(pa.large_binary(), 2 * len(batch) - 1, buffers)
+    return both.take(pa.array(np.arange(0, 2 * len(batch), 2)))
+
+
+def decode_examples(
+    payloads: Sequence[bytes], *, schema: pa.Schema | None = None
+) -> pa.RecordBatch:
+    """Returns n examples as n rows, a column for each feature.
+
+    Args:
+      payloads: n serialised Examples.
+      schema: the columns to give: int64, float32, binary or string types, or lists
+        of them; other features are left out. None: all features, in the order of
+        their names; one that has exactly one value wherever it is present gives a
+        plain column (int64, float32, large_binary), any other a list column.
+
+    Returns:
+      A record batch; a feature that is absent or has no type is null.
+
+    Raises:
+      ExampleError: a payload is no Example, a feature has two types, or does not fit
+        the schema. The message names the example by its 0-based index.
+    """
+    columns = _collect(payloads)
+    if schema is None:
+        fields = [_field(columns[name]) for name in sorted(columns)]
+        schema = pa.schema(fields)
+    arrays = [_array(columns.get(field.name), field, len(payloads)) for field in schema]
+    if not arrays:
+        # Only a struct array without fields still knows how many rows it has.
+        none = pa.Array.from_buffers(pa.struct([]), len(payloads), [None], children=[])
+        return pa.RecordBatch.from_struct_array(none)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclasses.dataclass(slots=True)
+class _Column:
+    """The values of one feature.
+
+    Attributes:
+      name: the feature.
+      kind: the list's field in the message; "" while only untyped ones were seen.
+      first: index of the first example that has it with a type.
+      rows: indices of the examples that have it.
+      lists: their values.
+    """
+
+    name: str
+    kind: str = ""
+    first: int = -1
+    rows: list[int] = dataclasses.field(default_factory=list)
+    lists: list[list[Any]] = dataclasses.field(default_factory=list)
+
+
+def _collect(payloads: Sequence[bytes]) -> dict[str, _Column]:
+    columns: dict[str, _Column] = {}
+    for index, data in enumerate(payloads):
+        try:
+            features = message(data).features.feature
+        except ExampleError as error:
+            raise ExampleError(f"example {index:,}: {error}") from error
+        for name, feature in features.items():
+            column = columns.get(name) or columns.setdefault(name, _Column(name))
+            kind = feature.WhichOneof("kind")
+            if kind is None:
+                continue
+            if kind != column.kind:
+                if column.kind:
+                    raise ExampleError(
+                        f"feature {name!r} must have one type; found a "
+                        f"{column.kind} in example {column.first:,} and a {kind} in "
+                        f"example {index:,}"
+                    )
+                column.kind, column.first = kind, index
+            column.rows.append(index)
+            column.lists.append(list(getattr(feature, kind).value))
+    return columns
+
+
+def _values(feature: Any) -> Sequence[Any]:
+    kind = feature.WhichOneof("kind")
+    return () if kind is None else getattr(feature, kind).value
+
+
+def _field(column: _Column) -> pa.Field:
+    if not column.kind:
+        return pa.field(column.name, pa.null())
+    value = _ARROW_TYPES[column.kind]
+    plain = all(len(values) == 1 for values in column.lists)
+    return pa.field(column.name, value if plain else pa.large_list(value))
+
+
+def _array(column: _Column | None, field: pa.Field, rows: int) -> pa.Array:
+    """Returns the feature's values in `rows` examples, as the field wants them."""
+    is_list = pa.types.is_list(field.type) or pa.types.is_large_list(field.type)
+    value_type = field.type.value_type if is_list else field.type
+    kind = _kind(field.name, value_type)
+    if column is None or not column.kind:
+        return pa.nulls(rows, field.type)
+    if kind != column.kind:
+        raise ExampleError(
+            f"feature {field.name!r} must be a {kind or 'feature without type'}; found "
+            f"a {column.kind} in example {column.first:,}"
+        )
+    values: list[Any] = [None] * rows
+    for row, items in zip(column.rows, column.lists, strict=True):
+        if not is_list and len(items) != 1:
+            raise ExampleError(
+                f"feature {field.name!r} must have 1 value; found {len(items):,} in "
+                f"example {row:,}"
+            )
+        values[row] = items if is_list else items[0]
+    stored = _ARROW_TYPES[kind]
+    array = pa.array(values, pa.large_list(stored) if is_list else stored)
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise ExampleError(
+            f"feature {field.name!r} does not fit {field.type}: {error}"
+        ) from error
+
+
+def _kind(name: str, value_type: pa.DataType) -> str:
+    """Returns the message's list for an Arrow type; "" for null."""
+    if value_type == pa.int64():
+        return "int64_list"
+    if value_type == pa.float32():
+        return "float_list"
+    if any(is_type(value_type) for is_type in _BYTES_TYPES):
+        return "bytes_list"
+    if value_type == pa.null():
+        return ""
+    raise SpecError(
+        f"column {name!r} must be of int64, float32, binary or string, or a list of "
+        f"them; found {value_type}"
+    )
+
+
+_BYTES_TYPES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_string,
+    pa.types.is_large_string,
+)
