@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -26,7 +27,7 @@ from beam_pipeline.dataset import (
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest, ShardFacts
 from transforms.core.naming import parse_shard_name
 from transforms.core.tfrecord import verify_file
-from transforms.errors import DamageError, SourceError, TFRecordError
+from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 
 __all__ = ["Finding", "Report", "show", "verify_dataset", "verify_single_file"]
 
@@ -138,8 +139,14 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
     """Checks one TFRecord file, against the manifest beside it if that names it.
 
     Arguments are those of `verify_dataset`.
+
+    Raises:
+      UsageError: it cannot be opened.
     """
-    size = os.stat(file.path).st_size
+    try:
+        size = os.stat(file.path).st_size
+    except OSError as error:
+        raise _unreadable(file.path, error) from error
     with _progress(progress, size) as bar:
         if file.facts is not None and file.dataset is not None:
             compression = file.dataset.manifest.compression
@@ -152,7 +159,15 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
                 found = verify_file(source)
         except (TFRecordError, SourceError) as error:
             return Report((_framing_finding(file.path, error),), 1, 0, 0)
+        except OSError as error:
+            raise _unreadable(file.path, error) from error
     return Report((), 1, found.records, found.stored_bytes)
+
+
+def _unreadable(path: str, error: OSError) -> UsageError:
+    return UsageError(
+        f"The file must be readable; {path!r} is not: {error.strerror or error}."
+    )
 
 
 def _check_shard(
@@ -213,6 +228,12 @@ def _framing_finding(
     path: str, error: TFRecordError | SourceError, facts: ShardFacts | None = None
 ) -> Finding:
     name = path if facts is None else facts.file
+    if facts is not None and isinstance(error, TFRecordError) and error.kind == "empty":
+        message = (
+            f"holds no record; the manifest states {facts.records:,} in "
+            f"{facts.bytes:,} bytes."
+        )
+        return Finding(name, error.kind, message, 0, 0)
     message = str(error).removeprefix(f"{path}: ")
     if not isinstance(error, TFRecordError):
         return Finding(name, "unreadable", message)
@@ -268,7 +289,7 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
                 f"the split has {count_text(count, 'shard')}, not {shard.shards:,}"
             )
         else:
-            meaning = f"the dataset is {manifest.compression} compressed"
+            meaning = f"the dataset has the compression {manifest.compression!r}"
         findings.append(
             Finding(
                 name,
@@ -301,24 +322,37 @@ def _print_without_manifest(path: str, error: DamageError, quiet: bool) -> int:
 
 
 def _print_findings(report: Report) -> None:
+    """Prints a line for each finding; on a terminal in colour and wrapped."""
+    wide = sys.stdout.isatty()
     for finding in report.findings:
         word = "damage " if finding.is_damage else "warning"
-        print(f"{word}  {printable(finding.file)}: {printable(finding.message)}")
+        line = f"{printable(finding.file)}: {printable(finding.message)}"
+        if wide:
+            columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
+            indent = " " * (len(word) + 2)
+            line = textwrap.fill(
+                line, columns, initial_indent=indent, subsequent_indent=indent
+            ).removeprefix(indent)
+            if not os.environ.get("NO_COLOR"):
+                color = 31 if finding.is_damage else 33
+                word = f"\x1b[{color}m{word}\x1b[0m"
+        print(f"{word}  {line}")
 
 
 def _dataset_verdict(path: str, report: Report) -> str:
     content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
-    damaged = len({f.file for f in report.findings if f.is_damage})
-    if damaged:
+    files = count_text(report.files, "file")
+    if report.is_sound:
         return (
-            f"{printable(path)}: damaged: {count_text(damaged, 'file')} of "
-            f"{report.files:,}. Sound shards hold {content}."
+            f"{printable(path)}: sound: {content} in {files}; all checksums, counts "
+            f"and sizes match."
         )
-    return (
-        f"{printable(path)}: sound: {content}, {count_text(report.files, 'file')}. "
-        f"Checksums of all records and files, counts and sizes are as the manifest "
-        f"states."
-    )
+    foreign = {f.file for f in report.findings if f.kind == "foreign"}
+    damaged = {f.file for f in report.findings if f.is_damage} - foreign
+    verdict = f"{printable(path)}: damaged: {len(damaged):,} of {files}"
+    if foreign:
+        verdict += f", and {count_text(len(foreign), 'foreign shard')}"
+    return f"{verdict}. The sound shards hold {content}."
 
 
 def _file_verdict(file: SingleFile, report: Report) -> str:
@@ -327,14 +361,11 @@ def _file_verdict(file: SingleFile, report: Report) -> str:
         return f"{name}: damaged."
     content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
     if file.facts is not None:
-        return (
-            f"{name}: sound: {content}. Checksums of all records and of the file, "
-            f"counts and sizes are as the manifest beside it states."
-        )
+        return f"{name}: sound: {content}; as the manifest beside it states."
     return (
-        f"{name}: sound: {content}. The checksums of all records are right. Whether "
-        f"records are missing at its end, doubled or in another order cannot be told: "
-        f"no manifest names this file."
+        f"{name}: sound: {content}; all checksums match.\n"
+        f"No manifest names this file: records missing at its end, doubled or in "
+        f"another\norder would not show."
     )
 
 

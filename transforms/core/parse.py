@@ -13,6 +13,12 @@ What `FixedLenFeature` gives, as measured on TensorFlow 2.21:
 A default has as many values as the shape, in any nesting; a scalar is not repeated.
 A shape without values, such as [0], needs the key. `VarLenFeature` gives an empty
 array for the first three rows and an error for another type.
+
+What is an Example at all is protobuf's verdict, as it is of `tf.train.Example`. The
+op behind `tf.io.parse_example` has a parser of its own, which misses some damage that
+protobuf finds (cut messages, keys that are not UTF-8) and refuses some oddities that
+protobuf reads (two types in one feature, unknown groups). No writer makes those, and
+where both read a message they read the same values.
 """
 
 import dataclasses

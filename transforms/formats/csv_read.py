@@ -24,7 +24,10 @@ from transforms.formats.csv_records import Records, locate, parse
 
 __all__ = ["read_block"]
 
+# A column with cells that do not fit, and the texts it was made of.
 _Misfit = tuple[Feature, pa.Array, Coerced]
+# Of a record: its index in the block, the reason, the message.
+_Complaint = tuple[int, Reason, str]
 
 _STAGE = "read"
 # Enough to recognise a value, little enough for the whole message to fit.
@@ -74,7 +77,7 @@ def read_block(
             f"changed since it was listed"
         )
     numbers, miscounted = records.indices, records.miscounted
-    # The columns are the largest thing here: each is let go when it is typed.
+    # The texts are the largest thing here: `texts` alone holds them from now on.
     del records
     arrays: list[pa.Array] = []
     misfits: list[_Misfit] = []
@@ -91,17 +94,13 @@ def read_block(
         misfits += _misfits(Feature(split_column, Kind.TEXT), text, undecodable, named)
     texts.clear()
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema)
-    complaints = [
+    complaints: list[_Complaint] = [
         (index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
         for index, fields in miscounted
     ]
     if misfits:
         blamed = _blamed(misfits, len(numbers))
-        for position in np.flatnonzero(blamed >= 0).tolist():
-            feature, text, coerced = misfits[blamed[position]]
-            reason = coerced.reason_at(position)
-            message = source.message(feature, text[position], reason)
-            complaints.append((int(numbers[position]), reason, message))
+        complaints += _complaints(source, misfits, blamed, numbers)
         fits = blamed < 0
         rows, numbers = rows.filter(pa.array(fits)), numbers[fits]
         splits = None if splits is None else splits.filter(pa.array(fits))
@@ -152,8 +151,8 @@ class _Source:
         shown = _short(raw.decode(self.encoding, "backslashreplace"))
         return bounded(f"{where}'{shown}': not valid {self.encoding}")
 
-    def rejections(self, complaints: list[tuple[int, Reason, str]]) -> list[Rejection]:
-        """Returns a rejection for each (record's index, reason, message)."""
+    def rejections(self, complaints: list[_Complaint]) -> list[Rejection]:
+        """Returns a rejection for each complaint; they ascend."""
         if not complaints:
             return []
         view = memoryview(self.raw)
@@ -265,6 +264,22 @@ def _blamed(misfits: list[_Misfit], count: int) -> npt.NDArray[np.int64]:
     for index in reversed(range(len(misfits))):
         blamed[misfits[index][2].bad] = index
     return blamed
+
+
+def _complaints(
+    source: _Source,
+    misfits: list[_Misfit],
+    blamed: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64],
+) -> list[_Complaint]:
+    """Returns a complaint for each row with a cell to blame."""
+    found = []
+    for position in np.flatnonzero(blamed >= 0).tolist():
+        feature, text, coerced = misfits[blamed[position]]
+        reason = coerced.reason_at(position)
+        message = source.message(feature, text[position], reason)
+        found.append((int(numbers[position]), reason, message))
+    return found
 
 
 def _miscount(found: int, expected: int) -> str:

@@ -1,0 +1,3 @@
+from beam_pipeline.cli import main
+
+main()

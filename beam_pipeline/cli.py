@@ -1,0 +1,245 @@
+"""The command line: strict about flags, quick to answer, exit codes that mean it.
+
+0  committed, or nothing wrong was found
+1  the run failed and nothing was committed, or damage was found
+2  wrong usage or spec
+3  more rejects than tolerated, nothing committed
+"""
+
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from beam_pipeline.version import __version__
+from transforms.errors import BeamTFRecordError, SpecError, UsageError, bounded
+
+__all__ = ["cli", "main"]
+
+_INTERRUPTED = 130
+_TERMINATED = 143
+
+_Command = Callable[..., int | None]
+
+
+class _Terminated(BaseException):
+    """SIGTERM: unwinds like Ctrl-C."""
+
+
+class _Group(click.Group):
+    """A group whose unknown commands get the nearest known name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.commands, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="beam-tfrecord")
+def cli() -> None:
+    """Labelled images and CSV to sharded TFRecord datasets."""
+
+
+def _job_options(command: _Command) -> _Command:
+    """Adds what `convert` and `plan` take; a flag not given stays None."""
+    choice = click.Choice
+    options = [
+        click.argument("source", required=False),
+        click.argument("output", required=False),
+        click.option("--format", type=choice(["auto", "images", "csv"])),
+        click.option("--name", help="Prefix of the shards [the source's base name]."),
+        click.option("--splits", metavar="NAME=SHARE,...", help="Split by shares."),
+        click.option("--split-column", metavar="COLUMN", help="CSV: says the split."),
+        click.option("--label-column", metavar="COLUMN", help="CSV: what to predict."),
+        click.option("--include", multiple=True, metavar="GLOB", help="Only these."),
+        click.option("--exclude", multiple=True, metavar="GLOB", help="Not these."),
+        click.option("--limit", type=int, metavar="N", help="Only the first N items."),
+        click.option("--shards", type=int, metavar="N", help="Shards of each split."),
+        click.option("--shard-size", metavar="SIZE", help="As in 150MB [100-200 MB]."),
+        click.option("--seed", type=int, help="Of the order; moves no split [0]."),
+        click.option("--shuffle/--no-shuffle", default=None, help="[shuffle]"),
+        click.option("--compression", type=choice(["none", "gzip", "zlib"])),
+        click.option("--preset", type=choice(["default", "tutorial"])),
+        click.option(
+            "--feature-name",
+            "feature_names",
+            multiple=True,
+            metavar="ROLE=NAME",
+            help="Images: name a feature; an empty name drops it.",
+        ),
+        click.option("--image-check", type=choice(["structure", "decode", "none"])),
+        click.option("--delimiter", metavar="CHAR", help="CSV [, or tab for .tsv]."),
+        click.option("--header/--no-header", default=None, help="CSV [header]."),
+        click.option("--columns", metavar="A,B,...", help="CSV: names of the columns."),
+        click.option("--encoding", help="CSV [utf-8]."),
+        click.option("--workers", metavar="N|auto", help="Processes [auto]."),
+        click.option("--segments", type=choice(["auto", "inline", "files"])),
+        click.option("--max-reject-rate", type=float, metavar="SHARE", help="[0.01]"),
+        click.option("--allow-empty/--no-allow-empty", default=None),
+        click.option("--overwrite/--no-overwrite", default=None),
+        click.option("--spec", metavar="FILE", help="The same settings as YAML."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@cli.command(
+    epilog="Beam's own flags go after --. Exit codes: 0 committed; 1 failed; 2 wrong "
+    "usage; 3 too many rejects."
+)
+@_job_options
+@click.option("--report-json", metavar="FILE", help="Write the result as JSON.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+@click.pass_context
+def convert(
+    ctx: click.Context, /, report_json: str | None, quiet: bool, **flags: Any
+) -> int:
+    """Convert SOURCE (a folder of images, CSV by file, folder or glob) into OUTPUT."""
+    from beam_pipeline import convert_command
+
+    return convert_command.run(
+        _settings(flags),
+        beam_flags=ctx.obj["beam_flags"],
+        report_json=report_json,
+        quiet=quiet,
+    )
+
+
+@cli.command()
+@_job_options
+@click.pass_context
+def plan(ctx: click.Context, /, **flags: Any) -> int:
+    """Print what `convert` would do with the same arguments; write nothing."""
+    from beam_pipeline import report
+    from beam_pipeline.plan import make_plan
+    from beam_pipeline.spec import make_spec
+
+    report.show_plan(make_plan(make_spec(_settings(flags))))
+    return 0
+
+
+@cli.command()
+@click.argument("target", metavar="DATASET|FILE")
+def inspect(target: str) -> int:
+    """Show splits, shards, features with types and ranges, labels, counts."""
+    from beam_pipeline import inspect as command
+
+    return command.show(target)
+
+
+@cli.command()
+@click.argument("target", metavar="DATASET|FILE")
+@click.option("-n", "count", default=3, show_default=True, help="How many records.")
+def head(target: str, count: int) -> int:
+    """Show the first records, readable, long bytes shortened."""
+    from beam_pipeline import head as command
+
+    return command.show(target, count)
+
+
+@cli.command()
+@click.argument("target", metavar="DATASET")
+@click.option("--as", "style", type=click.Choice(["tensorflow"]), default="tensorflow")
+def schema(target: str, style: str) -> int:
+    """Print the feature_description of a dataset, ready to paste."""
+    from beam_pipeline import reader_code
+
+    return reader_code.show(target, style)
+
+
+@cli.command()
+@click.argument("target", metavar="DATASET|FILE")
+@click.option("--quiet", is_flag=True, help="Print damage only.")
+def verify(target: str, quiet: bool) -> int:
+    """Check both CRCs of every record, counts, sizes and checksums; 1 for damage."""
+    from beam_pipeline import verify as command
+
+    return command.show(target, quiet)
+
+
+def _settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a --spec file with the flags over them."""
+    from beam_pipeline.spec import load_spec
+
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    path = given.pop("spec", None)
+    settings = load_spec(path) if path else {}
+    if "feature_names" in given:
+        pairs = [text.partition("=") for text in given["feature_names"]]
+        if not all(equals for _, equals, _ in pairs):
+            raise SpecError("--feature-name takes ROLE=NAME, as in image=image_raw.")
+        given["feature_names"] = {role: name for role, _, name in pairs}
+    if "columns" in given:
+        given["columns"] = given["columns"].split(",")
+    for key in ("include", "exclude"):
+        if key in given:
+            given[key] = list(given[key])
+    for key, word in (("source", "SOURCE"), ("output", "OUTPUT")):
+        if key not in given and key not in settings:
+            raise UsageError(f"{word} must be given, here or in --spec. See --help.")
+    return settings | given
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and exits; no user's mistake shows a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    beam_flags: list[str] = []
+    if "--" in arguments:
+        at = arguments.index("--")
+        arguments, beam_flags = arguments[:at], arguments[at + 1 :]
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = cli.main(
+            arguments,
+            prog_name="beam-tfrecord",
+            standalone_mode=False,
+            obj={"beam_flags": beam_flags},
+        )
+    except click.exceptions.Exit as done:
+        code = done.exit_code
+    except click.UsageError as error:
+        context = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
+        code = _fail(f"{error.format_message()}{context}", UsageError.exit_code)
+    except BeamTFRecordError as error:
+        code = _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; there is nowhere left to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        code = _fail(bounded(f"{error.strerror or error}: {error.filename}"), 1)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        code = _stopped("Interrupted; nothing was committed.", _INTERRUPTED)
+    except _Terminated:
+        code = _stopped("Terminated; nothing was committed.", _TERMINATED)
+    sys.exit(code or 0)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def _stopped(message: str, code: int) -> NoReturn:
+    """Ends at once: the pipeline's thread may still be in the middle of a file."""
+    print(message, file=sys.stderr)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,132 @@
+"""How far a run has come, read off the work folder; a bar on a terminal.
+
+Every runner writes segments and shards into the same work folder, so that is where
+progress shows, whatever runs the job.
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from beam_pipeline.plan import Plan
+from transforms.store import Store
+
+__all__ = ["Progressed", "look", "shown_progress"]
+
+# Reading and placing take about so much of the time of a job with segment files.
+_READ_SHARE = 0.5
+# Without a terminal, a line now and then is enough.
+_LINE_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progressed:
+    """Attributes:
+    phase: what is being done.
+    share: of the whole job that is done, 0 to 1.
+    written: bytes of shards so far.
+    """
+
+    phase: Literal["reading", "writing", "committing"]
+    share: float
+    written: int
+
+
+def look(plan: Plan) -> Progressed:
+    """Returns how far the run of a plan has come."""
+    store = Store(plan.work_folder)
+    source = plan.planned.make(plan.listing_path)
+    block_bytes = getattr(source, "block_bytes", 0)
+    read = 1.0
+    if not plan.inline and block_bytes and plan.inputs.bytes:
+        blocks = _count(store.segments) * block_bytes
+        read = min(blocks / plan.inputs.bytes, 1.0)
+    written = _bytes(store.dataset) + _bytes(store.attempts)
+    wanted = sum(plan.planned.record_bytes.values()) or 1
+    share = 0.0 if plan.inline else _READ_SHARE
+    if not written:
+        return Progressed("reading", share * read, 0)
+    done = min(written / wanted, 1.0)
+    phase: Literal["writing", "committing"] = "writing" if done < 1 else "committing"
+    return Progressed(phase, share + (1 - share) * done, written)
+
+
+def _count(folder: str) -> int:
+    try:
+        return len(os.listdir(folder))
+    except FileNotFoundError:
+        return 0
+
+
+def _bytes(folder: str) -> int:
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                total += entry.stat().st_size
+    except FileNotFoundError:
+        # A file was renamed, or the folder published, while it was looked at.
+        pass
+    return total
+
+
+@contextmanager
+def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Yields what is to be called while the plan runs; shows progress on stderr."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda: None
+    elif console.is_terminal:
+        with _bar(console) as bar:
+            task = bar.add_task("starting", total=1.0)
+
+            def watch() -> None:
+                seen = look(plan)
+                bar.update(task, completed=seen.share, description=_text(seen))
+
+            yield watch
+    else:
+        yield _lines(plan, console)
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def _text(seen: Progressed) -> str:
+    written = f", {seen.written / 1e6:,.0f} MB written" if seen.written else ""
+    return f"{seen.phase}{written}"
+
+
+def _lines(plan: Plan, console: Console) -> Callable[[], None]:
+    shown = time.monotonic()
+
+    def watch() -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= _LINE_SECONDS:
+            shown = time.monotonic()
+            seen = look(plan)
+            console.print(f"{seen.share:4.0%} {_text(seen)}", highlight=False)
+
+    return watch

@@ -1,0 +1,181 @@
+"""The plan and the result, in words for a person and in JSON for a scheduler."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from beam_pipeline.plan import Plan
+from transforms.core.infer import Evidence
+from transforms.core.manifest import Manifest
+from transforms.errors import BeamTFRecordError
+
+__all__ = [
+    "failure_json",
+    "human_bytes",
+    "show_plan",
+    "show_result",
+    "success_json",
+]
+
+# How many examples of a column's values the plan shows.
+_EXAMPLES = 3
+
+
+def human_bytes(size: float) -> str:
+    """Returns a size as people write it, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index == 0 else "right")
+    return table
+
+
+def show_result(manifest: Manifest, output: str, seconds: float) -> None:
+    """Prints the summary of a committed dataset."""
+    console = Console(highlight=False)
+    table = _table("split", "records", "shards", "size")
+    for split in manifest.splits:
+        table.add_row(
+            split.name,
+            f"{split.records:,}",
+            f"{len(split.shards):,}",
+            human_bytes(split.bytes),
+        )
+    if len(manifest.splits) > 1:
+        table.add_row(
+            "total",
+            f"{manifest.records:,}",
+            f"{sum(len(split.shards) for split in manifest.splits):,}",
+            human_bytes(sum(split.bytes for split in manifest.splits)),
+            style="bold",
+        )
+    console.print(table)
+    account = manifest.account
+    if account.rejected:
+        reasons = ", ".join(f"{k} {n:,}" for k, n in account.rejected.items())
+        total = sum(account.rejected.values())
+        console.print(f"rejected {total:,} ({reasons}): see rejects.jsonl", style="red")
+    if account.skipped:
+        reasons = ", ".join(f"{k} {n:,}" for k, n in account.skipped.items())
+        console.print(f"skipped {sum(account.skipped.values()):,} ({reasons})")
+    for note in manifest.run.get("notes", []):
+        console.print(f"note: {note}", soft_wrap=True)
+    rate = manifest.records / seconds if seconds else 0.0
+    console.print(
+        Text.assemble(
+            ("committed ", "green"),
+            f"{output}  ({seconds:.1f} s, {rate:,.0f} records/s, "
+            f"digest {manifest.digest[:12]})",
+        ),
+        soft_wrap=True,
+    )
+
+
+def show_plan(plan: Plan) -> None:
+    """Prints what a run would do."""
+    console = Console(highlight=False)
+    planned = plan.planned
+    console.print(
+        f"source  {plan.spec.source}: {planned.layout}, {len(plan.inputs.entries):,} "
+        f"files, {human_bytes(plan.inputs.bytes)}",
+        soft_wrap=True,
+    )
+    if planned.skipped:
+        reasons = ", ".join(f"{k} {n:,}" for k, n in planned.skipped.items())
+        console.print(f"skipped {reasons}", soft_wrap=True)
+    replaces = ", replacing the dataset there" if plan.seen else ""
+    console.print(f"output  {plan.spec.output}{replaces}", soft_wrap=True)
+    segments = "in memory" if plan.inline else "in files"
+    console.print(f"workers {plan.workers}, segments {segments}\n")
+
+    features = _table("feature", "kind", "present", "range", "examples")
+    for column in features.columns[1:]:
+        column.justify = "left"
+    for feature in planned.schema.features:
+        kind = f"{feature.kind}, to predict" if feature.is_label else str(feature.kind)
+        features.add_row(
+            feature.name, kind, *_evidence(planned.evidence.get(feature.name))
+        )
+    console.print(features)
+    console.print()
+
+    splits = _table("split", "records", "shards", "size")
+    for name, shards in plan.sharding.shards.items():
+        splits.add_row(
+            name,
+            f"~{planned.records[name]:,}",
+            f"{shards:,}",
+            f"~{human_bytes(planned.record_bytes[name])}",
+        )
+    console.print(splits)
+    for feature_name, classes in planned.classes.items():
+        shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+        console.print(
+            f"\n{feature_name}: {len(classes):,} classes: {shown}", soft_wrap=True
+        )
+    console.print("\nnothing was written", style="dim")
+
+
+def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
+    if evidence is None or not evidence.sampled:
+        return "", "", ""
+    present = 1 - evidence.missing / evidence.sampled
+    extent = ""
+    if evidence.minimum is not None:
+        extent = f"{evidence.minimum:g} to {evidence.maximum:g}"
+    examples = ", ".join(evidence.examples[:_EXAMPLES])
+    if evidence.misfits:
+        wrong = ", ".join(evidence.misfit_examples[:_EXAMPLES])
+        examples += f" ({evidence.misfits:,} do not fit: {wrong})"
+    return f"{present:.1%}", extent, examples
+
+
+def success_json(manifest: Manifest, plan: Plan, seconds: float) -> dict[str, Any]:
+    """Returns the result of a committed run."""
+    account = manifest.account
+    return {
+        "status": "committed",
+        "exit_code": 0,
+        "output": os.path.abspath(plan.spec.output),
+        "digest": manifest.digest,
+        "records": manifest.records,
+        "splits": {
+            split.name: {
+                "records": split.records,
+                "bytes": split.bytes,
+                "shards": len(split.shards),
+            }
+            for split in manifest.splits
+        },
+        "read": account.read,
+        "written": account.written,
+        "rejected": dict(account.rejected),
+        "skipped": dict(account.skipped),
+        "notes": list(manifest.run.get("notes", [])),
+        "seconds": round(seconds, 3),
+    }
+
+
+def failure_json(
+    error: BeamTFRecordError, settings: Mapping[str, Any], seconds: float
+) -> dict[str, Any]:
+    """Returns the result of a run that committed nothing."""
+    return {
+        "status": "failed",
+        "exit_code": error.exit_code,
+        "error": type(error).__name__,
+        "message": str(error),
+        "output": settings.get("output"),
+        "seconds": round(seconds, 3),
+    }

@@ -1,0 +1,138 @@
+"""Text to int64, float, bool: what is accepted, what is refused, and why."""
+
+import math
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.coerce import MISSING_WORDS, coerce, complaint
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, row_type
+
+INT64 = Feature("n", Kind.INT64)
+FLOAT = Feature("x", Kind.FLOAT)
+BOOL = Feature("b", Kind.BOOL)
+NUMERIC = [INT64, FLOAT, BOOL]
+
+# What people write where a number or a bool is meant, and what looks like it.
+CELLS = [
+    *("0", "7", "-7", "+7", "-0", "+0", "00", "007", "-007", "+01", "7.0", "1e3"),
+    *("0x10", "-0x10", "0X1f", "1_000", "1,5", " 7", "7\t", " 007 ", "", " ", "-", "+"),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775808"),
+    *("-9223372036854775809", "99999999999999999999", "+9223372036854775807"),
+    *("0.5", ".5", "5.", ".", "-.5", "+1.5", "00.5", "007.5", "0e5", "0E5", "1e", "1e+"),
+    *("1E+5", "3.4028235e38", "1e39", "-1e39", "1e400", "1e-50", "1d5", "0b1"),
+    *("nan", "NaN", "-nan", "nan(1)", "nan()", "inf", "INF", "-inf", "+Infinity"),
+    *("infinit", "true", "TRUE", "tRuE", "False", " true", "1", "yes", "t", "F"),
+    *("NA", "N/A", "null", "None", "na", "NULL", " NA", "٣", "7\n", "7\x00", "é"),
+]
+cells = st.one_of(
+    st.none(),
+    st.sampled_from(CELLS),
+    st.integers(-(2**65), 2**65).map(str),
+    st.floats(width=32).map(str),
+    st.floats().map(repr),
+    st.text("0123456789+-.eExX_naifNA \t", max_size=6),
+)
+
+
+def expected(text: str | None, kind: Kind) -> object:
+    """The rules again, one cell at a time: a value, None if missing, or a Reason."""
+    if text is None or text in MISSING_WORDS:
+        return None
+    if kind is Kind.BOOL:
+        words = {"true": True, "false": False}
+        return words.get(text.lower() if text.isascii() else "", Reason.NOT_A_BOOL)
+    text = text.strip(" \t")
+    if kind is Kind.INT64:
+        if not re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", text):
+            return Reason.NOT_AN_INTEGER
+        return int(text) if -(2**63) <= int(text) < 2**63 else Reason.OUT_OF_RANGE
+    if re.fullmatch(r"(?i:nan|[+-]?inf|[+-]?infinity)", text) and text.isascii():
+        return float(text)
+    decimal = r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+    if not re.fullmatch(decimal, text):
+        return Reason.NOT_A_NUMBER
+    with np.errstate(over="ignore"):
+        value = np.float32(float(text))
+    return Reason.OUT_OF_RANGE if np.isinf(value) else float(value)
+
+
+def same(found: object, wanted: object) -> bool:
+    if isinstance(wanted, float) and isinstance(found, float):
+        # The oracle rounds twice, by way of double.
+        return (math.isnan(found) and math.isnan(wanted)) or math.isclose(
+            found, wanted, rel_tol=2e-7, abs_tol=2e-45
+        )
+    return type(found) is type(wanted) and found == wanted
+
+
+@pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
+@given(texts=st.lists(cells, max_size=8))
+def test_every_cell_follows_the_rules(feature, texts):
+    """Values, missing cells and reasons equal those of the rules cell by cell."""
+    coerced = coerce(pa.array(texts, pa.string()), feature)
+    assert coerced.values.type == row_type(feature)
+    assert coerced.bad is None or coerced.bad.any()
+    for index, text in enumerate(texts):
+        wanted = expected(text, feature.kind)
+        if isinstance(wanted, Reason):
+            assert coerced.bad is not None
+            assert coerced.bad[index]
+            assert coerced.reason_at(index) is wanted
+            assert coerced.values[index].as_py() is None
+            assert complaint(feature, wanted)
+        else:
+            assert coerced.bad is None or not coerced.bad[index]
+            assert same(coerced.values[index].as_py(), wanted), text
+
+
+@pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
+@given(texts=st.lists(cells, max_size=8))
+def test_the_fast_path_gives_what_the_exact_one_gives(feature, texts):
+    """A bad cell elsewhere, which switches the fast path off, changes nothing."""
+    alone = coerce(pa.array(texts, pa.string()), feature)
+    column = pa.array([*texts, "no number at all"], pa.string())
+    exact = coerce(column, feature)
+    assert exact.bad is not None
+    bits = {pa.float32(): pa.int32()}.get(row_type(feature), row_type(feature))
+    first, second = alone.values, exact.values.slice(0, len(texts))
+    if feature is not FLOAT:
+        assert first.equals(second)
+    else:
+        assert first.is_null().equals(second.is_null())
+        assert first.drop_null().view(bits).equals(second.drop_null().view(bits))
+    bad = np.zeros(len(texts), bool) if alone.bad is None else alone.bad
+    assert bad.tolist() == exact.bad[:-1].tolist()
+
+
+@pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
+@given(texts=st.lists(cells, min_size=2, max_size=8))
+def test_a_slice_is_coerced_like_its_copy(feature, texts):
+    """An array that starts inside its buffers gives the same as one that does not."""
+    column = pa.array(texts, pa.string())
+    one = coerce(column.slice(1), feature)
+    two = coerce(pa.array(texts[1:], pa.string()), feature)
+    assert str(one.values) == str(two.values)
+
+
+def test_a_column_that_fits_has_no_mask():
+    """No cell to blame, no array of them."""
+    assert coerce(pa.array(["1", None, "-3"]), INT64).bad is None
+    assert coerce(pa.array(["0.5", "-0.25", "nan"]), FLOAT).bad is None
+    assert coerce(pa.array([None, None], pa.string()), BOOL).bad is None
+    assert coerce(pa.array([], pa.string()), FLOAT).values.type == pa.float32()
+
+
+@pytest.mark.parametrize("kind", [Kind.TEXT, Kind.LABEL, Kind.IMAGE, Kind.BYTES])
+def test_text_keeps_every_word(kind):
+    """NA, nan, spaces and the empty text are values; only null is missing."""
+    texts = ["NA", " x ", "", "007", None, "nan"]
+    coerced = coerce(pa.array(texts), Feature("t", kind))
+    plain = pa.array(texts).cast(row_type(Feature("t", kind)))
+    assert coerced.values.equals(plain)
+    assert coerced.bad is None

@@ -1,0 +1,213 @@
+"""gzip and zlib streams: detection, bounded inflating, repeatable deflating."""
+
+import gzip
+import io
+import time
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.compression import (
+    STEP_BYTES,
+    Compression,
+    Deflater,
+    Inflater,
+    detect,
+    parse_compression,
+)
+from transforms.core.frame import frame, header
+from transforms.errors import SpecError, TFRecordError
+
+GZIP, ZLIB, NONE = Compression.GZIP, Compression.ZLIB, Compression.NONE
+
+
+def inflate(
+    stored: bytes, compression: Compression = GZIP, size: int = STEP_BYTES
+) -> bytes:
+    inflater = Inflater(io.BytesIO(stored).read, compression, path="a.tfrecord")
+    return b"".join(iter(lambda: inflater.read(size), b""))
+
+
+def deflate(content: bytes, compression: Compression) -> bytes:
+    deflater = Deflater(compression)
+    return deflater.add(content) + deflater.finish()
+
+
+def damage(stored: bytes, compression: Compression = GZIP) -> str:
+    with pytest.raises(TFRecordError) as caught:
+        inflate(stored, compression)
+    return caught.value.kind
+
+
+def test_gzip_bytes_are_pinned() -> None:
+    """The header holds no time and no name; deflate and trailer are as RFC 1952."""
+    stored = deflate(b"abc", GZIP)
+    assert stored == bytes.fromhex(
+        "1f8b08000000000000ff" + "4b4c4a0600" + "c2412435" + "03000000"
+    )
+
+
+def test_zlib_bytes_are_pinned() -> None:
+    """Header 78 9c, deflate data, adler32 big-endian."""
+    assert deflate(b"abc", ZLIB) == bytes.fromhex("789c" + "4b4c4a0600" + "024d0127")
+
+
+@pytest.mark.parametrize("compression", [GZIP, ZLIB])
+def test_deflated_bytes_do_not_depend_on_time(
+    compression: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two writes at different times give the same bytes."""
+    first = deflate(b"x" * 1000, compression)
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    assert deflate(b"x" * 1000, compression) == first
+
+
+@given(st.lists(st.binary(max_size=200), max_size=8), st.sampled_from(Compression))
+def test_standard_library_reads_what_deflater_writes(
+    parts: list[bytes], compression: Compression
+) -> None:
+    """Python's own gzip and zlib are the oracle of the writer."""
+    deflater = Deflater(compression)
+    stored = b"".join([*map(deflater.add, parts), deflater.finish()])
+    unpack = {NONE: bytes, GZIP: gzip.decompress, ZLIB: zlib.decompress}[compression]
+    assert unpack(stored) == b"".join(parts)
+
+
+@given(st.binary(max_size=2000), st.integers(1, 300), st.sampled_from([GZIP, ZLIB]))
+def test_inflater_reads_what_standard_library_writes(
+    content: bytes, size: int, compression: Compression
+) -> None:
+    """Any step size gives the whole content."""
+    pack = gzip.compress if compression is GZIP else zlib.compress
+    assert inflate(pack(content), compression, size) == content
+
+
+def test_no_call_gives_more_than_its_step() -> None:
+    """A ratio of 1000 does not make one call return more than was asked for."""
+    inflater = Inflater(io.BytesIO(gzip.compress(bytes(3 << 20))).read, GZIP)
+    sizes = [len(part) for part in iter(lambda: inflater.read(1 << 30), b"")]
+    assert max(sizes) <= STEP_BYTES
+    assert sum(sizes) == 3 << 20
+
+
+def test_members_in_a_row_are_one_stream() -> None:
+    """Also empty members, and a thousand of them."""
+    members = gzip.compress(b"ab") + gzip.compress(b"") + gzip.compress(b"c")
+    assert inflate(members) == b"abc"
+    assert inflate(gzip.compress(b"x") * 1000) == b"x" * 1000
+
+
+@pytest.mark.parametrize("zeros", [1, 512, 200_000])
+def test_zero_padding_after_gzip_is_accepted(zeros: int) -> None:
+    """Tapes and some stores pad files to whole blocks."""
+    assert inflate(gzip.compress(b"abc") + bytes(zeros)) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("tail", "kind"),
+    [
+        (b"x", "trailing"),
+        (b"garbage", "trailing"),
+        (bytes(512) + b"x", "trailing"),
+        (bytes(100_000) + b"x", "trailing"),
+        (bytes(5) + gzip.compress(b"abc"), "trailing"),
+        (b"\x1f", "truncated"),
+        (b"\x1f\x8b", "truncated"),
+        (b"\x1f\x8c", "trailing"),
+    ],
+)
+def test_other_bytes_after_gzip_are_damage(tail: bytes, kind: str) -> None:
+    """What follows must be zeros to the end, or one more whole member."""
+    assert damage(gzip.compress(b"abc") + tail) == kind
+
+
+def test_bytes_after_zlib_are_damage() -> None:
+    """zlib knows neither members nor padding."""
+    assert damage(zlib.compress(b"abc") + b"\0", ZLIB) == "trailing"
+
+
+@pytest.mark.parametrize("compression", [GZIP, ZLIB])
+def test_every_cut_is_truncated(compression: Compression) -> None:
+    """Also inside the trailer and at a flush point."""
+    stored = deflate(bytes(range(256)) * 4, compression)
+    kinds = {damage(stored[:cut], compression) for cut in range(len(stored))}
+    assert kinds == {"truncated"}
+
+
+def test_cut_at_a_flush_point_is_truncated() -> None:
+    """A stream that was flushed but never ended is not a whole one."""
+    deflate_object = zlib.compressobj(wbits=31)
+    stored = deflate_object.compress(b"abc") + deflate_object.flush(zlib.Z_FULL_FLUSH)
+    assert damage(stored) == "truncated"
+
+
+@pytest.mark.parametrize("position", [-1, -4, -5, -8])
+def test_wrong_trailer_is_damage(position: int) -> None:
+    """Both the checksum and the size are looked at."""
+    stored = bytearray(gzip.compress(b"abc" * 100))
+    stored[position] ^= 1
+    assert damage(bytes(stored)) == "compression"
+
+
+@pytest.mark.parametrize("bit", range(1, 8))
+def test_flipped_header_flags_are_damage(bit: int) -> None:
+    """Never an empty stream. (Bit 0, FTEXT, is a remark without any effect.)"""
+    stored = bytearray(deflate(bytes(range(256)), GZIP))
+    stored[3] ^= 1 << bit
+    assert damage(bytes(stored)) in {"compression", "truncated"}
+
+
+def test_plain_files_are_not_taken_for_compressed() -> None:
+    """Lengths whose first bytes equal the magic of gzip or zlib are still lengths."""
+    for magic in (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"BZh"):
+        assert detect(header(int.from_bytes(magic, "little"))) is NONE
+
+
+def test_damaged_plain_header_is_not_taken_for_zlib() -> None:
+    """A record of 376 bytes starts with 78 01; a broken checksum changes nothing."""
+    head = bytearray(header(0x178))
+    head[8] ^= 1
+    assert head[:2] == b"\x78\x01"
+    assert detect(bytes(head)) is NONE
+
+
+@pytest.mark.parametrize("level", range(10))
+def test_zlib_is_detected_at_every_level(level: int) -> None:
+    """The second byte depends on the level."""
+    assert detect(zlib.compress(frame(b"abc"), level)) is ZLIB
+
+
+def test_gzip_is_detected_by_content() -> None:
+    """Two magic bytes, and not a valid TFRecord header."""
+    assert detect(gzip.compress(frame(b"abc"))) is GZIP
+
+
+def test_short_heads_are_plain() -> None:
+    """Files shorter than a header have nothing to detect."""
+    for head in (b"", b"x", b"\x78"):
+        assert detect(head) is NONE
+
+
+@pytest.mark.parametrize(
+    ("magic", "name"),
+    [
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"BZh9", "bz2"),
+        (b"\xfd7zXZ\x00", "xz"),
+        (b"\xff\x06\x00\x00sNaPpY", "snappy"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+    ],
+)
+def test_other_compressions_are_named(magic: bytes, name: str) -> None:
+    """The error says which compression it is."""
+    with pytest.raises(TFRecordError, match=f"unsupported compression: {name}") as e:
+        detect(magic + bytes(20), path="a")
+    assert e.value.kind == "compression"
+
+
+def test_unknown_name_lists_the_choices() -> None:
+    """A misspelt option is answered with the words that would do."""
+    with pytest.raises(SpecError, match="none, gzip, zlib; found 'GZIP'"):
+        parse_compression("GZIP")

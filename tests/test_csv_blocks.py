@@ -1,0 +1,283 @@
+"""Blocks end at true record ends: checked against Arrow and a scanner by hand."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyarrow import csv as arrow_csv
+
+from transforms.errors import SourceError
+from transforms.formats import csv_blocks
+from transforms.formats.csv import CsvDialect, iter_blocks
+from transforms.formats.csv_records import locate
+from transforms.formats.csv_scan import Scan, pieces_of
+
+BARE = CsvDialect(header=False)
+NAMES = ("a", "b", "c")
+
+# Quotes, delimiters and line ends in every order, most of it not well formed.
+soup = st.text('",\n\rx5', max_size=60)
+field = st.one_of(
+    st.sampled_from(["", "x", '""', '"a,b"', '"a\nb"', '"a\r\nb"', '"say ""hi"""']),
+    st.sampled_from(['5" pipe', 'a"b"', '"a"b', '"a"b"c"', '"a" ', ' "a"', '""x"']),
+)
+record = st.lists(field, min_size=1, max_size=4).map(",".join)
+ending = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\r\r\n", "\r\n\r\n"])
+
+
+@st.composite
+def tables(draw):
+    """Records under one line end or several, perhaps without the last one."""
+    ends = draw(st.one_of(ending.map(lambda e: [e]), st.lists(ending, min_size=1)))
+    records = draw(st.lists(record, max_size=8))
+    text = "".join(r + ends[i % len(ends)] for i, r in enumerate(records))
+    text = draw(st.sampled_from(["", "\n", "\r\n\n"])) + text
+    return text.rstrip("\r\n") if draw(st.booleans()) else text
+
+
+files = st.one_of(tables(), soup).map(str.encode)
+
+
+def scan_by_hand(data, delimiter=",", quote='"'):
+    """Arrow's rules, a byte at a time: starts of records, lines before each.
+
+    Returns those two lists, and whether the data ends inside quotes.
+    """
+    text = data.decode("latin-1")
+    starts, lines = [], []
+    line = at = 0
+    inside = False
+    fresh, opens = True, True
+    while at < len(text):
+        char = text[at]
+        ends_line = char == "\n" or (char == "\r" and text[at + 1 : at + 2] != "\n")
+        if inside:
+            if char == quote and text[at + 1 : at + 2] == quote:
+                at += 1
+            elif char == quote:
+                inside = False
+        elif char in "\r\n":
+            fresh = opens = True
+        else:
+            if fresh:
+                starts.append(at)
+                lines.append(line)
+            inside = bool(quote) and opens and char == quote
+            fresh, opens = False, char == delimiter
+        line += ends_line
+        at += 1
+    return starts, lines, inside
+
+
+def parse_whole(data):
+    """Returns what Arrow makes of the data: rows by number; None of a bad one."""
+    bad = []
+
+    def note(row):
+        bad.append(row.number - 1)
+        return "skip"
+
+    table = arrow_csv.read_csv(
+        pa.BufferReader(data),
+        arrow_csv.ReadOptions(
+            column_names=NAMES, use_threads=False, block_size=len(data) + 1
+        ),
+        arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(NAMES, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    rows = table.to_pylist()
+    for index in bad:
+        rows.insert(index, None)
+    return rows
+
+
+def blocks_of(data, dialect=BARE, block_bytes=1, limit_rows=None):
+    return list(
+        iter_blocks(
+            io.BytesIO(data),
+            "f.csv",
+            dialect,
+            block_bytes=block_bytes,
+            limit_rows=limit_rows,
+        )
+    )
+
+
+@settings(max_examples=300)
+@given(data=files, block_bytes=st.integers(1, 40))
+@example(data=b'a,"b\r\nc"\r\n\r\nd,5" pipe\r\n', block_bytes=1)
+@example(data=b'"a"b"c"\n"d"\n', block_bytes=1)
+@example(data=b"a\rb\r\nc\n\rd", block_bytes=1)
+@example(data=b"\n\n", block_bytes=1)
+@example(data=b'""\n', block_bytes=1)
+def test_blocks_parsed_alone_equal_the_file_parsed_whole(data, block_bytes):
+    """At any block size the blocks join up, and give the rows with their numbers."""
+    starts, lines, unclosed = scan_by_hand(data)
+    if unclosed:
+        with pytest.raises(SourceError, match=f"line {lines[-1] + 1}: a quote"):
+            blocks_of(data, block_bytes=block_bytes)
+        return
+    blocks = blocks_of(data, block_bytes=block_bytes)
+    rows = parse_whole(data)
+    assert sum(block.rows for block in blocks) == len(rows) == len(starts)
+    for block in blocks:
+        alone = parse_whole(data[block.start : block.stop])
+        assert alone == rows[block.first_row : block.first_row + block.rows]
+        assert block.start == starts[block.first_row]
+        assert block.first_line == lines[block.first_row] + 1
+    for one, two in zip(blocks, blocks[1:], strict=False):
+        assert one.stop == two.start
+        assert one.first_row + one.rows == two.first_row
+        assert one.stop - one.start >= block_bytes
+    if blocks:
+        assert blocks[0].first_row == 0
+        assert blocks[-1].stop == len(data)
+
+
+@settings(max_examples=200)
+@given(
+    data=st.lists(files, min_size=1, max_size=12).map(b"\n".join),
+    words=st.integers(1, 3),
+    quote=st.sampled_from(['"', "'", ""]),
+    delimiter=st.sampled_from([",", "\t"]),
+)
+def test_a_scan_in_pieces_equals_a_scan_by_hand(data, words, quote, delimiter):
+    """State carries over from piece to piece: quotes, CRLF, blank lines."""
+    data = data.replace(b'"', quote.encode() or b'"')
+    scan = Scan(CsvDialect(delimiter=delimiter, quote=quote))
+    found, before = [], []
+    base = line = 0
+    for piece in pieces_of(io.BytesIO(data), words * 64):
+        starts, lines = scan.advance(piece)
+        positions = starts.positions()
+        assert starts.count() == len(positions)
+        for number, position in enumerate(positions.tolist()):
+            assert starts.nth(number) == position
+            assert starts.before(position) == number
+            assert starts.first_from(position) == position
+            found.append(base + position)
+            before.append(line + lines.before(position))
+        assert starts.last() == (positions[-1] if len(positions) else None)
+        base += len(piece)
+        line += lines.count()
+    assert (found, before, scan.inside) == scan_by_hand(data, delimiter, quote)
+
+
+@given(data=tables().map(str.encode), pick=st.sets(st.integers(0, 9)))
+def test_records_are_located_by_their_numbers(data, pick):
+    """Start, end and line of any records, in one scan."""
+    starts, lines, unclosed = scan_by_hand(data)
+    if unclosed:
+        return
+    wanted = sorted(index for index in pick if index < len(starts))
+    places = locate(data, BARE, np.array(wanted, np.int64))
+    ends = [*starts[1:], len(data)]
+    assert places.starts.tolist() == [starts[index] for index in wanted]
+    assert places.stops.tolist() == [ends[index] for index in wanted]
+    assert places.lines.tolist() == [lines[index] for index in wanted]
+
+
+@given(data=tables().map(str.encode), limit=st.integers(0, 6), size=st.integers(1, 40))
+def test_a_limit_takes_the_first_rows(data, limit, size):
+    """Blocks under a limit hold exactly so many rows, or all there are."""
+    starts, _, unclosed = scan_by_hand(data)
+    if unclosed:
+        return
+    blocks = blocks_of(data, block_bytes=size, limit_rows=limit)
+    assert sum(block.rows for block in blocks) == min(limit, len(starts))
+    rows = [r for b in blocks for r in parse_whole(data[b.start : b.stop])]
+    assert rows == parse_whole(data)[:limit] if limit else rows == []
+    ends = [*starts, len(data)]
+    if blocks:
+        assert blocks[-1].stop == ends[min(limit, len(starts))]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_header_and_byte_order_mark_lie_in_no_block(mark, end):
+    """Rows and bytes are counted from the first record after them."""
+    data = end.join([mark + b'"a","b', b'2"', b"", b"1,2", b"3,4"])
+    first, second = blocks_of(data, CsvDialect())
+    assert data[first.start : first.stop] == b"1,2" + end
+    assert data[second.start : second.stop] == b"3,4"
+    assert (first.first_row, first.first_line) == (0, 4)
+    assert (second.first_row, second.first_line) == (1, 5)
+
+
+def test_a_file_without_rows_has_no_blocks():
+    """Nothing, only a header, only blank lines."""
+    assert blocks_of(b"") == []
+    assert blocks_of(b"a,b\n", CsvDialect()) == []
+    assert blocks_of(b"\n\r\n\r") == []
+
+
+def test_twenty_thousand_rows_with_newlines_in_quotes_stay_whole():
+    """Cut at many sizes, every row comes out once, with its number and line."""
+    rows = [f'{i},"line one\r\nline ""two"" of {i}",x\r\n' for i in range(20_000)]
+    data = "".join(rows).encode()
+    for block_bytes in (1_000, 4_096, 65_536, 300_007, 1 << 20, 1 << 30):
+        blocks = blocks_of(data, block_bytes=block_bytes)
+        assert sum(block.rows for block in blocks) == 20_000
+        assert blocks[0].start == 0
+        for block in blocks:
+            text = "".join(rows[block.first_row : block.first_row + block.rows])
+            assert data[block.start : block.stop] == text.encode()
+            assert block.first_line == 2 * block.first_row + 1
+
+
+def test_a_stream_that_gives_less_than_asked_changes_nothing():
+    """Raw files and sockets may: the pieces are filled up."""
+
+    class Slow(io.BytesIO):
+        def read(self, size=-1, /):
+            return super().read(min(size, 7))
+
+    data = b'1,"a\n\n"\n\n2,b\n3,c\n' * 20
+    slow = list(iter_blocks(Slow(data), "f.csv", BARE, block_bytes=50))
+    assert slow == blocks_of(data, block_bytes=50)
+    arrow = iter_blocks(pa.BufferReader(data), "f.csv", BARE, block_bytes=50)
+    assert slow == list(arrow)
+
+
+def test_an_unclosed_quote_is_an_error_that_names_the_line_of_its_record():
+    """Not the end of the file, where it shows."""
+    data = b'a,b\n1,"x\ny"\n2,"z\n3,4\n5,6\n'
+    with pytest.raises(SourceError, match=r'^f.csv, line 4: a quote \("\) .* not closed'):
+        blocks_of(data, CsvDialect())
+    assert blocks_of(data, CsvDialect(quote=""))[-1].stop == len(data)
+
+
+def test_a_record_over_the_limit_is_an_error_that_names_its_line(monkeypatch):
+    """At the limit it passes; a byte more, and its first line is named."""
+    monkeypatch.setattr(csv_blocks, "MAX_RECORD_BYTES", 2 << 20)
+    fits = b"1,2\n3," + b"x" * ((2 << 20) - 3) + b"\n5,6\n"
+    assert sum(block.rows for block in blocks_of(fits)) == 3
+    with pytest.raises(SourceError, match="line 2: the record .* longer than 2 MiB"):
+        blocks_of(fits.replace(b"3,", b"3,y"))
+    with pytest.raises(SourceError, match="line 2: the record .* longer than 2 MiB"):
+        blocks_of(b'1,2\n3,"' + b"x\n" * (4 << 20))
+
+
+def test_utf_16_is_one_block_of_the_whole_file():
+    """Its line ends cannot be found in its bytes; rows and lines are still right."""
+    data = 'a,b\n"1\n1",한\n\n2,글'.encode("utf-16")
+    (block,) = blocks_of(data, CsvDialect())
+    assert (block.start, block.stop) == (0, len(data))
+    assert (block.first_row, block.first_line, block.rows) == (0, 2, 2)
+    with pytest.raises(SourceError, match=r"f.csv: byte 40 .* not valid utf-16-le"):
+        blocks_of(data + b"\x00", CsvDialect())
+
+
+def test_utf_16_over_the_limit_asks_for_utf_8(monkeypatch):
+    """What would not fit in memory is refused before it is read."""
+    monkeypatch.setattr(csv_blocks, "MAX_WHOLE_BYTES", 20)
+    with pytest.raises(SourceError, match="convert it to UTF-8"):
+        blocks_of("a,b\n1,2\n3,4\n".encode("utf-16"))

@@ -1,0 +1,413 @@
+"""Examples to Python values and Arrow columns: protobuf is the oracle."""
+
+import io
+import math
+import random
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.core.decoder import decode_examples, parse_example, payload_array
+from transforms.core.example_layout import LayoutReader, learn_layout
+from transforms.core.frame import frame
+from transforms.core.messages import Example
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import ExampleError, SpecError
+
+Values = dict[str, tuple[str, list[object]]]
+
+int64s = st.integers(-(2**63), 2**63 - 1)
+floats = st.floats(width=32)
+kinds = st.one_of(
+    st.tuples(st.just("int64_list"), st.lists(int64s, max_size=4)),
+    st.tuples(st.just("float_list"), st.lists(floats, max_size=4)),
+    st.tuples(st.just("bytes_list"), st.lists(st.binary(max_size=9), max_size=4)),
+    st.tuples(st.just(""), st.just([])),
+)
+examples = st.dictionaries(st.text(max_size=3), kinds, max_size=5)
+
+
+def serialise(values: Values) -> bytes:
+    example = Example()
+    for name, (kind, items) in values.items():
+        feature = example.features.feature[name]
+        if kind:
+            values_list = getattr(feature, kind)
+            values_list.SetInParent()
+            values_list.value.extend(items)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def ints(**features: int | list[int]) -> bytes:
+    return serialise(
+        {
+            name: ("int64_list", list(v) if isinstance(v, list) else [v])
+            for name, v in features.items()
+        }
+    )
+
+
+def field(number: int, content: bytes) -> bytes:
+    """One length-delimited field; contents of less than 128 bytes."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def entry(name: bytes, feature: bytes) -> bytes:
+    return field(1, field(1, name) + field(2, feature))
+
+
+def same(left: object, right: object) -> bool:
+    """Equality under which NaN equals itself."""
+    return repr(left) == repr(right)
+
+
+@given(examples)
+def test_values_come_back(values: Values) -> None:
+    """Every type, with its values in order, by name."""
+    expected = {name: values[name][1] for name in sorted(values)}
+    found = parse_example(serialise(values))
+    assert same(found, expected)
+    assert list(found) == list(expected)
+
+
+def test_extreme_values_come_back() -> None:
+    """The ends of int64, -0.0, a denormal, infinities and NaN."""
+    numbers = [-(2**63), 2**63 - 1, 0, -1]
+    fractions = [-0.0, 1e-45, math.inf, -math.inf, math.nan]
+    fractions = [struct.unpack("<f", struct.pack("<f", x))[0] for x in fractions]
+    data = serialise({"i": ("int64_list", numbers), "f": ("float_list", fractions)})
+    assert same(parse_example(data), {"f": fractions, "i": numbers})
+
+
+ONE = field(3, field(1, b"\x01"))
+TWO = field(3, field(1, b"\x02"))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", {}),
+        (field(1, b""), {}),
+        (field(1, entry(b"a", ONE)), {"a": [1]}),
+        (field(1, entry(b"a", field(3, b"\x08\x01\x08\x02"))), {"a": [1, 2]}),
+        (field(1, entry(b"a", field(3, b"\x08\x01\x0a\x01\x02"))), {"a": [1, 2]}),
+        (field(1, entry(b"a", ONE) + entry(b"a", TWO)), {"a": [2]}),
+        (field(1, entry(b"a", ONE)) + field(1, entry(b"b", TWO)), {"a": [1], "b": [2]}),
+        (field(1, entry(b"a", field(1, field(1, b"x")) + ONE)), {"a": [1]}),
+        (field(1, entry(b"", ONE)), {"": [1]}),
+        (field(1, entry(b"a", b"")), {"a": []}),
+        (field(1, entry(b"a", field(3, b""))), {"a": []}),
+        (field(1, field(1, field(1, b"a"))), {"a": []}),
+        (field(1, entry(b"a", ONE)) + field(9, b"unknown"), {"a": [1]}),
+        (field(1, entry(b"a", ONE)) + b"\x1b\x20\x01\x1c", {"a": [1]}),
+        (field(1, entry(b"a", field(3, field(1, b"\x81\x80\x00")))), {"a": [1]}),
+    ],
+)
+def test_odd_but_valid_messages(data: bytes, expected: dict[str, list[int]]) -> None:
+    """Unpacked, mixed, repeated, untyped, unknown, not minimally encoded."""
+    assert parse_example(data) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a",
+        b"\x0a\x05",
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x0f",
+        b"\xff" * 11,
+        b"\x1c",
+        b"\x1b" * 100_000,
+        b"\x1b" * 1000 + b"\x1c" * 1000,
+        field(1, entry(b"\xff", ONE)),
+        field(1, entry(b"a", field(3, b"\x0a\x7f\x01"))),
+        field(1, entry(b"a", field(3, field(1, b"\xff")))),
+        field(1, entry(b"a", field(3, field(1, b"\xff" * 10 + b"\x01")))),
+        field(1, entry(b"a", field(2, field(1, b"\0\0\0")))),
+        field(1, entry(b"a", ONE))[:-1],
+    ],
+)
+def test_what_is_no_example(data: bytes) -> None:
+    """Cut, over-long, wrong wire type, nested without end: a typed error each."""
+    with pytest.raises(ExampleError, match=r"not a tf\.train\.Example"):
+        parse_example(data)
+    with pytest.raises(ExampleError, match="example 1: "):
+        decode_examples([b"", data])
+
+
+def test_mutated_examples_have_a_verdict() -> None:
+    """Values or ExampleError, and nothing else, for 10,000 damaged messages."""
+    noise = random.Random(7)
+    whole = serialise(
+        {"a": ("int64_list", [1, -1]), "b": ("float_list", [0.5]), "": ("", [])}
+    )
+    parsed = 0
+    for _ in range(10_000):
+        data = bytearray(whole)
+        for _ in range(noise.randint(1, 3)):
+            data[noise.randrange(len(data))] = noise.randrange(256)
+        try:
+            parse_example(bytes(data))
+        except ExampleError:
+            continue
+        parsed += 1
+    assert 0 < parsed < 10_000
+
+
+def column(batch: pa.RecordBatch, name: str) -> list[object]:
+    return list(batch.column(name).to_pylist())
+
+
+def test_single_values_give_plain_columns() -> None:
+    """The tutorial's four features."""
+    rows: list[Values] = [
+        {
+            "feature0": ("int64_list", [k % 2]),
+            "feature1": ("int64_list", [k % 5]),
+            "feature2": ("bytes_list", [[b"cat", b"dog", b"chicken"][k % 3]]),
+            "feature3": ("float_list", [k / 4]),
+        }
+        for k in range(100)
+    ]
+    batch = decode_examples([serialise(row) for row in rows])
+    assert batch.schema == pa.schema(
+        {
+            "feature0": pa.int64(),
+            "feature1": pa.int64(),
+            "feature2": pa.large_binary(),
+            "feature3": pa.float32(),
+        }
+    )
+    assert batch.to_pylist() == [
+        {name: items[0] for name, (_, items) in row.items()} for row in rows
+    ]
+
+
+def test_absent_and_untyped_features_are_null() -> None:
+    """Typed empty lists are lists, not nulls."""
+    rows: list[Values] = [
+        {"a": ("int64_list", [1]), "l": ("float_list", []), "u": ("", [])},
+        {"l": ("float_list", [0.5, 1.5])},
+        {"a": ("", []), "l": ("", [])},
+    ]
+    batch = decode_examples([serialise(row) for row in rows])
+    assert batch.schema.types == [pa.int64(), pa.large_list(pa.float32()), pa.null()]
+    assert column(batch, "a") == [1, None, None]
+    assert column(batch, "l") == [[], [0.5, 1.5], None]
+    assert column(batch, "u") == [None, None, None]
+
+
+def test_feature_of_two_types_is_an_error() -> None:
+    """It names the first example of either."""
+    rows = [b"", ints(a=1), ints(b=1), serialise({"a": ("float_list", [1.0])})]
+    with pytest.raises(ExampleError, match=r"int64_list in example 1 .* in example 3"):
+        decode_examples(rows)
+
+
+def test_schema_selects_and_types_columns() -> None:
+    """Other features are left out, unknown ones are null."""
+    rows: list[Values] = [{"a": ("int64_list", [1]), "t": ("bytes_list", [b"x"])}, {}]
+    schema = pa.schema({"t": pa.string(), "a": pa.list_(pa.int64()), "z": pa.float32()})
+    batch = decode_examples([serialise(row) for row in rows], schema=schema)
+    assert batch.schema == schema
+    assert batch.to_pylist() == [
+        {"t": "x", "a": [1], "z": None},
+        {"t": None, "a": None, "z": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (pa.float32(), "must be a float_list; found a int64_list in example 1"),
+        (pa.int64(), "must have 1 value; found 2 in example 1"),
+    ],
+)
+def test_examples_that_do_not_fit_the_schema(wanted: pa.DataType, error: str) -> None:
+    """Type and count, with the example's index."""
+    with pytest.raises(ExampleError, match=error):
+        decode_examples([b"", ints(a=[1, 2])], schema=pa.schema({"a": wanted}))
+
+
+def test_text_that_is_no_utf8_does_not_fit_a_string_column() -> None:
+    """Bytes are never turned into text by guessing."""
+    data = serialise({"t": ("bytes_list", [b"\xff"])})
+    with pytest.raises(ExampleError, match="'t' does not fit string"):
+        decode_examples([data], schema=pa.schema({"t": pa.string()}))
+
+
+def test_column_types_that_no_example_holds() -> None:
+    """A schema of other types is a mistake of the caller."""
+    with pytest.raises(SpecError, match="'a' must be of int64"):
+        decode_examples([b""], schema=pa.schema({"a": pa.int32()}))
+
+
+def test_no_examples_give_no_rows() -> None:
+    """An empty batch, with or without a schema."""
+    assert decode_examples([]).num_rows == 0
+    schema = pa.schema({"a": pa.int64()})
+    assert decode_examples([], schema=schema).schema == schema
+
+
+def expected_rows(payloads: list[bytes]) -> list[dict[str, object]]:
+    """Returns what `decode_examples` must give, from `parse_example` alone."""
+    parsed = []
+    for data in payloads:
+        features = Example.FromString(data).features.feature
+        parsed.append(
+            {
+                name: list(getattr(f, f.WhichOneof("kind")).value)
+                for name, f in features.items()
+                if f.WhichOneof("kind")
+            }
+        )
+        parsed[-1].update({n: None for n, f in features.items() if n not in parsed[-1]})
+    names = sorted({name for row in parsed for name in row})
+    plain = {
+        name: all(len(row[name]) == 1 for row in parsed if row.get(name) is not None)
+        for name in names
+    }
+    return [
+        {
+            name: row[name][0] if plain[name] and row.get(name) else row.get(name)
+            for name in names
+        }
+        for row in parsed
+    ]
+
+
+def drawn_kind(name: str) -> st.SearchStrategy[tuple[str, list[object]]]:
+    choices: list[st.SearchStrategy[tuple[str, list[object]]]] = [
+        st.tuples(st.just("int64_list"), st.lists(int64s, min_size=1, max_size=1)),
+        st.tuples(st.just("float_list"), st.lists(floats, min_size=1, max_size=1)),
+        st.tuples(
+            st.just("bytes_list"),
+            st.lists(st.binary(max_size=200), min_size=1, max_size=1),
+        ),
+        st.tuples(st.just("int64_list"), st.lists(int64s, max_size=3)),
+    ]
+    return choices["ifbl".index(name[0])]
+
+
+rows_of_one_schema = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={n: drawn_kind(n) for n in "i f b l i2 b2".split()}
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200)
+@given(rows_of_one_schema)
+def test_columns_equal_what_protobuf_says(rows: list[Values]) -> None:
+    """Any mixture of present and absent, single and several values."""
+    payloads = [serialise(row) for row in rows]
+    assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
+
+
+one_layout = st.lists(
+    st.fixed_dictionaries({n: drawn_kind(n) for n in ("b", "b2", "f", "i", "i2")}),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=200)
+@given(one_layout)
+def test_rows_of_one_layout_are_decoded_as_a_whole(rows: list[Values]) -> None:
+    """Values of all sizes, in the order in which protobuf happened to write them."""
+    payloads = [serialise(row) for row in rows]
+    lengths = np.array([len(data) for data in payloads])
+    layout = learn_layout(payloads[0])
+    assert layout is not None
+    data = b"".join(payloads)
+    reader = LayoutReader(data, np.cumsum(lengths) - lengths, lengths, layout)
+    assert reader.matches.all()
+    assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
+
+
+def test_what_matches_a_layout_is_what_protobuf_reads() -> None:
+    """Damage outside the values never matches; within them both see the same."""
+    noise = random.Random(11)
+    matched = 0
+    for number, text in ((3, b""), (-1, b"abc"), (300, b"x" * 130), (2**63 - 1, b"")):
+        whole = serialise(
+            {
+                "ab": ("int64_list", [number]),
+                "text": ("bytes_list", [text]),
+                "z": ("float_list", [0.5]),
+            }
+        )
+        payloads = []
+        for _ in range(3000):
+            changed = bytearray(whole)
+            for _ in range(noise.randint(1, 2)):
+                byte = noise.choice([noise.randrange(256), noise.choice(whole), 0x80])
+                changed[noise.randrange(len(changed))] = byte
+            payloads.append(bytes(changed))
+        layout = learn_layout(whole)
+        assert layout is not None
+        data = b"".join(payloads)
+        lengths = np.array([len(data) for data in payloads])
+        reader = LayoutReader(data, np.cumsum(lengths) - lengths, lengths, layout)
+        for index in np.flatnonzero(reader.matches):
+            matched += 1
+            found = {
+                name: data[column[0][index] : column[1][index]]
+                if isinstance(column, tuple)
+                else column[index].item()
+                for name, column in reader.columns.items()
+            }
+            expected = parse_example(payloads[index])
+            assert same({name: [found[name]] for name in sorted(found)}, expected), (
+                payloads[index]
+            )
+    assert matched > 1000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        ints(a=[1, 2]),
+        field(1, entry(b"a", ONE) + entry(b"a", TWO)),
+        field(1, entry(b"a", b"")),
+        field(1, entry(b"a", ONE)) * 2,
+        field(9, b"unknown") + field(1, entry(b"a", ONE)),
+    ],
+)
+def test_first_rows_without_a_layout_are_decoded_all_the_same(data: bytes) -> None:
+    """By protobuf, one by one."""
+    payloads = [data, data]
+    assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
+
+
+def test_one_row_of_another_layout_changes_no_other() -> None:
+    """The batch is then decoded one by one, to the same columns."""
+    alike = [ints(a=k, b=-k) for k in range(50)]
+    batch = decode_examples(alike)
+    assert decode_examples([*alike, b""]).slice(0, 50).equals(batch)
+    assert decode_examples([*alike, ints(b=1)]).slice(0, 50).equals(batch)
+
+
+def test_batch_of_a_reader_is_decoded_in_place() -> None:
+    """With the framing in between."""
+    payloads = [ints(a=k, b=-k) for k in range(50)]
+    stored = io.BytesIO(b"".join(map(frame, payloads)))
+    (batch,) = TFRecordReader(stored).batches()
+    assert decode_examples(batch).equals(decode_examples(payloads))
+
+
+def test_payloads_of_a_batch_are_one_array() -> None:
+    """Empty payloads included, in order."""
+    payloads = [b"", b"a", b"", b"bcd" * 10, b""]
+    stored = io.BytesIO(b"".join(map(frame, payloads)))
+    (batch,) = TFRecordReader(stored).batches()
+    array = payload_array(batch)
+    array.validate(full=True)
+    assert array.type == pa.large_binary()
+    assert array.to_pylist() == payloads

@@ -1,0 +1,629 @@
+"""The columnar encoder, with protobuf as its oracle.
+
+The oracle for a row: the serialised one-feature `Features` messages of its values,
+concatenated in the byte order of the names, wrapped in the Example's field 1. It
+does not depend on the order in which protobuf writes a map.
+"""
+
+import itertools
+import struct
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from transforms.core import encoder as encoder_module
+from transforms.core import payload as payload_module
+from transforms.core.encoder import (
+    MAX_EXAMPLE_BYTES,
+    ExampleEncoder,
+    large_record_pieces,
+)
+from transforms.core.entry import Entry, Form, Kind
+from transforms.core.frame import frame
+from transforms.core.messages import (
+    BytesList,
+    Example,
+    Feature,
+    Features,
+    FloatList,
+    Int64List,
+)
+from transforms.core.varint import Varints, varint, varint_size
+from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
+
+TUTORIAL = pa.schema(
+    [
+        ("feature0", pa.bool_()),
+        ("feature1", pa.int64()),
+        ("feature2", pa.string()),
+        ("feature3", pa.float32()),
+    ]
+)
+TUTORIAL_ROW = (
+    b"\x0aR"
+    b"\x0a\x11\x0a\x08feature0\x12\x05\x1a\x03\x0a\x01\x00"
+    b"\x0a\x11\x0a\x08feature1\x12\x05\x1a\x03\x0a\x01\x04"
+    b"\x0a\x14\x0a\x08feature2\x12\x08\x0a\x06\x0a\x04goat"
+    b"\x0a\x14\x0a\x08feature3\x12\x08\x12\x06\x0a\x04[\xd3|?"
+)
+FLOAT_PAIR = pa.list_(pa.float32(), 2)
+# Sizes around which a varint in the prefix grows, for the names used here.
+EDGES = [0, 1, 99, 100, 101, *range(105, 130), *range(16_340, 16_390), 70_000]
+
+
+def base_type(kind):
+    """Returns the type of single values: without lists and dictionaries."""
+    while not pa.types.is_dictionary(kind) and pa.types.is_nested(kind):
+        kind = kind.value_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def feature_message(kind, value):
+    """Returns the Feature that holds a Python value of an Arrow type."""
+    values = value if isinstance(value, list) else [value]
+    single = base_type(kind)
+    if pa.types.is_boolean(single) or pa.types.is_integer(single):
+        return Feature(int64_list=Int64List(value=[int(v) for v in values]))
+    if pa.types.is_floating(single):
+        return Feature(float_list=FloatList(value=[float(v) for v in values]))
+    data = [v.encode() if isinstance(v, str) else v for v in values]
+    return Feature(bytes_list=BytesList(value=data))
+
+
+def entries(schema, row):
+    """Returns the map entries of a row by the oracle."""
+    return b"".join(
+        Features(
+            feature={name: feature_message(schema.field(name).type, row[name])}
+        ).SerializeToString()
+        for name in sorted(row, key=str.encode)
+        if row[name] is not None
+    )
+
+
+def oracle(batch):
+    """Returns the serialised Examples of a batch by the oracle."""
+    rows = [
+        {name: batch.column(name)[i].as_py() for name in batch.schema.names}
+        for i in range(batch.num_rows)
+    ]
+    return [
+        b"\x0a" + varint(len(data)) + data
+        for data in (entries(batch.schema, row) for row in rows)
+    ]
+
+
+def assert_encodes(batch, split_at=None):
+    """Compares all ways to encode a batch with the oracle."""
+    encoder = ExampleEncoder(batch.schema, split_at=split_at)
+    expected = oracle(batch)
+    encoded = encoder.encode(batch)
+    encoded.validate(full=True)
+    assert encoded.to_pylist() == expected
+    framed = encoder.encode_framed(batch)
+    records = [frame(data) for data in expected]
+    assert framed.buffer.to_pybytes() == b"".join(records)
+    assert framed.offsets.dtype == np.int64
+    assert framed.offsets.tolist() == [0, *itertools.accumulate(map(len, records))]
+
+
+def with_nulls_over_values(array, present):
+    """Returns the array with some slots made null whose values stay behind."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        indices = with_nulls_over_values(array.indices, present)
+        return pa.DictionaryArray.from_arrays(indices, array.dictionary)
+    bits = np.concatenate((np.zeros(array.offset, bool), present))
+    own, children = array.buffers(), []
+    if pa.types.is_nested(kind):
+        own = own[: 1 if pa.types.is_fixed_size_list(kind) else 2]
+        children = [array.values]
+    validity = pa.py_buffer(np.packbits(bits, bitorder="little"))
+    return pa.Array.from_buffers(
+        kind, len(array), [validity, *own[1:]], -1, array.offset, children
+    )
+
+
+INT_TYPES = {
+    pa.int8(): (-(2**7), 2**7 - 1),
+    pa.int16(): (-(2**15), 2**15 - 1),
+    pa.int32(): (-(2**31), 2**31 - 1),
+    pa.int64(): (-(2**63), 2**63 - 1),
+    pa.uint8(): (0, 2**8 - 1),
+    pa.uint16(): (0, 2**16 - 1),
+    pa.uint32(): (0, 2**32 - 1),
+    pa.uint64(): (0, 2**63 - 1),
+}
+FLOAT_TYPES = {pa.float16(): 16, pa.float32(): 32, pa.float64(): 64}
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+TEXT = st.text(st.sampled_from("aZ0 \n,é한국어고양이Кот🐈～"), max_size=40) | st.text(
+    st.characters(exclude_categories=["Cs"]), max_size=5
+)
+BYTES = st.binary(max_size=40) | st.binary(min_size=90, max_size=300)
+
+
+@st.composite
+def integers(draw, low, high):
+    """Integers of all magnitudes, so that all lengths of varints occur."""
+    bits = draw(st.integers(0, 64))
+    value = draw(st.integers(-(1 << bits), 1 << bits))
+    return min(max(value, low), high)
+
+
+@st.composite
+def kinds_and_values(draw):
+    """An Arrow type that can be encoded, and a strategy for its values."""
+    choice = draw(st.sampled_from(["bool", "int", "float", "text", "bytes"]))
+    if choice == "bool":
+        kind, values = pa.bool_(), st.booleans()
+    elif choice == "int":
+        kind = draw(st.sampled_from(list(INT_TYPES)))
+        low, high = INT_TYPES[kind]
+        top = draw(st.sampled_from([1, 127, 128, high]))
+        values = integers(low, high) | st.integers(max(low, 0), min(top, high))
+    elif choice == "float":
+        kind = draw(st.sampled_from(list(FLOAT_TYPES)))
+        values = st.floats(width=min(FLOAT_TYPES[kind], 32))
+        if kind == pa.float64():
+            values |= st.floats(-FLOAT32_MAX, FLOAT32_MAX)
+        if kind == pa.float16():
+            values = values.map(np.float16)
+    elif choice == "text":
+        kind, values = draw(st.sampled_from([pa.string(), pa.large_string()])), TEXT
+    else:
+        kind, values = draw(st.sampled_from([pa.binary(), pa.large_binary()])), BYTES
+    if choice in ("int", "text", "bytes") and draw(st.booleans()):
+        kind = pa.dictionary(draw(st.sampled_from([pa.int8(), pa.uint32()])), kind)
+    shape = draw(st.sampled_from(["one", "one", "list", "large_list", "fixed"]))
+    if shape == "list":
+        kind, values = pa.list_(kind), st.lists(values, max_size=6)
+    elif shape == "large_list":
+        kind, values = pa.large_list(kind), st.lists(values, max_size=6)
+    elif shape == "fixed":
+        size = draw(st.integers(0, 3))
+        kind = pa.list_(kind, size)
+        values = st.lists(values, min_size=size, max_size=size)
+    return kind, values
+
+
+@st.composite
+def batches(draw):
+    """A batch of random columns: nulls, hidden values, empty lists, a slice."""
+    names = draw(
+        st.lists(
+            st.sampled_from(["", "a", "a/b", "a b", "이름", "🐈", "～", "n" * 150])
+            | TEXT,
+            unique=True,
+            max_size=5,
+        )
+    )
+    count = draw(st.integers(0, 12))
+    columns = []
+    for _ in names:
+        kind, values = draw(kinds_and_values())
+        nulls = draw(st.sampled_from(["none", "some", "hidden", "all"]))
+        if nulls == "some":
+            values |= st.none()
+        elif nulls == "all":
+            values = st.none()
+        cells = draw(st.lists(values, min_size=count, max_size=count))
+        column = pa.array(cells, kind)
+        if nulls == "hidden":
+            present = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+            column = with_nulls_over_values(column, np.array(present, bool))
+        if nulls == "all" and draw(st.booleans()):
+            column = pa.nulls(count)
+        columns.append(column)
+    start = draw(st.integers(0, count))
+    return pa.RecordBatch.from_arrays(columns, names).slice(
+        start, draw(st.integers(0, count))
+    )
+
+
+def test_tutorial_row_is_its_84_bytes():
+    """The row (False, 4, goat, 0.9876) of TensorFlow's tutorial, byte for byte."""
+    row = {"feature0": False, "feature1": 4, "feature2": "goat", "feature3": 0.9876}
+    batch = pa.RecordBatch.from_pylist([row], TUTORIAL)
+    (data,) = ExampleEncoder(TUTORIAL).encode(batch).to_pylist()
+    assert data == TUTORIAL_ROW
+    assert len(data) == 84
+    feature = Example.FromString(data).features.feature
+    assert feature["feature0"].int64_list.value == [0]
+    assert feature["feature1"].int64_list.value == [4]
+    assert feature["feature2"].bytes_list.value == [b"goat"]
+    assert feature["feature3"].float_list.value == [np.float32(0.9876)]
+    framed = ExampleEncoder(TUTORIAL).encode_framed(batch)
+    assert framed.buffer.to_pybytes() == frame(TUTORIAL_ROW)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batch=batches(), rows=st.integers(1, 5), size=st.sampled_from([1, 400, 1 << 24]))
+def test_any_batch_gives_the_bytes_of_protobuf(batch, rows, size):
+    """Random schemas, rows, slices and chunk sizes equal the oracle."""
+    with (
+        mock.patch.object(encoder_module, "_CHUNK_ROWS", rows),
+        mock.patch.object(encoder_module, "_CHUNK_BYTES", size),
+    ):
+        assert_encodes(batch)
+
+
+@settings(max_examples=100, deadline=None)
+@given(batch=batches(), name=TEXT, value=st.binary(max_size=400))
+def test_pieces_around_a_large_value_make_the_record(batch, name, value):
+    """Head, value and tail are what the encoder gives with the value as a column."""
+    if name in batch.schema.names:
+        return
+    before, after = ExampleEncoder(batch.schema, split_at=name).entries_around(batch)
+    whole = batch.append_column(name, pa.array([value] * batch.num_rows, pa.binary()))
+    records = []
+    for left, right in zip(before.to_pylist(), after.to_pylist(), strict=True):
+        head, tail = large_record_pieces(left, name, value, right)
+        records.append(head + value + tail)
+    assert records == [frame(data) for data in oracle(whole)]
+
+
+def test_names_stand_in_byte_order():
+    """UTF-8 bytes decide: a prefix before what it begins, U+FF5E before an emoji."""
+    names = ["🐈", "～", "b", "image/height", "image", "", "Z"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    batch = pa.RecordBatch.from_pylist([dict.fromkeys(names, 1)], schema)
+    assert_encodes(batch)
+    (data,) = ExampleEncoder(schema).encode(batch).to_pylist()
+    order = ["", "Z", "b", "image", "image/height", "～", "🐈"]
+    keys = [b"\x0a" + varint(len(n.encode())) + n.encode() + b"\x12" for n in order]
+    places = [data.index(key) for key in keys]
+    assert places == sorted(places)
+
+
+def test_a_null_leaves_its_key_out_and_an_empty_list_does_not():
+    """Absent is no entry at all; empty is an entry with its kind set."""
+    batch = pa.record_batch({"a": pa.array([None, [], [5]], pa.list_(pa.int64()))})
+    assert ExampleEncoder(batch.schema).encode(batch).to_pylist() == [
+        b"\x0a\x00",
+        b"\x0a\x09" + b"\x0a\x07\x0a\x01a\x12\x02\x1a\x00",
+        b"\x0a\x0c" + b"\x0a\x0a\x0a\x01a\x12\x05\x1a\x03\x0a\x01\x05",
+    ]
+    empty = pa.record_batch({"a": pa.array([[]], pa.list_(pa.string()))})
+    (data,) = ExampleEncoder(empty.schema).encode(empty).to_pylist()
+    assert Example.FromString(data).features.feature["a"].WhichOneof("kind") == (
+        "bytes_list"
+    )
+
+
+def test_no_rows_and_no_columns():
+    """Nothing in, nothing out; rows without columns are empty Examples."""
+    encoder = ExampleEncoder(TUTORIAL)
+    nothing = pa.RecordBatch.from_pylist([], TUTORIAL)
+    assert encoder.encode(nothing).to_pylist() == []
+    framed = encoder.encode_framed(nothing)
+    assert framed.buffer.size == 0
+    assert framed.offsets.tolist() == [0]
+    bare = pa.record_batch({"a": [1, 2, 3]}).select([])
+    assert bare.num_rows == 3
+    assert_encodes(bare)
+    before, after = ExampleEncoder(bare.schema, split_at="x").entries_around(bare)
+    assert before.to_pylist() == after.to_pylist() == [b"", b"", b""]
+
+
+def test_varints_equal_protobuf_at_all_edges():
+    """Every power of two and its neighbours, alone and all in one column."""
+    edges = {0, -1, -(2**63), 2**63 - 1}
+    for bit in range(63):
+        edges |= {(1 << bit) - 1, 1 << bit, -(1 << bit), (1 << bit) + 1}
+    values = sorted(edges)
+    assert_encodes(pa.record_batch({"x": pa.array(values, pa.int64())}))
+    assert_encodes(pa.record_batch({"x": pa.array([values], pa.list_(pa.int64()))}))
+    for value in values:
+        word = np.array([value], np.int64).view(np.uint64)
+        size = Varints.of(word).sizes
+        assert size == varint_size(int(word[0])) == len(varint(int(word[0])))
+        assert_encodes(pa.record_batch({"x": pa.array([value] * 2, pa.int64())}))
+
+
+def test_prefixes_at_the_sizes_where_their_varints_grow():
+    """A text column with all critical sizes in one batch, and each size alone."""
+    for name in ("", "x", "feature_of_some_length", "n" * 150):
+        values = ["v" * size for size in EDGES]
+        batch = pa.record_batch({name: values, name + "z": [1.0] * len(values)})
+        assert_encodes(batch)
+        for row in range(0, len(EDGES), 5):
+            assert_encodes(batch.slice(row, 2))
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form):
+    """The three ways to a prefix agree around 2**7, 2**14, 2**21 and 2**28."""
+    entry = Entry("feature", Kind.BYTES, form)
+    near = [1 << bits for bits in (7, 14, 21, 28)]
+    sizes = sorted({0, 1, *(at + d for at in near for d in range(-30, 3))})
+    table = entry._new_table(np.array(sizes, np.int64))
+    data = table.data.to_pybytes()
+    for size, width, view in zip(sizes, table.sizes, table.views, strict=True):
+        offset = int(view[1]) >> 32
+        assert data[offset : offset + width] == entry.prefix(size)
+        assert int(view[0]) == width
+    for low, high in itertools.pairwise(sizes):
+        layout = entry.layout(low, high)
+        if layout is None:
+            assert len(entry.prefix(low)) < len(entry.prefix(high))
+            continue
+        prefix = bytearray(layout.template)
+        for field in layout.fields:
+            end = field.position + field.width
+            prefix[field.position : end] = varint(high + field.delta)
+        assert bytes(prefix) == entry.prefix(high)
+
+
+def test_float32_keeps_its_very_bits():
+    """Signalling NaNs, payloads, -0.0 and denormals pass through untouched."""
+    bits = [0x7F800001, 0xFFC12345, 0x7FC00000, 0x80000000, 1, 0x007FFFFF, 0xFF800000]
+    column = pa.array(np.array(bits, np.uint32).view(np.float32))
+    batch = pa.record_batch({"x": column})
+    for word, data in zip(
+        bits, ExampleEncoder(batch.schema).encode(batch).to_pylist(), strict=True
+    ):
+        assert data[-4:] == struct.pack("<I", word)
+
+
+def test_values_of_20_megabytes_cross_chunks():
+    """Large values between small ones: texts, lists of bytes and of numbers."""
+    large = bytes(range(256)) * 80_000
+    batch = pa.record_batch(
+        {
+            "image": pa.array([b"a", large, b"", large[:70_000], None, b"z"]),
+            "list": pa.array([[], [b"x", large], None, [b""], [large, b"y"], []]),
+            "n": pa.array([None, 1, 300, 2**40, 5, 6]),
+        }
+    )
+    assert_encodes(batch)
+    numbers = pa.array([np.arange(2_000_000), np.arange(3), np.arange(9, 1_000_000)])
+    floats = numbers.cast(pa.list_(pa.float32()))
+    assert_encodes(pa.record_batch({"ints": numbers, "floats": floats}))
+
+
+def test_rows_beyond_one_chunk_keep_their_order():
+    """50,000 rows in several chunks: every record is its row's."""
+    rng = np.random.default_rng(1)
+    count = 50_000
+    words = np.array(["cat", "dog", "chicken", "horse", "goat"])
+    labels = rng.integers(0, 5, count)
+    batch = pa.record_batch(
+        [
+            pa.array(rng.random(count) < 0.5),
+            pa.array(labels),
+            pa.array(words[labels]),
+            pa.array(rng.standard_normal(count), pa.float32()),
+        ],
+        schema=TUTORIAL,
+    )
+    sampled = batch.take(pa.array(np.arange(0, count, 97)))
+    encoder = ExampleEncoder(TUTORIAL)
+    encoded = encoder.encode(batch)
+    assert encoded.take(pa.array(np.arange(0, count, 97))).to_pylist() == (
+        oracle(sampled)
+    )
+    framed = encoder.encode_framed(batch)
+    assert framed.buffer.to_pybytes() == b"".join(map(frame, encoded.to_pylist()))
+
+
+def test_values_far_into_a_large_buffer():
+    """Offsets past 2 GiB, behind a null slot that still holds the bytes before."""
+    far = 2_200_000_000
+    data = np.zeros(far + 20, np.uint8)
+    data[far:] = np.frombuffer(b"abcdefghijklmnopqrst", np.uint8)
+    offsets = np.array([0, far, far + 3, far + 20], np.int64)
+    buffers = [pa.py_buffer(b"\x06"), pa.py_buffer(offsets), pa.py_buffer(data)]
+    for kind in (pa.large_string(), pa.large_binary()):
+        column = pa.Array.from_buffers(kind, 3, buffers)
+        assert_encodes(pa.record_batch({"x": column}))
+    starts = pa.array([0, 1, 3], pa.int64())
+    lists = pa.LargeListArray.from_arrays(starts, column).slice(1)
+    assert_encodes(pa.record_batch({"x": lists}))
+
+
+def test_sizes_hidden_under_nulls_do_not_count():
+    """A long text under a null, among texts whose prefixes differ in size."""
+    texts = pa.array(["x" * 10_000, "y", "z" * 120, "", "w" * 5_000])
+    hidden_texts = with_nulls_over_values(texts, np.array([0, 1, 1, 1, 0], bool))
+    assert_encodes(pa.record_batch({"feature": hidden_texts}))
+
+
+def test_an_example_past_two_gigabytes_is_refused_before_it_is_built():
+    """One value, one list of values, and one list of numbers over the limit."""
+    size = MAX_EXAMPLE_BYTES + 1
+    offsets = pa.py_buffer(np.array([0, 1, 1 + size], np.int64))
+    data = pa.py_buffer(np.zeros(1 + size, np.uint8))
+    text = pa.Array.from_buffers(pa.large_binary(), 2, [None, offsets, data])
+    half = pa.py_buffer(np.array([0, 1, size // 2, size + 1], np.int64))
+    halves = pa.Array.from_buffers(pa.large_binary(), 3, [None, half, data])
+    lists = pa.LargeListArray.from_arrays(pa.array([0, 1, 3], pa.int64()), halves)
+    tiny = pa.Array.from_buffers(pa.uint8(), 1 + size, [None, data])
+    ints = pa.LargeListArray.from_arrays(pa.array([0, 1, 1 + size], pa.int64()), tiny)
+    for column in (text, lists, ints):
+        batch = pa.record_batch({"big": column})
+        with pytest.raises(EncodingError, match=r"'big', row 2 .*counted from 1"):
+            ExampleEncoder(batch.schema).encode_framed(batch)
+
+
+def test_an_example_over_the_limit_in_sum_names_its_row(monkeypatch):
+    """Features that fit one by one but not together."""
+    monkeypatch.setattr(encoder_module, "MAX_EXAMPLE_BYTES", 100)
+    monkeypatch.setattr(payload_module, "MAX_EXAMPLE_BYTES", 100)
+    batch = pa.record_batch({"a": ["x", "y" * 60, "z"], "b": ["x", "y" * 60, "z"]})
+    with pytest.raises(EncodingError, match="row 2 of the batch"):
+        ExampleEncoder(batch.schema).encode(batch)
+    with pytest.raises(EncodingError, match="'image' of 90 bytes"):
+        large_record_pieces(b"", "image", bytes(90), b"")
+    fits = pa.record_batch({"a": ["y" * 82]})
+    (data,) = ExampleEncoder(fits.schema).encode(fits).to_pylist()
+    assert len(data) <= 100
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.timestamp("s"),
+        pa.date32(),
+        pa.decimal128(10, 2),
+        pa.struct([("a", pa.int64())]),
+        pa.list_(pa.list_(pa.int64())),
+        pa.list_(pa.null()),
+        pa.map_(pa.string(), pa.int64()),
+        pa.binary(4),
+        pa.binary_view(),
+        pa.dictionary(pa.int8(), pa.date32()),
+        pa.duration("s"),
+    ],
+    ids=str,
+)
+def test_types_without_a_place_in_an_example_are_refused(kind):
+    """The error names the feature and its type, before any batch is seen."""
+    with pytest.raises(EncodingError) as caught:
+        ExampleEncoder(pa.schema([("fine", pa.int64()), ("odd", kind)]))
+    assert "'odd'" in str(caught.value)
+    assert str(kind) in str(caught.value)
+
+
+def hidden(values, kind):
+    """Returns values, the first of them hidden under a null."""
+    array = pa.array(values, kind)
+    return with_nulls_over_values(array, np.arange(len(array)) > 0)
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (hidden([2**64 - 1, 5, 2**63], pa.uint64()), "9223372036854775808"),
+        (hidden([1e300, 5.0, -1e39], pa.float64()), "-1e+39"),
+        (pa.array([[], [1, 2], [3, None]]), "null"),
+        (pa.array([[], ["a", "b"], [None]]), "null"),
+        (pa.array([[1], [2], [None]], pa.list_(pa.float32(), 1)), "null"),
+        (pa.array([None, [1], [1, 2**63]], pa.list_(pa.uint64())), "923372036854"),
+        (pa.array([None, [1], [1, 1e40]], pa.large_list(pa.float64())), "1e+40"),
+        (
+            pa.array([[], ["a"], ["a", None]], pa.list_(pa.dictionary("int8", "utf8"))),
+            "null",
+        ),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+@pytest.mark.parametrize("chunk_rows", [1, 2, 100])
+def test_values_that_do_not_fit_name_feature_and_row(column, found, chunk_rows):
+    """Row 3 is to blame in every chunking; nulls over bad values are not."""
+    batch = pa.record_batch(
+        {
+            "a": pa.nulls(4, pa.int64()),
+            "odd": pa.concat_arrays([column.slice(0, 1), column]),
+        }
+    ).slice(1)
+    with (
+        mock.patch.object(encoder_module, "_CHUNK_ROWS", chunk_rows),
+        pytest.raises(EncodingError) as caught,
+    ):
+        ExampleEncoder(batch.schema).encode(batch)
+    message = str(caught.value)
+    assert "'odd', row 3 of the batch" in message
+    assert found.replace("923372036854", "9223372036854775808") in message
+    assert len(message.encode()) <= MAX_MESSAGE_BYTES
+    assert_encodes(batch.slice(0, 2))
+
+
+def test_the_largest_float32_is_no_overflow():
+    """A float64 that rounds to the largest float32, and infinities, are kept."""
+    values = [FLOAT32_MAX, -FLOAT32_MAX, FLOAT32_MAX * (1 + 1e-9), float("inf")]
+    batch = pa.record_batch({"x": pa.array(values)})
+    with np.errstate(all="raise"):
+        encoded = ExampleEncoder(batch.schema).encode(batch).to_pylist()
+    floats = [struct.unpack("<f", data[-4:])[0] for data in encoded]
+    assert floats == [FLOAT32_MAX, -FLOAT32_MAX, FLOAT32_MAX, float("inf")]
+
+
+def test_two_columns_of_one_name_are_refused():
+    """A map has one value a key; the feature beside the schema counts too."""
+    twice = pa.schema([("a", pa.int64()), ("a", pa.string())])
+    with pytest.raises(EncodingError, match="'a' more than once"):
+        ExampleEncoder(twice)
+    with pytest.raises(EncodingError, match="'image' more than once"):
+        ExampleEncoder(pa.schema([("image", pa.int64())]), split_at="image")
+
+
+def test_a_batch_of_another_schema_is_refused():
+    """Other names or types raise; other metadata and nullability do not."""
+    encoder = ExampleEncoder(pa.schema([("a", pa.int64())]))
+    for other in ({"b": [1]}, {"a": [1.5]}, {"a": [1], "b": [2]}):
+        with pytest.raises(EncodingError, match="a: int64"):
+            encoder.encode(pa.record_batch(other))
+    same = pa.schema([pa.field("a", pa.int64(), False)], metadata={"k": "v"})
+    batch = pa.RecordBatch.from_pylist([{"a": 1}], same)
+    assert encoder.encode(batch).to_pylist() == oracle(batch)
+
+
+def test_entries_around_needs_a_place():
+    """Without `split_at` there is nothing to stand around of."""
+    batch = pa.record_batch({"a": [1]})
+    with pytest.raises(ValueError, match="split_at"):
+        ExampleEncoder(batch.schema).entries_around(batch)
+
+
+def test_encoding_does_not_change_the_batch():
+    """Buffers shared with the caller are read only."""
+    rng = np.random.default_rng(2)
+    batch = pa.record_batch(
+        {
+            "t": pa.array(["a" * k for k in rng.integers(0, 200, 100)]),
+            "n": pa.array([None if k % 3 else int(k) for k in range(100)]),
+            "l": pa.array([[b"xyz" * 10] * (k % 4) for k in range(100)]),
+        }
+    )
+    copy = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+    ExampleEncoder(batch.schema).encode_framed(batch)
+    assert batch.equals(copy)
+
+
+@pytest.mark.reads_with_tensorflow
+def test_tensorflow_reads_and_parses_the_records(tmp_path):
+    """TFRecordDataset and parse_example give back the values, defaults included."""
+    tf = pytest.importorskip("tensorflow")
+    batch = pa.record_batch(
+        {
+            "flag": pa.array([True, False, None, True]),
+            "id": pa.array([-1, 0, 300, None], pa.int32()),
+            "이름": pa.array(["고양이", "", "🐈" * 60, None]),
+            "score": pa.array([1.5, -0.0, None, 1e-40], pa.float64()),
+            "tags": pa.array([["a", "bc"], [], ["x"], None]),
+            "vector": pa.array([[1, 2], [3, 4], [5, 6], [7, 8]], FLOAT_PAIR),
+        }
+    )
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(ExampleEncoder(batch.schema).encode_framed(batch).buffer)
+    parsed = next(
+        iter(
+            tf.data.TFRecordDataset(str(path))
+            .batch(4)
+            .map(
+                lambda data: tf.io.parse_example(
+                    data,
+                    {
+                        "flag": tf.io.FixedLenFeature([], tf.int64, -9),
+                        "id": tf.io.FixedLenFeature([], tf.int64, -9),
+                        "이름": tf.io.FixedLenFeature([], tf.string, "none"),
+                        "score": tf.io.FixedLenFeature([], tf.float32, -9.0),
+                        "tags": tf.io.RaggedFeature(tf.string),
+                        "vector": tf.io.FixedLenFeature([2], tf.float32),
+                    },
+                )
+            )
+        )
+    )
+    assert parsed["flag"].numpy().tolist() == [1, 0, -9, 1]
+    assert parsed["id"].numpy().tolist() == [-1, 0, 300, -9]
+    names = ["고양이", "", "🐈" * 60, "none"]
+    assert parsed["이름"].numpy().tolist() == [name.encode() for name in names]
+    scores = np.array([1.5, -0.0, -9, 1e-40], np.float32)
+    assert parsed["score"].numpy().tobytes() == scores.tobytes()
+    assert parsed["tags"].to_list() == [[b"a", b"bc"], [], [b"x"], []]
+    assert parsed["vector"].numpy().tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]

@@ -1,0 +1,108 @@
+"""Kinds from samples of text."""
+
+import pyarrow as pa
+import pytest
+
+from transforms.core.infer import infer_features
+from transforms.core.schema import Feature, Kind
+from transforms.errors import SpecError
+
+CASES = {
+    "integers": (["1", "-2", "+3", None], Kind.INT64),
+    "zero": (["0", "-0", "0"], Kind.INT64),
+    "padded": ([" 1", "2\t"], Kind.INT64),
+    "largest": (["9223372036854775807", "-9223372036854775808"], Kind.INT64),
+    "too large": (["9223372036854775808", "1"], Kind.FLOAT),
+    "decimals": (["1", "2.5", "1e3", ".5"], Kind.FLOAT),
+    "beyond float32": (["1e39", "1"], Kind.FLOAT),
+    "nan beside decimals": (["nan", "1.5", "inf"], Kind.FLOAT),
+    "nan beside integers": (["nan", "1"], Kind.FLOAT),
+    "nan alone": (["nan", "NaN"], Kind.TEXT),
+    "inf alone": (["inf", "-Infinity"], Kind.TEXT),
+    "missing words": (["NA", "N/A", "null", "None", "4"], Kind.INT64),
+    "missing words only": (["NA", "null"], Kind.TEXT),
+    "nothing": ([None, None], Kind.TEXT),
+    "no rows": ([], Kind.TEXT),
+    "empty texts": (["", ""], Kind.TEXT),
+    "zip codes": (["12345"] * 999 + ["01234"], Kind.TEXT),
+    "negative with zero": (["5", "-01"], Kind.TEXT),
+    "padded zero": (["5"] * 200 + [" 007"], Kind.TEXT),
+    "decimal with zeros": (["1.5"] * 200 + ["00.5"], Kind.TEXT),
+    "phone": (["010-1234-5678"], Kind.TEXT),
+    "one in 100 odd": (["1"] * 99 + ["x"], Kind.INT64),
+    "two in 100 odd": (["1"] * 98 + ["x", "y"], Kind.TEXT),
+    "one in 100 odd, decimal": (["1"] * 98 + ["2.5", "x"], Kind.FLOAT),
+    "missing do not count": (["1"] * 98 + ["x", "y"] + ["NA"] * 200, Kind.TEXT),
+    "bools": (["true", "False", "TRUE", None, "NA"], Kind.BOOL),
+    "bools and another": (["true"] * 500 + ["yes"], Kind.TEXT),
+    "ones and zeros": (["1", "0"], Kind.INT64),
+    "yes": (["yes", "no"], Kind.TEXT),
+    "dates": (["2024-01-02", "2024-01-03"], Kind.TEXT),
+    "hex": (["0x10", "0x11"], Kind.TEXT),
+    "separators": (["1_000", "1,000"], Kind.TEXT),
+    "decimal commas": (["1,5"], Kind.TEXT),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_kind_is_inferred(case):
+    """Each rule, at its edge."""
+    texts, kind = CASES[case]
+    inference = infer_features({"c": pa.array(texts, pa.string())})
+    assert inference.features == (Feature("c", kind),)
+
+
+def test_features_stand_in_the_order_of_the_columns():
+    """Names and order are the source's, chunked or not."""
+    chunked = pa.chunked_array([["1"], ["x"]])
+    found = infer_features({"z": chunked, "a": pa.array(["1", "2"])})
+    assert [(f.name, f.kind) for f in found.features] == [
+        ("z", Kind.TEXT),
+        ("a", Kind.INT64),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["cat", "dog"], Kind.LABEL),
+        (["NA", "None", "null"], Kind.LABEL),
+        ([None], Kind.LABEL),
+        (["1", "2"], Kind.INT64),
+        (["0.5"], Kind.FLOAT),
+        (["True"], Kind.BOOL),
+    ],
+)
+def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(texts, kind):
+    """Only names need a vocabulary."""
+    columns = {"x": pa.array(["a"]), "y": pa.array(texts, pa.string())}
+    other, label = infer_features(columns, label_column="y").features
+    assert label == Feature("y", kind, is_label=True)
+    assert not other.is_label
+
+
+def test_an_unknown_label_names_the_nearest_column():
+    """A typo is answered with what was perhaps meant."""
+    with pytest.raises(SpecError, match="found 'spcies'; the nearest name is 'species'"):
+        infer_features(
+            {"island": pa.array(["a"]), "species": pa.array(["b"])},
+            label_column="spcies",
+        )
+
+
+def test_evidence_tells_what_was_seen():
+    """Counts, range and examples are of the cells as their kind takes them."""
+    texts = [*map(str, range(150)), "x", "NA", None]
+    (facts,) = infer_features({"n": pa.array(texts)}).evidence
+    assert (facts.sampled, facts.missing, facts.misfits) == (153, 2, 1)
+    assert (facts.minimum, facts.maximum) == (0, 149)
+    assert facts.present == 151 / 153
+    assert facts.examples == ("0", "1", "2")
+    assert facts.misfit_examples == ("x",)
+
+    (facts,) = infer_features({"t": pa.array(["NA", "b", "NA", None])}).evidence
+    assert (facts.missing, facts.minimum, facts.examples) == (1, None, ("NA", "b"))
+    (facts,) = infer_features({"x": pa.array(["nan", "inf", "2.5"])}).evidence
+    assert (facts.minimum, facts.maximum) == (2.5, 2.5)
+    (facts,) = infer_features({"e": pa.array([], pa.string())}).evidence
+    assert facts.present == 0
