@@ -1,12 +1,14 @@
 """The command `convert`: settings -> plan -> run -> report, in a terminal or not."""
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline import report
 from beam_pipeline.plan import Plan, make_plan
+from beam_pipeline.progress import shown_progress
 from beam_pipeline.spec import make_spec
 from transforms.core.manifest import Manifest
 from transforms.errors import BeamTFRecordError
@@ -40,10 +42,11 @@ def run(
 
 
 def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
-    # A terminal is told what is going on before Beam is imported, which takes a second.
-    from beam_pipeline.progress import shown_progress
-
+    # A handler of its own keeps the root logger from printing what Beam warns about
+    # while it is imported.
+    logging.getLogger().addHandler(logging.NullHandler())
     with shown_progress(plan, quiet=quiet) as watch:
+        # Shown before Beam is imported, which takes a second.
         watch()
         from beam_pipeline.convert import convert_plan
 

@@ -21,6 +21,7 @@ from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.csv import CsvDialect, Sample, sample_blocks
+from transforms.formats.csv_sample import SAMPLE_BYTES
 from transforms.formats.csv_table import CsvTable
 from transforms.formats.images import ImageTree
 from transforms.formats.source import Source
@@ -286,8 +287,7 @@ def plan_csv(spec: Spec, inputs: Inputs) -> PlannedSource:
     )
     schema = Schema(inference.features)
     rule, portions = _csv_rule(spec, sample)
-    per_byte = _rows_per_byte(sample)
-    total_rows = inputs.bytes * per_byte
+    total_rows = _total_rows(sample, inputs)
     rows = round(total_rows)
     if spec.limit is not None:
         rows = min(rows, spec.limit)
@@ -370,8 +370,12 @@ def _csv_rule(spec: Spec, sample: Sample) -> tuple[SplitRule, dict[str, float]]:
     }
 
 
-def _rows_per_byte(sample: Sample) -> float:
-    return sample.rows / sample.sampled_bytes if sample.sampled_bytes else 0.0
+def _total_rows(sample: Sample, inputs: Inputs) -> float:
+    """Returns how many rows there are: exact where all of them were sampled."""
+    seen = sample.rows + sample.miscounted
+    if inputs.bytes <= SAMPLE_BYTES or not sample.sampled_bytes:
+        return seen
+    return inputs.bytes * seen / sample.sampled_bytes
 
 
 def _record_bytes(sample: Sample, schema: Schema) -> float:

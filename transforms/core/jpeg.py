@@ -46,8 +46,7 @@ libjpeg decodes arithmetic coding (C9, CA); lossless JPEG only since its version
 which TensorFlow 2.21 has not.
 """
 
-_SOF2 = 0xC2
-_PROGRESSIVE = (_SOF2, 0xCA)
+_PROGRESSIVE = (0xC2, 0xCA)
 _ARITHMETIC = (0xC9, 0xCA)
 
 _MAX_SIDE = 65_500
@@ -55,14 +54,6 @@ _MAX_SIDE = 65_500
 
 _MAX_BLOCKS_IN_MCU = 10
 """T.81 B.2.3: the sum of h x v over the components of an interleaved scan."""
-
-_SAFE_BLOCKS = 2**16
-"""Up to this many 8 x 8 blocks (4.2 megapixels), no entropy-coded bytes are an error.
-
-The one that libjpeg finds there is a sum of DC differences beyond 32 bits, in scans of
-SOF2 alone (`jdphuff.c`, JERR_BAD_DCT_COEF). A difference has at most 15 bits, and
-2**16 x (2**15 - 1) is below 2**31.
-"""
 
 _MAX_SCANS = 500
 """Each scan of a progressive file is a pass over all its pixels, for some ten bytes:
@@ -84,8 +75,9 @@ class JpegHeader:
       width: columns, 1 to 65,500.
       depth: channels as TensorFlow decodes them: 1 for gray, 3 for YCbCr, RGB, CMYK.
       components: components in the file: 4 for CMYK.
-      needs_decoding: whether only a decoder can tell if the file is readable: see
-        `_SAFE_BLOCKS`.
+      needs_decoding: whether only a decoder can tell if the file is readable: in
+        progressive scans a sum of DC differences may overflow (`jdphuff.c`,
+        JERR_BAD_DCT_COEF), which no walk over the markers sees.
       unsupported: what kind of JPEG it is, if TensorFlow cannot read that kind.
     """
 
@@ -136,8 +128,7 @@ def read_header(data: bytes) -> JpegHeader:
         width=width,
         depth=1 if components == 1 else 3,
         components=components,
-        needs_decoding=marker == _SOF2
-        and -(-width // 32) * -(-height // 32) * 16 > _SAFE_BLOCKS,
+        needs_decoding=marker in _PROGRESSIVE,
         unsupported=kind,
     )
 

@@ -76,8 +76,8 @@ class TFRecordWriter:
         """Writes one record."""
         size = len(payload)
         if size >= _LARGE_BYTES:
+            self._add(_header(size))
             self._flush()
-            self._store(_header(size))
             self._store(payload)
             self._add(footer(payload))
         else:

@@ -109,6 +109,8 @@ def parse(
 
 def count_fields(data: bytes, dialect: CsvDialect) -> int:
     """Returns how many fields the first record of UTF-8 text has; 0 without one."""
+    # Arrow takes a lone record without a line end for an empty file here.
+    data += b"\n"
     options = arrow_csv.ReadOptions(
         autogenerate_column_names=True, use_threads=False, block_size=len(data) + 1
     )
