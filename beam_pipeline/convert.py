@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
-from beam_pipeline.runner import run_job
+from beam_pipeline.runner import check_beam_flags, run_job
 from transforms import files, target
 from transforms.core.manifest import Manifest
 from transforms.store import Store
@@ -65,8 +65,10 @@ def convert_plan(
       watch: called ten times a second meanwhile.
 
     Raises:
+      SpecError: Beam does not know one of the flags.
       BeamTFRecordError: the run failed and nothing was committed.
     """
+    check_beam_flags(beam_flags)
     with open_work_folder(plan):
         run_job(
             make_job(plan),

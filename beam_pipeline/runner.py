@@ -1,6 +1,7 @@
 """Runs a job: on forked worker processes or in this one, watched either way."""
 
 import contextlib
+import difflib
 import logging
 import re
 import threading
@@ -13,9 +14,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_pipeline.job import Job, build
 from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
 from transforms import errors
-from transforms.errors import BeamTFRecordError
+from transforms.errors import BeamTFRecordError, SpecError
 
-__all__ = ["run_job"]
+__all__ = ["check_beam_flags", "run_job"]
 
 # How often the run is looked at, in seconds: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
@@ -34,6 +35,19 @@ _ANY_ERROR = re.compile(
     r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$",
     re.MULTILINE,
 )
+
+
+def check_beam_flags(flags: Sequence[str]) -> None:
+    """Raises SpecError for a flag that Beam does not know; Beam itself ignores it."""
+    known = PipelineOptions([]).get_all_options().keys()
+    given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f" Did you mean --{near[0]}?" if near else ""
+        raise SpecError(
+            f"What stands after -- must be flags of Beam; --{unknown[0]} is none.{hint}"
+        )
 
 
 def run_job(

@@ -97,6 +97,10 @@ TWO = field(3, field(1, b"\x02"))
         (field(1, entry(b"a", field(3, b"\x08\x01\x0a\x01\x02"))), {"a": [1, 2]}),
         (field(1, entry(b"a", ONE) + entry(b"a", TWO)), {"a": [2]}),
         (field(1, entry(b"a", ONE)) + field(1, entry(b"b", TWO)), {"a": [1], "b": [2]}),
+        (
+            field(1, entry(b"a", ONE)) + field(1, entry(b"b" * 99, TWO)),
+            {"a": [1], "b" * 99: [2]},
+        ),
         (field(1, entry(b"a", field(1, field(1, b"x")) + ONE)), {"a": [1]}),
         (field(1, entry(b"", ONE)), {"": [1]}),
         (field(1, entry(b"a", b"")), {"a": []}),
@@ -110,6 +114,7 @@ TWO = field(3, field(1, b"\x02"))
 def test_odd_but_valid_messages(data: bytes, expected: dict[str, list[int]]) -> None:
     """Unpacked, mixed, repeated, untyped, unknown, not minimally encoded."""
     assert parse_example(data) == expected
+    assert same(decode_examples([data]).to_pylist(), expected_rows([data]))
 
 
 @pytest.mark.parametrize(
@@ -150,11 +155,13 @@ def test_mutated_examples_have_a_verdict() -> None:
         data = bytearray(whole)
         for _ in range(noise.randint(1, 3)):
             data[noise.randrange(len(data))] = noise.randrange(256)
+        payloads = [bytes(data)]
         try:
-            parse_example(bytes(data))
+            parse_example(payloads[0])
         except ExampleError:
             continue
         parsed += 1
+        assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
     assert 0 < parsed < 10_000
 
 

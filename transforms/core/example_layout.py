@@ -53,7 +53,9 @@ def learn_layout(data: bytes) -> Layout | None:
     entries: list[tuple[bytes, int]] = []
     if data[:1] != b"\x0a":
         return None
-    _, position = _varint_at(data, 1)
+    size, position = _varint_at(data, 1)
+    if position + size != len(data):
+        return None
     while position < len(data):
         if data[position] != 0x0A:
             return None
@@ -74,7 +76,10 @@ def learn_layout(data: bytes) -> Layout | None:
 
 
 def _varint_at(data: bytes, position: int) -> tuple[int, int]:
-    """Returns a length of up to 4 bytes and where it ends; -1 and the end if none."""
+    """Returns a length and where it ends; the data's own length twice if none is there.
+
+    More than 4 bytes count as none.
+    """
     value = 0
     for index, byte in enumerate(data[position : position + 4]):
         value |= (byte & 0x7F) << 7 * index

@@ -78,10 +78,14 @@ def parse(
         miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
+    view = memoryview(data)
     # Arrow drops a byte order mark wherever its input starts. Here it is data: the
     # file's own was left out before. A blank line in front is no record.
-    if bytes(memoryview(data)[:3]) == _BOM:
+    if bytes(view[:3]) == _BOM:
         data = b"\n" + bytes(data)
+    # A blank cell at the very end passes for quoted if the one before it was.
+    if bytes(view[-1:]) not in (b"\n", b"\r"):
+        data = bytes(data) + b"\n"
     table = arrow_csv.read_csv(
         pa.BufferReader(data),
         arrow_csv.ReadOptions(
