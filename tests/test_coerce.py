@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core.coerce import MISSING_WORDS, coerce, complaint
@@ -24,21 +24,8 @@ CELLS = [
     *("0x10", "-0x10", "0X1f", "1_000", "1,5", " 7", "7\t", " 007 ", "", " ", "-", "+"),
     *("9223372036854775807", "9223372036854775808", "-9223372036854775808"),
     *("-9223372036854775809", "99999999999999999999", "+9223372036854775807"),
-    *(
-        "0.5",
-        ".5",
-        "5.",
-        ".",
-        "-.5",
-        "+1.5",
-        "00.5",
-        "007.5",
-        "0e5",
-        "0E5",
-        "1e",
-        "1e+",
-    ),
-    *("1E+5", "3.4028235e38", "1e39", "-1e39", "1e400", "1e-50", "1d5", "0b1"),
+    *("0.5", ".5", "5.", ".", "-.5", "+1.5", "00.5", "007.5", "0e5", "0E5", "1e"),
+    *("1e+", "1E+5", "3.4028235e38", "1e39", "-1e39", "1e400", "1e-50", "1d5", "0b1"),
     *("nan", "NaN", "-nan", "nan(1)", "nan()", "inf", "INF", "-inf", "+Infinity"),
     *("infinit", "true", "TRUE", "tRuE", "False", " true", "1", "yes", "t", "F"),
     *("NA", "N/A", "null", "None", "na", "NULL", " NA", "٣", "7\n", "7\x00", "é"),
@@ -85,6 +72,7 @@ def same(found: object, wanted: object) -> bool:
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
+@settings(deadline=None)
 @given(texts=st.lists(cells, max_size=8))
 def test_every_cell_follows_the_rules(feature, texts):
     """Values, missing cells and reasons equal those of the rules cell by cell."""
@@ -105,6 +93,7 @@ def test_every_cell_follows_the_rules(feature, texts):
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
+@settings(deadline=None)
 @given(texts=st.lists(cells, max_size=8))
 def test_the_fast_path_gives_what_the_exact_one_gives(feature, texts):
     """A bad cell elsewhere, which switches the fast path off, changes nothing."""
@@ -124,6 +113,7 @@ def test_the_fast_path_gives_what_the_exact_one_gives(feature, texts):
 
 
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
+@settings(deadline=None)
 @given(texts=st.lists(cells, min_size=2, max_size=8))
 def test_a_slice_is_coerced_like_its_copy(feature, texts):
     """An array that starts inside its buffers gives the same as one that does not."""

@@ -355,7 +355,7 @@ plain_cell = st.text(
 grids = st.lists(st.tuples(plain_cell, plain_cell, plain_cell), max_size=12)
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(
     grid=grids,
     end=st.sampled_from(["\n", "\r\n", "\r"]),
@@ -409,7 +409,7 @@ typed_cell = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(
     records=st.lists(st.lists(typed_cell, min_size=3, max_size=5), max_size=10),
     block_bytes=st.integers(1, 60),

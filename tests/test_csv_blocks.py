@@ -114,7 +114,7 @@ def blocks_of(data, dialect=BARE, block_bytes=1, limit_rows=None):
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(data=files, block_bytes=st.integers(1, 40))
 @example(data=b'a,"b\r\nc"\r\n\r\nd,5" pipe\r\n', block_bytes=1)
 @example(data=b'"a"b"c"\n"d"\n', block_bytes=1)
@@ -145,7 +145,7 @@ def test_blocks_parsed_alone_equal_the_file_parsed_whole(data, block_bytes):
         assert blocks[-1].stop == len(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     data=st.lists(files, min_size=1, max_size=12).map(b"\n".join),
     words=st.integers(1, 3),
@@ -174,6 +174,7 @@ def test_a_scan_in_pieces_equals_a_scan_by_hand(data, words, quote, delimiter):
     assert (found, before, scan.inside) == scan_by_hand(data, delimiter, quote)
 
 
+@settings(deadline=None)
 @given(data=tables().map(str.encode), pick=st.sets(st.integers(0, 9)))
 def test_records_are_located_by_their_numbers(data, pick):
     """Start, end and line of any records, in one scan."""
@@ -188,6 +189,7 @@ def test_records_are_located_by_their_numbers(data, pick):
     assert places.lines.tolist() == [lines[index] for index in wanted]
 
 
+@settings(deadline=None)
 @given(data=tables().map(str.encode), limit=st.integers(0, 6), size=st.integers(1, 40))
 def test_a_limit_takes_the_first_rows(data, limit, size):
     """Blocks under a limit hold exactly so many rows, or all there are."""

@@ -240,7 +240,7 @@ def _write_rows(
         columns = _columns(chunk, layout.schema, census)
         records = pa.record_batch([columns[name] for name in schema.names], schema)
         framed = encoder.encode_framed(records)
-        writer.write_framed(framed.buffer.to_pybytes(), records=records.num_rows)
+        writer.write_framed(framed.buffer, records=records.num_rows)
         parts.append(_summaries(layout.schema, columns))
 
 

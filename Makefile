@@ -1,0 +1,27 @@
+# Each target makes what it needs; `run_local.sh` holds the commands.
+.PHONY: check test bench clean
+
+BENCH_ARGS ?=
+
+check:
+	./run_local.sh check
+
+test:
+	./run_local.sh test
+
+bench: bench/.venv/.stamp
+	./run_local.sh setup
+	.venv/bin/python bench/run.py $(BENCH_ARGS)
+
+# The peers' environment: apart, so that the project's own stays free of them.
+bench/.venv/.stamp: bench/requirements.txt
+	./run_local.sh setup
+	.venv/bin/python -m venv --clear bench/.venv
+	bench/.venv/bin/python -m pip install --quiet -r bench/requirements.txt
+	touch $@
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf out/sample out/photos out/rows bench/data bench/results
+	find beam_pipeline transforms tests bench -name __pycache__ -prune \
+		-not -path 'bench/.venv/*' -exec rm -rf {} +

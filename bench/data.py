@@ -1,0 +1,107 @@
+"""Makes the inputs of the benchmark in bench/data/, once.
+
+Deterministic: the same seeds, so that figures of different days compare. Every maker
+builds beside its target and renames, so that a broken-off run leaves no half input.
+"""
+
+import io
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+__all__ = ["csv_of", "data_folder", "images_of"]
+
+_ANIMALS = ("cat", "dog", "chicken", "horse", "goat")
+_CHUNK_ROWS = 1_000_000
+
+
+def data_folder() -> pathlib.Path:
+    """Returns the folder of the inputs, made if need be."""
+    folder = pathlib.Path(__file__).resolve().parent / "data"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def csv_of(rows: int) -> pathlib.Path:
+    """Returns a CSV of `rows` rows: a bool, an int 0-4, an animal, a normal float."""
+    path = data_folder() / f"rows-{rows}.csv"
+    if path.exists():
+        return path
+    rng = np.random.default_rng(20)
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.write(b"feature0,feature1,feature2,feature3\n")
+        for start in range(0, rows, _CHUNK_ROWS):
+            count = min(_CHUNK_ROWS, rows - start)
+            numbers = rng.integers(0, len(_ANIMALS), count)
+            flags = rng.integers(0, 2, count)
+            # float32: what a record keeps; written with the digits it needs.
+            values = rng.standard_normal(count, np.float32)
+            table = pa.table(
+                {
+                    "feature0": pa.array(["False", "True"]).take(flags),
+                    "feature1": numbers,
+                    "feature2": pa.array(_ANIMALS).take(numbers),
+                    "feature3": values,
+                }
+            )
+            options = pyarrow.csv.WriteOptions(
+                include_header=False, quoting_style="none"
+            )
+            pyarrow.csv.write_csv(table, file, options)
+    partial.rename(path)
+    return path
+
+
+def _drawn_images(count: int) -> list[tuple[str, bytes]]:
+    """Returns (label, JPEG) pairs of some 20 KB each, for want of real photos."""
+    from PIL import Image
+
+    rng = np.random.default_rng(21)
+    images = []
+    for number in range(count):
+        width, height = (int(side) for side in rng.integers(220, 320, 2))
+        coarse = rng.integers(0, 256, (24, 24, 3)).astype(np.uint8)
+        image = Image.fromarray(coarse).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
+        noise = rng.integers(-14, 15, (height, width, 3))
+        pixels = np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8)
+        out = io.BytesIO()
+        Image.fromarray(pixels).save(out, "JPEG", quality=82)
+        images.append((f"label-{number % 10}", out.getvalue()))
+    return images
+
+
+def images_of(count: int) -> pathlib.Path:
+    """Returns a folder with train/<label>/, `count` JPEGs in all.
+
+    The photos of `clothing/` in BEAM_TFRECORD_TEST_DATA, repeated; drawn ones where
+    there are none. Copies, not links: each file has its own pages and inode.
+    """
+    given = os.environ.get("BEAM_TFRECORD_TEST_DATA", "")
+    clothing = pathlib.Path(given, "clothing")
+    real = bool(given) and clothing.is_dir()
+    folder = data_folder() / f"images-{count}-{'clothing' if real else 'drawn'}"
+    if folder.exists():
+        return folder
+    if real:
+        images = [
+            (path.parent.name, path.read_bytes())
+            for path in sorted(clothing.glob("*/*/*.jpg"))
+        ]
+    else:
+        images = _drawn_images(min(count, 1_000))
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for number in range(count):
+        label, data = images[number % len(images)]
+        path = partial / "train" / label / f"{number:06d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    partial.rename(folder)
+    return folder

@@ -1,0 +1,394 @@
+"""The benchmark: whole processes from import to exit, ours beside the peers'.
+
+    make bench
+    make bench BENCH_ARGS="--only csv,verify --rows 1000000 --runs 1"
+
+Contestants of one kind of work run in turns, and medians are compared. Slow peers are
+run on fewer items; their time for all is then taken as what does not grow (start,
+imports, exit) plus the grown work, which is the most that can be said for them.
+Needs the project in .venv and the peers in bench/.venv; `make bench` makes both.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import data
+import measure
+
+BENCH = pathlib.Path(__file__).resolve().parent
+ROOT = BENCH.parent
+
+# Peers are slow: on so many items at most, and their rate taken.
+BEAM_ROWS = 300_000
+TUTORIAL_ROWS = 500_000
+TFX_BSL_ROWS = 2_000_000
+PEER_IMAGES = 20_000
+ONE_BY_ONE_RECORDS = 200_000
+VERIFY_RECORDS = 1_000_000
+VERIFY_BATCH = 4_096
+
+MAX_PROCESS_BYTES = 500_000_000
+
+Contestants = Mapping[str, Callable[[], float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One line of the table: a ratio and what it must be.
+
+    Attributes:
+      work: what was done.
+      against: what it is compared with.
+      required: the bound; `at_most` says on which side of it the ratio must lie.
+      reached: the ratio measured; None when our side was not run.
+      facts: what went into it, for the JSON and the last column.
+    """
+
+    work: str
+    against: str
+    required: float
+    reached: float | None
+    facts: Mapping[str, float]
+    at_most: bool = False
+    unit: str = "x"
+
+    @property
+    def passed(self) -> bool:
+        if self.reached is None:
+            return True
+        if self.at_most:
+            return self.reached <= self.required
+        return self.reached >= self.required
+
+    def row(self) -> tuple[str, ...]:
+        bound = "<=" if self.at_most else ">="
+        reached = "-" if self.reached is None else f"{self.reached:.2f}{self.unit}"
+        mark = "-" if self.reached is None else "pass" if self.passed else "FAIL"
+        facts = ", ".join(f"{name} {value:,.2f}" for name, value in self.facts.items())
+        required = f"{bound} {self.required:g}{self.unit}"
+        return self.work, self.against, required, reached, mark, facts
+
+
+class Bench:
+    """The kinds of work, each a method that returns lines of the table."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.ours_python: str = arguments.ours
+        self.peers_python: str = arguments.peers
+        self.runs: int = arguments.runs
+        self.rows: int = arguments.rows
+        self.images_count: int = arguments.images
+        self.peers_only: bool = arguments.peers_only
+        self.scratch = data.data_folder() / "out"
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    # ---- contestants
+
+    def _convert(
+        self, source: pathlib.Path, output: pathlib.Path, *options: str
+    ) -> measure.Command:
+        program = pathlib.Path(self.ours_python).parent / "beam-tfrecord"
+        flags = ["--quiet", "--overwrite", *options]
+        return [program, "convert", source, output, *flags]
+
+    def _ours(self, source: pathlib.Path, *options: str) -> float:
+        with _fresh(self.scratch / "ours") as folder:
+            command = self._convert(source, folder / "dataset", *options)
+            return measure.run(command).seconds
+
+    def _peer(self, script: str, items: int, *arguments: str | pathlib.Path) -> float:
+        """Returns a peer's seconds, taken from a run on fewer items if it was one."""
+        with _fresh(self.scratch / "peer") as folder:
+            given = [str(a).replace("OUTPUT", str(folder)) for a in arguments]
+            command = [self.peers_python, BENCH / "peers" / script, *given]
+            measured = measure.run(command)
+        facts = json.loads(measured.output.splitlines()[-1])
+        work = facts["work_seconds"]
+        start = measured.seconds - work - facts.get("prepare_seconds", 0.0)
+        return start + work * items / facts["items"]
+
+    def _interleave(self, contestants: Contestants) -> dict[str, float]:
+        """Runs the contestants in turns; returns the median seconds of each."""
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        for number in range(self.runs):
+            for name, contestant in contestants.items():
+                if self.peers_only and name.startswith("ours"):
+                    continue
+                seconds[name].append(contestant())
+                shown = f"{seconds[name][-1]:10.2f} s"
+                print(f"  {number + 1}/{self.runs} {name:<28}{shown}", flush=True)
+        return {name: statistics.median(s) for name, s in seconds.items() if s}
+
+    def _compare(
+        self,
+        work: str,
+        items: int,
+        medians: Mapping[str, float],
+        required: Mapping[str, float],
+    ) -> list[Result]:
+        """Makes a line for each peer: its median over ours."""
+        ours = medians.get("ours")
+        results = []
+        for name, bound in required.items():
+            facts = {
+                "theirs s": medians[name],
+                "theirs k/s": items / medians[name] / 1e3,
+            }
+            if ours is not None:
+                facts |= {"ours s": ours, "ours k/s": items / ours / 1e3}
+            reached = None if ours is None else medians[name] / ours
+            results.append(Result(work, name, bound, reached, facts))
+        return results
+
+    # ---- kinds of work
+
+    def csv(self) -> list[Result]:
+        """A CSV of four features to committed shards, one worker."""
+        rows = self.rows
+        source = data.csv_of(rows)
+        fewer = min(BEAM_ROWS, rows)
+        beam_source = data.csv_of(fewer)
+        tutorial = min(TUTORIAL_ROWS, rows)
+        tfx_source = data.csv_of(min(TFX_BSL_ROWS, rows))
+        medians = self._interleave(
+            {
+                "ours": lambda: self._ours(source, "--workers", "1"),
+                "tfx_bsl + TFRecordWriter": lambda: self._peer(
+                    "tfx_bsl_csv.py", rows, tfx_source, "OUTPUT"
+                ),
+                "tutorial loop": lambda: self._peer(
+                    "tutorial_csv.py", rows, "OUTPUT", "--rows", str(tutorial)
+                ),
+                "stock Beam": lambda: self._peer(
+                    "beam_csv.py", rows, beam_source, "OUTPUT", "--rows", str(fewer)
+                ),
+            }
+        )
+        required = {
+            "stock Beam": 25.0,
+            "tutorial loop": 10.0,
+            "tfx_bsl + TFRecordWriter": 1.5,
+        }
+        return self._compare(f"CSV of {rows:,} rows", rows, medians, required)
+
+    def encode(self) -> list[Result]:
+        """Encoding alone, in one process of the peers' environment."""
+        environment = ["env", f"PYTHONPATH={ROOT}", self.peers_python]
+        command = [*environment, BENCH / "encode.py"]
+        if self.peers_only:
+            command.append("--peer-only")
+        runs = [json.loads(measure.run(command).output) for _ in range(self.runs)]
+        names = runs[0].keys()
+        medians = {name: statistics.median(run[name] for run in runs) for name in names}
+        print(f"  {medians}", flush=True)
+        reached = None
+        if "ours_ns" in medians:
+            reached = medians["peer_ns"] / medians["ours_ns"]
+        facts = {name.replace("_ns", " ns a row"): v for name, v in medians.items()}
+        return [Result("encoding alone", "tfx_bsl's encoder", 3.0, reached, facts)]
+
+    def images(self) -> list[Result]:
+        """Labelled images to committed shards, default options, one worker."""
+        count = self.images_count
+        source = data.images_of(count)
+        limit = ["--limit", str(min(PEER_IMAGES, count))]
+        medians = self._interleave(
+            {
+                "ours": lambda: self._ours(source, "--workers", "1"),
+                "TFDS builder": lambda: self._peer(
+                    "tfds_images.py", count, source, "OUTPUT", *limit
+                ),
+                "tutorial image_example": lambda: self._peer(
+                    "tutorial_images.py", count, source, "OUTPUT", *limit
+                ),
+            }
+        )
+        required = {"TFDS builder": 1.5, "tutorial image_example": 6.0}
+        return self._compare(f"{count:,} images", count, medians, required)
+
+    def memory(self) -> list[Result]:
+        """Peak memory of the rows against a tenth of them."""
+        if self.peers_only:
+            return []
+        peaks: dict[int, measure.Measured] = {}
+        for rows in (self.rows // 10, self.rows):
+            with _fresh(self.scratch / "ours") as folder:
+                source = data.csv_of(rows)
+                command = self._convert(source, folder / "d", "--workers", "1")
+                peaks[rows] = measure.run(command, memory=True)
+            megabytes = peaks[rows].process_bytes / 1e6
+            print(f"  {rows:,} rows: {megabytes:,.0f} MB", flush=True)
+        small, large = peaks.values()
+        facts = {
+            "process MB": large.process_bytes / 1e6,
+            "of a tenth MB": small.process_bytes / 1e6,
+            "tree MB": large.tree_bytes / 1e6,
+        }
+        growth = large.process_bytes / small.process_bytes
+        work = f"peak memory, {self.rows:,} rows"
+        largest = large.process_bytes / 1e6
+        bound = MAX_PROCESS_BYTES / 1e6
+        return [
+            Result(work, "a tenth of the rows", 1.3, growth, facts, at_most=True),
+            Result(work, "a process", bound, largest, facts, at_most=True, unit=" MB"),
+        ]
+
+    def workers(self) -> list[Result]:
+        """Two workers against what two independent processes gain side by side."""
+        if self.peers_only:
+            return []
+        source = data.csv_of(self.rows)
+
+        def side_by_side() -> float:
+            with _fresh(self.scratch / "a") as a, _fresh(self.scratch / "b") as b:
+                one = ["--workers", "1"]
+                return measure.run_side_by_side(
+                    [self._convert(source, folder / "d", *one) for folder in (a, b)]
+                )
+
+        seconds = self._interleave(
+            {
+                "ours, one worker": lambda: self._ours(source, "--workers", "1"),
+                "ours, two workers": lambda: self._ours(source, "--workers", "2"),
+                "ours, twice side by side": side_by_side,
+            }
+        )
+        one, two, side = seconds.values()
+        facts = {
+            "one s": one,
+            "two s": two,
+            "side by side s": side,
+            "speed-up": one / two,
+            "attainable": 2 * one / side,
+        }
+        work = f"two workers, {self.rows:,} rows"
+        reached = (one / two) / (2 * one / side)
+        return [Result(work, "two processes side by side", 0.85, reached, facts)]
+
+    def verify(self) -> list[Result]:
+        """Reading and checking small records."""
+        records = min(VERIFY_RECORDS, self.rows)
+        one_by_one = min(ONE_BY_ONE_RECORDS, records)
+        source = data.csv_of(records)
+        with _fresh(self.scratch / "records") as folder:
+            dataset = folder / "dataset"
+            if self.peers_only:
+                dataset.mkdir()
+                script = BENCH / "peers" / "tfx_bsl_csv.py"
+                measure.run([self.peers_python, script, source, dataset])
+            else:
+                measure.run(self._convert(source, dataset))
+            files = sorted(dataset.glob("*.tfrecord*"))
+            program = pathlib.Path(self.ours_python).parent / "beam-tfrecord"
+            limit = ["--limit", str(one_by_one)]
+            batch = ["--batch", str(VERIFY_BATCH)]
+            medians = self._interleave(
+                {
+                    "ours": lambda: measure.run([program, "verify", dataset]).seconds,
+                    "TFRecordDataset, batched": lambda: self._peer(
+                        "tf_read.py", records, *files, *batch
+                    ),
+                    "TFRecordDataset, one by one": lambda: self._peer(
+                        "tf_read.py", records, *files, *limit
+                    ),
+                }
+            )
+        required = {
+            "TFRecordDataset, one by one": 60.0,
+            "TFRecordDataset, batched": 1.5,
+        }
+        return self._compare(f"verify {records:,} records", records, medians, required)
+
+
+class _fresh:  # noqa: N801 - used as a function
+    """An empty folder for the time of a `with`."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> pathlib.Path:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        return self.folder
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder)
+
+
+WORKS = ("csv", "encode", "images", "memory", "workers", "verify")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default=",".join(WORKS), help=f"of {','.join(WORKS)}")
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--images", type=int, default=20_000)
+    runs = int(os.environ.get("BENCH_RUNS", "3"))
+    parser.add_argument("--runs", type=int, default=runs, help="medians of so many")
+    parser.add_argument("--ours", default=os.fspath(ROOT / ".venv/bin/python"))
+    parser.add_argument("--peers", default=os.fspath(BENCH / ".venv/bin/python"))
+    parser.add_argument("--peers-only", action="store_true", help="leave ours out")
+    arguments = parser.parse_args()
+    arguments.only = arguments.only.split(",")
+    if unknown := set(arguments.only) - set(WORKS):
+        parser.error(f"unknown work {', '.join(sorted(unknown))}: {', '.join(WORKS)}")
+    return arguments
+
+
+def _print_table(results: Sequence[Result]) -> None:
+    header = ("work", "against", "required", "reached", "", "medians")
+    rows = [header, *(result.row() for result in results)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _save(results: Sequence[Result], arguments: argparse.Namespace) -> pathlib.Path:
+    now = datetime.datetime.now(datetime.UTC)
+    folder = BENCH / "results"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{now:%Y%m%d-%H%M%S}.json"
+    facts = {
+        "time": now.isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "runs": arguments.runs,
+        "results": [
+            {**dataclasses.asdict(result), "passed": result.passed}
+            for result in results
+        ],
+    }
+    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def main() -> int:
+    """Runs what was asked for; 1 when a requirement is missed."""
+    arguments = _arguments()
+    bench = Bench(arguments)
+    results: list[Result] = []
+    for name in WORKS:
+        if name in arguments.only:
+            work = getattr(bench, name)
+            print(f"{name}: {work.__doc__}", flush=True)
+            results.extend(work())
+    print()
+    _print_table(results)
+    print(f"\n{_save(results, arguments).relative_to(ROOT)}")
+    return 0 if all(result.passed for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

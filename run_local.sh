@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Sets everything up in .venv beside this file and runs the program there.
+#
+#   ./run_local.sh              converts a small sample into out/ and shows the result
+#   ./run_local.sh test [ARG..] runs the whole test suite; arguments go to pytest
+#   ./run_local.sh check        runs the linter and the type checker
+#   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test or dev
+#   ./run_local.sh ARG...       runs `beam-tfrecord ARG...`
+#
+# Needs Python 3.11 or newer; PYTHON=/path/to/python chooses one.
+set -euo pipefail
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
+venv="$root/.venv"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# Prints a Python of 3.11 or newer that can make environments. 3.11 to 3.13 come
+# first: the readers that the tests compare with are not built for later ones.
+find_python() {
+    local seen='' without_venv='' candidate version newest
+    for newest in 13 99; do
+        seen=''
+        for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python; do
+            [ -n "$candidate" ] || continue
+            version=$("$candidate" -c 'import platform as p; print(p.python_version())' \
+                2>/dev/null) || continue
+            seen="${seen:+$seen, }$candidate ($version)"
+            "$candidate" -c "import sys
+sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, $newest))" || continue
+            if ! "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+                without_venv=$candidate
+                continue
+            fi
+            printf '%s\n' "$candidate"
+            return
+        done
+    done
+    if [ -n "$without_venv" ]; then
+        die "$without_venv cannot make environments: its module venv or ensurepip is" \
+            "missing. On Debian and Ubuntu: apt install python3-venv"
+    fi
+    die "Python 3.11 or newer is needed; found: ${seen:-none}. Install one, or name" \
+        "it: PYTHON=/path/to/python3.11 ./run_local.sh"
+}
+
+# Whether the stamp $1 says that the environment is as setup.py now wants it.
+is_current() {
+    [ -x "$venv/bin/python" ] && [ -f "$1" ] && [ "$(cat "$1")" = "$want" ]
+}
+
+# install [EXTRA]: installs once, and again only when setup.py has changed or the
+# project has been moved.
+install() {
+    local extra=${1-} want python
+    local run_stamp="$venv/.beam-tfrecord" stamp="$venv/.beam-tfrecord${1:+-$1}"
+    want=$(cd "$root" && printf '%s\n' "$root" && cksum setup.py)
+    if is_current "$stamp"; then
+        return
+    fi
+    # An environment that was moved or half made is made anew.
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
+        { [ -f "$run_stamp" ] && [ "$(head -n 1 "$run_stamp")" != "$root" ]; }; then
+        python=$(find_python)
+        say "Making the environment .venv with $("$python" --version) ..."
+        "$python" -m venv --clear "$venv"
+    fi
+    say "Installing the project${extra:+ and its extra [$extra]} into .venv" \
+        "(once; this can take minutes) ..."
+    "$venv/bin/python" -m pip install --quiet --editable "$root${extra:+[$extra]}" ||
+        die "pip could not install the project; its message stands above"
+    printf '%s\n' "$want" >"$stamp"
+    printf '%s\n' "$want" >"$run_stamp"
+    if [ "$extra" = dev ]; then # which holds the extra test
+        printf '%s\n' "$want" >"$venv/.beam-tfrecord-test"
+    fi
+}
+
+show() {
+    printf '\n$ beam-tfrecord'
+    printf ' %s' "$@"
+    printf '\n'
+    "$venv/bin/beam-tfrecord" "$@"
+}
+
+sample() {
+    cd "$root"
+    "$venv/bin/python" -m beam_pipeline.sample out/sample
+    show convert out/sample/photos out/photos --overwrite
+    show convert out/sample/rows.csv out/rows \
+        --splits train=0.8,validation=0.1,test=0.1 --overwrite
+    local dataset
+    for dataset in out/photos out/rows; do
+        show inspect "$dataset"
+        show head "$dataset" -n 2
+        show verify "$dataset"
+    done
+}
+
+case "${1-}" in
+'')
+    install
+    sample
+    ;;
+test)
+    shift
+    install test
+    cd "$root"
+    exec "$venv/bin/python" -m pytest "$@"
+    ;;
+check)
+    install dev
+    cd "$root"
+    status=0
+    "$venv/bin/python" -m ruff format --check . || status=1
+    "$venv/bin/python" -m ruff check . || status=1
+    "$venv/bin/python" -m mypy beam_pipeline transforms || status=1
+    exit "$status"
+    ;;
+setup)
+    case "${2-}" in
+    '' | test | dev) install "${2-}" ;;
+    *) die "an extra is test or dev, not '$2'" ;;
+    esac
+    ;;
+*)
+    install
+    exec "$venv/bin/beam-tfrecord" "$@"
+    ;;
+esac

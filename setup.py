@@ -1,0 +1,73 @@
+"""Packaging of beam-tfrecord; also what Beam's `--setup_file` is to be given."""
+
+import pathlib
+import runpy
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).resolve().parent
+VERSION = runpy.run_path(str(ROOT / "beam_pipeline" / "version.py"))["__version__"]
+README = ROOT / "README.md"
+
+# tensorflow-cpu, a third of the size, is built for Linux on x86-64 only.
+ON_LINUX_X86_64 = "sys_platform == 'linux' and platform_machine == 'x86_64'"
+ELSEWHERE = "sys_platform != 'linux' or platform_machine != 'x86_64'"
+
+TEST = [
+    f"tensorflow-cpu>=2.18; {ON_LINUX_X86_64}",
+    f"tensorflow>=2.18; {ELSEWHERE}",
+    "tensorflow-datasets>=4.9.7",
+    "pytest>=8",
+    "hypothesis>=6.100",
+]
+
+setup(
+    name="beam-tfrecord",
+    version=VERSION,
+    description=(
+        "Labelled images and CSV to sharded TFRecord datasets, on Apache Beam, "
+        "without TensorFlow"
+    ),
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    # `include`, or the tests would be installed as a top-level package too.
+    packages=find_packages(include=["beam_pipeline*", "transforms*"]),
+    package_data={"": ["*.proto", "py.typed"]},
+    python_requires=">=3.11",
+    install_requires=[
+        "apache-beam>=2.77,<3",
+        # 19 is the first to build view arrays from buffers, which the encoder needs.
+        "pyarrow>=19",
+        "numpy>=2",
+        "google-crc32c>=1.5",
+        "protobuf>=5.26",
+        "pandas>=2.2",
+        "Pillow>=12",
+        "pydantic>=2.7",
+        "PyYAML>=6",
+        "rich>=13",
+        "click>=8.1",
+    ],
+    extras_require={
+        "test": TEST,
+        # Pinned: a new version of a checker must not turn a checkout red.
+        "dev": [*TEST, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
+    },
+    entry_points={"console_scripts": ["beam-tfrecord = beam_pipeline.cli:main"]},
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Software Development :: Libraries :: Python Modules",
+    ],
+)
