@@ -68,7 +68,8 @@ def convert_plan(
       SpecError: Beam does not know one of the flags.
       BeamTFRecordError: the run failed and nothing was committed.
     """
-    check_beam_flags(beam_flags)
+    if beam_flags:
+        check_beam_flags(beam_flags)
     with open_work_folder(plan):
         run_job(
             make_job(plan),

@@ -15,6 +15,7 @@ __all__ = [
     "count_text",
     "open_target",
     "printable",
+    "share_text",
     "size_text",
 ]
 
@@ -127,6 +128,15 @@ def count_text(count: int, singular: str, plural: str = "") -> str:
     """Returns "1 shard" or "1,024 shards"."""
     word = singular if count == 1 else plural or f"{singular}s"
     return f"{count:,} {word}"
+
+
+def share_text(part: int, whole: int) -> str:
+    """Returns a share as "66.7 %"; "100 %" and "0 %" only where that is exact."""
+    if part == whole:
+        return "100 %"
+    if part == 0:
+        return "0 %"
+    return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
 
 
 def printable(text: str) -> str:

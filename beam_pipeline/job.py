@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from beam_pipeline.plan import Plan
 from beam_pipeline.version import __version__
+from transforms.census import TakeCensus
 from transforms.commit import CommitDataset, Publication
 from transforms.core.model import Batch
 from transforms.core.placement import Sharding
@@ -16,8 +17,9 @@ from transforms.formats.source import Source
 from transforms.list import ListBlocks
 from transforms.place import PlaceRows
 from transforms.read import ReadBlocks
+from transforms.shard_file import ShardLayout
 from transforms.store import Store
-from transforms.write import ShardLayout, TakeCensus, WriteShards
+from transforms.write import WriteShards
 
 __all__ = ["Job", "build", "make_job"]
 

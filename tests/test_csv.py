@@ -320,6 +320,18 @@ def test_other_encodings_are_transcoded(encoding):
     assert bad.sha256 == sha(lines[1].encode(bare))
 
 
+def test_a_limit_holds_where_the_block_is_the_whole_file():
+    """Rows past it are in the bytes, and not in the batch."""
+    data = "a,b\n1,x\n2,y\n3,z\n".encode("utf-16")
+    schema = Schema((Feature("a", Kind.INT64),))
+    (block,) = iter_blocks(
+        io.BytesIO(data), "f.csv", CsvDialect(), block_bytes=1, limit_rows=2
+    )
+    batch, bad = read_block(data, block, CsvDialect(), ("a", "b"), schema)
+    assert batch.rows.to_pydict() == {"a": [1, 2]}
+    assert not bad
+
+
 def test_a_delimiter_inside_characters_does_not_split_them():
     """In GBK the bar is the second byte of some characters: transcoded whole."""
     dialect = CsvDialect(delimiter="|", encoding="gbk")
@@ -456,6 +468,13 @@ def test_small_sources_are_sampled_whole():
     assert (found.rows, found.miscounted) == (3, 1)
     assert found.total_bytes == 14 + 13 + 4
     assert found.sampled_bytes == 10 + 3
+
+
+def test_a_header_without_rows_is_sampled_as_text():
+    """Nothing speaks for any other kind."""
+    found = sample(b"a,b\n")
+    assert found.rows == found.sampled_bytes == 0
+    assert [f.kind for f in infer_features(found.columns).features] == ["text"] * 2
 
 
 @pytest.mark.parametrize("cell", ["x", '"x"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe'])

@@ -5,7 +5,11 @@
     core/        pure functions over Arrow arrays and bytes; never Beam
     formats/     one module an input format: files -> blocks -> batches; pure
     sidecars/    one module a reader's metadata: TFDS; pure
-    list.py read.py place.py write.py tfrecord.py    the Beam stages, a verb each
+    list.py read.py place.py census.py write.py commit.py    the Beam stages
+    tfrecord.py  WriteTFRecords and ReadTFRecords, for records that are bytes already
+    store.py     the work folder: segments, reject logs, finished shards
+    target.py    the output directory: what may be replaced, and how
+    shard_file.py image_loading.py    what the stage `write` does, without Beam
 
 Imports point one way: stages -> formats, sidecars -> core -> errors. Stages never
 import one another. This module imports nothing.

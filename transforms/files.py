@@ -15,6 +15,7 @@ import dataclasses
 import errno
 import fcntl
 import glob
+import io
 import itertools
 import os
 import secrets
@@ -22,12 +23,13 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from transforms.errors import CommitError, SourceError, TargetError
 
 __all__ = [
     "FileEntry",
+    "Sink",
     "create",
     "exchange",
     "exclusive_lock",
@@ -50,6 +52,9 @@ _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 # How renameat2 says that this kernel or file system has no such rename.
 _NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+
+# A shard is synced in pieces of this size while it is written.
+_SYNC_BYTES = 32 << 20
 
 _attempts = itertools.count()
 
@@ -180,8 +185,31 @@ def read_range(path: str, start: int, stop: int) -> bytes:
     return bytes(buffer)
 
 
+class Sink(Protocol):
+    """A file that is open for writing."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Takes `data` and returns how many of its bytes."""
+
+
+class _SteadyFile:
+    """Syncs every so often, so that the last sync has little left to wait for."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw = raw
+        self._unsynced = 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        count = self._raw.write(data)
+        self._unsynced += count
+        if self._unsynced >= _SYNC_BYTES:
+            os.fsync(self._raw.fileno())
+            self._unsynced = 0
+        return count
+
+
 @contextlib.contextmanager
-def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[BinaryIO]:
+def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
     """Writes a file that appears under `path` only when it is whole.
 
     Args:
@@ -195,10 +223,11 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Binary
     name = f"{os.getpid()}-{next(_attempts)}-{secrets.token_hex(4)}.tmp"
     temporary = os.path.join(attempts, name)
     try:
-        with open(temporary, "xb", buffering=0) as file:
+        with open(temporary, "xb", buffering=0) as raw:
+            file = _SteadyFile(raw) if durable else raw
             yield file
             if durable:
-                os.fsync(file.fileno())
+                os.fsync(raw.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

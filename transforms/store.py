@@ -13,7 +13,6 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -127,7 +126,7 @@ def reject_log(rejections: Sequence[Rejection]) -> RejectLog:
     return RejectLog(dict(sorted(counts.items())), lines.encode("utf-8", "replace"))
 
 
-def _write_all(file: BinaryIO, data: bytes | pa.Buffer) -> None:
+def _write_all(file: files.Sink, data: bytes | pa.Buffer) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

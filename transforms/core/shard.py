@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core import placement
-from transforms.core.schema import Kind, Schema, record_type
+from transforms.core.schema import Schema, record_type
 from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN
 from transforms.errors import EncodingError
 
@@ -82,11 +82,13 @@ class ShardRows:
         )
         return cls(table, _sorted_positions(keys), origins, starts)
 
-    def chunks(self, rows: int) -> Iterator[tuple[pa.Table, npt.NDArray[np.int64]]]:
-        """Yields the rows in their order, so many at a time, with their positions."""
-        for start in range(0, len(self.order), rows):
-            positions = self.order[start : start + rows]
-            yield self.table.take(pa.array(positions)), positions
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def take(self, start: int, stop: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Returns the rows from `start` to `stop` of the order, and their positions."""
+        positions = self.order[start:stop]
+        return self.table.take(pa.array(positions)), positions
 
     def origin(self, position: int) -> tuple[str, int]:
         """Returns (origin, 0-based row) of the row at a position of `table`."""
@@ -139,8 +141,3 @@ def label_ids(names: pa.ChunkedArray, classes: tuple[str, ...]) -> pa.ChunkedArr
 @functools.lru_cache(maxsize=16)
 def _value_set(classes: tuple[str, ...]) -> pa.Array:
     return pa.array(classes, pa.string())
-
-
-def label_columns(schema: Schema) -> tuple[str, ...]:
-    """Returns the names of the features that are stored as class ids."""
-    return tuple(feature.name for feature in schema.of_kind(Kind.LABEL))

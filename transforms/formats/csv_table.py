@@ -83,6 +83,7 @@ class CsvTable(Source):
             self.dialect,
             self.columns,
             self.schema,
+            split_column=self.split_column,
         )
 
     def _files(self) -> pa.Table:

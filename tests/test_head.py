@@ -1,0 +1,193 @@
+"""`head`: the first records as a person wants to see them."""
+
+import io
+import pathlib
+
+import pytest
+from PIL import Image
+
+from beam_pipeline import head
+from tests.datasets import animals, example, write_dataset, write_records
+from transforms.core import messages
+from transforms.core.schema import Feature, Kind
+from transforms.errors import TFRecordError, UsageError
+
+Folder = pathlib.Path
+
+
+def printed(path: Folder, capsys: pytest.CaptureFixture[str], count: int = 3) -> str:
+    assert head.show(str(path), count) == 0
+    return capsys.readouterr().out
+
+
+def test_records_of_every_split(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the manifest's order of features, with class names; absent ones named."""
+    write_dataset(
+        tmp_path / "out", {"train": animals(2, 2), "test": animals(1, start=8), "x": []}
+    )
+    assert (
+        printed(tmp_path / "out", capsys, 3)
+        == """\
+train  animals-train.tfrecord-00000-of-00002
+record 0
+  id      0
+  weight  0.0
+  tame    1 (true)
+  note    "메모 0"
+  raw     <2 bytes, ff 00>
+  animal  2 (고양이)
+
+record 1
+  id      1
+  weight  0.25
+  tame    0 (false)
+  note    "메모 1"
+  raw     <2 bytes, ff 01>
+  animal  0 (dog)
+
+train  animals-train.tfrecord-00001-of-00002
+record 0
+  id      2
+  weight  0.5
+  tame    1 (true)
+  note    (absent)
+  raw     <2 bytes, ff 02>
+  animal  1 (goat)
+
+test  animals-test.tfrecord-00000-of-00001
+record 0
+  id      8
+  weight  2.0
+  tame    1 (true)
+  note    (absent)
+  raw     <2 bytes, ff 08>
+  animal  1 (goat)
+"""
+    )
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_single_file(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Without a manifest the values themselves say what they are."""
+    row = {"text": "한 줄", "bytes": b"\x00\x01\x02\x03\x04", "float": 0.1, "int": -5}
+    write_records(tmp_path / "x", [example(row)] * 5, compression)
+    assert (
+        printed(tmp_path / "x", capsys, 1)
+        == f"""\
+{tmp_path}/x
+record 0
+  bytes  <5 bytes, starts 00 01 02 03>
+  float  0.1
+  int    -5
+  text   "한 줄"
+"""
+    )
+
+
+def test_images_are_told_by_their_header(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Format and size, not the bytes."""
+    for mode in ("JPEG", "PNG", "BMP"):
+        file = io.BytesIO()
+        Image.new("RGB", (40, 30)).save(file, mode)
+        write_records(tmp_path / mode, [example({"image": file.getvalue()})])
+        assert f"bytes, {mode} 40x30, starts " in printed(tmp_path / mode, capsys)
+
+
+def test_long_values_are_shortened(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text, bytes and lists, each with its full size."""
+    message = messages.Example()
+    features = message.features.feature
+    features["list"].int64_list.value.extend(range(1000))
+    features["text"].bytes_list.value.append("가".encode() * 1000)
+    features["bytes"].bytes_list.value.append(bytes(100_000))
+    features["none"].SetInParent()
+    write_records(tmp_path / "x", [message.SerializeToString()])
+    out = printed(tmp_path / "x", capsys)
+    assert "[0, 1, 2, 3, 4, 5, 6, 7, ... 992 more]" in out
+    assert '가..." (3,000 bytes)' in out
+    assert "<100,000 bytes, starts 00 00 00 00>" in out
+    assert "none   []" in out
+    assert max(map(len, out.splitlines())) < 300
+
+
+def test_a_record_that_is_no_example(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said so, and the others are shown."""
+    good = example({"a": 1})
+    write_records(tmp_path / "x", [good, b"\xff\xff", good, b""])
+    out = printed(tmp_path / "x", capsys, 4)
+    assert "record 1\n  not a tf.train.Example:" in out
+    assert out.count("a  1") == 2
+    assert "record 3\n  (no features)" in out
+
+
+def test_class_id_without_a_name(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard that does not fit its manifest does not end in a traceback."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"a": [[{"x": "dog"}]]}, [Feature("x", Kind.LABEL)])
+    write_records(
+        folder / "animals-a.tfrecord-00000-of-00001", [example({"x": 7, "more": 1})]
+    )
+    out = printed(folder, capsys)
+    assert "x     7 (no such class)" in out
+    assert "more  1" in out
+
+
+def test_damage_ends_it_after_the_good_records(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error names file, record and offset."""
+    path = tmp_path / "x"
+    write_records(path, [example({"a": 1})] * 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TFRecordError, match="record 1 at byte"):
+        head.show(str(path), 5)
+    assert capsys.readouterr().out.count("record 0\n  a  1") == 1
+
+
+def test_no_records(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty dataset says so; a count of 0 prints nothing."""
+    write_dataset(tmp_path / "out", {"train": [[]]})
+    assert printed(tmp_path / "out", capsys) == "no records\n"
+    assert printed(tmp_path / "out", capsys, 0) == ""
+    with pytest.raises(UsageError, match="0 or more"):
+        head.show(str(tmp_path / "out"), -1)
+
+
+def test_nothing_moves_the_cursor(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names, text and class names are printed with escapes; markup stays text."""
+    text = "[red]\x1b[31m\r\n:smile:"
+    features = [Feature(text, Kind.TEXT), Feature("b", Kind.LABEL)]
+    write_dataset(tmp_path / "out", {"train": [[{text: text, "b": text}]]}, features)
+    out = printed(tmp_path / "out", capsys)
+    assert out.replace("\n", "").isprintable()
+    assert out.count("[red]\\x1b[31m\\r\\n:smile:") == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"", True),
+        ("한국어\n".encode(), True),
+        (b"\x00", False),
+        (b"\xff", False),
+        ("가".encode() * 1000, True),
+        ("가".encode()[:2], False),
+    ],
+)
+def test_text_is_told_from_bytes(value: bytes, expected: bool) -> None:
+    """By being UTF-8 without control characters, judged by its first 1,024 bytes."""
+    assert head.is_text(value) is expected

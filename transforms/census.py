@@ -1,0 +1,69 @@
+"""The stage `census`: what all batches hold, before the first shard is written."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import apache_beam as beam
+
+from transforms.core.model import PlaceFacts, ShardKey
+from transforms.core.shard import Census
+
+__all__ = ["TakeCensus"]
+
+
+@dataclasses.dataclass
+class TakeCensus(beam.PTransform):
+    """Counts the rows of every shard and collects the class names.
+
+    Input: PlaceFacts. Output: one Census, empty for no input.
+
+    Attributes:
+      classes: class names that are known beforehand, by label feature.
+    """
+
+    classes: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, facts: beam.PCollection[PlaceFacts]) -> beam.PCollection[Census]:
+        """Merges the facts of all batches."""
+        return facts | "Merge" >> beam.CombineGlobally(_MergeFacts(self.classes))
+
+
+_Sums = tuple[dict[ShardKey, int], dict[str, set[str]]]
+
+
+class _MergeFacts(beam.CombineFn):
+    def __init__(self, classes: Mapping[str, tuple[str, ...]]) -> None:
+        super().__init__()
+        self.classes = classes
+
+    def create_accumulator(self) -> _Sums:
+        return {}, {}
+
+    def add_input(self, sums: _Sums, facts: PlaceFacts) -> _Sums:
+        rows, labels = sums
+        for key, count in facts.rows.items():
+            rows[key] = rows.get(key, 0) + count
+        for feature, names in facts.labels.items():
+            labels.setdefault(feature, set()).update(names)
+        return sums
+
+    def merge_accumulators(self, parts: Iterable[_Sums]) -> _Sums:
+        sums = self.create_accumulator()
+        for rows, labels in parts:
+            self.add_input(sums, PlaceFacts("", 0, rows, _frozen(labels)))
+        return sums
+
+    def extract_output(self, sums: _Sums) -> Census:
+        rows, labels = sums
+        found = {
+            feature: tuple(sorted(names, key=str.encode))
+            for feature, names in labels.items()
+        }
+        return Census(dict(sorted(rows.items())), found | dict(self.classes))
+
+
+def _frozen(labels: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+    return {feature: frozenset(names) for feature, names in labels.items()}
