@@ -9,9 +9,10 @@ Missing cells do not count. NA and its like are missing only where the other cel
 numbers or bools: a column of nothing else is text, and NA a class like any other.
 """
 
+import concurrent.futures
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,6 @@ import pyarrow.compute as pc
 
 from transforms.core.coerce import (
     ZERO_LED,
-    Coerced,
     coerce,
     trimmed,
     without_missing,
@@ -33,6 +33,8 @@ __all__ = ["Evidence", "Inference", "infer_features"]
 _NUMBERS_IN_100 = 99
 _EXAMPLES = 3
 _EXAMPLE_CHARS = 40
+_THREADS = 2
+_PIECE_CELLS = 65_536
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,8 +95,10 @@ def infer_features(
             f"the label must be a column of the source; found {label_column!r}{hint}"
         )
     features, evidence = [], []
-    for name, texts in columns.items():
-        kind, facts = _infer(texts)
+    # Arrow's kernels run without the interpreter's lock: two columns at a time.
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        inferred = list(pool.map(_infer, columns.values()))
+    for name, (kind, facts) in zip(columns, inferred, strict=True):
         is_label = name == label_column
         if is_label and kind is Kind.TEXT:
             kind = Kind.LABEL
@@ -104,53 +108,141 @@ def infer_features(
 
 
 def _infer(texts: pa.ChunkedArray | pa.StringArray) -> tuple[Kind, Evidence]:
-    if isinstance(texts, pa.ChunkedArray):
-        texts = texts.combine_chunks()
-    present = without_missing(texts).drop_null()
-    kind, coerced = _kind(present)
+    tally = _Tally(total=len(texts))
+    for piece in _pieces(texts):
+        tally.add(piece)
+        if tally.surely_text:
+            break
+    kind = tally.kind()
+    misfits: list[str] = []
+    count = 0
+    low, high = tally.low, tally.high
+    missing = len(texts) - tally.present
     if kind is Kind.TEXT:
-        present = texts.drop_null()
-    misfits = None if coerced is None else coerced.bad
-    low, high = (None, None) if coerced is None else _extent(coerced.values)
+        missing, low, high = texts.null_count, None, None
+    elif kind is not Kind.BOOL:
+        misfits, count = tally.words, tally.word_count
+        if kind is Kind.FLOAT:
+            misfits, count = misfits + tally.beyond, count + tally.beyond_count
     evidence = Evidence(
         sampled=len(texts),
-        missing=len(texts) - len(present),
-        misfits=0 if misfits is None else int(misfits.sum()),
+        missing=missing,
+        misfits=count,
         minimum=low,
         maximum=high,
-        examples=_examples(present),
-        misfit_examples=(
-            () if misfits is None else _examples(present.filter(pa.array(misfits)))
-        ),
+        examples=_examples(tally.first if kind is not Kind.TEXT else texts),
+        misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
     )
     return kind, evidence
 
 
-def _kind(present: pa.StringArray) -> tuple[Kind, Coerced | None]:
-    """Returns the kind of cells that are not missing, and the cells coerced to it."""
-    text = Kind.TEXT, None
-    if not len(present):
-        return text
-    bools = coerce(present, Feature("", Kind.BOOL))
-    if bools.bad is None:
-        return Kind.BOOL, bools
-    floats = coerce(present, Feature("", Kind.FLOAT))
-    finite = pc.is_finite(floats.values).fill_null(False).to_numpy(zero_copy_only=False)
-    # Numbers too large for float32 are numbers; a column of nan and inf is not.
-    none = np.zeros(len(present), np.bool_)
-    beyond = none if floats.out_of_range is None else floats.out_of_range
-    words = (none if floats.bad is None else floats.bad) & ~beyond
-    numbers = len(present) - int(words.sum())
-    if not (finite | beyond).any() or numbers * 100 < len(present) * _NUMBERS_IN_100:
-        return text
-    if floats.bad is not None:
-        others = trimmed(present.filter(pa.array(words)))
-        if pc.any(pc.match_substring_regex(others, ZERO_LED)).as_py():
-            return text
-    integers = coerce(present, Feature("", Kind.INT64))
-    if len(present) - integers.values.null_count == numbers:
-        return Kind.INT64, integers
-    return Kind.FLOAT, floats
+def _pieces(texts: pa.ChunkedArray | pa.StringArray) -> Iterator[pa.StringArray]:
+    """Yields the cells in pieces: what a cast needs beside the texts is then small."""
+    for chunk in texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]:
+        for start in range(0, len(chunk), _PIECE_CELLS):
+            yield chunk.slice(start, _PIECE_CELLS)
+
+
+@dataclasses.dataclass
+class _Tally:
+    """What the cells of one column are, added up over its chunks.
+
+    Attributes:
+      total: cells of the column, missing ones included.
+      present: cells that are not missing for a number or bool.
+      numbers: those that are decimal numbers, `nan` or an infinity.
+      integers: those that are integers in range.
+      finite: whether a decimal number was among them.
+      zero_led: whether one has a leading zero, which a number would lose.
+      bools: whether all of them are true or false.
+      word_count, words: those that are no numbers, and the first of them.
+      beyond_count, beyond: numbers beyond float32, likewise.
+      low, high: of the finite numbers.
+      first: the first chunk's cells that are present.
+    """
+
+    total: int
+    present: int = 0
+    numbers: int = 0
+    integers: int = 0
+    finite: bool = False
+    zero_led: bool = False
+    bools: bool = True
+    word_count: int = 0
+    words: list[str] = dataclasses.field(default_factory=list)
+    beyond_count: int = 0
+    beyond: list[str] = dataclasses.field(default_factory=list)
+    low: int | float | None = None
+    high: int | float | None = None
+    first: pa.Array | None = None
+
+    @property
+    def surely_text(self) -> bool:
+        """Whether no further chunk can make it anything else."""
+        too_many = self.word_count * 100 > self.total * (100 - _NUMBERS_IN_100)
+        return not self.bools and (self.zero_led or too_many)
+
+    def kind(self) -> Kind:
+        """Returns the kind of the column, by the rules of the module."""
+        if not self.present:
+            return Kind.TEXT
+        if self.bools:
+            return Kind.BOOL
+        enough = self.numbers * 100 >= self.present * _NUMBERS_IN_100
+        if self.zero_led or not enough or not self.finite:
+            return Kind.TEXT
+        return Kind.INT64 if self.integers == self.numbers else Kind.FLOAT
+
+    def add(self, chunk: pa.StringArray) -> None:
+        """Adds the cells of a chunk."""
+        present = without_missing(chunk).drop_null()
+        if not len(present):
+            return
+        if self.first is None:
+            self.first = present
+        self.present += len(present)
+        if self.bools:
+            self.bools = coerce(present, Feature("", Kind.BOOL)).bad is None
+            if self.bools:
+                # Words all the same, should a later chunk hold numbers.
+                self.word_count += len(present)
+                self.words += _examples(present)
+                return
+        integers = coerce(present, Feature("", Kind.INT64))
+        if integers.bad is None:
+            self.numbers += len(present)
+            self.integers += len(present)
+            self.finite = True
+            self._extend(*_extent(integers.values))
+            return
+        self._add_floats(present)
+        self.integers += len(present) - integers.values.null_count
+
+    def _add_floats(self, present: pa.StringArray) -> None:
+        floats = coerce(present, Feature("", Kind.FLOAT))
+        finite = pc.any(pc.is_finite(floats.values)).as_py()
+        # Numbers too large for float32 are numbers; a column of nan and inf is not.
+        none = np.zeros(len(present), np.bool_)
+        beyond = none if floats.out_of_range is None else floats.out_of_range
+        words = (none if floats.bad is None else floats.bad) & ~beyond
+        count = int(words.sum())
+        self.numbers += len(present) - count
+        self.finite = self.finite or bool(finite) or bool(beyond.any())
+        self._extend(*_extent(floats.values))
+        if count:
+            texts = present.filter(pa.array(words))
+            self.word_count += count
+            self.words += _examples(texts)
+            pattern = pc.match_substring_regex(trimmed(texts), ZERO_LED)
+            self.zero_led = self.zero_led or pc.any(pattern).as_py()
+        if beyond.any():
+            self.beyond_count += int(beyond.sum())
+            self.beyond += _examples(present.filter(pa.array(beyond)))
+
+    def _extend(self, low: int | float | None, high: int | float | None) -> None:
+        if low is not None and high is not None:
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
 
 
 def _extent(
@@ -164,7 +256,12 @@ def _extent(
     return extent["min"], extent["max"]
 
 
-def _examples(present: pa.StringArray) -> tuple[str, ...]:
+def _examples(
+    texts: pa.StringArray | pa.ChunkedArray | None,
+) -> tuple[str, ...]:
+    if texts is None:
+        return ()
     # Distinct values among the first ones: a whole column is not worth a hash table.
-    distinct = dict.fromkeys(present.slice(0, 1000).to_pylist())
+    distinct = dict.fromkeys(texts.slice(0, 1000).to_pylist())
+    distinct.pop(None, None)
     return tuple(value[:_EXAMPLE_CHARS] for value in list(distinct)[:_EXAMPLES])

@@ -2,6 +2,7 @@
 
 import codecs
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
@@ -18,7 +19,7 @@ from transforms.formats.csv_dialect import (
     is_scannable,
 )
 from transforms.formats.csv_header import check_same_columns, read_header
-from transforms.formats.csv_records import parse
+from transforms.formats.csv_records import Records, parse
 from transforms.formats.csv_scan import Scan, pieces_of
 
 __all__ = ["SAMPLE_BYTES", "Sample", "sample_blocks"]
@@ -26,6 +27,7 @@ __all__ = ["SAMPLE_BYTES", "Sample", "sample_blocks"]
 SAMPLE_BYTES = 64 << 20
 # A larger source is sampled in so many places.
 _PLACES = 64
+_THREADS = 2
 # So many of 100 rows of another length than the header's are no accident.
 _MISCOUNTED_IN_100 = 90
 
@@ -91,8 +93,7 @@ def sample_blocks(
             stream.seek(0)
             encoding = file_encoding(stream.read(4), dialect, origin)
             texts = _texts(stream, ranges, origin, size, encoding, dialect)
-            for text, used in texts:
-                records = parse(text, names, names, dialect)
+            for records, used in _parsed(texts, names, dialect):
                 batches.append(records.columns)
                 lengths.update(count for _, count in records.miscounted)
                 sampled_bytes += used
@@ -111,6 +112,23 @@ def sample_blocks(
         sampled_bytes=sampled_bytes,
         total_bytes=sum(size for _, size, _ in inputs),
     )
+
+
+def _parsed(
+    texts: Iterator[tuple[bytes, int]], names: Sequence[str], dialect: CsvDialect
+) -> Iterator[tuple[Records, int]]:
+    """Parses the texts, the next one being read and parsed meanwhile."""
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        waiting: collections.deque[tuple[concurrent.futures.Future[Records], int]] = (
+            collections.deque()
+        )
+        for text, used in texts:
+            waiting.append((pool.submit(parse, text, names, names, dialect), used))
+            if len(waiting) > _THREADS:
+                parsed, length = waiting.popleft()
+                yield parsed.result(), length
+        for parsed, length in waiting:
+            yield parsed.result(), length
 
 
 def _places(sizes: Sequence[int], sample_bytes: int) -> list[list[tuple[int, int]]]:
