@@ -1,5 +1,6 @@
 """The command `convert`: settings -> plan -> run -> report, in a terminal or not."""
 
+import gc
 import json
 import logging
 import time
@@ -50,6 +51,8 @@ def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
         watch()
         from beam_pipeline.convert import convert_plan
 
+        gc.freeze()
+        gc.enable()
         return convert_plan(plan, beam_flags=beam_flags, watch=watch)
 
 

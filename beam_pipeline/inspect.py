@@ -5,6 +5,7 @@ names is read once, in batches, and its features are summed up from its records.
 """
 
 import dataclasses
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -135,13 +136,18 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
       UsageError: it cannot be read.
     """
     try:
+        # Buffered, because a pipe cannot be read twice.
         with open(path, "rb") as file:
-            head = file.read(HEADER_BYTES)
+            return _summarize(file, path, allow_empty)
     except OSError as error:
         raise UsageError(
             f"The file must be readable; {path!r} is not: {error.strerror}."
         ) from error
-    reader = TFRecordReader(path, allow_empty=allow_empty)
+
+
+def _summarize(file: io.BufferedReader, path: str, allow_empty: bool) -> FileSummary:
+    compression = detect(file.peek(HEADER_BYTES)[:HEADER_BYTES], path=path)
+    reader = TFRecordReader(file, allow_empty=allow_empty)
     shortest, longest = sys.maxsize, 0
     found: dict[tuple[str, str], Variant] = {}
     failed, first_failed = 0, -1
@@ -158,7 +164,7 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
     return FileSummary(
         records=reader.records,
         bytes=reader.stored_bytes,
-        compression=str(detect(head, path=path)),
+        compression=str(compression),
         shortest=min(shortest, longest),
         longest=longest,
         variants=tuple(found[key] for key in sorted(found)),

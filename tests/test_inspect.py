@@ -1,6 +1,7 @@
 """`inspect`: what the manifest knows, and what a file alone tells."""
 
 import io
+import os
 import pathlib
 
 import pytest
@@ -37,7 +38,7 @@ animals  92 records, 10.4 kB in 3 shards, not compressed, digest {manifest.diges
 
 split  records     size  shards        shard size
 train       90  10.2 kB       2  4.5 kB to 5.7 kB
-test         2    237 B       1             237 B
+test         2    219 B       1             219 B
 x            0      0 B       0
 
 feature  kind               present  values
@@ -180,6 +181,18 @@ def test_variants_over_several_batches(tmp_path: Folder) -> None:
     assert found["n", "int64"].first_record == 0
     assert found["n", "float"].first_record == 1_000
     assert found["b", "bytes"].statistics.present == 1_000
+
+
+def test_pipe(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can be read only once is read only once."""
+    write_records(tmp_path / "x", [example({"a": 5})] * 3, "gzip")
+    read, write = os.pipe()
+    os.write(write, (tmp_path / "x").read_bytes())
+    os.close(write)
+    out = printed(Folder(f"/dev/fd/{read}"), capsys)
+    os.close(read)
+    assert "3 records" in out
+    assert "with gzip" in out
 
 
 def test_damaged_file(tmp_path: Folder) -> None:
