@@ -15,7 +15,12 @@ from transforms.core.coerce import coerce
 from transforms.core.encoder import ExampleEncoder
 from transforms.core.frame import OVERHEAD_BYTES
 from transforms.core.infer import Evidence, infer_features
-from transforms.core.placement import SplitRule, SplitSource, check_split_name
+from transforms.core.placement import (
+    SplitRule,
+    SplitSource,
+    check_split_name,
+    usual_order,
+)
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
@@ -364,7 +369,7 @@ def _csv_rule(spec: Spec, sample: Sample) -> tuple[SplitRule, dict[str, float]]:
         if item["values"]:
             counts[check_split_name(item["values"])] = item["counts"]
     total = sum(counts.values()) or 1
-    names = tuple(sorted(counts))
+    names = tuple(usual_order(counts))
     return SplitRule(SplitSource.COLUMN, names), {
         name: counts[name] / total for name in names
     }

@@ -72,10 +72,10 @@ def picture(mode: str, kind: str, size: tuple[int, int] = (4, 3)) -> Row:
 
 @reads
 def test_every_kind_in_several_shards_and_splits(tmp_path: Folder) -> None:
-    """All rows of all splits, with an empty shard and a split without shards."""
+    """All rows of all splits, with an empty shard."""
     write_dataset(
         tmp_path / "out",
-        {"train": animals(7, 0, 8), "test-1": animals(3, start=90), "validation": []},
+        {"train": animals(7, 0, 8), "test-1": animals(3, start=90)},
     )
     names = ["dog", "goat", "고양이"]
     for split, rows in (("train", animals(15)[0]), ("test-1", animals(3, start=90)[0])):
@@ -95,10 +95,29 @@ def test_every_kind_in_several_shards_and_splits(tmp_path: Folder) -> None:
     assert {name: split.num_examples for name, split in info.splits.items()} == {
         "train": 15,
         "test-1": 3,
-        "validation": 0,
     }
     assert info.splits["train"].shard_lengths == [7, 0, 8]
     assert info.name == "animals"
+
+
+@reads
+@pytest.mark.parametrize("empty", [[], [[]], [[], []]])
+def test_splits_without_records(tmp_path: Folder, empty: list[list[Row]]) -> None:
+    """They are not listed: TFDS would then fail for all splits at once."""
+    manifest = write_dataset(
+        tmp_path / "out", {"train": animals(3), "test": empty, "x": empty}
+    )
+    assert "will not show 'test', 'x'" in tfds.render(manifest).notes[0]
+    ((name, rows),) = builder(tmp_path / "out").as_dataset().items()
+    assert (name, len(list(rows))) == ("train", 3)
+
+
+@reads
+def test_dataset_without_records(tmp_path: Folder) -> None:
+    """TFDS opens it, and knows its features."""
+    write_dataset(tmp_path / "out", {"train": [[]]})
+    info = builder(tmp_path / "out").info
+    assert set(info.features) == {feature.name for feature in ANIMALS}
 
 
 @reads

@@ -21,7 +21,7 @@ import fractions
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ __all__ = [
     "shard_of_positions",
     "split_of_keys",
     "splitmix64",
+    "usual_order",
 ]
 
 UInt64s = npt.NDArray[np.uint64]
@@ -58,6 +59,25 @@ def check_split_name(name: str) -> str:
             f"found {name!r}. Rename it."
         )
     return name
+
+
+_USUAL = (
+    ("train", "training"),
+    ("validation", "valid", "val", "dev"),
+    ("test", "eval"),
+)
+
+
+def usual_order(names: Iterable[str]) -> list[str]:
+    """Returns split names as people list them: training, validation, test, others."""
+
+    def rank(name: str) -> tuple[int, str]:
+        for place, words in enumerate(_USUAL):
+            if name.lower() in words:
+                return place, name
+        return len(_USUAL), name
+
+    return sorted(names, key=rank)
 
 
 class SplitSource(enum.StrEnum):

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Batch, Block, Rejection
+from transforms.core.placement import usual_order
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
@@ -194,7 +195,7 @@ def arrange(
     positions = np.zeros(len(entries), np.int64)
     totals: dict[str, tuple[int, int]] = {}
     names = np.array(splits)
-    for split in sorted(set(splits)):
+    for split in usual_order(set(splits)):
         mine = names == split
         ends = np.cumsum(sizes[mine])
         positions[mine] = ends - sizes[mine]

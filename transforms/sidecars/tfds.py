@@ -100,6 +100,12 @@ def render(manifest: Manifest) -> Sidecars:
         f"are in the manifest."
         for name, reason in unlisted.items()
     ]
+    if empty := [split.name for split in manifest.splits if not split.records]:
+        # With one of them listed, `as_dataset()` would fail for all splits.
+        notes.append(
+            f"TFDS will not show {', '.join(map(repr, empty))}: it reads no split "
+            f"without a record."
+        )
     return Sidecars(files, tuple(notes))
 
 
@@ -169,6 +175,7 @@ def _info(manifest: Manifest) -> _Json:
                 "numBytes": str(split.payload_bytes),
             }
             for split in manifest.splits
+            if split.records
         ],
     }
     if keys := _supervised_keys(manifest):
