@@ -11,6 +11,7 @@ from rich.text import Text
 from beam_pipeline.plan import Plan
 from transforms.core.infer import Evidence
 from transforms.core.manifest import Manifest
+from transforms.core.placement import SplitSource
 from transforms.errors import BeamTFRecordError
 
 __all__ = [
@@ -99,22 +100,28 @@ def show_plan(plan: Plan) -> None:
     segments = "in memory" if plan.inline else "in files"
     console.print(f"workers {plan.workers}, segments {segments}\n")
 
-    features = _table("feature", "kind", "present", "range", "examples")
+    known = bool(planned.evidence)
+    more = ("present", "range", "examples") if known else ()
+    features = _table("feature", "kind", *more)
     for column in features.columns[1:]:
         column.justify = "left"
     for feature in planned.schema.features:
         kind = f"{feature.kind}, to predict" if feature.is_label else str(feature.kind)
-        features.add_row(
-            feature.name, kind, *_evidence(planned.evidence.get(feature.name))
-        )
+        facts = _evidence(planned.evidence[feature.name]) if known else ()
+        features.add_row(feature.name, kind, *facts)
     console.print(features)
     console.print()
 
+    # Folders are counted; shares of them, and rows of sampled tables, are not.
+    counted = planned.expected_rows is not None and (
+        planned.rule.source is not SplitSource.SHARES
+    )
+    about = "" if counted else "~"
     splits = _table("split", "records", "shards", "size")
     for name, shards in plan.sharding.shards.items():
         splits.add_row(
             name,
-            f"~{planned.records[name]:,}",
+            f"{about}{planned.records[name]:,}",
             f"{shards:,}",
             f"~{human_bytes(planned.record_bytes[name])}",
         )
@@ -127,8 +134,8 @@ def show_plan(plan: Plan) -> None:
     console.print("\nnothing was written", style="dim")
 
 
-def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
-    if evidence is None or not evidence.sampled:
+def _evidence(evidence: Evidence) -> tuple[str, str, str]:
+    if not evidence.sampled:
         return "", "", ""
     present = 1 - evidence.missing / evidence.sampled
     extent = ""
