@@ -23,6 +23,8 @@ __all__ = ["cli", "main"]
 
 _INTERRUPTED = 130
 _TERMINATED = 143
+# As the shell says it of a program that writes to a pipe that nobody reads.
+_PIPE_CLOSED = 141
 
 _Command = Callable[..., int | None]
 
@@ -31,8 +33,20 @@ class _Terminated(BaseException):
     """SIGTERM: unwinds like Ctrl-C."""
 
 
+class _PipeClosed(BaseException):
+    """Nobody reads stdout any more; click would make exit code 1 of it."""
+
+
 class _Group(click.Group):
     """A group whose unknown commands get the nearest known name."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise _PipeClosed from error
+        return code
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -219,10 +233,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _fail(f"{error.format_message()}{context}", UsageError.exit_code)
     except BeamTFRecordError as error:
         code = _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; there is nowhere left to write.
+    except _PipeClosed:
+        # What is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        code = _PIPE_CLOSED
     except OSError as error:
         code = _fail(bounded(f"{error.strerror or error}: {error.filename}"), 1)
     except (KeyboardInterrupt, click.exceptions.Abort):

@@ -4,14 +4,10 @@ Of a dataset the manifest knows it all, so no record is read. A file that no man
 names is read once, in batches, and its features are summed up from its records.
 """
 
-import dataclasses
-import io
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -25,17 +21,13 @@ from beam_pipeline.dataset import (
     share_text,
     size_text,
 )
+from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, is_text
-from transforms.core.compression import detect
-from transforms.core.decoder import decode_examples
-from transforms.core.frame import HEADER_BYTES
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
-from transforms.core.statistics import Statistics, summarize
-from transforms.core.tfrecord import PayloadBatch, TFRecordReader
-from transforms.errors import ExampleError, UsageError
+from transforms.core.statistics import Statistics
 
-__all__ = ["FileSummary", "Variant", "show", "summarize_file"]
+__all__ = ["show"]
 
 # More classes than this are not listed.
 _MAX_CLASSES = 20
@@ -43,67 +35,6 @@ _MAX_CLASSES = 20
 _MAX_NAME = 40
 # Wider than any table: what goes into a pipe is never wrapped or cut.
 _PIPE_COLUMNS = 10_000
-
-_TYPE_NAMES = {"int64": "int64", "float": "float", "large_binary": "bytes"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Variant:
-    """One form that a feature has in the records of a file.
-
-    Attributes:
-      name: of the feature.
-      type: "int64", "float", "bytes" or "none" (a feature without a type).
-      first_record: 0-based index of the first record that has it in this form.
-      statistics: of all values; `present` counts records.
-      fewest, most: values in a record.
-      sample: the first value, where that is bytes.
-      all_text: whether all values are UTF-8.
-    """
-
-    name: str
-    type: str
-    first_record: int
-    statistics: Statistics
-    fewest: int
-    most: int
-    sample: bytes = b""
-    all_text: bool = False
-
-    def merge(self, other: Self) -> "Variant":
-        """Returns the facts of both; `other` comes later in the file."""
-        return dataclasses.replace(
-            self,
-            statistics=self.statistics.merge(other.statistics),
-            fewest=min(self.fewest, other.fewest),
-            most=max(self.most, other.most),
-            sample=self.sample or other.sample,
-            all_text=self.all_text and other.all_text,
-        )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FileSummary:
-    """What one file holds.
-
-    Attributes:
-      records: how many.
-      bytes: as stored.
-      compression: "none", "gzip" or "zlib", by content.
-      shortest, longest: record in bytes.
-      variants: of features; more than one where records disagree on the type.
-      not_examples: records that are no tf.train.Example.
-      first_not_example: 0-based index of the first of those; -1: there is none.
-    """
-
-    records: int
-    bytes: int
-    compression: str
-    shortest: int
-    longest: int
-    variants: tuple[Variant, ...]
-    not_examples: int = 0
-    first_not_example: int = -1
 
 
 def show(path: str) -> int:
@@ -122,127 +53,6 @@ def show(path: str) -> int:
         empty = target.facts is not None and not target.facts.records
         _print_file(console, target, summarize_file(target.path, allow_empty=empty))
     return 0
-
-
-def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
-    """Reads a whole file, plain or compressed, and sums up what it holds.
-
-    Args:
-      path: where it lies.
-      allow_empty: whether a file without a record is not damaged.
-
-    Raises:
-      TFRecordError: it is damaged.
-      UsageError: it cannot be read.
-    """
-    try:
-        # Buffered, because a pipe cannot be read twice.
-        with open(path, "rb") as file:
-            return _summarize(file, path, allow_empty)
-    except OSError as error:
-        raise UsageError(
-            f"The file must be readable; {path!r} is not: {error.strerror}."
-        ) from error
-
-
-def _summarize(file: io.BufferedReader, path: str, allow_empty: bool) -> FileSummary:
-    compression = detect(file.peek(HEADER_BYTES)[:HEADER_BYTES], path=path)
-    reader = TFRecordReader(file, allow_empty=allow_empty)
-    shortest, longest = sys.maxsize, 0
-    found: dict[tuple[str, str], Variant] = {}
-    failed, first_failed = 0, -1
-    for batch in reader.batches():
-        shortest = min(shortest, int(batch.lengths.min()))
-        longest = max(longest, int(batch.lengths.max()))
-        variants, wrong = _summarize_batch(batch)
-        for variant in variants:
-            key = (variant.name, variant.type)
-            found[key] = found[key].merge(variant) if key in found else variant
-        if wrong and not failed:
-            first_failed = wrong[0]
-        failed += len(wrong)
-    return FileSummary(
-        records=reader.records,
-        bytes=reader.stored_bytes,
-        compression=str(compression),
-        shortest=min(shortest, longest),
-        longest=longest,
-        variants=tuple(found[key] for key in sorted(found)),
-        not_examples=failed,
-        first_not_example=first_failed,
-    )
-
-
-def _summarize_batch(batch: PayloadBatch) -> tuple[list[Variant], list[int]]:
-    """Returns the variants in a batch, and which records are no Examples.
-
-    All at once where the records agree on types, otherwise one by one.
-    """
-    try:
-        return _variants(decode_examples(batch), batch.first_record), []
-    except ExampleError:
-        pass
-    found: list[Variant] = []
-    wrong = []
-    for number, payload in enumerate(batch.to_list(), batch.first_record):
-        try:
-            found += _variants(decode_examples([payload]), number)
-        except ExampleError:
-            wrong.append(number)
-    return found, wrong
-
-
-def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
-    """Returns one variant for each column that has a value."""
-    found = []
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        present = len(column) - column.null_count
-        if pa.types.is_null(field.type):
-            found.append(Variant(field.name, "none", first_record, Statistics(), 0, 0))
-            continue
-        fewest = most = 1
-        values = column
-        if pa.types.is_large_list(field.type):
-            lengths = pc.min_max(pc.list_value_length(column))
-            fewest, most = lengths["min"].as_py(), lengths["max"].as_py()
-            values = pc.list_flatten(column)
-        kind = str(values.type)
-        is_bytes = pa.types.is_large_binary(values.type)
-        if kind == "float":
-            # NaN is no bound.
-            summary = summarize(values.filter(pc.invert(pc.is_nan(values))))
-        else:
-            summary = summarize(values)
-        sample = values.drop_null()[0].as_py() if is_bytes and _any(values) else b""
-        found.append(
-            Variant(
-                name=field.name,
-                type=_TYPE_NAMES.get(kind, kind),
-                first_record=first_record + _first_valid(column),
-                statistics=dataclasses.replace(summary, present=present),
-                fewest=fewest,
-                most=most,
-                sample=sample,
-                all_text=is_bytes and _is_utf8(values),
-            )
-        )
-    return found
-
-
-def _any(values: pa.Array) -> bool:
-    return len(values) > values.null_count
-
-
-def _first_valid(column: pa.Array) -> int:
-    return int(pc.index(column.is_valid(), True).as_py())
-
-
-def _is_utf8(values: pa.Array) -> bool:
-    try:
-        values.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:

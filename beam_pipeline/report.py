@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from beam_pipeline.dataset import size_text
 from beam_pipeline.plan import Plan
 from transforms.core.infer import Evidence
 from transforms.core.manifest import Manifest
@@ -16,7 +17,6 @@ from transforms.errors import BeamTFRecordError
 
 __all__ = [
     "failure_json",
-    "human_bytes",
     "show_plan",
     "show_result",
     "success_json",
@@ -24,15 +24,6 @@ __all__ = [
 
 # How many examples of a column's values the plan shows.
 _EXAMPLES = 3
-
-
-def human_bytes(size: float) -> str:
-    """Returns a size as people write it, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
 
 
 def _table(*columns: str) -> Table:
@@ -51,14 +42,14 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
             split.name,
             f"{split.records:,}",
             f"{len(split.shards):,}",
-            human_bytes(split.bytes),
+            size_text(split.bytes),
         )
     if len(manifest.splits) > 1:
         table.add_row(
             "total",
             f"{manifest.records:,}",
             f"{sum(len(split.shards) for split in manifest.splits):,}",
-            human_bytes(sum(split.bytes for split in manifest.splits)),
+            size_text(sum(split.bytes for split in manifest.splits)),
             style="bold",
         )
     console.print(table)
@@ -89,7 +80,7 @@ def show_plan(plan: Plan) -> None:
     planned = plan.planned
     console.print(
         f"source  {plan.spec.source}: {planned.layout}, {len(plan.inputs.entries):,} "
-        f"files, {human_bytes(plan.inputs.bytes)}",
+        f"files, {size_text(plan.inputs.bytes)}",
         soft_wrap=True,
     )
     if planned.skipped:
@@ -123,7 +114,7 @@ def show_plan(plan: Plan) -> None:
             name,
             f"{about}{planned.records[name]:,}",
             f"{shards:,}",
-            f"~{human_bytes(planned.record_bytes[name])}",
+            f"~{size_text(planned.record_bytes[name])}",
         )
     console.print(splits)
     for feature_name, classes in planned.classes.items():

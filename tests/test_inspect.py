@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from rich.cells import cell_len
 
-from beam_pipeline import inspect
+from beam_pipeline import file_summary, inspect
 from beam_pipeline.dataset import count_text, open_target, share_text, size_text
 from tests.datasets import animals, example, write_dataset, write_records
 from transforms.core import messages
@@ -174,7 +174,7 @@ def test_variants_over_several_batches(tmp_path: Folder) -> None:
     """Facts are merged over the pieces in which a file is read."""
     rows = [example({"n": n, "b": bytes(5_000)}) for n in range(1_000)]
     write_records(tmp_path / "x", [*rows, example({"n": 0.5})])
-    summary = inspect.summarize_file(str(tmp_path / "x"))
+    summary = file_summary.summarize_file(str(tmp_path / "x"))
     found = {(v.name, v.type): v for v in summary.variants}
     assert summary.records == 1_001
     assert found["n", "int64"].statistics.maximum == 999

@@ -25,6 +25,7 @@ import errno
 import fcntl
 import functools
 import glob
+import hashlib
 import itertools
 import json
 import os
@@ -98,6 +99,8 @@ _TRANSIENT = {
     errno.EBUSY,
     errno.EINTR,
     errno.EIO,
+    # A folder of the work folder, just removed by another worker for being empty.
+    errno.ENOENT,
     errno.ESTALE,
     errno.ETIMEDOUT,
 }
@@ -134,9 +137,8 @@ class _Target:
         stem = os.path.basename(self.prefix) + self.template + self.suffix
         name = f".{stem}.beam-tfrecord"
         if len(os.fsencode(name)) > 255:
-            # Too long for a name; its start and a number that the whole decides.
-            number = int.from_bytes(stem.encode(), "big") % (2**61 - 1)
-            name = f".{stem[:40]}-{number}.beam-tfrecord"
+            digest = hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()
+            name = f".{digest}.beam-tfrecord"
         return os.path.join(self.directory, name)
 
     @property
@@ -531,7 +533,7 @@ def _rename_all(paths: dict[int, str], target: _Target) -> None:
     staged = {index: os.path.join(target.work, "shards", str(index)) for index in paths}
     old = target.part("old")
     journal = [
-        (str(index), os.path.basename(path), _mark(staged[index]))
+        (str(index), os.path.basename(path), _mark(os.lstat(staged[index])))
         for index, path in paths.items()
     ]
     with files.create(
@@ -566,7 +568,7 @@ def _roll_back(work: str, directory: str) -> None:
     """Undoes the renames that the journal of a run names, as far as they went."""
     for number, name, mark in _journal(work):
         path, aside = os.path.join(directory, name), os.path.join(work, "old", number)
-        ours = _mark(path) == mark
+        ours = _is_marked(path, mark)
         if os.path.lexists(aside):
             if ours or not os.path.lexists(path):
                 os.rename(aside, path)
@@ -583,13 +585,16 @@ def _journal(work: str) -> list[tuple[str, str, list[int]]]:
         return []
 
 
-def _mark(path: str) -> list[int]:
-    """Returns what a file keeps when it is renamed; [] for none."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return []
+def _mark(status: os.stat_result) -> list[int]:
+    """Returns what a file keeps when it is renamed."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+def _is_marked(path: str, mark: list[int]) -> bool:
+    try:
+        return _mark(os.lstat(path)) == mark
+    except FileNotFoundError:
+        return False
 
 
 def _clear_other_runs(target: _Target) -> None:
@@ -602,7 +607,7 @@ def _clear_other_runs(target: _Target) -> None:
         if run == target.run or not os.path.isdir(work):
             continue
         renamed = [
-            _mark(os.path.join(target.directory, name)) == mark
+            _is_marked(os.path.join(target.directory, name), mark)
             for _, name, mark in _journal(work)
         ]
         if not all(renamed):
@@ -655,14 +660,14 @@ def _remove_if_empty(folder: str) -> None:
         os.rmdir(folder)
 
 
-def _abandon(target: _Target) -> None:
-    """Removes all that this run made, but for a half-done renaming."""
+def _abandon(target: _Target) -> bool:
+    """Removes all that this run made; not, and False, while old files lie there."""
     if os.path.exists(os.path.join(target.work, "journal")):
-        # The only copy of what was replaced: the next run puts it back.
-        return
+        return False
     with contextlib.suppress(OSError):
         files.remove_tree(target.work)
     _remove_if_empty(target.hidden)
+    return True
 
 
 @contextlib.contextmanager
@@ -675,11 +680,16 @@ def _abandoning(target: _Target) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _abandon(target)
+        outcome = (
+            "None of this run's files stays."
+            if _abandon(target)
+            else f"Undoing its renames failed too: until the next run with the same "
+            f"prefix puts them back, old files lie in {target.work!r}."
+        )
         raise CommitError(
             f"The files {target.prefix!r}... could not be written: "
-            f"{error.strerror or error} ({error.filename or target.work!r}). None of "
-            f"this run's files stays. Mend the cause and run again."
+            f"{error.strerror or error} ({error.filename or target.work!r}). "
+            f"{outcome} Mend the cause and run again."
         ) from error
     except BaseException:
         _abandon(target)
