@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
+import grpc
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import environments
@@ -128,14 +129,39 @@ def _become_worker(read_end: int, parent: int, log: int) -> None:
     ).run()
 
 
+class _Loopback:
+    """Stands in for the module `grpc` where the runner makes its servers.
+
+    Beam binds them to every interface of the machine, without authentication; our
+    workers are on this machine.
+    """
+
+    @staticmethod
+    def server(*arguments: Any, **options: Any) -> Any:
+        """As `grpc.server`, but what is bound to any address is bound to loopback."""
+        server = grpc.server(*arguments, **options)
+        bind = server.add_insecure_port
+
+        def bind_to_loopback(address: str) -> int:
+            return bind(address.replace("[::]", "localhost"))
+
+        server.add_insecure_port = bind_to_loopback
+        return server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(grpc, name)
+
+
 @contextlib.contextmanager
 def forked_workers(count: int) -> Iterator[WorkerPool]:
     """Forks processes for `ForkedEnvironment`; ends them all on leaving."""
     pool = WorkerPool(count)
     WorkerPool.current = pool
+    worker_handlers.grpc = _Loopback()
     try:
         yield pool
     finally:
+        worker_handlers.grpc = grpc
         WorkerPool.current = None
         pool.close()
 

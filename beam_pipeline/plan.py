@@ -5,7 +5,6 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from beam_pipeline.sources import (
@@ -63,7 +62,7 @@ class Plan:
     @property
     def settings(self) -> dict[str, Any]:
         """What decides bytes beside the inputs, for the manifest."""
-        given = self.spec.to_json()
+        given = self.spec.changed_json()
         return {
             **{key: given[key] for key in sorted(given) if key in BYTE_DECIDING},
             "format": self.inputs.format,
@@ -183,12 +182,3 @@ def _workers(spec: Spec, inputs: Inputs) -> int:
         if hasattr(os, "sched_getaffinity")
         else (os.cpu_count() or 1)
     )
-
-
-def estimated(plan: Plan) -> Mapping[str, tuple[int, int, int]]:
-    """Returns split -> (records, bytes, shards), about."""
-    planned = plan.planned
-    return {
-        name: (planned.records[name], planned.record_bytes[name], shards)
-        for name, shards in plan.sharding.shards.items()
-    }

@@ -1,6 +1,7 @@
 """From what the user points at to a planned source: recognise, list, infer."""
 
 import dataclasses
+import difflib
 import hashlib
 import os
 import re
@@ -282,9 +283,10 @@ def plan_csv(spec: Spec, inputs: Inputs) -> PlannedSource:
     )
     columns = tuple(sample.columns)
     if spec.split_column and spec.split_column not in columns:
+        near = difflib.get_close_matches(spec.split_column, columns, n=1, cutoff=0.0)
         raise SpecError(
-            f"split_column must be a column; there is no {spec.split_column!r} among "
-            f"{', '.join(columns[:20])}."
+            f"split_column must be a column of the source; found "
+            f"{spec.split_column!r}; the nearest name is {near[0]!r}."
         )
     inference = infer_features(
         {k: v for k, v in sample.columns.items() if k != spec.split_column},

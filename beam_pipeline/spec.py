@@ -114,9 +114,13 @@ class Spec(pydantic.BaseModel):
             raise ValueError("shards and shard_size exclude each other")
         return self
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the settings that differ from their defaults; a valid spec."""
+    def changed_json(self) -> dict[str, Any]:
+        """Returns the settings that differ from their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns every setting in force; a valid spec."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 # The settings that decide bytes; the others may change between a run and its resume.
