@@ -242,9 +242,9 @@ class WriteTFRecords(beam.PTransform):
         super().__init__()
         _check_path("file_path_prefix", self.file_path_prefix)
         _check_coder(self.coder)
-        for name in ("file_name_suffix", "shard_name_template"):
-            _check_name_part(name, getattr(self, name) or "")
         template = self._template
+        _check_name_part("shard_name_template", template)
+        _check_name_part("file_name_suffix", self.file_name_suffix)
         if template and "S" not in template:
             raise SpecError(
                 f"shard_name_template must hold S, for the number of the file, or be "
@@ -877,14 +877,15 @@ def _compression_of(compression_type: str, name: str) -> Compression:
     _check_compression(compression_type)
     if compression_type != CompressionTypes.AUTO:
         return _COMPRESSIONS[compression_type]
-    ending = os.path.splitext(name.lower())[1]
-    if ending in _FOREIGN_SUFFIXES:
+    name = name.lower()
+    if name.endswith(_FOREIGN_SUFFIXES):
         raise SpecError(
-            f"Files that end in {ending} would need a compression that no reader of "
-            f"TFRecord files knows. End them in .gz or .deflate, or set "
-            f"compression_type."
+            f"Files that end in {os.path.splitext(name)[1]} would need a compression "
+            f"that no reader of TFRecord files knows. End them in .gz or .deflate, or "
+            f"set compression_type."
         )
-    return _SUFFIXES.get(ending, Compression.NONE)
+    found = [kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)]
+    return found[0] if found else Compression.NONE
 
 
 def _type_of(coder: coders.Coder) -> Any:
