@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_pipeline import report
 from beam_pipeline.plan import Plan, make_plan
-from beam_pipeline.progress import shown_progress
+from beam_pipeline.progress import shown_planning, shown_progress
 from beam_pipeline.spec import make_spec
 from transforms.core.manifest import Manifest
 from transforms.errors import BeamTFRecordError
@@ -27,7 +27,9 @@ def run(
     """Converts and reports; returns the exit code 0 or raises the error of another."""
     started = time.monotonic()
     try:
-        plan = make_plan(make_spec(settings))
+        spec = make_spec(settings)
+        with shown_planning(quiet=quiet):
+            plan = make_plan(spec)
         manifest = _convert(plan, beam_flags, quiet)
     except BeamTFRecordError as error:
         if report_json:

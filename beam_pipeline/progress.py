@@ -24,7 +24,7 @@ from rich.progress import (
 from beam_pipeline.plan import Plan
 from transforms.store import Store
 
-__all__ = ["Progressed", "look", "shown_progress"]
+__all__ = ["Progressed", "look", "shown_planning", "shown_progress"]
 
 # Reading and placing take about so much of the time of a job with segment files.
 _READ_SHARE = 0.5
@@ -81,6 +81,17 @@ def _bytes(folder: str) -> int:
         # A file was renamed, or the folder published, while it was looked at.
         pass
     return total
+
+
+@contextmanager
+def shown_planning(*, quiet: bool) -> Iterator[None]:
+    """Says on a terminal that the source is being looked at."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+    else:
+        with console.status("listing and sampling the source"):
+            yield
 
 
 @contextmanager

@@ -1,0 +1,235 @@
+"""The layers: who may import whom, who may import Beam, and what is public."""
+
+import ast
+import functools
+import importlib
+import pathlib
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+STAGES = frozenset(
+    f"transforms.{verb}" for verb in "list read place write commit tfrecord".split()
+)
+BEAM_MODULES = STAGES | {
+    f"beam_pipeline.{name}" for name in "job runner local_workers convert".split()
+}
+# layer -> the layers that it may import, itself included where that is so.
+ALLOWED = {
+    "root": frozenset(),
+    "errors": frozenset(),
+    "files": frozenset({"errors"}),
+    "core": frozenset({"errors", "core"}),
+    "storage": frozenset({"errors", "core", "files"}),
+    "formats": frozenset({"errors", "core", "files", "formats"}),
+    "sidecars": frozenset({"errors", "core", "files", "sidecars"}),
+    "stage": frozenset({"errors", "core", "files", "formats", "sidecars", "storage"}),
+    "program": frozenset(
+        "errors core files formats sidecars storage stage program".split()
+    ),
+}
+
+
+def module_names() -> list[str]:
+    names = []
+    for package in ("transforms", "beam_pipeline"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            names.append(".".join(p for p in parts if p != "__init__"))
+    return names
+
+
+MODULES = module_names()
+
+
+def layer(module: str) -> str:
+    first, _, rest = module.partition(".")
+    head = rest.partition(".")[0]
+    if first == "beam_pipeline":
+        return "program"
+    if module in STAGES:
+        return "stage"
+    if head in ("store", "target"):
+        return "storage"
+    return head or "root"
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(module: str) -> Iterator[tuple[str, str]]:
+    """Yields (module, name) for every import, wherever in the file it stands."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in MODULES:
+                    yield inner, ""
+                else:
+                    yield str(node.module), alias.name
+
+
+def own_imports(module: str) -> set[str]:
+    return {name for name, _ in imports(module) if name in MODULES}
+
+
+def names_used(module: str) -> Iterator[tuple[str, str]]:
+    """Yields (module of ours, name in it) for names imported and for attributes."""
+    bound = {}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in MODULES:
+                    bound[alias.asname or alias.name] = inner
+                elif node.module in MODULES:
+                    yield str(node.module), alias.name
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in bound:
+                yield bound[node.value.id], node.attr
+
+
+def test_walk_sees_the_program() -> None:
+    """The walk finds the modules and their imports, or these tests would be idle."""
+    assert {*BEAM_MODULES, "transforms.core.placement", "transforms"} <= set(MODULES)
+    assert "transforms.core.model" in own_imports("transforms.place")
+    assert ("transforms.core.placement", "hash_rows") in names_used("transforms.place")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module: str) -> None:
+    """A module imports from its own layer where that is allowed, and from below."""
+    wrong = {n for n in own_imports(module) if layer(n) not in ALLOWED[layer(module)]}
+    assert not wrong
+
+
+def test_stages_never_import_one_another() -> None:
+    """Only `job.py` joins the stages."""
+    for stage in sorted(STAGES):
+        assert not own_imports(stage) & STAGES, stage
+
+
+def test_no_cycles() -> None:
+    """No module imports itself by way of others."""
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in done:
+            for name in sorted(own_imports(module)):
+                visit(name, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_tensorflow(module: str) -> None:
+    """TensorFlow and its family are readers that the tests use, nothing more."""
+    roots = {name.partition(".")[0] for name, _ in imports(module)}
+    assert not roots & {
+        "tensorflow",
+        "tensorflow_datasets",
+        "tensorflow_metadata",
+        "tfx_bsl",
+    }
+
+
+def test_beam_is_imported_where_it_is_wired_only() -> None:
+    """Beam stands in the stages and in the four modules that build and run."""
+    found = {
+        module
+        for module in MODULES
+        if any(name.partition(".")[0] == "apache_beam" for name, _ in imports(module))
+    }
+    assert found <= BEAM_MODULES
+
+
+@pytest.mark.parametrize("module", sorted(BEAM_MODULES))
+def test_annotations_are_real_where_beam_reads_them(module: str) -> None:
+    """No postponed or quoted annotation of an argument: Beam would skip its checks."""
+    assert ("__future__", "annotations") not in set(imports(module))
+    assert not any(name == "TYPE_CHECKING" for _, name in imports(module))
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.FunctionDef) and node.name in ("expand", "process"):
+            arguments = [arg.annotation for arg in node.args.args[1:]]
+            for annotation in (*arguments, node.returns):
+                assert annotation is not None, f"{node.name} of {module}"
+                for part in ast.walk(annotation):
+                    quoted = isinstance(part, ast.Constant) and part.value is not None
+                    assert not quoted, f"{node.name} of {module}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_say_what_they_are(module: str) -> None:
+    """Every module that holds anything starts with a docstring, ending in a stop."""
+    body = tree(module).body
+    if not body:
+        pytest.skip("an empty package")
+    docstring = ast.get_docstring(tree(module))
+    if module in ("beam_pipeline.__main__", "beam_pipeline.version"):
+        return
+    assert docstring
+    assert docstring.splitlines()[0].strip()[-1] in ".:;`,"
+
+
+def public_names(module: types.ModuleType) -> set[str]:
+    return set(getattr(module, "__all__", ()))
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if not m.endswith("__main__")])
+def test_public_names_exist(name: str) -> None:
+    """`__all__` names nothing twice and nothing that is not there."""
+    module = importlib.import_module(name)
+    names = list(getattr(module, "__all__", ()))
+    assert len(names) == len(set(names))
+    assert not [n for n in names if not hasattr(module, n)]
+
+
+def test_what_others_use_is_public() -> None:
+    """A name that another module of the program uses stands in `__all__`."""
+    private = set()
+    for user in MODULES:
+        for module, name in names_used(user):
+            loaded = importlib.import_module(module)
+            if name != "*" and name not in public_names(loaded):
+                private.add(f"{module}.{name}, used by {user}")
+    assert not private
+
+
+def test_library_root_imports_nothing() -> None:
+    """`import transforms` costs nothing."""
+    assert not list(imports("transforms"))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "beam_pipeline.cli",
+        "beam_pipeline.convert_command",
+        "beam_pipeline.plan",
+        "beam_pipeline.report",
+        "transforms.formats.images",
+        "transforms.formats.csv_table",
+        "transforms.target",
+        "transforms.store",
+    ],
+)
+def test_beam_is_not_loaded_by(module: str) -> None:
+    """What answers before a job runs does not wait for Beam."""
+    code = f"import sys, {module}; sys.exit('apache_beam' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -1,0 +1,92 @@
+"""Segments: cut by shard, to bytes and back."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core import segment
+from transforms.core.model import Segment
+
+ROWS = pa.schema([("x", pa.int64()), ("text", pa.string())])
+
+
+def rows_of(values: list[int]) -> pa.RecordBatch:
+    texts = [None if v % 3 == 0 else f"값 {v}" for v in values]
+    return pa.record_batch([pa.array(values, pa.int64()), pa.array(texts)], ROWS)
+
+
+def test_schema_names_rows_and_origins() -> None:
+    """A segment holds the features, the rows' numbers, and origins where needed."""
+    single = segment.segment_schema(ROWS, many_origins=False)
+    assert single.names == ["x", "text", "__row"]
+    many = segment.segment_schema(ROWS, many_origins=True)
+    assert many.names == ["x", "text", "__row", "__origin"]
+    assert many.field("__row").type == pa.int64()
+    assert many.field("__origin").type == pa.string()
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.sampled_from([1, 2**16, 2**40]))
+def test_cut_keeps_every_row_in_order(shards: list[int], factor: int) -> None:
+    """Each shard gets its rows in their order, shards ascend, nothing is lost."""
+    numbers = [shard * factor for shard in shards]
+    found = segment.cut(rows_of(list(range(len(shards)))), np.array(numbers, np.int64))
+    assert [shard for shard, _ in found] == sorted(set(numbers))
+    for shard, part in found:
+        wanted = [i for i, number in enumerate(numbers) if number == shard]
+        assert part.to_pylist() == rows_of(wanted).to_pylist()
+
+
+def test_one_shard_is_not_copied() -> None:
+    """Rows of a single shard pass as they are."""
+    rows = rows_of([1, 2, 3])
+    ((shard, part),) = segment.cut(rows, np.array([9, 9, 9]))
+    assert shard == 9
+    assert part is rows
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), st.data())
+def test_message_round_trip(values: list[int], data: st.DataObject) -> None:
+    """A slice of rows comes back with its values and nulls."""
+    rows = rows_of(values)
+    start = data.draw(st.integers(0, len(values)))
+    length = data.draw(st.integers(0, len(values) - start))
+    piece = rows.slice(start, length)
+    message = segment.serialize(piece)
+    assert segment.deserialize(message.to_pybytes(), ROWS).equals(piece)
+
+
+def test_message_holds_its_own_rows_only() -> None:
+    """A slice of one row does not carry its neighbours' bytes to disk."""
+    texts = pa.array(["x" * 1000] * 1000)
+    rows = pa.record_batch([pa.array(range(1000)), texts], ROWS)
+    assert segment.serialize(rows.slice(500, 1)).size < 2_000
+
+
+def test_equal_rows_give_equal_bytes() -> None:
+    """A second attempt writes the same message: bytes depend on the rows alone."""
+    whole = rows_of(list(range(20)))
+    again = rows_of(list(range(5, 9)))
+    first = segment.serialize(whole.slice(5, 4))
+    assert first.to_pybytes() == segment.serialize(again).to_pybytes()
+
+
+@given(st.permutations([("a", 0), ("a", 10), ("a", 9), ("b", 0), ("B", 3), ("é", 1)]))
+def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
+    """Whatever the order of arrival, segments stand by (origin, start)."""
+    found = segment.in_source_order([Segment(o, s, rows=1, size=1) for o, s in arrived])
+    wanted = [("B", 3), ("a", 0), ("a", 9), ("a", 10), ("b", 0), ("é", 1)]
+    assert [(piece.origin, piece.start) for piece in found] == wanted
+
+
+def test_no_rows_no_segments() -> None:
+    """An empty batch touches no shard."""
+    assert segment.cut(rows_of([]), np.array([], np.int64)) == []
+
+
+def test_a_cut_message_is_refused() -> None:
+    """Bytes that end early are an error, not fewer rows."""
+    message = segment.serialize(rows_of([1, 2, 3])).to_pybytes()
+    with pytest.raises((pa.ArrowInvalid, OSError)):
+        segment.deserialize(message[:-20], ROWS)
