@@ -5,23 +5,25 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_pipeline.sources import (
-    FORMATS,
-    Inputs,
-    PlannedSource,
-    default_name,
-    find_inputs,
-)
+from beam_pipeline.plan_csv import plan_csv
+from beam_pipeline.plan_images import plan_images
+from beam_pipeline.sources import Inputs, PlannedSource, default_name, find_inputs
 from beam_pipeline.spec import BYTE_DECIDING, Spec
 from transforms import files, target
 from transforms.core.naming import ShardName
 from transforms.core.placement import Sharding
 from transforms.errors import SpecError, TargetError
 
-__all__ = ["Plan", "choose_shards", "make_plan"]
+__all__ = ["FORMATS", "Plan", "choose_shards", "make_plan"]
 
+# One line a format; `find_inputs` says which of them a source is.
+FORMATS: Mapping[str, Callable[[Spec, Inputs], PlannedSource]] = {
+    "images": plan_images,
+    "csv": plan_csv,
+}
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
 _MAX_SHARD_BYTES = 200_000_000

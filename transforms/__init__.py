@@ -8,6 +8,7 @@
     list.py read.py place.py census.py write.py commit.py    the Beam stages
     tfrecord.py  WriteTFRecords and ReadTFRecords, for records that are bytes already
     store.py     the work folder: segments, reject logs, finished shards
+    rejects.py   reject logs, and their merge into one file
     target.py    the output directory: what may be replaced, and how
     shard_file.py image_loading.py    what the stage `write` does, without Beam
 

@@ -3,10 +3,8 @@
 import collections
 import dataclasses
 import datetime
-import heapq
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -28,6 +26,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import ConservationError, RejectLimitError, SourceError
+from transforms.rejects import write_rejects
 from transforms.sidecars import tfds
 from transforms.store import Store
 
@@ -35,8 +34,6 @@ __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 
 _Fact = TypeVar("_Fact")
 Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog
-
-_WRITE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,7 +134,9 @@ def commit_dataset(
     sidecars = tfds.render(manifest)
     named = [_write_sidecar(store, *item) for item in sorted(sidecars.files.items())]
     if logs:
-        named.append(_write_rejects(store, logs, store.dataset, REJECTS_NAME))
+        named.append(
+            write_rejects(logs, store.dataset, REJECTS_NAME, attempts=store.attempts)
+        )
     finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     run = dict(publication.run) | {
         "job": publication.job,
@@ -232,7 +231,7 @@ def _check_rejects(
         return
     path = target.rejects_path(publication.directory)
     folder, name = os.path.split(path)
-    _write_rejects(store, logs, folder, name)
+    write_rejects(logs, folder, name, attempts=store.attempts)
     by_reason = ", ".join(f"{reason}: {n:,}" for reason, n in account.rejected.items())
     raise RejectLimitError(
         f"At most {publication.max_reject_rate:.3%} of the items may be rejected; "
@@ -303,52 +302,6 @@ def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
     with files.create(path, attempts=store.attempts) as file:
         file.write(data)
     return FileFacts(name, len(data), google_crc32c.value(data))
-
-
-def _write_rejects(
-    store: Store, logs: Sequence[RejectLog], folder: str, name: str
-) -> FileFacts:
-    """Merges the sorted logs into one file; memory does not grow with them."""
-    size = crc = 0
-    path = os.path.join(folder, name)
-    with files.create(path, attempts=store.attempts) as file:
-        for piece in _pieces(heapq.merge(*map(_lines, logs), key=_order)):
-            file.write(piece)
-            size += len(piece)
-            crc = google_crc32c.extend(crc, piece)
-    return FileFacts(name, size, crc)
-
-
-def _lines(log: RejectLog) -> Iterator[bytes]:
-    if not log.path:
-        yield from log.lines.splitlines(keepends=True)
-        return
-    offset, end = 0, files.size_of(log.path)
-    rest = b""
-    # Read in pieces, and no file held open: there may be thousands of logs.
-    while offset < end:
-        stop = min(offset + _WRITE_BYTES, end)
-        *whole, rest = (rest + files.read_range(log.path, offset, stop)).split(b"\n")
-        yield from (line + b"\n" for line in whole)
-        offset = stop
-
-
-def _order(line: bytes) -> tuple[str, int]:
-    item = json.loads(line)
-    return item["source"], item["row"] or 0
-
-
-def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    gathered: list[bytes] = []
-    size = 0
-    for line in lines:
-        gathered.append(line)
-        size += len(line)
-        if size >= _WRITE_BYTES:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield b"".join(gathered)
 
 
 def _check_folder(folder: str, manifest: Manifest) -> None:

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.model import Reason, Rejection, RejectLog, Segment
+from transforms.core.model import Rejection, RejectLog, Segment
+from transforms.rejects import reject_log
 
-__all__ = ["Store", "reject_log"]
+__all__ = ["Store"]
 
 # A reject log of more bytes than this is written to a file where there is one.
 _INLINE_REJECT_BYTES = 1 << 16
@@ -114,16 +115,6 @@ class Store:
         with files.create(path, attempts=self.attempts, durable=False) as file:
             _write_all(file, log.lines)
         return RejectLog(log.counts, path=path)
-
-
-def reject_log(rejections: Sequence[Rejection]) -> RejectLog:
-    """Returns the rejections as one log, sorted by (source, row)."""
-    counts: dict[Reason, int] = {}
-    for rejection in rejections:
-        counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
-    ordered = sorted(rejections, key=lambda r: (r.source, r.row or 0))
-    lines = "".join(rejection.to_json() + "\n" for rejection in ordered)
-    return RejectLog(dict(sorted(counts.items())), lines.encode("utf-8", "replace"))
 
 
 def _write_all(file: files.Sink, data: bytes | pa.Buffer) -> None:

@@ -554,11 +554,11 @@ def _rename_all(paths: dict[int, str], target: _Target) -> None:
 
 
 def _keep_aside(path: str, aside: str) -> None:
+    if not os.path.lexists(path):
+        return
     try:
         # A second name, so that the first is never without its file.
         os.link(path, aside, follow_symlinks=False)
-    except FileNotFoundError:
-        return
     except OSError:
         # No such links on this file system, or not to files of others.
         os.rename(path, aside)
