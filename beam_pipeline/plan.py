@@ -1,6 +1,7 @@
 """What a job will do, before it does anything. Nothing here writes or imports Beam."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -72,7 +73,7 @@ class Plan:
             "shards": dict(self.sharding.shards),
         }
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Of the job: its settings and its inputs, with their modification times."""
         listing = [(e.path, e.size, e.modified_ns) for e in self.inputs.entries]

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 STAGES = frozenset(
-    f"transforms.{verb}" for verb in "list read place write commit tfrecord".split()
+    f"transforms.{verb}"
+    for verb in "list read place census write commit tfrecord".split()
 )
 BEAM_MODULES = STAGES | {
     f"beam_pipeline.{name}" for name in "job runner local_workers convert".split()
@@ -27,9 +28,13 @@ ALLOWED = {
     "storage": frozenset({"errors", "core", "files"}),
     "formats": frozenset({"errors", "core", "files", "formats"}),
     "sidecars": frozenset({"errors", "core", "files", "sidecars"}),
-    "stage": frozenset({"errors", "core", "files", "formats", "sidecars", "storage"}),
+    # What a stage does, where that is too much for its own module.
+    "task": frozenset({"errors", "core", "files", "storage", "task"}),
+    "stage": frozenset(
+        {"errors", "core", "files", "formats", "sidecars", "storage", "task"}
+    ),
     "program": frozenset(
-        "errors core files formats sidecars storage stage program".split()
+        "errors core files formats sidecars storage task stage program".split()
     ),
 }
 
@@ -55,6 +60,8 @@ def layer(module: str) -> str:
         return "stage"
     if head in ("store", "target"):
         return "storage"
+    if head in ("shard_file", "image_loading"):
+        return "task"
     return head or "root"
 
 
@@ -97,9 +104,12 @@ def names_used(module: str) -> Iterator[tuple[str, str]]:
                 elif node.module in MODULES:
                     yield str(node.module), alias.name
     for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in bound:
-                yield bound[node.value.id], node.attr
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in bound
+        ):
+            yield bound[node.value.id], node.attr
 
 
 def test_walk_sees_the_program() -> None:
@@ -174,17 +184,14 @@ def test_annotations_are_real_where_beam_reads_them(module: str) -> None:
                     assert not quoted, f"{node.name} of {module}"
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [m for m in MODULES if tree(m).body])
 def test_modules_say_what_they_are(module: str) -> None:
-    """Every module that holds anything starts with a docstring, ending in a stop."""
-    body = tree(module).body
-    if not body:
-        pytest.skip("an empty package")
+    """Every module that holds anything starts with a sentence on it."""
     docstring = ast.get_docstring(tree(module))
     if module in ("beam_pipeline.__main__", "beam_pipeline.version"):
-        return
+        pytest.skip("its two or three lines say it")
     assert docstring
-    assert docstring.splitlines()[0].strip()[-1] in ".:;`,"
+    assert docstring.splitlines()[0].strip()[-1] in ".:"
 
 
 def public_names(module: types.ModuleType) -> set[str]:
@@ -206,7 +213,7 @@ def test_what_others_use_is_public() -> None:
     for user in MODULES:
         for module, name in names_used(user):
             loaded = importlib.import_module(module)
-            if name != "*" and name not in public_names(loaded):
+            if not name.startswith("__") and name not in public_names(loaded):
                 private.add(f"{module}.{name}, used by {user}")
     assert not private
 

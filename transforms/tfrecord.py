@@ -302,29 +302,28 @@ class WriteTFRecords(beam.PTransform):
         runs = records | "Sort" >> beam.ParDo(
             _SortRecords(target, self.coder, wanted)
         ).with_output_types(SortedRun)
+        measures = runs | "Measure" >> beam.Map(_measure)
         # One _Plan
         plan = (
-            runs
-            | "Measure" >> beam.Map(_measure)
-            | "Sum" >> beam.CombineGlobally(_sum_measures)
-            | "Plan shards" >> beam.Map(_plan_shards, target, wanted)
+            records.pipeline
+            | "Once" >> beam.Impulse()
+            | "Plan shards"
+            >> beam.Map(_plan_shards, beam.pvalue.AsIter(measures), target, wanted)
         )
         # (shard, part of a run); an empty one for each, so that no file is missing
         named = plan | "Name shards" >> beam.FlatMap(_name_shards)
         parts = runs | "Cut by shard" >> beam.FlatMap(
             _cut_by_shard, beam.pvalue.AsSingleton(plan), target
         )
-        return (
+        shards = (
             (named, parts)
             | "Join" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
             | "Write files" >> beam.ParDo(_WriteFile(target)).with_output_types(_Shard)
-            | "Gather" >> beam.combiners.ToList()
-            | "Publish"
-            >> beam.FlatMap(
-                _publish, beam.pvalue.AsSingleton(plan), target
-            ).with_output_types(str)
         )
+        return plan | "Publish" >> beam.FlatMap(
+            _publish, beam.pvalue.AsIter(shards), target
+        ).with_output_types(str)
 
 
 class _SortRecords(beam.DoFn):
@@ -418,17 +417,14 @@ def _measure(run: SortedRun) -> tuple[int, int]:
     return run.records, run.size
 
 
-def _sum_measures(measures: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    records = size = 0
-    for more_records, more_size in measures:
-        records += more_records
-        size += more_size
-    return records, size
-
-
-def _plan_shards(measure: tuple[int, int], target: _Target, wanted: int) -> _Plan:
+def _plan_shards(
+    _: bytes, measures: Iterable[tuple[int, int]], target: _Target, wanted: int
+) -> _Plan:
     """Chooses the number of files, and clears away what earlier runs left."""
-    records, payload_bytes = measure
+    records = payload_bytes = 0
+    for more_records, more_bytes in measures:
+        records += more_records
+        payload_bytes += more_bytes
     stored = payload_bytes + 16 * records
     shards = wanted or max(1, -(-stored // _SHARD_BYTES))
     with _abandoning(target):
@@ -481,12 +477,12 @@ def _write_file(target: _Target, index: int, runs: Sequence[SortedRun]) -> FileF
         return writer.facts()
 
 
-def _publish(shards: list[_Shard], plan: _Plan, target: _Target) -> list[str]:
+def _publish(plan: _Plan, written: Iterable[_Shard], target: _Target) -> list[str]:
     """Gives every file its final name, or none; returns the names.
 
     A second attempt after success finds its own files and changes nothing.
     """
-    shards = sorted(shards, key=lambda shard: shard.index)
+    shards = sorted(written, key=lambda shard: shard.index)
     paths = {shard.index: target.path(shard.index, plan.shards) for shard in shards}
     with _abandoning(target):
         _check_sums(shards, plan)

@@ -1,0 +1,278 @@
+"""The manifest: to JSON and back, and whatever else stands under its name."""
+
+import copy
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.manifest import (
+    FORMAT,
+    Account,
+    FeatureFacts,
+    FileFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Statistics
+from transforms.errors import DamageError
+
+MANIFEST = Manifest(
+    name="동물",
+    compression="gzip",
+    features=(
+        FeatureFacts(Feature("id", Kind.INT64), Statistics(5, -(2**63), 2**63 - 1)),
+        FeatureFacts(Feature("w", Kind.FLOAT), Statistics(4, -math.inf, 0.5)),
+        FeatureFacts(Feature("none", Kind.TEXT), Statistics()),
+        FeatureFacts(
+            Feature("label", Kind.LABEL, column="animal", is_label=True),
+            Statistics(5, 0, 1),
+            ("cat", "고양이"),
+        ),
+        FeatureFacts(
+            Feature("height", Kind.INT64, derived="height"), Statistics(5, 1, 2)
+        ),
+    ),
+    splits=(
+        SplitFacts(
+            "train",
+            (
+                ShardFacts("a-0", 100, 0xDEADBEEF, 3, 50),
+                ShardFacts("a-1", 40, 0, 1, 20),
+            ),
+            {"label": {"cat": 3, "고양이": 1}},
+        ),
+        SplitFacts("test", (ShardFacts("t-0", 30, 7, 1, 10),), {"label": {"cat": 1}}),
+    ),
+    files=(FileFacts("features.json", 12, 0xFFFFFFFF),),
+    account=Account(9, 5, {"field_count": 1}, {"hidden": 3}),
+    inputs={"files": 4, "bytes": 99, "sha256": "ab" * 32},
+    settings={"seed": 3, "splits": {"train": "0.8", "test": "0.2"}},
+    run={"workers": 2, "spec": {"source": "in"}, "job": "x"},
+)
+
+
+def as_json() -> dict[str, Any]:
+    return json.loads(MANIFEST.to_bytes())
+
+
+def read(data: Any) -> Manifest:
+    return Manifest.from_bytes(json.dumps(data).encode(), "some/manifest.json")
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of every value in plain JSON, the inner ones too."""
+    if path:
+        yield path
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from places(value, (*path, key))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from places(value, (*path, index))
+
+
+def changed(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    data = as_json()
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return data
+
+
+def value_at(data: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
+DATASET_PLACES = [path for path in places(as_json()) if path[0] == "dataset"]
+
+
+def test_round_trip() -> None:
+    """Everything comes back; class counts stand with their splits."""
+    back = Manifest.from_bytes(MANIFEST.to_bytes())
+    assert back == MANIFEST
+    assert back.to_bytes() == MANIFEST.to_bytes()
+    assert back.digest == MANIFEST.digest
+
+
+def test_sums_and_names() -> None:
+    """Records and bytes are sums over shards; every file is named."""
+    assert MANIFEST.records == 5
+    assert [(s.records, s.bytes, s.payload_bytes) for s in MANIFEST.splits] == [
+        (4, 140, 70),
+        (1, 30, 10),
+    ]
+    assert MANIFEST.file_names == (
+        "a-0",
+        "a-1",
+        "t-0",
+        "features.json",
+        "manifest.json",
+    )
+    assert MANIFEST.account.balance == 0
+    assert Account(10, 5, {"a": 1}, {"b": 2}).balance == 2
+
+
+def test_text_is_for_people_and_tools() -> None:
+    """UTF-8 as it is, checksums as 8 hex digits, infinities as text, one line end."""
+    text = MANIFEST.to_bytes().decode()
+    assert "고양이" in text
+    assert '"crc32c": "deadbeef"' in text
+    assert '"crc32c": "00000000"' in text
+    assert '"min": "-inf"' in text
+    assert text.endswith("}\n")
+    assert json.loads(text)["format"] == FORMAT == "beam-tfrecord/1"
+
+
+def test_digest_is_of_the_dataset_part() -> None:
+    """What differs from run to run does not change it; anything else does."""
+    other_run = dataclasses.replace(MANIFEST, run={"workers": 8})
+    assert other_run.digest == MANIFEST.digest
+    for change in ({"name": "x"}, {"compression": "none"}, {"settings": {}}):
+        assert dataclasses.replace(MANIFEST, **change).digest != MANIFEST.digest
+
+
+def test_digest_is_pinned() -> None:
+    """The canonical JSON that is hashed stays the same from version to version."""
+    small = Manifest("n", "none", (), (), (), Account(0, 0), {}, {})
+    canonical = (
+        '{"account":{"read":0,"rejected":{},"skipped":{},"written":0},'
+        '"compression":"none","features":[],"files":[],"inputs":{},"name":"n",'
+        '"settings":{},"splits":[]}'
+    )
+    encoded = json.dumps(json.loads(canonical), sort_keys=True, separators=(",", ":"))
+    assert encoded == canonical
+    assert (
+        small.digest
+        == "dbf649a7f1c17a6d82d153c7e31f95b4e718d377afa8ad13cd1e2f3346e10dc1"
+    )
+
+
+def test_changed_text_is_refused() -> None:
+    """Another value anywhere in the dataset part, and the manifest is not believed."""
+    believed = []
+    for path in DATASET_PLACES:
+        before = value_at(as_json(), path)
+        if isinstance(before, bool | dict | list):
+            continue
+        after = before + 1 if isinstance(before, int | float) else f"{before}0"
+        try:
+            read(changed(path, after))
+        except DamageError:
+            continue
+        believed.append(path)
+    assert not believed
+
+
+def test_added_text_is_refused() -> None:
+    """Something added to the dataset part is a change like any other."""
+    believed = []
+    for path in [("dataset",), *DATASET_PLACES]:
+        data = as_json()
+        inner = value_at(data, path)
+        if isinstance(inner, dict):
+            inner["more"] = 1
+            try:
+                read(data)
+            except DamageError:
+                continue
+            believed.append(path)
+    assert not believed
+
+
+@pytest.mark.parametrize("junk", [None, 5, -1.5, "x", [], [1], {}, {"a": 1}, True])
+def test_wrong_json_anywhere_is_damage(junk: Any) -> None:
+    """A value of the wrong type, wherever it stands, is a DamageError, nothing else."""
+    other = []
+    for path in [*DATASET_PLACES, ("dataset",), ("format",)]:
+        if value_at(as_json(), path) == junk and path != ("format",):
+            continue
+        try:
+            read(changed(path, copy.deepcopy(junk)))
+            other.append((path, "believed"))
+        except DamageError:
+            continue
+        except Exception as error:  # noqa: BLE001 - what it is, is the finding
+            other.append((path, repr(error)))
+    assert not other
+
+
+@pytest.mark.parametrize("path", [p for p in places(as_json()) if len(p) < 4])
+def test_a_missing_key_is_damage(path: tuple[Any, ...]) -> None:
+    """Without any one of its keys it is no manifest."""
+    if path[0] == "run" and len(path) > 1:
+        pytest.skip("the run part is free")
+    data = as_json()
+    inner = value_at(data, path[:-1])
+    del inner[path[-1]]
+    with pytest.raises(DamageError):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"5",
+        b'"x"',
+        b"{}",
+        b"{",
+        b"\xff\xfe",
+        b"\x00" * 100,
+        MANIFEST.to_bytes()[:-2],
+        MANIFEST.to_bytes()[: len(MANIFEST.to_bytes()) // 2],
+        MANIFEST.to_bytes() + b"x",
+        MANIFEST.to_bytes() * 2,
+        b'{"format": ' + b"9" * 5_000 + b"}",
+    ],
+)
+def test_other_text_is_damage(data: bytes) -> None:
+    """Whatever else stands under the name is damage, and the path is named."""
+    with pytest.raises(DamageError, match=r"some/manifest\.json"):
+        Manifest.from_bytes(data, "some/manifest.json")
+
+
+def test_deep_nesting_is_damage() -> None:
+    """JSON nested beyond what the parser takes is damage too."""
+    with pytest.raises(DamageError):
+        Manifest.from_bytes(b"[" * 200_000)
+
+
+@given(st.binary(max_size=60), st.data())
+def test_overwritten_bytes_are_damage(junk: bytes, data: st.DataObject) -> None:
+    """Any bytes in the place of others give the same manifest or a DamageError."""
+    text = MANIFEST.to_bytes()
+    at = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(at, min(at + 60, len(text))))
+    try:
+        found = Manifest.from_bytes(text[:at] + junk + text[end:])
+    except DamageError:
+        return
+    assert found.dataset_json() == MANIFEST.dataset_json()
+
+
+def test_another_version_says_so() -> None:
+    """A manifest of another format names both."""
+    with pytest.raises(DamageError, match=r"beam-tfrecord/1.*beam-tfrecord/2"):
+        read(changed(("format",), "beam-tfrecord/2"))
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/b", "", ".", "..", "a\0b"])
+def test_files_lie_in_the_directory_itself(name: str) -> None:
+    """A file name that would lead elsewhere is damage: names are deleted by name."""
+    facts = FileFacts(name, 1, 0)
+    evil = dataclasses.replace(MANIFEST, files=(facts,))
+    with pytest.raises(DamageError):
+        Manifest.from_bytes(evil.to_bytes())

@@ -1,0 +1,100 @@
+"""Features and schemas: types of rows and records, and the way to JSON and back."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
+
+FEATURES = st.builds(
+    Feature,
+    name=st.text(max_size=8),
+    kind=st.sampled_from(Kind),
+    column=st.text(max_size=8),
+    is_label=st.booleans(),
+    derived=st.sampled_from(["", "height", "width", "depth"]),
+)
+TYPES = {
+    Kind.INT64: (pa.int64(), pa.int64()),
+    Kind.FLOAT: (pa.float32(), pa.float32()),
+    Kind.BOOL: (pa.bool_(), pa.bool_()),
+    Kind.TEXT: (pa.string(), pa.string()),
+    Kind.BYTES: (pa.binary(), pa.binary()),
+    Kind.LABEL: (pa.string(), pa.int64()),
+    Kind.IMAGE: (pa.string(), pa.large_binary()),
+}
+
+
+@given(st.lists(FEATURES, max_size=5))
+def test_json_round_trip(features: list[Feature]) -> None:
+    """Any schema comes back from its JSON text."""
+    schema = Schema(tuple(features))
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+def test_json_is_short() -> None:
+    """What is as by default is left out; kinds are words."""
+    assert Feature("a", Kind.INT64).to_json() == {"name": "a", "kind": "int64"}
+    full = Feature("a", Kind.LABEL, column="b", is_label=True)
+    assert full.to_json() == {
+        "name": "a",
+        "kind": "label",
+        "column": "b",
+        "is_label": True,
+    }
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_types_of_every_kind(kind: Kind) -> None:
+    """Each kind has one Arrow type in rows and one in records."""
+    feature = Feature("x", kind)
+    assert (row_type(feature), record_type(feature)) == TYPES[kind]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"name": "a"}, {"kind": "int64"}, {"name": "a", "kind": "int32"}],
+)
+def test_json_that_is_no_feature(data: dict[str, str]) -> None:
+    """A missing field or an unknown kind is an error, which the manifest translates."""
+    with pytest.raises((TypeError, KeyError, ValueError)):
+        Feature.from_json(data)
+
+
+def test_a_field_too_many_is_no_feature() -> None:
+    """A field that this version does not know is not passed over."""
+    with pytest.raises(TypeError):
+        Feature.from_json({"name": "a", "kind": "int64", "shape": [2]})
+
+
+def test_lookup() -> None:
+    """Features by name and kind, the label, and the columns that rows have."""
+    schema = Schema(
+        (
+            Feature("image", Kind.IMAGE, column="path"),
+            Feature("label", Kind.LABEL, is_label=True),
+            Feature("height", Kind.INT64, derived="height"),
+        )
+    )
+    assert schema.names == ("image", "label", "height")
+    assert schema["image"].source_column == "path"
+    assert schema["label"].source_column == "label"
+    assert schema.label is schema["label"]
+    assert schema.of_kind(Kind.INT64) == (schema["height"],)
+    assert schema.row_schema == pa.schema(
+        [("image", pa.string()), ("label", pa.string())]
+    )
+    assert Schema(()).label is None
+    with pytest.raises(KeyError):
+        schema["nothing"]
+
+
+def test_reading_a_manifest_needs_no_arrow() -> None:
+    """The schema and the manifest load without Arrow, which takes a while."""
+    code = "import sys, transforms.core.manifest; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

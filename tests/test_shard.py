@@ -1,0 +1,155 @@
+"""The rows of a shard: their order, their origins, their class ids."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core import placement, shard
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.shard import Census, ShardRows
+from transforms.errors import EncodingError
+
+LAYOUTS = st.lists(
+    st.tuples(st.sampled_from(["a.csv", "b/c.csv", "고양이.csv"]), st.integers(1, 30)),
+    min_size=1,
+    max_size=5,
+)
+
+
+def numbered(first: int, count: int) -> pa.RecordBatch:
+    numbers = pa.array(range(first, first + count), pa.int64())
+    return pa.record_batch({"x": doubled(numbers), "__row": numbers})
+
+
+def doubled(numbers: pa.Array) -> pa.Array:
+    return pa.array([n * 2 for n in numbers.to_pylist()], pa.int64())
+
+
+def with_origins(origins: list[str]) -> pa.RecordBatch:
+    zeros = pa.array([0] * len(origins), pa.int64())
+    return pa.record_batch({"__row": zeros, "__origin": pa.array(origins)})
+
+
+def segments_of(layout: list[tuple[str, int]]) -> list[tuple[str, pa.RecordBatch]]:
+    """Segments in source order; rows of an origin are numbered on."""
+    seen: dict[str, int] = {}
+    out = []
+    for origin, count in sorted(layout):
+        first = seen.get(origin, 0)
+        out.append((origin, numbered(first, count)))
+        seen[origin] = first + count
+    return out
+
+
+def key(origin: str, row: int, seed: int) -> int:
+    found = placement.hash_rows(origin, np.array([row]), purpose="order", seed=seed)
+    return int(found[0])
+
+
+@given(LAYOUTS, st.integers(0, 3))
+def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
+    """Rows stand as a plain sort of (order key, origin, row) has them."""
+    segments = segments_of(layout)
+    rows = ShardRows.of(segments, seed=seed, shuffle=True)
+    everything = [(o, row) for o, batch in segments for row in column(batch, "__row")]
+    wanted = sorted(everything, key=lambda item: (key(*item, seed), item))
+    assert [rows.origin(position) for position in rows.order.tolist()] == wanted
+
+
+def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
+    return batch[name].to_pylist()
+
+
+@given(LAYOUTS)
+def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None:
+    """Without shuffling, rows stand as the source has them."""
+    segments = segments_of(layout)
+    rows = ShardRows.of(segments, seed=5, shuffle=False)
+    found = [rows.origin(position) for position in rows.order.tolist()]
+    assert found == [
+        (o, row) for o, batch in segments for row in column(batch, "__row")
+    ]
+
+
+@given(LAYOUTS, st.integers(1, 40), st.booleans())
+def test_chunks_give_every_row_once(
+    layout: list[tuple[str, int]], size: int, shuffle: bool
+) -> None:
+    """Chunks are the rows in their order, all but the last of the size asked for."""
+    rows = ShardRows.of(segments_of(layout), seed=0, shuffle=shuffle)
+    chunks = list(rows.chunks(size))
+    assert [chunk.num_rows for chunk, _ in chunks[:-1]] == [size] * (len(chunks) - 1)
+    positions = np.concatenate([positions for _, positions in chunks])
+    assert positions.tolist() == rows.order.tolist()
+    whole = pa.concat_tables([chunk for chunk, _ in chunks])
+    assert whole.equals(rows.table.take(pa.array(rows.order)))
+
+
+def test_rows_with_origins_of_their_own() -> None:
+    """Rows of a tree of files are ordered by their own file's name."""
+    origins = [f"cat/{i}.jpg" for i in range(50)]
+    rows = ShardRows.of(
+        [("", with_origins(origins[:20])), ("", with_origins(origins[20:]))],
+        seed=1,
+        shuffle=True,
+    )
+    found = [rows.origin(position) for position in rows.order.tolist()]
+    assert found == sorted(
+        ((origin, 0) for origin in origins), key=lambda item: key(*item, 1)
+    )
+
+
+def test_equal_keys_stay_in_source_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ties are broken by (origin, row), so the order is one order only."""
+
+    def coarse(origins, numbers, **_):
+        return (numbers % 3).astype(np.uint64)
+
+    monkeypatch.setattr(placement, "hash_rows", coarse)
+    segments = [("a", numbered(0, 100)), ("b", numbered(0, 100))]
+    rows = ShardRows.of(segments, seed=0, shuffle=True)
+    found = [rows.origin(position) for position in rows.order.tolist()]
+    everything = [(o, row) for o in "ab" for row in range(100)]
+    assert found == sorted(everything, key=lambda item: (item[1] % 3, item))
+
+
+def test_numbering_leaves_empty_shards_out() -> None:
+    """Files are numbered over the shards of their split that have rows."""
+    census = Census({("train", 1): 5, ("test", 0): 1, ("train", 7): 2}, {})
+    assert census.numbering("train", 1) == (0, 2)
+    assert census.numbering("train", 7) == (1, 2)
+    assert census.numbering("test", 0) == (0, 1)
+
+
+def test_label_ids_are_positions_in_the_vocabulary() -> None:
+    """Names become ids, missing names stay missing, over chunks."""
+    names = pa.chunked_array([["dog", None], ["고양이", "dog"]])
+    found = shard.label_ids(names, ("dog", "고양이"))
+    assert found.type == pa.int64()
+    assert found.to_pylist() == [0, None, 1, 0]
+
+
+def test_unknown_label_is_an_error() -> None:
+    """A name outside the vocabulary is named, never silently left out."""
+    with pytest.raises(EncodingError, match="'cow' is not"):
+        shard.label_ids(pa.chunked_array([["dog", "cow", None]]), ("dog",))
+    with pytest.raises(EncodingError, match="'dog' is not"):
+        shard.label_ids(pa.chunked_array([["dog"]]), ())
+
+
+def test_record_schema_has_the_records_types() -> None:
+    """Labels become integers, images their bytes, what is left out is left out."""
+    schema = Schema(
+        (
+            Feature("image", Kind.IMAGE),
+            Feature("label", Kind.LABEL),
+            Feature("name", Kind.TEXT),
+            Feature("height", Kind.INT64, derived="height"),
+        )
+    )
+    found = shard.record_schema(schema)
+    assert found.names == ["image", "label", "name", "height"]
+    assert found.types == [pa.large_binary(), pa.int64(), pa.string(), pa.int64()]
+    assert shard.record_schema(schema, without=["image"]).names == found.names[1:]

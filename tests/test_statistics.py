@@ -1,0 +1,161 @@
+"""Statistics: their merge has no order, and what the values do to them."""
+
+import functools
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.statistics import Statistics, merge_all, summarize
+
+FLOATS = st.lists(st.none() | st.floats(width=32), max_size=30)
+INTEGERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30)
+CLASSES = st.lists(st.none() | st.integers(0, 4), max_size=30)
+TEXTS = st.lists(st.none() | st.text(max_size=5), max_size=30)
+
+
+def floats(values: list[float | None]) -> pa.Array:
+    return pa.array(values, pa.float32(), from_pandas=False)
+
+
+def written(statistics: Statistics) -> str:
+    """What the manifest will say: as text, which tells 0.0 from -0.0."""
+    return json.dumps([statistics.to_json(), sorted(statistics.classes.items())])
+
+
+def merged(parts: list[Statistics]) -> Statistics:
+    return functools.reduce(Statistics.merge, parts, Statistics())
+
+
+@given(st.lists(st.lists(st.none() | st.integers(-99, 99), max_size=9)), st.data())
+def test_merge_has_no_order(parts: list[list[int | None]], data: st.DataObject) -> None:
+    """Any order and any grouping of parts give the facts of the whole."""
+    found = [summarize(pa.array(p, pa.int64()), count_classes=True) for p in parts]
+    whole = summarize(
+        pa.array([v for p in parts for v in p], pa.int64()), count_classes=True
+    )
+    shuffled = data.draw(st.permutations(found))
+    at = data.draw(st.integers(0, len(found)))
+    grouped = merged(shuffled[:at]).merge(merged(shuffled[at:]))
+    assert written(merged(found)) == written(grouped) == written(whole)
+
+
+@given(st.lists(FLOATS, max_size=5), st.data())
+def test_merge_of_floats_has_no_order(
+    parts: list[list[float | None]], data: st.DataObject
+) -> None:
+    """With NaN, infinities and both zeros too, the manifest's text is the same."""
+    found = [summarize(floats(part)) for part in parts]
+    shuffled = data.draw(st.permutations(found))
+    assert written(merged(found)) == written(merged(shuffled))
+
+
+def test_both_zeros_merge_to_one_text() -> None:
+    """0.0 and -0.0 are equal, and the manifest says the same whichever came first."""
+    plus, minus = summarize(floats([0.0])), summarize(floats([-0.0]))
+    assert written(plus.merge(minus)) == written(minus.merge(plus))
+
+
+@given(FLOATS)
+def test_floats_against_plain_python(values: list[float | None]) -> None:
+    """NaN counts as present and bounds nothing; infinities do bound."""
+    found = summarize(floats(values))
+    numbers = [v for v in values if v is not None]
+    finite = [v for v in numbers if not math.isnan(v)]
+    assert found.present == len(numbers)
+    assert found.minimum == min(finite, default=None)
+    assert found.maximum == max(finite, default=None)
+
+
+@given(INTEGERS)
+def test_integers_against_plain_python(values: list[int | None]) -> None:
+    """Bounds are exact over the whole range of int64."""
+    found = summarize(pa.array(values, pa.int64()))
+    numbers = [v for v in values if v is not None]
+    assert found == Statistics(
+        len(numbers), min(numbers, default=None), max(numbers, default=None)
+    )
+
+
+@given(TEXTS)
+def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
+    """The bounds of text and bytes are of their lengths in UTF-8."""
+    sizes = [len(v.encode()) for v in values if v is not None]
+    wanted = Statistics(len(sizes), min(sizes, default=None), max(sizes, default=None))
+    assert summarize(pa.array(values, pa.string())) == wanted
+    data = [None if v is None else v.encode() for v in values]
+    assert summarize(pa.array(data, pa.large_binary())) == wanted
+
+
+@given(CLASSES)
+def test_classes_are_counted(values: list[int | None]) -> None:
+    """Class ids are counted in ascending order; missing ones are not."""
+    found = summarize(pa.array(values, pa.int64()), count_classes=True).classes
+    ids = [v for v in values if v is not None]
+    assert dict(found) == {v: ids.count(v) for v in set(ids)}
+    assert list(found) == sorted(found)
+
+
+def test_bools_are_counted_as_integers() -> None:
+    """A bool's bounds are 0 and 1, as its records hold it."""
+    found = summarize(pa.array([True, None, False]), count_classes=True)
+    assert found == Statistics(2, 0, 1, {0: 1, 1: 1})
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.string(), pa.bool_()])
+def test_no_value_no_bounds(kind: pa.DataType) -> None:
+    """An empty column and one of nulls say nothing, in JSON too."""
+    for values in ([], [None, None]):
+        found = summarize(pa.array(values, kind))
+        assert found == Statistics()
+        assert found.to_json() == {"present": 0}
+
+
+def test_only_nan_has_no_bounds() -> None:
+    """NaN alone is present without bounds, and merges as such."""
+    found = summarize(floats([math.nan, math.nan]))
+    assert found == Statistics(2)
+    assert found.merge(Statistics(1, 2.0, 3.0)) == Statistics(3, 2.0, 3.0)
+
+
+def test_json_of_floats() -> None:
+    """Infinities are text, as JSON has none; a float32 is written as short as it is."""
+    assert Statistics(1, -math.inf, math.inf).to_json() == {
+        "present": 1,
+        "min": "-inf",
+        "max": "inf",
+    }
+    tenth = float(np.float32(0.1))
+    assert Statistics(1, tenth, tenth).to_json() == {
+        "present": 1,
+        "min": 0.1,
+        "max": 0.1,
+    }
+
+
+def test_slices_are_measured_alone() -> None:
+    """The facts of a slice are of its own values."""
+    column = pa.array(["a", "bbbb", None, "cc"])
+    assert summarize(column.slice(2)) == Statistics(1, 2, 2)
+
+
+def test_merge_all_is_by_feature() -> None:
+    """Features are merged by name; one that a part lacks keeps its own."""
+    parts = [
+        {"a": Statistics(1, 0, 5)},
+        {"b": Statistics(2)},
+        {"a": Statistics(1, 3, 9)},
+    ]
+    assert merge_all(parts) == {"a": Statistics(2, 0, 9), "b": Statistics(2)}
+    assert merge_all([]) == {}
+
+
+def test_nan_as_a_class_is_one_class() -> None:
+    """A float label's NaN is counted in one place, however many parts had one."""
+    parts = [summarize(floats([math.nan, 1.0]), count_classes=True) for _ in range(3)]
+    found = {str(value): n for value, n in merged(parts).classes.items()}
+    assert found == {"nan": 3, "1.0": 3}
