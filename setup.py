@@ -54,7 +54,7 @@ setup(
         # Pinned: a new version of a checker must not turn a checkout red.
         "dev": [*TEST, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
     },
-    entry_points={"console_scripts": ["beam-tfrecord = beam_pipeline.cli:main"]},
+    entry_points={"console_scripts": ["beam-tfrecord = beam_pipeline.cli:program"]},
     classifiers=[
         "Development Status :: 4 - Beta",
         "Environment :: Console",

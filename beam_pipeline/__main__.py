@@ -1,3 +1,3 @@
-from beam_pipeline.cli import main
+from beam_pipeline.cli import program
 
-main()
+program()

@@ -19,7 +19,7 @@ import click
 from beam_pipeline.version import __version__
 from transforms.errors import BeamTFRecordError, SpecError, UsageError, bounded
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "main", "program"]
 
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -244,6 +244,21 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except _Terminated:
         code = _stopped("Terminated; nothing was committed.", _TERMINATED)
     sys.exit(code or 0)
+
+
+def program() -> NoReturn:
+    """The console script: `main`, and out at once.
+
+    By then everything is written and closed. Taking a hundred thousand objects apart
+    one by one would take another third of a second.
+    """
+    try:
+        main()
+    except SystemExit as done:
+        code = done.code if isinstance(done.code, int) else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _terminate(number: int, frame: object) -> None:

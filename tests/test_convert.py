@@ -80,9 +80,8 @@ def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[s
         [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
-        **options,
+        **{"timeout": 60, **options},
     )
 
 

@@ -25,7 +25,7 @@ ALLOWED = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
     "core": frozenset({"errors", "core"}),
-    "storage": frozenset({"errors", "core", "files"}),
+    "storage": frozenset({"errors", "core", "files", "storage"}),
     "formats": frozenset({"errors", "core", "files", "formats"}),
     "sidecars": frozenset({"errors", "core", "files", "sidecars"}),
     # What a stage does, where that is too much for its own module.
@@ -58,7 +58,7 @@ def layer(module: str) -> str:
         return "program"
     if module in STAGES:
         return "stage"
-    if head in ("store", "target"):
+    if head in ("store", "target", "rejects"):
         return "storage"
     if head in ("shard_file", "image_loading"):
         return "task"

@@ -74,16 +74,16 @@ def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None
 
 
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
-def test_chunks_give_every_row_once(
+def test_pieces_give_every_row_once(
     layout: list[tuple[str, int]], size: int, shuffle: bool
 ) -> None:
-    """Chunks are the rows in their order, all but the last of the size asked for."""
+    """Taken piece by piece, the rows are those of the table in their order."""
     rows = ShardRows.of(segments_of(layout), seed=0, shuffle=shuffle)
-    chunks = list(rows.chunks(size))
-    assert [chunk.num_rows for chunk, _ in chunks[:-1]] == [size] * (len(chunks) - 1)
-    positions = np.concatenate([positions for _, positions in chunks])
+    assert len(rows) == sum(count for _, count in layout)
+    pieces = [rows.take(at, at + size) for at in range(0, len(rows), size)]
+    positions = np.concatenate([positions for _, positions in pieces])
     assert positions.tolist() == rows.order.tolist()
-    whole = pa.concat_tables([chunk for chunk, _ in chunks])
+    whole = pa.concat_tables([piece for piece, _ in pieces])
     assert whole.equals(rows.table.take(pa.array(rows.order)))
 
 

@@ -2,12 +2,14 @@
 
 import collections
 import errno
+import fcntl
 import gzip
 import hashlib
 import itertools
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -710,6 +712,36 @@ def test_litter_of_other_runs_goes(tmp_path: Folder) -> None:
         "x-00000-of-00001",
     ]
     assert not mine.parent.parent.exists()
+
+
+def test_one_renames_at_a_time(tmp_path: Folder) -> None:
+    """While another run renames its files, this one fails and leaves it alone."""
+    hidden = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord"
+    (hidden / "other").mkdir(parents=True)
+    with open(hidden / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = contents(tmp_path)
+        with pytest.raises(TargetError, match="Only one run"):
+            write(tmp_path / "x")
+        assert contents(tmp_path) == before
+    write(tmp_path / "x")
+    assert list(contents(tmp_path)) == ["x-00000-of-00001"]
+
+
+def test_overtaken(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose work a later one has cleared away fails and publishes nothing."""
+    before = _old_files(tmp_path)
+    real = tfrecord._write_file
+
+    def overtaken(target: Any, *rest: Any) -> Any:
+        facts = real(target, *rest)
+        shutil.rmtree(target.hidden)
+        return facts
+
+    monkeypatch.setattr(tfrecord, "_write_file", overtaken)
+    with pytest.raises(CommitError, match="Run again"):
+        write(tmp_path / "x", num_shards=3)
+    assert contents(tmp_path) == before
 
 
 def test_two_sinks_in_one_pipeline(tmp_path: Folder) -> None:

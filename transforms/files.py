@@ -54,7 +54,7 @@ _RENAME_EXCHANGE = 2
 _NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 # A shard is synced in pieces of this size while it is written.
-_SYNC_BYTES = 32 << 20
+_SYNC_BYTES = 64 << 20
 
 _attempts = itertools.count()
 

@@ -36,7 +36,7 @@ _Longs = npt.NDArray[np.int64]
 
 _WORD_BYTES = 8
 # Payload bytes that a merge holds at a time.
-_WINDOW_BYTES = 1 << 25
+_WINDOW_BYTES = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def cut_run(
 
 
 def merge_runs(runs: Sequence[SortedRun], fetch: Fetch) -> Iterator[list[bytes]]:
-    """Yields all records of the runs in their order, some 32 MiB at a time.
+    """Yields all records of the runs in their order, some 16 MiB at a time.
 
     Memory beyond that: 24 bytes a record.
     """
@@ -179,20 +179,17 @@ def _payloads(run: SortedRun, fetch: Fetch) -> bytes:
 def _window_bounds(indexes: Sequence[tuple[_Hashes, _Longs]]) -> _Hashes:
     """Returns the smallest hash of every window but the first.
 
-    They depend on the records alone. Equal hashes share a window: a great many
-    records with the same bytes make it larger.
+    Hashes are spread evenly, so even windows of them hold about as many bytes each;
+    only a great many records with the same bytes make one larger.
     """
-    if sum(int(lengths.sum()) for _, lengths in indexes) <= _WINDOW_BYTES:
+    filled = [hashes for hashes, _ in indexes if len(hashes)]
+    windows = -(-sum(int(lengths.sum()) for _, lengths in indexes) // _WINDOW_BYTES)
+    if windows <= 1:
         return np.empty(0, np.uint64)
-    hashes = np.concatenate([hashes for hashes, _ in indexes])
-    lengths = np.concatenate([lengths for _, lengths in indexes])
-    order = np.argsort(hashes, kind="stable")
-    hashes = hashes[order]
-    # Records of one hash may stand here in any order, so only a hash's last sum counts.
-    sums = np.cumsum(lengths[order])[np.append(hashes[1:] != hashes[:-1], True)]
-    distinct = np.unique(hashes)
-    wanted = np.arange(_WINDOW_BYTES, int(sums[-1]), _WINDOW_BYTES)
-    return np.unique(distinct[np.searchsorted(sums, wanted)])
+    low = min(int(hashes[0]) for hashes in filled)
+    span = max(int(hashes[-1]) for hashes in filled) + 1 - low
+    bounds = [low + span * window // windows for window in range(1, windows)]
+    return np.array(bounds, np.uint64)
 
 
 def _ordered(data: bytes, hashes: _Hashes, lengths: _Longs) -> list[bytes]:

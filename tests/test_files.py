@@ -1,0 +1,540 @@
+"""The file layer: whole or absent, exact names, and what a folder holds."""
+
+import errno
+import multiprocessing
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import unicodedata
+from multiprocessing.synchronize import Event
+
+import pytest
+
+from transforms import files
+from transforms.errors import CommitError, SourceError, TargetError
+from transforms.files import FileEntry
+
+Folder = pathlib.Path
+AWKWARD = [
+    "[a-z]*?.txt",
+    "{a,b}",
+    "two words",
+    "line\nbreak",
+    "고양이.jpg",
+    unicodedata.normalize("NFD", "고양이é"),
+    "🐈🐈.png",
+    "-rf",
+    "#%&;'\"",
+    "x" * 250,
+]
+
+
+def contents(folder: Folder) -> dict[str, bytes | None]:
+    """Returns every path below a folder: its bytes, or None for a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture
+def attempts(tmp_path: Folder) -> Folder:
+    folder = tmp_path / "attempts"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_create_under_any_name(tmp_path: Folder, attempts: Folder, name: str) -> None:
+    """A file appears under exactly its name, whatever a shell would make of it."""
+    with files.create(str(tmp_path / name), attempts=str(attempts)) as file:
+        file.write(b"data")
+        assert not (tmp_path / name).exists()
+    assert (tmp_path / name).read_bytes() == b"data"
+    assert contents(attempts) == {}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("failure", [ValueError, OSError, KeyboardInterrupt])
+def test_create_is_whole_or_absent(
+    tmp_path: Folder, attempts: Folder, failure: type[BaseException], durable: bool
+) -> None:
+    """After a failure the old file stands, and no temporary one is left."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail() -> None:
+        with files.create(str(path), attempts=str(attempts), durable=durable) as file:
+            file.write(b"half")
+            raise failure
+
+    with pytest.raises(failure):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert contents(attempts) == {}
+
+
+def test_create_replaces(tmp_path: Folder, attempts: Folder) -> None:
+    """A second attempt replaces what the first one left."""
+    for data in (b"first, and longer", b"second"):
+        with files.create(str(tmp_path / "file"), attempts=str(attempts)) as file:
+            file.write(data)
+    assert (tmp_path / "file").read_bytes() == b"second"
+
+
+def test_create_syncs_before_the_rename(
+    tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are on disk before the name is."""
+    steps: list[str] = []
+    real_fsync, real_replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("sync"), real_fsync(fd)))
+    monkeypatch.setattr(
+        os, "replace", lambda a, b: (steps.append("rename"), real_replace(a, b))
+    )
+    with files.create(str(tmp_path / "file"), attempts=str(attempts)) as file:
+        file.write(b"x")
+    assert steps == ["sync", "rename"]
+
+
+def test_create_fails_where_the_rename_does(tmp_path: Folder, attempts: Folder) -> None:
+    """A name that cannot be given leaves nothing behind."""
+    (tmp_path / "folder").mkdir()
+    with (
+        pytest.raises(OSError, match="directory"),
+        files.create(str(tmp_path / "folder"), attempts=str(attempts)) as file,
+    ):
+        file.write(b"x")
+    assert contents(attempts) == {}
+
+
+_FULL_DISK = """
+import resource, sys
+from transforms import files
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    with files.create(sys.argv[1], attempts=sys.argv[2]) as file:
+        file.write(b"x" * 1500)
+except OSError:
+    sys.exit(7)
+"""
+
+
+def test_create_notices_a_short_write(tmp_path: Folder, attempts: Folder) -> None:
+    """When the disk is full in the middle of a write, no shorter file appears.
+
+    `write(2)` then returns how much it took, and fails at the next call only.
+    """
+    path = tmp_path / "file"
+    done = subprocess.run([sys.executable, "-c", _FULL_DISK, str(path), str(attempts)])
+    assert not path.exists() or path.stat().st_size == 1500
+    assert done.returncode == 7
+
+
+def write(folder: Folder, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+
+
+def listed(folder: Folder) -> list[tuple[str, int, str]]:
+    return [
+        (entry.path, entry.size, entry.skipped)
+        for entry in files.list_tree(str(folder))
+    ]
+
+
+def test_tree_is_listed_in_byte_order(tmp_path: Folder) -> None:
+    """Paths stand in the order of their bytes, whatever the directory's order."""
+    names = ["b/2", "b/10", "a.txt", "a/z", "B", "é", "z", "고양이/1", "🐈"]
+    write(tmp_path, *names)
+    found = [entry.path for entry in files.list_tree(str(tmp_path))]
+    assert found == sorted(names, key=str.encode)
+    assert all(
+        entry.size == len(entry.path.encode()) and entry.modified_ns
+        for entry in files.list_tree(str(tmp_path))
+    )
+
+
+def test_awkward_names_are_listed(tmp_path: Folder) -> None:
+    """Every name comes back as it is; identity is its NFC."""
+    for name in AWKWARD:
+        (tmp_path / name).write_bytes(b"")
+    found = files.list_tree(str(tmp_path))
+    assert sorted(entry.path for entry in found) == sorted(AWKWARD)
+    decomposed = FileEntry(unicodedata.normalize("NFD", "é/å"), 0, 0)
+    assert decomposed.origin == "é/å" != decomposed.path
+
+
+def test_names_that_are_no_utf8_are_listed(tmp_path: Folder) -> None:
+    """Undecodable bytes survive as surrogates, in their place in the order."""
+    for name in (b"a", b"\xff.jpg", b"z\xe9"):
+        with open(os.fsencode(tmp_path) + b"/" + name, "wb"):
+            pass
+    found = [os.fsencode(entry.path) for entry in files.list_tree(str(tmp_path))]
+    assert found == [b"a", b"z\xe9", b"\xff.jpg"]
+
+
+def test_hidden_names_are_counted_not_entered(tmp_path: Folder) -> None:
+    """A hidden file or folder is one skipped entry, whatever lies in it."""
+    write(
+        tmp_path,
+        ".git/a/b",
+        ".git/c",
+        "x/.DS_Store",
+        "x/1.jpg",
+        "__MACOSX/x/._1.jpg",
+        "x/Thumbs.db",
+        "x/desktop.ini",
+    )
+    assert listed(tmp_path) == [
+        (".git", 0, "hidden"),
+        ("__MACOSX", 0, "hidden"),
+        ("x/.DS_Store", 0, "hidden"),
+        ("x/1.jpg", 7, ""),
+        ("x/Thumbs.db", 0, "hidden"),
+        ("x/desktop.ini", 0, "hidden"),
+    ]
+
+
+def test_links_to_files_and_folders(tmp_path: Folder) -> None:
+    """A linked file has its target's size, a linked folder is entered once."""
+    write(tmp_path, "elsewhere/a/1", "elsewhere/2")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "file").symlink_to(tmp_path / "elsewhere/2")
+    (root / "folder").symlink_to(tmp_path / "elsewhere")
+    assert listed(root) == [
+        ("file", 11, ""),
+        ("folder/2", 11, ""),
+        ("folder/a/1", 13, ""),
+    ]
+
+
+def test_loops_end(tmp_path: Folder) -> None:
+    """A folder that leads back to itself is entered once."""
+    write(tmp_path, "a/1")
+    (tmp_path / "a/up").symlink_to(tmp_path)
+    (tmp_path / "a/here").symlink_to(".")
+    assert listed(tmp_path) == [("a/1", 3, "")]
+
+
+def test_dangling_link_is_listed(tmp_path: Folder) -> None:
+    """A link to nothing is a file that cannot be read later, not one left out."""
+    (tmp_path / "gone.jpg").symlink_to("nothing")
+    assert listed(tmp_path) == [("gone.jpg", 0, "")]
+
+
+def test_link_to_itself_is_listed(tmp_path: Folder) -> None:
+    """So is a link that leads to itself."""
+    (tmp_path / "self.jpg").symlink_to("self.jpg")
+    write(tmp_path, "a.jpg")
+    assert listed(tmp_path) == [("a.jpg", 5, ""), ("self.jpg", 0, "")]
+
+
+class Reversed:
+    """Stands for `os.scandir` of a file system that lists in another order."""
+
+    def __init__(self, path: str) -> None:
+        with scandir(path) as found:
+            self.entries = sorted(found, key=lambda entry: entry.name, reverse=True)
+
+    def __enter__(self) -> "Reversed":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self):
+        return iter(self.entries)
+
+
+class Sorted(Reversed):
+    """The other way round."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.entries.reverse()
+
+
+scandir = os.scandir
+
+
+def test_listing_does_not_hang_on_directory_order(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two names of one folder: the same one counts, whatever was listed first."""
+    write(tmp_path, "m/1.jpg")
+    (tmp_path / "a").symlink_to("m")
+    (tmp_path / "z").symlink_to("m")
+    found = []
+    for order in (Sorted, Reversed):
+        monkeypatch.setattr(os, "scandir", order)
+        found.append(listed(tmp_path))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_unreadable_folder_is_an_error(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A folder that cannot be read stops the listing, naming it: no silent gap."""
+    write(tmp_path, "a/1", "locked/2")
+
+    def refuse(path: str):
+        if path.endswith("locked"):
+            raise OSError(code, os.strerror(code), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(SourceError, match=f"locked.*{os.strerror(code)}"):
+        files.list_tree(str(tmp_path))
+
+
+def test_missing_root_is_an_error(tmp_path: Folder) -> None:
+    """What is not there, or is a file, cannot be listed."""
+    write(tmp_path, "file")
+    for name in ("nothing", "file"):
+        with pytest.raises(SourceError, match=name):
+            files.list_tree(str(tmp_path / name))
+
+
+def test_empty_folders_hold_nothing(tmp_path: Folder) -> None:
+    """Folders without files are no entries."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    assert listed(tmp_path) == []
+
+
+def test_patterns(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that exists is no pattern, even with a star in it."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "b.csv", "a.csv", "c*.csv", "d/e.csv", "x.txt")
+    (tmp_path / "folder.csv").mkdir()
+    assert not files.is_pattern("c*.csv")
+    assert not files.is_pattern("nothing.csv")
+    assert files.is_pattern("*.csv")
+    assert files.is_pattern("[ab].csv")
+    assert files.is_pattern("?.csv")
+    assert files.expand("*.csv") == ["a.csv", "b.csv", "c*.csv"]
+    assert files.expand("**/*.csv") == ["a.csv", "b.csv", "c*.csv", "d/e.csv"]
+    assert files.expand("*.tsv") == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 300_000])
+def test_read_bytes(tmp_path: Folder, size: int) -> None:
+    """A whole file, empty or not."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * size)
+    assert files.read_bytes(str(path)) == b"x" * size
+    assert files.size_of(str(path)) == size
+
+
+def test_read_bytes_of_what_has_no_size() -> None:
+    """Files of /proc say that they are empty and are not."""
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("no /proc here")
+    assert b"Pid:" in files.read_bytes("/proc/self/status")
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 7), (4, 4), (9, 10)])
+def test_read_range(tmp_path: Folder, start: int, stop: int) -> None:
+    """Exactly the bytes asked for."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    assert files.read_range(str(path), start, stop) == b"0123456789"[start:stop]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 11), (9, 12), (10, 11), (50, 60)])
+def test_read_range_of_a_shorter_file(tmp_path: Folder, start: int, stop: int) -> None:
+    """A file that has become shorter is an error, never fewer bytes."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    with pytest.raises(OSError, match="shorter"):
+        files.read_range(str(path), start, stop)
+
+
+def test_missing_files_are_os_errors(tmp_path: Folder) -> None:
+    """Reading what is not there says so."""
+    for read in (files.read_bytes, files.size_of, files.open_input):
+        with pytest.raises(FileNotFoundError):
+            read(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_removal_is_exact(tmp_path: Folder, name: str) -> None:
+    """Only the name given goes, no pattern's match; gone already is fine."""
+    neighbours = ["a.txt", "b.txt", "a", "b", "two", "words", "line", "x"]
+    write(tmp_path, name, *neighbours)
+    files.remove_file(str(tmp_path / name))
+    files.remove_file(str(tmp_path / name))
+    assert sorted(os.listdir(tmp_path)) == sorted(neighbours)
+    folder = tmp_path / name
+    folder.mkdir()
+    write(folder, "inner")
+    files.remove_tree(str(folder))
+    files.remove_tree(str(folder))
+    assert sorted(os.listdir(tmp_path)) == sorted(neighbours)
+
+
+def test_remove_tree_does_not_follow_links(tmp_path: Folder) -> None:
+    """What a link in the folder leads to stays."""
+    write(tmp_path, "kept/1", "gone/2")
+    (tmp_path / "gone/link").symlink_to(tmp_path / "kept")
+    files.remove_tree(str(tmp_path / "gone"))
+    assert contents(tmp_path) == {"kept": None, "kept/1": b"kept/1"}
+
+
+def test_inside(tmp_path: Folder) -> None:
+    """Links are resolved, a like beginning is not inside, a folder is in itself."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "link").symlink_to("a/b")
+    inside = {
+        name: files.is_inside(str(tmp_path / name), str(tmp_path / "a"))
+        for name in (
+            "a",
+            "a/",
+            "a/b",
+            "a/new/x",
+            "ab",
+            "link",
+            "link/x",
+            "a/../ab",
+            ".",
+        )
+    }
+    assert inside == {
+        "a": True,
+        "a/": True,
+        "a/b": True,
+        "a/new/x": True,
+        "ab": False,
+        "link": True,
+        "link/x": True,
+        "a/../ab": False,
+        ".": False,
+    }
+
+
+def test_move_new(tmp_path: Folder) -> None:
+    """A folder takes a free name, or that of an empty folder."""
+    for name in ("fresh", "empty"):
+        write(tmp_path, "new/1")
+        if name == "empty":
+            (tmp_path / name).mkdir()
+        files.move_new(str(tmp_path / "new"), str(tmp_path / name))
+        assert not (tmp_path / "new").exists()
+        assert contents(tmp_path / name) == {"1": b"new/1"}
+
+
+@pytest.mark.parametrize("standing", ["file", "folder", "link", "dangling"])
+def test_move_new_replaces_nothing(tmp_path: Folder, standing: str) -> None:
+    """Whatever has appeared under the name stays, and so does the folder."""
+    write(tmp_path, "new/1", "other/2")
+    target = tmp_path / "target"
+    if standing == "file":
+        target.write_bytes(b"mine")
+    elif standing == "folder":
+        write(target, "mine")
+    else:
+        target.symlink_to("other" if standing == "link" else "nothing")
+    before = contents(tmp_path)
+    with pytest.raises(CommitError, match="has been made since"):
+        files.move_new(str(tmp_path / "new"), str(target))
+    assert contents(tmp_path) == before
+
+
+def test_exchange(tmp_path: Folder) -> None:
+    """Two folders swap their names in one step, or nothing happens."""
+    write(tmp_path, "a/1", "b/2")
+    if not files.exchange(str(tmp_path / "a"), str(tmp_path / "b")):
+        pytest.skip("this file system cannot exchange")
+    assert contents(tmp_path) == {"a": None, "a/2": b"b/2", "b": None, "b/1": b"a/1"}
+    with pytest.raises(FileNotFoundError):
+        files.exchange(str(tmp_path / "a"), str(tmp_path / "nothing"))
+    assert (tmp_path / "a/2").exists()
+
+
+def test_exchange_on_other_systems(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no such rename, it says so and changes nothing."""
+    write(tmp_path, "a/1", "b/2")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not files.exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (tmp_path / "a/1").exists()
+    files.move_new(str(tmp_path / "a"), str(tmp_path / "c"))
+    assert (tmp_path / "c/1").exists()
+
+
+def hold(path: str, held: Event) -> None:
+    with files.exclusive_lock(path):
+        held.set()
+        time.sleep(60)
+
+
+def test_lock_is_exclusive_and_freed(tmp_path: Folder) -> None:
+    """A second holder is refused by name; after the first it may."""
+    path = str(tmp_path / "lock")
+    with (
+        files.exclusive_lock(path),
+        pytest.raises(TargetError, match=r"Only one run.*lock"),
+        files.exclusive_lock(path),
+    ):
+        pass
+    with files.exclusive_lock(path):
+        pass
+
+
+def test_lock_dies_with_its_process(tmp_path: Folder) -> None:
+    """A killed run holds nothing."""
+    path = str(tmp_path / "lock")
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    process = context.Process(target=hold, args=(path, held))
+    process.start()
+    assert held.wait(30)
+    with pytest.raises(TargetError), files.exclusive_lock(path):
+        pass
+    process.kill()
+    process.join()
+    with files.exclusive_lock(path):
+        pass
+
+
+def test_lock_is_of_the_name_not_of_a_removed_file(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that removes its lock file as it leaves does not let two others in.
+
+    One of them has opened the file before the removal, the other makes it anew.
+    """
+    path = str(tmp_path / "lock")
+    real, removed = files.fcntl.flock, []
+
+    def flock(file: object, operation: int) -> None:
+        if not removed:
+            removed.append(True)
+            os.unlink(path)
+        real(file, operation)
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    with (
+        files.exclusive_lock(path),
+        pytest.raises(TargetError),
+        files.exclusive_lock(path),
+    ):
+        pass
+
+
+def test_sync_directory(tmp_path: Folder) -> None:
+    """A folder can be synced; a file is none."""
+    files.sync_directory(str(tmp_path))
+    write(tmp_path, "file")
+    with pytest.raises(NotADirectoryError):
+        files.sync_directory(str(tmp_path / "file"))
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,352 @@
+"""Folders of images: which files, which layout, which labels and splits."""
+
+import pathlib
+import unicodedata
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms import files
+from transforms.core.model import Block
+from transforms.core.schema import Kind
+from transforms.errors import SourceError, SpecError
+from transforms.files import FileEntry
+from transforms.formats import images
+from transforms.formats.images import ImageTree, Listing, Skipped
+
+Folder = pathlib.Path
+
+
+def entries(*paths: str, size: int = 10) -> list[FileEntry]:
+    return [FileEntry(path, size + i, 0) for i, path in enumerate(paths)]
+
+
+def arrange(*paths: str, limit: int | None = None) -> Listing:
+    return images.arrange(entries(*paths), {}, root="photos", limit=limit)
+
+
+def column(listing: Listing, name: str) -> list[str | None]:
+    return listing.table[name].to_pylist()
+
+
+def select(*paths: str, include=(), exclude=()) -> tuple[list[str], dict[str, int]]:
+    kept, skipped = images.select(
+        entries(*paths),
+        suffixes=images.IMAGE_SUFFIXES,
+        include=include,
+        exclude=exclude,
+    )
+    return [entry.path for entry in kept], skipped
+
+
+def test_label_folders() -> None:
+    """`label/file`: the folder says the class; there is no split."""
+    listing = arrange("dog/1.jpg", "cat/1.jpg", "cat/0.png", "고양이/1.jpg")
+    assert column(listing, "path") == [
+        "cat/0.png",
+        "cat/1.jpg",
+        "dog/1.jpg",
+        "고양이/1.jpg",
+    ]
+    assert column(listing, "label") == ["cat", "cat", "dog", "고양이"]
+    assert column(listing, "split") == [None] * 4
+    assert listing.labels == ("cat", "dog", "고양이")
+    assert listing.splits == {}
+    assert listing.bytes == 10 + 11 + 12 + 13
+
+
+@pytest.mark.parametrize("word", sorted(images.SPLIT_WORDS))
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+def test_split_words_in_any_case(word: str, change) -> None:
+    """A first level of the usual words is the split, spelled as it is there."""
+    split = change(word)
+    listing = arrange(f"{split}/cat/1.jpg", f"{split}/dog/2.jpg")
+    assert list(listing.splits) == [split]
+    assert column(listing, "split") == [split, split]
+    assert column(listing, "label") == ["cat", "dog"]
+
+
+def test_split_folders() -> None:
+    """`split/label/file`: images and bytes are counted by split, labels over all."""
+    listing = arrange(
+        "Train/cat/1.jpg", "Train/dog/2.jpg", "TEST/cat/1.jpg", "val/owl/1.jpg"
+    )
+    assert listing.splits == {"TEST": (1, 12), "Train": (2, 21), "val": (1, 13)}
+    assert listing.labels == ("cat", "dog", "owl")
+    assert column(listing, "split") == ["TEST", "Train", "Train", "val"]
+    assert column(listing, "position") == [0, 0, 10, 0]
+
+
+def test_one_other_name_makes_the_first_level_labels() -> None:
+    """Only if every name of the first level is a split's does it say the split."""
+    listing = arrange("train/1.jpg", "plane/1.jpg", "test/2.jpg")
+    assert listing.splits == {}
+    assert listing.labels == ("plane", "test", "train")
+
+
+@pytest.mark.parametrize(
+    ("paths", "shown"),
+    [
+        (["1.jpg", "2.jpg"], "2 like 1.jpg, 2.jpg"),
+        (["cat/1.jpg", "2.jpg"], "1 like 2.jpg; 1 like cat/1.jpg"),
+        (["a/b/c/1.jpg"], "1 like a/b/c/1.jpg"),
+        (["a/b/1.jpg"], "1 like a/b/1.jpg"),
+        (["cat/1.jpg", "cat/sub/2.jpg"], "1 like cat/1.jpg; 1 like cat/sub/2.jpg"),
+        (["train/1.jpg", "test/2.jpg"], "2 like test/2.jpg, train/1.jpg"),
+        (["train/cat/1.jpg", "cat/1.jpg"], "1 like cat/1.jpg; 1 like train/cat"),
+        (["train/cat/1.jpg", "train/2.jpg"], "1 like train/2.jpg; 1 like train/cat"),
+        (["train/cat/1.jpg", "extra/cat/1.jpg"], "2 like extra/cat/1.jpg"),
+        (["train/cat/1.jpg", "3.jpg"], "1 like 3.jpg; 1 like train/cat/1.jpg"),
+    ],
+)
+def test_trees_without_a_rule(paths: list[str], shown: str) -> None:
+    """Flat, mixed and deeper trees are refused, showing what was found."""
+    with pytest.raises(SourceError) as caught:
+        arrange(*paths)
+    assert shown in str(caught.value)
+    assert "'photos'" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
+    """Files of other kinds, wherever they lie, are skipped and change no layout."""
+    for path in (
+        "README.md",
+        "cat/README",
+        "cat/1.jpg",
+        "docs/deep/er/notes.txt",
+        "train/Thumbs.db",
+        ".hidden/cat/1.jpg",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"x")
+    kept, skipped = images.select(
+        files.list_tree(str(tmp_path)), suffixes=images.IMAGE_SUFFIXES
+    )
+    listing = images.arrange(kept, skipped, root=str(tmp_path))
+    assert column(listing, "path") == ["cat/1.jpg"]
+    assert listing.labels == ("cat",)
+    assert listing.skipped == {"hidden": 2, "other_suffix": 3}
+
+
+def test_suffixes_in_any_case() -> None:
+    """An image's suffix decides in any case, and only at the end of the name."""
+    kept, skipped = select(
+        "a/1.JPG", "a/2.Jpeg", "a/3.jpg.txt", "a/jpg", "a/.png", "a/4.WEBP", "a/5."
+    )
+    assert kept == ["a/1.JPG", "a/2.Jpeg", "a/4.WEBP"]
+    assert skipped == {Skipped.OTHER_SUFFIX: 4}
+
+
+def test_include_reads_any_suffix() -> None:
+    """What is asked for by pattern is read whatever it is called."""
+    kept, skipped = select("a/1.jpg", "a/2.dat", "b/3.dat", include=["*.dat"])
+    assert kept == ["a/2.dat", "b/3.dat"]
+    assert skipped == {Skipped.NOT_INCLUDED: 1}
+
+
+def test_exclude_wins_over_include() -> None:
+    """A pattern goes against the name and the whole path; `*` crosses folders."""
+    kept, skipped = select(
+        "a/1.jpg",
+        "a/b/2.jpg",
+        "c/2.jpg",
+        "c/3.JPG",
+        include=["a/*", "c/*.jpg"],
+        exclude=["2.jpg"],
+    )
+    assert kept == ["a/1.jpg"]
+    assert skipped == {Skipped.NOT_INCLUDED: 1, Skipped.EXCLUDED: 2}
+
+
+def test_patterns_are_case_sensitive_and_literal_names_match() -> None:
+    """Patterns are the same on every system."""
+    assert select("a/1.jpg", exclude=["*.JPG"])[0] == ["a/1.jpg"]
+    assert select("a/1.jpg", exclude=["a/1.jpg"])[0] == []
+    assert select("a/1.jpg", exclude=["a"])[0] == ["a/1.jpg"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("a/1.jpg b/2.png c/3.txt d/.x.jpg e/5.JPG".split()),
+            st.booleans(),
+        ),
+        max_size=12,
+    ),
+    st.lists(st.sampled_from(["*.jpg", "a/*", "*"]), max_size=2),
+    st.lists(st.sampled_from(["*.png", "e/*", "nothing"]), max_size=2),
+)
+def test_every_file_is_accounted_for(
+    found: list[tuple[str, bool]], include: list[str], exclude: list[str]
+) -> None:
+    """A file is kept or skipped for exactly one reason of the closed list."""
+    listed = [FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found]
+    kept, skipped = images.select(
+        listed, suffixes=images.IMAGE_SUFFIXES, include=include, exclude=exclude
+    )
+    assert len(kept) + sum(skipped.values()) == len(listed)
+    assert set(skipped) <= {str(reason) for reason in Skipped}
+    assert not [entry for entry in kept if entry.skipped]
+
+
+def test_limit_takes_the_first_in_source_order() -> None:
+    """What lies beyond the limit is skipped and counted; labels are those left."""
+    listing = images.arrange(
+        entries("b/1.jpg", "c/1.jpg", "a/2.jpg", "a/1.jpg"),
+        {"hidden": 2},
+        root="photos",
+        limit=3,
+    )
+    assert column(listing, "path") == ["a/1.jpg", "a/2.jpg", "b/1.jpg"]
+    assert listing.labels == ("a", "b")
+    assert listing.skipped == {"hidden": 2, "beyond_limit": 1}
+    assert listing.bytes == 13 + 12 + 10
+
+
+@pytest.mark.parametrize("limit", [None, 2, 100])
+def test_limit_that_leaves_nothing_out(limit: int | None) -> None:
+    """A limit that is not reached is not mentioned."""
+    assert arrange("a/1.jpg", "a/2.jpg", limit=limit).skipped == {}
+
+
+def test_arrival_order_decides_nothing() -> None:
+    """The listing is the same however the entries came."""
+    paths = ["train/b/1.jpg", "train/a/2.jpg", "test/b/1.jpg", "test/é/1.jpg"]
+    found = [FileEntry(path, len(path), 0) for path in paths]
+    first = images.arrange(found, {}, root="")
+    second = images.arrange(found[::-1], {}, root="")
+    assert first.table.equals(second.table)
+    assert first == second
+
+
+def test_source_order_is_by_normal_form() -> None:
+    """A tree copied in NFD stands in the order of its NFC, and so do its rows."""
+    names = ["z/é1.jpg", "z/f.jpg", "고양이/1.jpg", "가/1.jpg", "나/1.jpg"]
+    composed = arrange(*names)
+    decomposed = arrange(*(unicodedata.normalize("NFD", name) for name in names))
+    assert [
+        unicodedata.normalize("NFC", str(path)) for path in column(decomposed, "path")
+    ] == column(composed, "path")
+
+
+def test_labels_of_a_tree_in_nfd_have_the_same_ids() -> None:
+    """The order of the classes does not depend on how a file system writes names."""
+    names = ["é/1.jpg", "f/1.jpg", "가/1.jpg", "ㅎ/1.jpg"]
+    composed = arrange(*names).labels
+    decomposed = arrange(*(unicodedata.normalize("NFD", name) for name in names)).labels
+    assert [unicodedata.normalize("NFC", name) for name in decomposed] == [*composed]
+
+
+def test_names_equal_in_nfc_are_refused() -> None:
+    """Two files of one identity would be one row twice."""
+    forms = [unicodedata.normalize(form, "a/é.jpg") for form in ("NFC", "NFD")]
+    with pytest.raises(SourceError, match="Unicode normalisation"):
+        arrange(forms[0], "a/z.jpg", forms[1])
+
+
+def test_label_folders_equal_in_nfc_are_one_class() -> None:
+    """Two folders that a person cannot tell apart are not two classes in silence."""
+    forms = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
+    try:
+        listing = arrange(f"{forms[0]}/1.jpg", f"{forms[1]}/2.jpg")
+    except SourceError:
+        return
+    assert len(listing.labels) == 1
+
+
+def test_names_that_are_no_utf8_are_refused() -> None:
+    """A name that no record can hold is refused, showing its bytes."""
+    with pytest.raises(SourceError, match=r"UTF-8.*\\xff"):
+        arrange("a/1.jpg", "a/\udcff.jpg")
+
+
+def test_no_image_is_an_error() -> None:
+    """An empty source says what was looked for."""
+    with pytest.raises(SourceError, match="holds no file"):
+        arrange()
+
+
+def test_default_schema() -> None:
+    """Six features; image, label and file name are in the rows, the rest read off."""
+    schema = images.image_schema(images.FEATURE_NAMES)
+    assert schema.names == ("image", "label", "filename", "height", "width", "depth")
+    assert [feature.kind for feature in schema.features] == [
+        Kind.IMAGE,
+        Kind.LABEL,
+        Kind.TEXT,
+        Kind.INT64,
+        Kind.INT64,
+        Kind.INT64,
+    ]
+    assert schema.row_schema.names == ["image", "label", "filename"]
+    assert schema.label is schema["label"]
+
+
+def test_tutorial_schema() -> None:
+    """The five names of TensorFlow's tutorial, and no file name."""
+    schema = images.image_schema(images.TUTORIAL_NAMES)
+    assert set(schema.names) == {"height", "width", "depth", "label", "image_raw"}
+    assert schema["image_raw"].kind is Kind.IMAGE
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"label": "label"},
+        {},
+        {"image": "a", "label": "a"},
+        {"image": "image", "colour": "colour"},
+    ],
+)
+def test_schemas_that_cannot_be(names: dict[str, str]) -> None:
+    """An unknown role, one name twice, or no image."""
+    with pytest.raises(SpecError, match="named by role"):
+        images.image_schema(names)
+
+
+def stored(tmp_path: Folder, listing: Listing, block_rows: int) -> ImageTree:
+    path = str(tmp_path / "listing.arrow")
+    with (
+        pa.OSFile(path, "wb") as sink,
+        pa.ipc.new_file(sink, listing.table.schema) as w,
+    ):
+        w.write_table(listing.table)
+    schema = images.image_schema(images.FEATURE_NAMES)
+    rows = listing.table.num_rows
+    return ImageTree("photos", path, schema, rows, block_rows=block_rows)
+
+
+@pytest.mark.parametrize("block_rows", [1, 3, 7, 100])
+def test_blocks_are_the_listing(tmp_path: Folder, block_rows: int) -> None:
+    """Blocks of any size give every image once, in source order, with its label."""
+    paths = [f"{split}/a/{i}.jpg" for split in ("test", "train") for i in range(5)]
+    listing = arrange(*paths)
+    source = stored(tmp_path, listing, block_rows)
+    assert list(source.inputs()) == [0]
+    blocks = list(source.blocks(0))
+    assert sum(block.rows for block in blocks) == 10
+    found: list[dict[str, str]] = []
+    splits: list[str] = []
+    positions: list[int] = []
+    for block in blocks:
+        batch, rejections = source.read(block)
+        assert rejections == []
+        assert batch.numbers.tolist() == [0] * block.rows
+        assert batch.origins.to_pylist() == batch.rows["filename"].to_pylist()
+        found += batch.rows.to_pylist()
+        splits += batch.splits.to_pylist()
+        positions += batch.positions.tolist()
+    assert found == [{"image": p, "label": "a", "filename": p} for p in paths]
+    assert splits == column(listing, "split")
+    assert positions == column(listing, "position")
+
+
+def test_batches_without_splits(tmp_path: Folder) -> None:
+    """A tree of labels leaves the split to the rule."""
+    source = stored(tmp_path, arrange("a/1.jpg", "b/1.jpg"), 10)
+    batch, _ = source.read(Block("", 0, 2, rows=2))
+    assert batch.splits is None
+    assert batch.rows["label"].to_pylist() == ["a", "b"]

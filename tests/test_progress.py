@@ -1,0 +1,138 @@
+"""Progress: read off the work folder, rising from 0 to 1."""
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from beam_pipeline.plan import Plan, make_plan
+from beam_pipeline.progress import look, shown_progress
+from beam_pipeline.spec import make_spec
+from transforms.store import Store
+
+Folder = pathlib.Path
+
+
+def planned(tmp_path: Folder, **settings: Any) -> Plan:
+    source = tmp_path / "rows.csv"
+    source.write_text("a,b\n" + "1,2.5\n" * 10_000)
+    return make_plan(
+        make_spec({"source": str(source), "output": str(tmp_path / "out"), **settings})
+    )
+
+
+@pytest.fixture
+def plan(tmp_path: Folder) -> Plan:
+    """A job whose segments are files."""
+    made = planned(tmp_path, segments="files")
+    Store(made.work_folder).make()
+    return made
+
+
+def put(folder: str, name: str, size: int) -> None:
+    with open(os.path.join(folder, name), "wb") as file:
+        file.truncate(size)
+
+
+def test_before_the_start(tmp_path: Folder) -> None:
+    """Without a work folder nothing has been done, and looking makes none."""
+    for settings in ({"segments": "files"}, {"segments": "inline"}):
+        seen = look(planned(tmp_path, **settings))
+        assert (seen.phase, seen.share, seen.written) == ("reading", 0.0, 0)
+    assert os.listdir(tmp_path) == ["rows.csv"]
+
+
+def test_reading_shows_by_segment_files(plan: Plan) -> None:
+    """Each block read is a segment file; all of them are half of the job."""
+    put(Store(plan.work_folder).segments, "a.segments", 5)
+    seen = look(plan)
+    assert (seen.phase, seen.share) == ("reading", 0.5)
+    for name in "bcd":
+        put(Store(plan.work_folder).segments, f"{name}.segments", 5)
+    assert look(plan).share == 0.5
+
+
+def test_a_segment_in_the_making_is_no_shard(plan: Plan) -> None:
+    """While segments are written the job is reading: the bar does not jump ahead."""
+    put(Store(plan.work_folder).attempts, "1-0-ab.tmp", 5_000)
+    seen = look(plan)
+    assert seen.phase == "reading"
+    assert seen.share <= 0.5
+
+
+def test_writing_shows_by_bytes(plan: Plan) -> None:
+    """Bytes of shards, against what was estimated, are the other half."""
+    store = Store(plan.work_folder)
+    wanted = sum(plan.planned.record_bytes.values())
+    put(store.segments, "a.segments", 5)
+    put(store.dataset, "x-train.tfrecord-00000-of-00002", wanted // 2)
+    seen = look(plan)
+    assert seen.phase == "writing"
+    assert seen.share == pytest.approx(0.75, abs=0.01)
+    assert seen.written == wanted // 2
+    put(store.dataset, "x-train.tfrecord-00001-of-00002", wanted)
+    seen = look(plan)
+    assert (seen.phase, seen.share) == ("committing", 1.0)
+
+
+def test_inline_jobs_show_writing_only(tmp_path: Folder) -> None:
+    """Without segment files reading cannot be seen; the shards are the whole job."""
+    plan = planned(tmp_path, segments="inline")
+    store = Store(plan.work_folder)
+    store.make()
+    assert look(plan).share == 0.0
+    wanted = sum(plan.planned.record_bytes.values())
+    put(store.dataset, "x", wanted // 4)
+    assert look(plan).share == pytest.approx(0.25, abs=0.01)
+
+
+def test_share_never_falls(plan: Plan) -> None:
+    """From the first segment to the last shard the share only rises."""
+    store = Store(plan.work_folder)
+    wanted = sum(plan.planned.record_bytes.values())
+    shares = [look(plan).share]
+    put(store.segments, "a.segments", 5)
+    shares.append(look(plan).share)
+    for part in range(1, 6):
+        put(store.dataset, "x", part * wanted // 4)
+        shares.append(look(plan).share)
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_without_a_terminal(
+    plan: Plan, capfd: pytest.CaptureFixture[str], quiet: bool
+) -> None:
+    """Short runs in a log file leave no line, quiet or not."""
+    with shown_progress(plan, quiet=quiet) as watch:
+        for _ in range(3):
+            watch()
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_long_runs_without_a_terminal_say_so(
+    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line on stderr now and then, and nothing on stdout."""
+    monkeypatch.setattr("beam_pipeline.progress._LINE_SECONDS", 0.0)
+    with shown_progress(plan, quiet=False) as watch:
+        watch()
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "0% reading" in captured.err
+
+
+def test_on_a_terminal(
+    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar that is gone when the run is done."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with shown_progress(plan, quiet=False) as watch:
+        watch()
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "reading" in captured.err

@@ -1,0 +1,435 @@
+"""The job as data: every setting, every fault of one, and where they come from."""
+
+import json
+import pathlib
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipeline import cli, convert_command
+from beam_pipeline.spec import BYTE_DECIDING, Spec, load_spec, make_spec, parse_size
+from transforms.core.manifest import Account, Manifest
+from transforms.errors import MAX_MESSAGE_BYTES, SpecError
+
+Folder = pathlib.Path
+# setting -> (a value as YAML or Python gives it, what the spec then holds)
+SETTINGS: dict[str, tuple[Any, Any]] = {
+    "source": ("photos", "photos"),
+    "output": ("out", "out"),
+    "format": ("csv", "csv"),
+    "name": ("동물", "동물"),
+    "splits": ("train=0.8,test=0.2", {"train": "0.8", "test": "0.2"}),
+    "split_column": ("part", "part"),
+    "label_column": ("kind", "kind"),
+    "include": (["*.jpg"], ["*.jpg"]),
+    "exclude": (["x/*"], ["x/*"]),
+    "limit": (10, 10),
+    "shards": (4, 4),
+    "shard_size": ("150MB", 150_000_000),
+    "seed": (7, 7),
+    "shuffle": (False, False),
+    "compression": ("gzip", "gzip"),
+    "preset": ("tutorial", "tutorial"),
+    "feature_names": ({"image": "image_raw"}, {"image": "image_raw"}),
+    "image_check": ("decode", "decode"),
+    "delimiter": (";", ";"),
+    "header": (False, False),
+    "columns": (["a", "b"], ["a", "b"]),
+    "encoding": ("latin-1", "latin-1"),
+    "workers": (3, 3),
+    "segments": ("files", "files"),
+    "max_reject_rate": (0.5, 0.5),
+    "allow_empty": (True, True),
+    "overwrite": (True, True),
+}
+EXCLUSIVE = {"split_column": "splits", "shard_size": "shards"}
+
+
+def make(**settings: Any) -> Spec:
+    return make_spec({"source": "in", "output": "out", **settings})
+
+
+def fault(**settings: Any) -> str:
+    with pytest.raises(SpecError) as caught:
+        make(**settings)
+    message = str(caught.value)
+    assert len(message.encode()) <= MAX_MESSAGE_BYTES
+    return message
+
+
+def test_every_setting_is_known_here() -> None:
+    """The table of these tests has every setting."""
+    assert set(SETTINGS) == set(Spec.model_fields)
+
+
+@pytest.mark.parametrize("setting", list(SETTINGS))
+def test_every_setting_is_taken(setting: str) -> None:
+    """A value given is the value held, and comes back from JSON."""
+    given_value, held = SETTINGS[setting]
+    spec = make(**{setting: given_value})
+    assert getattr(spec, setting) == held
+    assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_all_settings_together() -> None:
+    """The effective settings of a full spec are themselves a valid spec."""
+    full = {name: value for name, (value, _) in SETTINGS.items()}
+    for name in EXCLUSIVE:
+        del full[name]
+    spec = make_spec(full)
+    assert set(spec.to_json()) == set(full)
+    assert make_spec(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize("setting", list(SETTINGS))
+def test_a_typo_gets_the_nearest_name(setting: str) -> None:
+    """A letter too many, or one missing, is answered with the right name."""
+    for typo in (f"{setting}x", setting[:-1], setting.replace("_", "-")):
+        if typo not in SETTINGS:
+            message = fault(**{typo: 1})
+            assert f"{typo!r}" in message
+            assert "did you mean" in message
+            near = message.split("did you mean ")[1].split("?")[0].strip("'")
+            assert near == setting or typo.rstrip("x") == near
+
+
+def test_far_from_every_name() -> None:
+    """What is like no setting gets no guess."""
+    message = fault(zzzzqqqq=1)
+    assert "no setting 'zzzzqqqq'" in message
+    assert "did you mean" not in message
+
+
+def test_every_fault_is_named() -> None:
+    """Several faults are told at once, each with its setting and what was found."""
+    message = fault(shards="many", seed=-1, shardz=4, compression="bz2")
+    assert "shards: " in message
+    assert "(found 'many')" in message
+    assert "seed: " in message
+    assert "'shardz'" in message
+    assert "'bz2'" in message
+
+
+def test_what_must_be_given() -> None:
+    """Source and output have no default."""
+    with pytest.raises(SpecError, match=r"'source' must be given.*'output' must be"):
+        make_spec({})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("format", "parquet"),
+        ("name", 5),
+        ("splits", ""),
+        ("splits", "train"),
+        ("splits", "train=0.8,"),
+        ("splits", "=0.5"),
+        ("splits", "train=x"),
+        ("splits", "train=1/0"),
+        ("splits", "train=0"),
+        ("splits", "train=-1"),
+        ("splits", "train=1,train=2"),
+        ("splits", "train=1, train=2"),
+        ("splits", ["train"]),
+        ("splits", {"train": None}),
+        ("splits", {"train": float("nan")}),
+        ("include", "*.jpg"),
+        ("limit", 0),
+        ("limit", 1.5),
+        ("shards", 0),
+        ("shards", 65_537),
+        ("shards", "4 MB"),
+        ("shards", True),
+        ("shard_size", "0"),
+        ("shard_size", "-5MB"),
+        ("shard_size", "5 XB"),
+        ("shard_size", "MB"),
+        ("shard_size", 0),
+        ("shard_size", 0.0),
+        ("shard_size", -1.0),
+        ("seed", -1),
+        ("shuffle", "perhaps"),
+        ("compression", "GZIP"),
+        ("preset", "none"),
+        ("feature_names", {"image": 3}),
+        ("image_check", "full"),
+        ("columns", "a,b"),
+        ("workers", 0),
+        ("workers", "some"),
+        ("segments", "memory"),
+        ("max_reject_rate", 1.01),
+        ("max_reject_rate", -0.1),
+        ("max_reject_rate", float("nan")),
+        ("allow_empty", 5),
+    ],
+)
+def test_values_that_are_refused(setting: str, value: Any) -> None:
+    """A wrong value names its setting."""
+    assert setting in fault(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"splits": "a=1"}, {"split_column": "x"}),
+        ({"shards": 2}, {"shard_size": "1MB"}),
+    ],
+)
+def test_settings_that_exclude_each_other(one: dict, other: dict) -> None:
+    """Two answers to one question are refused, naming both."""
+    message = fault(**one, **other)
+    assert all(name in message for name in (*one, *other))
+    assert "exclude each other" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        (1000, 1000),
+        ("150MB", 150_000_000),
+        ("150 mb", 150_000_000),
+        ("64MiB", 64 << 20),
+        ("1.5kB", 1500),
+        ("0.1GB", 100_000_000),
+        ("2GiB", 2 << 30),
+        ("3B", 3),
+        ("1KiB", 1024),
+        (" 7 ", 7),
+    ],
+)
+def test_sizes(text: str | int, size: int) -> None:
+    """Units of 1,000 and of 1,024, in any case, exact."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MB", "-1", "1,5MB", "1e6", "0", "0.1B", "1TB", "1 M", "1MBMB", "nan"]
+)
+def test_no_sizes(text: str) -> None:
+    """Whatever is no number and unit above 0."""
+    with pytest.raises(ValueError, match="size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "held"),
+    [
+        ("a=1/3,b=2/3", {"a": "1/3", "b": "2/3"}),
+        (" a = 0.8 , b = 0.2 ", {"a": "0.8", "b": "0.2"}),
+        ({"a": 0.8, "b": 1}, {"a": "0.8", "b": "1"}),
+        ({"a": "1e-3"}, {"a": "1e-3"}),
+        ("b=1,a=1", {"b": "1", "a": "1"}),
+    ],
+)
+def test_shares_stay_as_given(value: Any, held: dict[str, str]) -> None:
+    """Shares are kept as text, exact, in the order given."""
+    spec = make(splits=value)
+    assert spec.splits == held
+    assert list(spec.splits) == list(held)
+
+
+def test_numbers_as_text() -> None:
+    """The command line gives numbers as text."""
+    assert make(workers="3").workers == 3
+    assert make(workers="auto").workers == "auto"
+
+
+def test_a_spec_does_not_change() -> None:
+    """A validated job stays as it is."""
+    with pytest.raises(ValueError, match="frozen"):
+        make().shards = 3
+
+
+def test_what_decides_bytes() -> None:
+    """Where, how many processes and how strictly: nothing of that decides bytes."""
+    assert set(Spec.model_fields) - BYTE_DECIDING == {
+        "source",
+        "output",
+        "workers",
+        "segments",
+        "max_reject_rate",
+        "allow_empty",
+        "overwrite",
+    }
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(list(SETTINGS)) | st.text(max_size=6),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=8)
+        | st.lists(st.text(max_size=3), max_size=2)
+        | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+        max_size=6,
+    )
+)
+def test_any_mapping_is_a_spec_or_a_spec_error(settings: dict[str, Any]) -> None:
+    """Nothing else ever comes out of what a file or a program gives."""
+    try:
+        spec = make_spec(settings)
+    except SpecError:
+        return
+    assert make_spec(spec.to_json()) == spec
+
+
+def yaml(tmp_path: Folder, text: str | bytes) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_yaml(tmp_path: Folder) -> None:
+    """A mapping of settings, written as people write YAML."""
+    settings = load_spec(
+        yaml(
+            tmp_path,
+            "source: 사진\noutput: out\nsplits: {train: 0.8, test: 0.2}\n"
+            "shard_size: 64MiB\nshuffle: no\ninclude: ['*.jpg']\nworkers: auto\n",
+        )
+    )
+    spec = make_spec(settings)
+    assert spec.source == "사진"
+    assert spec.splits == {"train": "0.8", "test": "0.2"}
+    assert spec.shard_size == 64 << 20
+    assert spec.shuffle is False
+
+
+def test_manifest_as_spec(tmp_path: Folder) -> None:
+    """A committed dataset's manifest repeats its job."""
+    spec = make(shards=3, splits="a=1/3,b=2/3", seed=5)
+    manifest = Manifest(
+        "n", "none", (), (), (), Account(0, 0), {}, {}, run={"spec": spec.to_json()}
+    )
+    path = tmp_path / "manifest.json"
+    path.write_bytes(manifest.to_bytes())
+    assert make_spec(load_spec(str(path))) == spec
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "5",
+        "just words",
+        "- a\n- b",
+        "a: [1",
+        "a: b: c",
+        b"\xff\xfe\x00",
+        b"name: \x80",
+        "name: !!python/object/apply:os.system ['true']",
+        '{"format": "beam-tfrecord/1"}',
+        '{"format": "beam-tfrecord/1", "run": {}}',
+        '{"format": "beam-tfrecord/1", "run": 3}',
+        '{"format": "beam-tfrecord/1", "run": {"spec": [1]}}',
+        "name: 2020-99-99",
+        "[" * 5_000,
+        "? [a, b]\n: 1\n? {c: d}\n: 2",
+    ],
+)
+def test_files_that_are_no_spec(tmp_path: Folder, text: str | bytes) -> None:
+    """Broken YAML and other things are a SpecError that names the file."""
+    with pytest.raises(SpecError, match=r"job\.yaml"):
+        load_spec(yaml(tmp_path, text))
+
+
+def test_a_setting_given_twice_is_refused(tmp_path: Folder) -> None:
+    """A key that stands twice in the YAML: one of them would be lost in silence."""
+    with pytest.raises(SpecError, match="shards"):
+        load_spec(yaml(tmp_path, "shards: 4\nseed: 1\nshards: 8\n"))
+
+
+def test_spec_that_cannot_be_read(tmp_path: Folder) -> None:
+    """A missing file and a folder are named."""
+    for path in (tmp_path / "nothing.yaml", tmp_path):
+        with pytest.raises(SpecError, match=path.name):
+            load_spec(str(path))
+
+
+def settings_of(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Returns the settings that a command line asks for."""
+    taken: list[dict[str, Any]] = []
+
+    def take(settings: dict[str, Any], **_: Any) -> int:
+        taken.append(settings)
+        return 0
+
+    monkeypatch.setattr(convert_command, "run", take)
+    cli.cli.main(["convert", *arguments], standalone_mode=False, obj={"beam_flags": []})
+    (settings,) = taken
+    return settings
+
+
+def test_flags_win_over_the_spec(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said on the command line replaces the file's value; the rest stays."""
+    path = yaml(tmp_path, "source: a\noutput: b\nshards: 4\nseed: 1\nshuffle: false\n")
+    settings = settings_of(
+        ["x", "--spec", path, "--seed", "2", "--shuffle"], monkeypatch
+    )
+    assert settings == {
+        "source": "x",
+        "output": "b",
+        "shards": 4,
+        "seed": 2,
+        "shuffle": True,
+    }
+
+
+def test_every_setting_has_a_flag() -> None:
+    """Every setting of the spec can be given on the command line, and nothing else."""
+    for command in (cli.convert, cli.plan):
+        flags = {
+            parameter.name
+            for parameter in command.params
+            if isinstance(parameter, click.Parameter)
+        }
+        extra = {"spec", "report_json", "quiet"}
+        assert flags - extra == set(Spec.model_fields)
+
+
+def test_flags_make_the_same_spec_as_yaml(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line, YAML and Python build equal specs."""
+    flags = (
+        "in out --format images --name n --splits a=1/3,b=2/3 --include *.jpg "
+        "--include *.png --exclude x/* --limit 9 --shard-size 64MiB --seed 3 "
+        "--no-shuffle --compression zlib --preset tutorial --feature-name image=raw "
+        "--feature-name depth= --image-check none --workers 2 --segments inline "
+        "--max-reject-rate 0.25 --allow-empty --overwrite"
+    ).split()
+    text = """
+source: in
+output: out
+format: images
+name: n
+splits: {a: 1/3, b: 2/3}
+include: ['*.jpg', '*.png']
+exclude: [x/*]
+limit: 9
+shard_size: 64MiB
+seed: 3
+shuffle: false
+compression: zlib
+preset: tutorial
+feature_names: {image: raw, depth: ''}
+image_check: none
+workers: 2
+segments: inline
+max_reject_rate: 0.25
+allow_empty: true
+overwrite: true
+"""
+    by_flags = make_spec(settings_of(flags, monkeypatch))
+    assert by_flags == make_spec(load_spec(yaml(tmp_path, text)))

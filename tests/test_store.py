@@ -1,0 +1,186 @@
+"""The work folder: segments and reject logs, inline and in files."""
+
+import json
+import os
+import pathlib
+
+import pyarrow as pa
+import pytest
+
+from transforms.core.model import Reason, Rejection, RejectLog, Segment
+from transforms.rejects import reject_log, write_rejects
+from transforms.store import Store
+
+Folder = pathlib.Path
+PARTS = [
+    (2, pa.py_buffer(b"first")),
+    (1, pa.py_buffer(b"")),
+    (7, pa.py_buffer(b"x" * 100_000)),
+]
+
+
+@pytest.fixture(params=["inline", "files"])
+def store(request: pytest.FixtureRequest, tmp_path: Folder) -> Store:
+    made = Store(str(tmp_path / "work"), inline=request.param == "inline")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def file_store(tmp_path: Folder) -> Store:
+    made = Store(str(tmp_path / "work"))
+    made.make()
+    return made
+
+
+def rejection(source: str, row: int | None, message: str = "no") -> Rejection:
+    return Rejection(source, row, row, "read", Reason.FIELD_COUNT, message, "ab")
+
+
+def read_lines(log: RejectLog) -> list[tuple[str, int | None]]:
+    data = pathlib.Path(log.path).read_bytes() if log.path else log.lines
+    items = [json.loads(line) for line in data.splitlines()]
+    return [(item["source"], item["row"]) for item in items]
+
+
+def test_make_is_repeatable(tmp_path: Folder) -> None:
+    """The folders are made once and may exist."""
+    store = Store(str(tmp_path / "a/b"))
+    store.make()
+    store.make()
+    assert sorted(os.listdir(store.folder)) == [
+        "attempts",
+        "dataset",
+        "rejects",
+        "segments",
+    ]
+
+
+def test_segments_come_back(store: Store) -> None:
+    """Each segment gives its own message, and says whose and how many rows it is."""
+    segments = store.put("고양이/[a]*.csv", 5, PARTS)
+    assert [store.get(segment) for segment in segments] == [
+        message.to_pybytes() for _, message in PARTS
+    ]
+    for segment, (rows, message) in zip(segments, PARTS, strict=True):
+        assert (segment.origin, segment.start) == ("고양이/[a]*.csv", 5)
+        assert (segment.rows, segment.size) == (rows, message.size)
+        assert bool(segment.path) is not store.inline
+    assert os.listdir(store.attempts) == []
+    assert len(os.listdir(store.segments)) == (0 if store.inline else 1)
+
+
+def test_a_second_attempt_replaces_the_first(file_store: Store) -> None:
+    """The block alone names the file: the same descriptors, no second file."""
+    first = file_store.put("a.csv", 5, PARTS)
+    assert file_store.put("a.csv", 5, PARTS) == first
+    assert len(os.listdir(file_store.segments)) == 1
+
+
+def test_blocks_have_files_of_their_own(file_store: Store) -> None:
+    """Origins and starts that read alike when joined are told apart."""
+    blocks = [("a", 11), ("1a", 1), ("a1", 1), ("", 1), ("", 11), ("1", 1), ("é", 1)]
+    paths = {file_store.put(o, start, PARTS)[0].path for o, start in blocks}
+    assert len(paths) == len(blocks)
+    assert all(os.path.dirname(path) == file_store.segments for path in paths)
+
+
+def test_cut_segment_file_is_an_error(file_store: Store) -> None:
+    """A segment file that lost its end is an error, not fewer rows."""
+    *_, last = file_store.put("a.csv", 5, PARTS)
+    with open(last.path, "r+b") as file:
+        file.truncate(50_000)
+    with pytest.raises(OSError, match="shorter"):
+        file_store.get(last)
+
+
+def test_failed_write_leaves_nothing(
+    file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the disk is full no segment file appears and no temporary one stays."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        file_store.put("a.csv", 5, PARTS)
+    assert os.listdir(file_store.segments) == []
+    assert os.listdir(file_store.attempts) == []
+
+
+def test_empty_payload_is_inline() -> None:
+    """An inline segment needs no folder at all."""
+    store = Store("/nowhere", inline=True)
+    assert store.get(Segment("a", 0, rows=0, size=0)) == b""
+
+
+def test_rejects_are_sorted_and_counted(store: Store) -> None:
+    """A log is sorted by (source, row) as numbers, and counts by reason."""
+    log = store.put_rejects(
+        "task",
+        [
+            rejection("b", 2),
+            rejection("a", 10),
+            rejection("a", 9),
+            rejection("c", None),
+        ],
+    )
+    assert read_lines(log) == [("a", 9), ("a", 10), ("b", 2), ("c", None)]
+    assert log.counts == {Reason.FIELD_COUNT: 4}
+
+
+def test_long_logs_are_spilled(store: Store) -> None:
+    """Many rejects travel as a path, unless everything is inline."""
+    many = [rejection("a", row, "x" * 100) for row in range(2_000)]
+    log = store.put_rejects("task", many)
+    assert bool(log.path) is not store.inline
+    assert [row for _, row in read_lines(log)] == list(range(2_000))
+    assert store.put_rejects("task", many[::-1]) == log
+
+
+def test_tasks_have_logs_of_their_own(file_store: Store) -> None:
+    """Two tasks never write to one file."""
+    many = [rejection("a", row, "x" * 100) for row in range(2_000)]
+    paths = {file_store.put_rejects(f"task {i}", many).path for i in range(3)}
+    assert len(paths) == 3
+
+
+def test_reject_messages_are_bounded() -> None:
+    """A message of any length is at most 1 KiB, on one line, in valid JSON."""
+    log = reject_log([rejection("line\nbreak\r\u2028", 1, "값\n" * 100_000)])
+    (line,) = log.lines.splitlines()
+    item = json.loads(line)
+    assert len(item["message"].encode()) <= 1024
+    assert item["source"] == "line\nbreak\r\u2028"
+    assert list(item) == [
+        "source",
+        "row",
+        "line",
+        "stage",
+        "reason",
+        "message",
+        "sha256",
+    ]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_merged_rejects_have_one_order(file_store: Store, reverse: bool) -> None:
+    """Logs of any length, in any order of arrival, give the same file."""
+    logs = [
+        file_store.put_rejects(
+            "long", [rejection("b", i, "y" * 99) for i in range(900)]
+        ),
+        file_store.put_rejects("short", [rejection("a", 5), rejection("c", None)]),
+        file_store.put_rejects("other", [rejection("b", 1_000)]),
+    ]
+    assert [bool(log.path) for log in logs] == [True, False, False]
+    if reverse:
+        logs.reverse()
+    folder = file_store.dataset
+    facts = write_rejects(logs, folder, "r.jsonl", attempts=file_store.attempts)
+    data = pathlib.Path(folder, "r.jsonl").read_bytes()
+    found = [(json.loads(x)["source"], json.loads(x)["row"]) for x in data.splitlines()]
+    wanted = [("a", 5), *(("b", i) for i in range(900)), ("b", 1_000), ("c", None)]
+    assert found == wanted
+    assert facts.bytes == len(data)
