@@ -340,6 +340,21 @@ def test_read_bytes_of_what_has_no_size() -> None:
     assert b"Pid:" in files.read_bytes("/proc/self/status")
 
 
+def test_read_bytes_does_not_wait_for_a_writer(tmp_path: Folder) -> None:
+    """A named pipe among the files is an error, not a run that never ends."""
+    os.mkfifo(tmp_path / "a.jpg")
+    code = "import sys; from transforms import files; files.read_bytes(sys.argv[1])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "a.jpg")], stderr=subprocess.PIPE
+    )
+    try:
+        _, errors = process.communicate(timeout=5)
+    finally:
+        process.kill()
+        process.communicate()
+    assert b"Error" in errors
+
+
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 7), (4, 4), (9, 10)])
 def test_read_range(tmp_path: Folder, start: int, stop: int) -> None:
     """Exactly the bytes asked for."""

@@ -29,7 +29,7 @@ from apache_beam.typehints.decorators import TypeCheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms import tfrecord
+from transforms import renaming, tfrecord
 from transforms.core import frame, placement, sorted_run
 from transforms.core.sorted_run import SortedRun, cut_run, merge_runs, pack
 from transforms.core.tfrecord import TFRecordReader
@@ -589,7 +589,7 @@ def test_transient_errors_are_survived(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two input/output errors while storing change nothing."""
-    monkeypatch.setattr(tfrecord, "_PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(renaming, "_PAUSES_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
     write(tmp_path / "calm" / "x", num_shards=2)
     failures = collections.Counter[str]()

@@ -6,7 +6,8 @@
     formats/     one module an input format: files -> blocks -> batches; pure
     sidecars/    one module a reader's metadata: TFDS; pure
     list.py read.py place.py census.py write.py commit.py    the Beam stages
-    tfrecord.py  WriteTFRecords and ReadTFRecords, for records that are bytes already
+    tfrecord.py  WriteTFRecords and ReadTFRecords, for records that are bytes already;
+                 with tfrecord_parameters.py and renaming.py (all files or none)
     store.py     the work folder: segments, reject logs, finished shards
     rejects.py   reject logs, and their merge into one file
     target.py    the output directory: what may be replaced, and how

@@ -9,32 +9,17 @@ and promise more. A write goes
             -> finished files in the work folder                 Write files
             -> all of them renamed, or none                      Publish
 
-The work folder `.<name of the files>.beam-tfrecord/` stands beside the files:
-
-    lock             held while names change
-    <run>/attempts   files that are being written, under names of their attempt
-    <run>/runs       spilled runs
-    <run>/shards     finished files
-    <run>/old        what stood under the final names, until all are renamed
-    <run>/journal    what is being renamed; where it exists, the renaming is under way
+The work folder, and what stands in it, is drawn in `renaming`.
 """
 
-import contextlib
 import dataclasses
-import errno
-import fcntl
 import functools
 import glob
-import hashlib
 import itertools
-import json
 import os
-import re
 import secrets
-import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import apache_beam as beam
 from apache_beam import coders
@@ -42,7 +27,6 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms import files
-from transforms.core.compression import Compression
 from transforms.core.frame import DEFAULT_MAX_RECORD_BYTES
 from transforms.core.sorted_run import (
     SortedRun,
@@ -51,25 +35,36 @@ from transforms.core.sorted_run import (
     merge_runs,
     pack,
 )
-from transforms.core.tfrecord import (
-    FileFacts,
-    TFRecordReader,
-    TFRecordWriter,
-    verify_file,
+from transforms.core.tfrecord import FileFacts, TFRecordReader, TFRecordWriter
+from transforms.errors import EncodingError, SourceError, SpecError
+from transforms.renaming import (
+    Target,
+    WritePlan,
+    WrittenShard,
+    abandon,
+    abandoning,
+    check_target,
+    clear_other_runs,
+    fill_template,
+    locked,
+    persistently,
+    publish,
+    remove_empty_folders,
+    write_all,
 )
-from transforms.errors import (
-    CommitError,
-    ConservationError,
-    EncodingError,
-    SourceError,
-    SpecError,
-    TargetError,
-    TFRecordError,
+from transforms.tfrecord_parameters import (
+    COMPRESSIONS,
+    check_coder,
+    check_compression,
+    check_name_part,
+    check_num_shards,
+    check_path,
+    check_template,
+    compression_of,
+    type_of,
 )
 
 __all__ = ["ReadTFRecords", "WriteTFRecords"]
-
-_Result = TypeVar("_Result")
 
 _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 # 100 to 200 MB a file is what readers of TFRecord files are advised to use.
@@ -80,106 +75,6 @@ _RUN_BYTES = 1 << 25
 _OBJECT_BYTES = 48
 # A packed run up to this size travels inline.
 _INLINE_BYTES = 1 << 20
-
-_COMPRESSIONS = {
-    CompressionTypes.UNCOMPRESSED: Compression.NONE,
-    CompressionTypes.GZIP: Compression.GZIP,
-    CompressionTypes.DEFLATE: Compression.ZLIB,
-}
-_SUFFIXES = {
-    ".gz": Compression.GZIP,
-    ".deflate": Compression.ZLIB,
-    ".zlib": Compression.ZLIB,
-}
-# By these Beam would choose a compression that no reader of TFRecord files knows.
-_FOREIGN_SUFFIXES = (".bz2", ".zst", ".zstd", ".xz", ".lzma")
-
-_TRANSIENT = {
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.EINTR,
-    errno.EIO,
-    # A folder of the work folder, just removed by another worker for being empty.
-    errno.ENOENT,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-}
-_PAUSES_SECONDS = (0.1, 1.0)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Target:
-    """The files of one write: their names, and the work folder beside them."""
-
-    prefix: str
-    template: str
-    suffix: str
-    compression: Compression
-    directory: str
-    run: str
-
-    def name(self, index: int, count: int) -> str:
-        return os.path.basename(self.prefix) + self._ending(index, count)
-
-    def path(self, index: int, count: int) -> str:
-        return os.path.join(self.directory, self.name(index, count))
-
-    def shown(self, index: int, count: int) -> str:
-        """Returns the path as the user would write it."""
-        return self.prefix + self._ending(index, count)
-
-    def _ending(self, index: int, count: int) -> str:
-        return _filled(self.template, index, count) + self.suffix
-
-    @property
-    def hidden(self) -> str:
-        """The folder of all unfinished work on files of these names."""
-        stem = os.path.basename(self.prefix) + self.template + self.suffix
-        name = f".{stem}.beam-tfrecord"
-        if len(os.fsencode(name)) > 255:
-            digest = hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()
-            name = f".{digest}.beam-tfrecord"
-        return os.path.join(self.directory, name)
-
-    @property
-    def work(self) -> str:
-        """The part of the work folder that belongs to this run."""
-        return os.path.join(self.hidden, self.run)
-
-    def part(self, name: str) -> str:
-        """Returns a folder of this run, made if it is missing."""
-        path = os.path.join(self.work, name)
-        os.makedirs(path, exist_ok=True)
-        return path
-
-
-def _filled(template: str, index: int, count: int) -> str:
-    """Returns the template with numbers in it, by the rules of Beam's sinks.
-
-    The first run of S and all runs equal to it become the index, padded to its
-    length; the first run of N likewise the count.
-    """
-    for letter, number in (("S", index), ("N", count)):
-        if found := re.search(f"{letter}+", template):
-            template = template.replace(found[0], f"{number:0{len(found[0])}d}")
-    return template
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Plan:
-    """What is known once all records have been seen."""
-
-    shards: int
-    records: int
-    payload_bytes: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Shard:
-    """A finished file in the work folder."""
-
-    index: int
-    facts: FileFacts
 
 
 @dataclasses.dataclass
@@ -241,43 +136,32 @@ class WriteTFRecords(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-        _check_path("file_path_prefix", self.file_path_prefix)
-        _check_coder(self.coder)
+        check_path("file_path_prefix", self.file_path_prefix)
+        check_coder(self.coder)
         template = self._template
-        _check_name_part("shard_name_template", template)
-        _check_name_part("file_name_suffix", self.file_name_suffix)
-        if template and "S" not in template:
-            raise SpecError(
-                f"shard_name_template must hold S, for the number of the file, or be "
-                f"''; found {template!r}."
-            )
-        if found := re.search("[UVW]", template):
-            raise SpecError(
-                f"shard_name_template may not hold {found[0]}: names depend on "
-                f"nothing but number and count of the file; found {template!r}."
-            )
-        shards = self.num_shards
-        if isinstance(shards, bool) or not isinstance(shards, int) or shards < 0:
-            raise SpecError(f"num_shards must be an integer from 0; found {shards!r}.")
+        check_name_part("shard_name_template", template)
+        check_name_part("file_name_suffix", self.file_name_suffix)
+        check_template(template)
+        check_num_shards(self.num_shards)
         if not os.path.basename(self._target("").shown(0, 1)):
             raise SpecError(
                 f"The files must have a name; {self.file_path_prefix!r} with template "
                 f"'' is a folder. Name a file in it."
             )
-        self.with_input_types(_type_of(self.coder))
+        self.with_input_types(type_of(self.coder))
 
     @property
     def _template(self) -> str:
         given = self.shard_name_template
         return _DEFAULT_TEMPLATE if given is None else given
 
-    def _target(self, run: str) -> _Target:
-        ending = _filled(self._template, 0, 1) + self.file_name_suffix
-        return _Target(
+    def _target(self, run: str) -> Target:
+        ending = fill_template(self._template, 0, 1) + self.file_name_suffix
+        return Target(
             prefix=self.file_path_prefix,
             template=self._template,
             suffix=self.file_name_suffix,
-            compression=_compression_of(
+            compression=compression_of(
                 self.compression_type, self.file_path_prefix + ending
             ),
             # Workers may have another working directory.
@@ -304,7 +188,7 @@ class WriteTFRecords(beam.PTransform):
             _SortRecords(target, self.coder, wanted)
         ).with_output_types(SortedRun)
         measures = runs | "Measure" >> beam.Map(_measure)
-        # One _Plan
+        # One WritePlan
         plan = (
             records.pipeline
             | "Once" >> beam.Impulse()
@@ -320,17 +204,18 @@ class WriteTFRecords(beam.PTransform):
             (named, parts)
             | "Join" >> beam.Flatten()
             | "Group" >> beam.GroupByKey()
-            | "Write files" >> beam.ParDo(_WriteFile(target)).with_output_types(_Shard)
+            | "Write files"
+            >> beam.ParDo(_WriteFile(target)).with_output_types(WrittenShard)
         )
         return plan | "Publish" >> beam.FlatMap(
-            _publish, beam.pvalue.AsIter(shards), target
+            publish, beam.pvalue.AsIter(shards), target
         ).with_output_types(str)
 
 
 class _SortRecords(beam.DoFn):
     """Turns the records of a bundle into sorted runs."""
 
-    def __init__(self, target: _Target, coder: coders.Coder, wanted: int) -> None:
+    def __init__(self, target: Target, coder: coders.Coder, wanted: int) -> None:
         super().__init__()
         self.target = target
         self.wanted = wanted
@@ -339,7 +224,7 @@ class _SortRecords(beam.DoFn):
         self.unfinished: list[str] = []
 
     def setup(self) -> None:
-        _check_target(self.target, [(0, self.wanted or 1)])
+        check_target(self.target, [(0, self.wanted or 1)])
 
     def start_bundle(self) -> None:
         self.records: list[bytes] = []
@@ -367,9 +252,7 @@ class _SortRecords(beam.DoFn):
         for path in self.unfinished:
             files.remove_file(path)
         if self.unfinished:
-            for name in ("attempts", "runs", ""):
-                _remove_if_empty(os.path.join(self.target.work, name))
-            _remove_if_empty(self.target.hidden)
+            remove_empty_folders(self.target)
 
     def _store(self) -> SortedRun:
         count = len(self.records)
@@ -379,33 +262,27 @@ class _SortRecords(beam.DoFn):
         payload = len(packed) - 16 * count
         if len(packed) <= _INLINE_BYTES:
             return SortedRun("", packed, count, 0, count, 0, payload)
-        with _abandoning(self.target):
-            path = _persistently(functools.partial(_spill, self.target, packed))
+        with abandoning(self.target):
+            path = persistently(functools.partial(_spill, self.target, packed))
         self.unfinished.append(path)
         return SortedRun(path, b"", count, 0, count, 0, payload)
 
     def _refuse(self, what: str) -> NoReturn:
         number = self.taken + len(self.records)
-        _abandon(self.target)
+        abandon(self.target)
         raise EncodingError(
             f"Every record must {what}, as element {number:,} of its bundle. Encode "
             f"it first, or name its coder. No file was written."
         )
 
 
-def _spill(target: _Target, packed: bytes) -> str:
+def _spill(target: Target, packed: bytes) -> str:
     """Stores a packed run under a name of this attempt; returns its path."""
     path = os.path.join(target.part("runs"), secrets.token_hex(16))
     # Not synced: after a power loss the job starts again.
     with files.create(path, attempts=target.part("attempts"), durable=False) as file:
-        _write_all(file.write, packed)
+        write_all(file.write, packed)
     return path
-
-
-def _write_all(write: Callable[[memoryview], int], data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[write(view) :]
 
 
 def _fetch(run: SortedRun, start: int, stop: int) -> bytes:
@@ -419,8 +296,8 @@ def _measure(run: SortedRun) -> tuple[int, int]:
 
 
 def _plan_shards(
-    _: bytes, measures: Iterable[tuple[int, int]], target: _Target, wanted: int
-) -> _Plan:
+    _: bytes, measures: Iterable[tuple[int, int]], target: Target, wanted: int
+) -> WritePlan:
     """Chooses the number of files, and clears away what earlier runs left."""
     records = payload_bytes = 0
     for more_records, more_bytes in measures:
@@ -428,304 +305,56 @@ def _plan_shards(
         payload_bytes += more_bytes
     stored = payload_bytes + 16 * records
     shards = wanted or max(1, -(-stored // _SHARD_BYTES))
-    with _abandoning(target):
-        _check_target(target, [(index, shards) for index in range(shards)])
+    with abandoning(target):
+        check_target(target, [(index, shards) for index in range(shards)])
         if os.path.isdir(target.hidden):
-            with _locked(target):
-                _clear_other_runs(target)
-    return _Plan(shards, records, payload_bytes)
+            with locked(target):
+                clear_other_runs(target)
+    return WritePlan(shards, records, payload_bytes)
 
 
-def _name_shards(plan: _Plan) -> Iterable[tuple[int, SortedRun]]:
+def _name_shards(plan: WritePlan) -> Iterable[tuple[int, SortedRun]]:
     nothing = SortedRun("", b"", 0, 0, 0, 0, 0)
     return [(index, nothing) for index in range(plan.shards)]
 
 
 def _cut_by_shard(
-    run: SortedRun, plan: _Plan, target: _Target
+    run: SortedRun, plan: WritePlan, target: Target
 ) -> Iterable[tuple[int, SortedRun]]:
-    with _abandoning(target):
-        return _persistently(lambda: list(cut_run(run, plan.shards, _fetch)))
+    with abandoning(target):
+        return persistently(lambda: list(cut_run(run, plan.shards, _fetch)))
 
 
 class _WriteFile(beam.DoFn):
     """Writes the records of one shard in their order; a retry replaces the file."""
 
-    def __init__(self, target: _Target) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__()
         self.target = target
         self.records_written = beam.metrics.Metrics.counter(
             "tfrecord", "records_written"
         )
 
-    def process(self, element: tuple[int, Iterable[SortedRun]]) -> Iterable[_Shard]:
+    def process(
+        self, element: tuple[int, Iterable[SortedRun]]
+    ) -> Iterable[WrittenShard]:
         index, parts = element
         runs = [run for run in parts if run.records]
-        with _abandoning(self.target):
-            facts = _persistently(
+        with abandoning(self.target):
+            facts = persistently(
                 functools.partial(_write_file, self.target, index, runs)
             )
         self.records_written.inc(facts.records)
-        return [_Shard(index, facts)]
+        return [WrittenShard(index, facts)]
 
 
-def _write_file(target: _Target, index: int, runs: Sequence[SortedRun]) -> FileFacts:
+def _write_file(target: Target, index: int, runs: Sequence[SortedRun]) -> FileFacts:
     path = os.path.join(target.part("shards"), str(index))
     with files.create(path, attempts=target.part("attempts")) as file:
         with TFRecordWriter(file, compression=target.compression) as writer:
             for records in merge_runs(runs, _fetch):
                 writer.write_framed(frame_records(records), records=len(records))
         return writer.facts()
-
-
-def _publish(plan: _Plan, written: Iterable[_Shard], target: _Target) -> list[str]:
-    """Gives every file its final name, or none; returns the names.
-
-    A second attempt after success finds its own files and changes nothing.
-    """
-    shards = sorted(written, key=lambda shard: shard.index)
-    paths = {shard.index: target.path(shard.index, plan.shards) for shard in shards}
-    with _abandoning(target):
-        _check_sums(shards, plan)
-        if os.path.isdir(target.work):
-            with _locked(target):
-                _clear_other_runs(target)
-                _rename_all(paths, target)
-        elif not all(_holds(paths[shard.index], shard) for shard in shards):
-            raise CommitError(
-                f"The work folder of this run must be there until its end, but "
-                f"{target.work!r} was removed, perhaps by a later run with the same "
-                f"prefix. Run again."
-            )
-        _abandon(target)
-    return [target.shown(shard.index, plan.shards) for shard in shards]
-
-
-def _check_sums(shards: Sequence[_Shard], plan: _Plan) -> None:
-    records = sum(shard.facts.records for shard in shards)
-    payload_bytes = sum(shard.facts.payload_bytes for shard in shards)
-    indexes = [shard.index for shard in shards]
-    if (
-        indexes != list(range(plan.shards))
-        or records != plan.records
-        or payload_bytes != plan.payload_bytes
-    ):
-        raise ConservationError(
-            f"Nothing may be lost or doubled, but {plan.records:,} records of "
-            f"{plan.payload_bytes:,} bytes came in for {plan.shards:,} files, and "
-            f"{records:,} of {payload_bytes:,} were written to {len(shards):,}. "
-            f"Nothing was published."
-        )
-
-
-def _holds(path: str, shard: _Shard) -> bool:
-    try:
-        return verify_file(path, allow_empty=True) == shard.facts
-    except (TFRecordError, SourceError):
-        return False
-
-
-def _rename_all(paths: dict[int, str], target: _Target) -> None:
-    """Renames every finished file, after keeping aside what stands there."""
-    staged = {index: os.path.join(target.work, "shards", str(index)) for index in paths}
-    old = target.part("old")
-    journal = [
-        (str(index), os.path.basename(path), _mark(os.lstat(staged[index])))
-        for index, path in paths.items()
-    ]
-    with files.create(
-        os.path.join(target.work, "journal"), attempts=target.part("attempts")
-    ) as file:
-        _write_all(file.write, json.dumps(journal).encode())
-    files.sync_directory(target.work)
-    try:
-        for index, path in paths.items():
-            _keep_aside(path, os.path.join(old, str(index)))
-        for index, path in paths.items():
-            os.replace(staged[index], path)
-        files.sync_directory(target.directory)
-        os.unlink(os.path.join(target.work, "journal"))
-    except BaseException:
-        _roll_back(target.work, target.directory)
-        raise
-
-
-def _keep_aside(path: str, aside: str) -> None:
-    if not os.path.lexists(path):
-        return
-    try:
-        # A second name, so that the first is never without its file.
-        os.link(path, aside, follow_symlinks=False)
-    except OSError:
-        # No such links on this file system, or not to files of others.
-        os.rename(path, aside)
-
-
-def _roll_back(work: str, directory: str) -> None:
-    """Undoes the renames that the journal of a run names, as far as they went."""
-    for number, name, mark in _journal(work):
-        path, aside = os.path.join(directory, name), os.path.join(work, "old", number)
-        ours = _is_marked(path, mark)
-        if os.path.lexists(aside):
-            if ours or not os.path.lexists(path):
-                os.rename(aside, path)
-        elif ours:
-            os.unlink(path)
-    files.sync_directory(directory)
-    files.remove_file(os.path.join(work, "journal"))
-
-
-def _journal(work: str) -> list[tuple[str, str, list[int]]]:
-    try:
-        return json.loads(files.read_bytes(os.path.join(work, "journal")))
-    except FileNotFoundError:
-        return []
-
-
-def _mark(status: os.stat_result) -> list[int]:
-    """Returns what a file keeps when it is renamed."""
-    return [status.st_ino, status.st_size, status.st_mtime_ns]
-
-
-def _is_marked(path: str, mark: list[int]) -> bool:
-    try:
-        return _mark(os.lstat(path)) == mark
-    except FileNotFoundError:
-        return False
-
-
-def _clear_other_runs(target: _Target) -> None:
-    """Removes what runs that were killed left; holds the lock.
-
-    One that was killed while it renamed is undone, unless it had renamed them all.
-    """
-    for run in os.listdir(target.hidden):
-        work = os.path.join(target.hidden, run)
-        if run == target.run or not os.path.isdir(work):
-            continue
-        renamed = [
-            _is_marked(os.path.join(target.directory, name), mark)
-            for _, name, mark in _journal(work)
-        ]
-        if not all(renamed):
-            _roll_back(work, target.directory)
-        files.remove_tree(work)
-
-
-@contextlib.contextmanager
-def _locked(target: _Target) -> Iterator[None]:
-    """Holds the work folder alone; removes lock and folder when nothing is left.
-
-    Raises:
-      TargetError: another process holds it.
-    """
-    path = os.path.join(target.hidden, "lock")
-    while True:
-        os.makedirs(target.hidden, exist_ok=True)
-        try:
-            file = open(path, "ab")  # noqa: SIM115 - closed below
-        except FileNotFoundError:
-            continue
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise TargetError(
-                    f"Only one run may write to a prefix at a time; another is just "
-                    f"renaming its files to {target.prefix!r}... Run again."
-                ) from error
-            # Between opening and locking, the last holder may have removed it.
-            if not _is_at(file.fileno(), path):
-                continue
-            try:
-                yield
-            finally:
-                files.remove_file(path)
-                _remove_if_empty(target.hidden)
-            return
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _remove_if_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
-
-
-def _abandon(target: _Target) -> bool:
-    """Removes all that this run made; not, and False, while old files lie there."""
-    if os.path.exists(os.path.join(target.work, "journal")):
-        return False
-    with contextlib.suppress(OSError):
-        files.remove_tree(target.work)
-    _remove_if_empty(target.hidden)
-    return True
-
-
-@contextlib.contextmanager
-def _abandoning(target: _Target) -> Iterator[None]:
-    """Gives up the run when what is done here fails for good.
-
-    Raises:
-      CommitError: in place of an OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        outcome = (
-            "None of this run's files stays."
-            if _abandon(target)
-            else f"Undoing its renames failed too: until the next run with the same "
-            f"prefix puts them back, old files lie in {target.work!r}."
-        )
-        raise CommitError(
-            f"The files {target.prefix!r}... could not be written: "
-            f"{error.strerror or error} ({error.filename or target.work!r}). "
-            f"{outcome} Mend the cause and run again."
-        ) from error
-    except BaseException:
-        _abandon(target)
-        raise
-
-
-def _persistently(work: Callable[[], _Result]) -> _Result:
-    """Does the work, up to three times where the failure looks transient."""
-    for pause in _PAUSES_SECONDS:
-        try:
-            return work()
-        except OSError as error:
-            if error.errno not in _TRANSIENT:
-                raise
-        time.sleep(pause)
-    return work()
-
-
-def _check_target(target: _Target, numbers: Iterable[tuple[int, int]]) -> None:
-    """Makes the folder of the files.
-
-    Raises:
-      TargetError: it cannot be written to, or one of the names cannot be replaced.
-    """
-    path = target.directory
-    try:
-        os.makedirs(path, exist_ok=True)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        for index, count in numbers:
-            path = target.path(index, count)
-            with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISDIR(os.lstat(path).st_mode):
-                    raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
-    except OSError as error:
-        raise TargetError(
-            f"It must be possible to write {path!r}; it is not: {error.strerror}. "
-            f"Choose another file_path_prefix."
-        ) from error
 
 
 @dataclasses.dataclass
@@ -762,16 +391,16 @@ class ReadTFRecords(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-        _check_path("file_pattern", self.file_pattern)
-        _check_coder(self.coder)
-        _check_compression(self.compression_type)
+        check_path("file_pattern", self.file_pattern)
+        check_coder(self.coder)
+        check_compression(self.compression_type)
         if self.validate:
             _matching(self.file_pattern, validate=True)
-        self.with_output_types(_type_of(self.coder))
+        self.with_output_types(type_of(self.coder))
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Lists the files, and reads each by itself."""
-        compression = _COMPRESSIONS.get(self.compression_type)
+        compression = COMPRESSIONS.get(self.compression_type)
         pattern = os.path.join(os.getcwd(), self.file_pattern)
         return (
             start
@@ -781,7 +410,7 @@ class ReadTFRecords(beam.PTransform):
             | "Read files"
             >> beam.ParDo(
                 _ReadFile(self.coder, "auto" if compression is None else compression)
-            ).with_output_types(_type_of(self.coder))
+            ).with_output_types(type_of(self.coder))
         )
 
 
@@ -825,69 +454,3 @@ def _matching(pattern: str, *, validate: bool) -> list[str]:
             f"the path, or read with validate=False."
         )
     return found
-
-
-def _check_path(name: str, value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise SpecError(f"{name} must be a text that names files; found {value!r}.")
-    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", value):
-        raise SpecError(
-            f"{name} must be a path on a file system that every worker has mounted; "
-            f"found {value!r}. Copy the files there, or mount the store."
-        )
-    _check_characters(name, value)
-
-
-def _check_name_part(name: str, value: object) -> None:
-    if not isinstance(value, str) or "/" in value:
-        raise SpecError(f"{name} must be a text without '/'; found {value!r}.")
-    _check_characters(name, value)
-
-
-def _check_characters(name: str, value: str) -> None:
-    try:
-        fine = "\0" not in value and bool(value.encode() or True)
-    except UnicodeEncodeError:
-        fine = False
-    if not fine:
-        raise SpecError(f"{name} must be Unicode text without NUL; found {value!r}.")
-
-
-def _check_coder(coder: object) -> None:
-    if not isinstance(coder, coders.Coder):
-        raise SpecError(
-            f"coder must be a beam.coders.Coder, such as beam.coders.BytesCoder(); "
-            f"found {coder!r}."
-        )
-
-
-def _check_compression(compression_type: object) -> None:
-    if compression_type not in (CompressionTypes.AUTO, *_COMPRESSIONS):
-        raise SpecError(
-            f"compression_type must be AUTO, UNCOMPRESSED, GZIP or DEFLATE of "
-            f"CompressionTypes, for readers of TFRecord files know no other; found "
-            f"{compression_type!r}."
-        )
-
-
-def _compression_of(compression_type: str, name: str) -> Compression:
-    _check_compression(compression_type)
-    if compression_type != CompressionTypes.AUTO:
-        return _COMPRESSIONS[compression_type]
-    name = name.lower()
-    if name.endswith(_FOREIGN_SUFFIXES):
-        raise SpecError(
-            f"Files that end in {os.path.splitext(name)[1]} would need a compression "
-            f"that no reader of TFRecord files knows. End them in .gz or .deflate, or "
-            f"set compression_type."
-        )
-    found = [kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)]
-    return found[0] if found else Compression.NONE
-
-
-def _type_of(coder: coders.Coder) -> Any:
-    """Returns the type of the coder's values, as far as it says."""
-    try:
-        return coder.to_type_hint()
-    except NotImplementedError:
-        return Any

@@ -26,7 +26,7 @@ import pyarrow as pa
 from transforms.core.varint import Varints, varint, varint_size
 from transforms.core.views import DataBuffers, Words, matrix_views
 
-__all__ = ["Entry", "Form", "Kind", "Layout", "VarintField", "varint_stores"]
+__all__ = ["Entry", "Form", "Kind", "Layout", "Store", "VarintField", "varint_stores"]
 
 # Prefixes of payloads below this size are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13

@@ -1,0 +1,498 @@
+"""The command line as a process: speed, typos, signals, pipes and terminals."""
+
+import contextlib
+import os
+import pathlib
+import pty
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.test_convert import (
+    command,
+    contents,
+    convert,
+    names,
+    process,
+    refused,
+    rows,
+    write_csv,
+)
+
+Folder = pathlib.Path
+
+PROGRAM = [sys.executable, "-m", "beam_pipeline"]
+SCRIPT = pathlib.Path(sys.executable).with_name("beam-tfrecord")
+COMMANDS = ("convert", "plan", "inspect", "head", "schema", "verify")
+ESCAPE = "\x1b"
+# Colours, of any kind; moving the cursor is another matter.
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+
+# Runs the program with a hook into its life: a file named by the first argument
+# appears when the step given by the second one begins, and the step then waits.
+PAUSED = """
+import logging, pathlib, sys, time
+from beam_pipeline.cli import main
+logging.getLogger().addHandler(logging.NullHandler())
+import {module} as module
+step = module.{name}
+def paused(*args, **kwargs):
+    pathlib.Path(sys.argv[1]).write_text("here")
+    time.sleep({seconds})
+    return step(*args, **kwargs)
+module.{name} = paused
+main(sys.argv[2:])
+"""
+
+
+# Steps to stop the program in: module, function, and how long it then waits.
+STEPS = {
+    "planning": ("beam_pipeline.plan", "find_inputs", 3),
+    "running": ("transforms.write", "write_shard", 3),
+    "long running": ("transforms.write", "write_shard", 8),
+    "about to publish": ("transforms.target", "publish", 2),
+}
+
+
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    lines = (f"{number},w{number % 7}" for number in range(2000))
+    return write_csv(tmp_path / "source" / "t.csv", "n,w", lines)
+
+
+class TestHelp:
+    def test_help_is_quick(self) -> None:
+        """--help answers in under 0.3 s, the median of five."""
+        seconds = []
+        for _ in range(5):
+            started = time.monotonic()
+            run = process("--help")
+            seconds.append(time.monotonic() - started)
+            assert run.returncode == 0
+        assert statistics.median(seconds) < 0.3
+
+    def test_help_names_every_command(self) -> None:
+        """All commands are listed, each with a line about it."""
+        run = command("--help")
+        assert run.code == 0
+        for name in COMMANDS:
+            assert re.search(rf"^  {name} +\S", run.out, re.MULTILINE)
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_has_help(self, name: str) -> None:
+        """-h and --help say the same, with exit code 0 and without Beam."""
+        run = command(name, "--help")
+        assert run.code == 0
+        assert run.out.startswith(f"Usage: beam-tfrecord {name} ")
+        assert command(name, "-h") == run
+
+    def test_a_refusal_is_quick(self, tmp_path: Folder) -> None:
+        """A typo and a bad setting answer without importing Beam."""
+        code = (
+            "import sys\n"
+            "from beam_pipeline.cli import main\n"
+            "try:\n    main(sys.argv[1:])\n"
+            "finally:\n    print('apache_beam' in sys.modules)\n"
+        )
+        for arguments in (["convrt"], ["convert", "a", "b", "--seed", "-1"]):
+            run = subprocess.run(
+                [sys.executable, "-c", code, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert (run.returncode, run.stdout.strip()) == (2, "False")
+
+    def test_version(self) -> None:
+        """--version names the program and its version."""
+        run = command("--version")
+        assert run.code == 0
+        assert re.fullmatch(r"beam-tfrecord, version \d+\.\d+\.\d+\S*\n", run.out)
+
+    def test_module_and_script_are_one_program(self) -> None:
+        """`python -m beam_pipeline` is `beam-tfrecord`."""
+        if not SCRIPT.exists():
+            pytest.skip("the console script is not installed")
+        run = subprocess.run(
+            [SCRIPT, "--help"], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert run.returncode == 0
+        assert run.stdout == process("--help").stdout
+
+    def test_no_command_is_wrong_usage(self) -> None:
+        """Called with nothing, the program shows its usage and ends with 2."""
+        run = command()
+        assert run.code == 2
+        assert "Usage:" in run.out + run.err
+        assert not run.err.startswith("error: Usage")
+
+
+class TestTypos:
+    @pytest.mark.parametrize(
+        ("typo", "meant"),
+        [("convrt", "convert"), ("insepct", "inspect"), ("verfiy", "verify")],
+    )
+    def test_command(self, typo: str, meant: str) -> None:
+        """A command that does not exist gets the nearest that does."""
+        run = command(typo, "a", "b")
+        assert run.code == 2
+        assert f"'{meant}'" in run.err
+
+    @pytest.mark.parametrize(
+        ("typo", "meant"),
+        [
+            ("--shrads", "--shards"),
+            ("--overwritte", "--overwrite"),
+            ("--label-colum", "--label-column"),
+            ("--max-rejects-rate", "--max-reject-rate"),
+            ("--split", "--splits"),
+        ],
+    )
+    def test_option(self, typo: str, meant: str) -> None:
+        """An option that does not exist gets the nearest that does."""
+        run = command("convert", "a", "b", typo, "3")
+        assert run.code == 2
+        assert re.search(rf"{meant}\b(?!-)", run.err)
+
+    @pytest.mark.parametrize(
+        ("option", "typo", "meant"),
+        [
+            ("--compression", "gz", "gzip"),
+            ("--format", "image", "images"),
+            ("--image-check", "decoded", "decode"),
+        ],
+    )
+    def test_value(self, option: str, typo: str, meant: str) -> None:
+        """A value that does not exist is answered with those that do."""
+        run = command("convert", "a", "b", option, typo)
+        assert run.code == 2
+        assert f"'{meant}'" in run.err
+
+    @pytest.mark.parametrize("name", ["convert", "plan"])
+    def test_a_missing_argument_is_named(self, name: str) -> None:
+        """A source without an output, or neither, ends with 2."""
+        assert "SOURCE" in command(name).err
+        assert "OUTPUT" in command(name, "a").err
+        assert command(name, "a").code == 2
+
+    def test_a_third_argument_is_named(self) -> None:
+        """An unquoted glob of the shell gives too many arguments."""
+        run = command("convert", "a.csv", "b.csv", "out")
+        assert run.code == 2
+        assert "out" in run.err
+
+
+class TestBeamFlags:
+    @pytest.mark.parametrize(
+        ("flag", "named", "meant"),
+        [
+            ("--direct_num_wrkers=3", "--direct_num_wrkers", "--direct_num_workers"),
+            ("--nonsense", "--nonsense", ""),
+            ("nonsense", "nonsense", ""),
+        ],
+    )
+    def test_an_unknown_one_is_refused(
+        self, flag: str, named: str, meant: str, table: Folder, tmp_path: Folder
+    ) -> None:
+        """What Beam does not know after -- is exit code 2, named, nothing written."""
+        message = refused(2, table, tmp_path / "out", "--", flag)
+        assert named in message
+        assert meant in message
+        assert names(tmp_path) == ["source"]
+
+    def test_a_known_one_is_taken(self, table: Folder, tmp_path: Folder) -> None:
+        """A flag of Beam's own does no harm."""
+        convert(table, tmp_path / "out", "--", "--job_name=nightly")
+        assert len(rows(tmp_path / "out")) == 2000
+
+
+def started(
+    code: str, arguments: Sequence[object], mark: Folder
+) -> subprocess.Popen[str]:
+    """Starts the program and returns when the paused step has begun."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", code, str(mark), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(mark.parent)},
+    )
+    deadline = time.monotonic() + 30
+    while not mark.exists():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return run
+
+
+def group(leader: int) -> list[int]:
+    """Returns the processes of a process group that have not ended."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == leader and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+class TestSignals:
+    @pytest.mark.parametrize("workers", [1, 2])
+    @pytest.mark.parametrize("step", ["running", "about to publish"])
+    @pytest.mark.parametrize(
+        ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+    )
+    def test_nothing_is_committed_and_nothing_is_left(
+        self,
+        number: signal.Signals,
+        code: int,
+        step: str,
+        workers: int,
+        table: Folder,
+        tmp_path: Folder,
+    ) -> None:
+        """What it says is true: no dataset, no work folder, no process (row 7)."""
+        module, name, seconds = STEPS[step]
+        text = PAUSED.format(module=module, name=name, seconds=seconds)
+        (tmp_path / "outs").mkdir()
+        (tmp_path / "temporary").mkdir()
+        mark = tmp_path / "temporary" / "mark"
+        options = ("--workers", workers, "--segments", "files")
+        run = started(
+            text, ["convert", table, tmp_path / "outs" / "out", *options], mark
+        )
+        run.send_signal(number)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode == code
+        assert names(tmp_path / "outs") == []
+        assert group(run.pid) == []
+        assert "nothing was committed" in err
+        assert "Traceback" not in err
+        assert len(err.strip().splitlines()) == 1
+        assert names(tmp_path / "temporary") == ["mark"]
+
+    def test_an_overwrite_that_is_stopped_keeps_the_old(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Ctrl-C during an overwrite leaves the old dataset, whole (row 7)."""
+        out = tmp_path / "outs" / "out"
+        convert(table, out)
+        before = contents(out)
+        module, name, seconds = STEPS["about to publish"]
+        text = PAUSED.format(module=module, name=name, seconds=seconds)
+        options = ("--overwrite", "--shards", 3)
+        run = started(text, ["convert", table, out, *options], tmp_path / "mark")
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=30)
+        assert run.returncode == 130
+        assert contents(out) == before
+        assert names(out.parent) == ["out"]
+
+    def test_a_stop_is_quick(self, table: Folder, tmp_path: Folder) -> None:
+        """Ctrl-C while planning, or in a long step, does not take a step's time."""
+        for step, limit in (("planning", 1.0), ("long running", 7.0)):
+            module, name, seconds = STEPS[step]
+            text = PAUSED.format(module=module, name=name, seconds=seconds)
+            mark = tmp_path / step
+            run = started(text, ["convert", table, tmp_path / "outs" / "out"], mark)
+            began = time.monotonic()
+            run.send_signal(signal.SIGINT)
+            run.communicate(timeout=30)
+            assert time.monotonic() - began < limit
+            assert run.returncode == 130
+
+    def test_a_worker_that_is_killed_ends_the_run(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """No hang, no orphan, one clear error (row 12)."""
+        module, name, seconds = STEPS["long running"]
+        text = PAUSED.format(module=module, name=name, seconds=seconds)
+        (tmp_path / "outs").mkdir()
+        mark = tmp_path / "mark"
+        arguments = ["convert", table, tmp_path / "outs" / "out", "--workers", 2]
+        run = started(text, arguments, mark)
+        workers = [pid for pid in group(run.pid) if pid != run.pid]
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode == 1
+        assert "worker" in err
+        assert "Traceback" not in err
+        assert group(run.pid) == []
+        assert names(tmp_path / "outs") == []
+
+
+class TestPipes:
+    def test_head_of_help(self) -> None:
+        """`beam-tfrecord --help | head -1` is quiet."""
+        assert self.closed(["--help"]) == ""
+
+    def test_head_of_a_plan(self, table: Folder, tmp_path: Folder) -> None:
+        """`beam-tfrecord plan ... | head -1` is quiet."""
+        assert self.closed(["plan", table, tmp_path / "out"]) == ""
+
+    @pytest.mark.parametrize(
+        "arguments", [["inspect"], ["head", "-n", "2000"], ["schema"], ["verify"]]
+    )
+    def test_head_of_a_reading_command(
+        self, arguments: list[str], table: Folder, tmp_path: Folder
+    ) -> None:
+        """A reader that has seen enough makes no noise."""
+        convert(table, tmp_path / "out")
+        name, *options = arguments
+        assert self.closed([name, tmp_path / "out", *options]) == ""
+
+    def test_a_converted_dataset_is_no_failure(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Exit code 1 says that nothing was committed, so it must not be that."""
+        run = self.run(["convert", table, tmp_path / "out"])
+        _, err = run.communicate(timeout=30)
+        assert len(rows(tmp_path / "out")) == 2000
+        assert run.returncode != 1
+        assert err == ""
+
+    def test_a_full_disk_for_the_summary_is_no_failure(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """The dataset is there; a summary that cannot be printed changes nothing."""
+        with open("/dev/full", "w") as full:
+            run = subprocess.run(
+                [*PROGRAM, "convert", str(table), str(tmp_path / "out")],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+        assert len(rows(tmp_path / "out")) == 2000
+        assert run.returncode != 1
+        assert "Traceback" not in run.stderr
+
+    def test_a_terminal_that_knows_only_ascii(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """A Korean path in the summary does not fail a committed run (row 136)."""
+        out = tmp_path / "자료"
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        run = process("convert", table, out, env=environment)
+        assert run.returncode == 0, run.stderr
+        assert "Traceback" not in run.stderr
+
+    @staticmethod
+    def run(arguments: Sequence[object]) -> subprocess.Popen[str]:
+        """Starts the program with a stdout that nobody reads."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            return subprocess.Popen(
+                [*PROGRAM, *map(str, arguments)],
+                stdout=writer,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        finally:
+            os.close(writer)
+
+    def closed(self, arguments: Sequence[object]) -> str:
+        run = self.run(arguments)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode in (0, 141)
+        return err
+
+
+def in_terminal(
+    arguments: Sequence[object], environment: Mapping[str, str] = {}
+) -> tuple[int, str]:
+    """Runs the program in a terminal; returns its exit code and all it shows."""
+    master, slave = pty.openpty()
+    run = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(master, 65_536):
+            shown += piece
+    os.close(master)
+    return run.wait(timeout=30), shown.decode()
+
+
+class TestTerminal:
+    def test_a_bar_moves_and_goes(self, table: Folder, tmp_path: Folder) -> None:
+        """A terminal sees a progress bar, then the table in its place."""
+        code, shown = in_terminal(["convert", table, tmp_path / "out"])
+        assert code == 0
+        assert "%" in shown
+        assert ESCAPE in shown
+        # The cursor, hidden for the bar, is there again.
+        assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")
+        after = shown[shown.rfind("\x1b[2K") :]
+        assert "committed" in after
+        assert "%" not in after
+
+    def test_no_color(self, table: Folder, tmp_path: Folder) -> None:
+        """NO_COLOR is heeded in a terminal."""
+        code, shown = in_terminal(
+            ["convert", table, tmp_path / "out"], {"NO_COLOR": "1"}
+        )
+        assert code == 0
+        assert not COLOUR.search(shown)
+
+    def test_quiet(self, table: Folder, tmp_path: Folder) -> None:
+        """--quiet shows nothing in a terminal either."""
+        assert in_terminal(["convert", table, tmp_path / "out", "--quiet"]) == (0, "")
+
+    @pytest.mark.parametrize("environment", [{}, {"TERM": "xterm-256color"}])
+    def test_no_terminal_no_escape_codes(
+        self, environment: dict[str, str], table: Folder, tmp_path: Folder
+    ) -> None:
+        """What goes into a file or a pipe is plain text."""
+        out = tmp_path / "out"
+        given = {**os.environ, **environment}
+        given.pop("FORCE_COLOR", None)
+        for arguments in (
+            ("convert", table, out),
+            ("plan", table, tmp_path / "other"),
+            ("inspect", out),
+            ("head", out),
+            ("schema", out),
+            ("verify", out),
+            ("convert", table, out),
+        ):
+            run = process(*arguments, env=given)
+            assert ESCAPE not in run.stdout + run.stderr
+            assert "\r" not in run.stdout + run.stderr
+
+    def test_errors_go_to_stderr(self, table: Folder, tmp_path: Folder) -> None:
+        """stdout holds results only, and a failed run has none."""
+        run = process("convert", tmp_path / "nothing.csv", tmp_path / "out")
+        assert run.returncode == 2
+        assert run.stdout == ""
+        assert run.stderr.startswith("error: ")
+
+    def test_two_workers_say_no_word(self, table: Folder, tmp_path: Folder) -> None:
+        """None of the workers' or Beam's log lines reach the terminal."""
+        run = process("convert", table, tmp_path / "out", "--workers", 2)
+        assert run.returncode == 0
+        assert run.stderr == ""
+        assert run.stdout.splitlines()[-1].startswith("committed ")
+
+    def test_a_failing_job_of_two_workers_says_one_line(self, tmp_path: Folder) -> None:
+        """An error of a worker is one line, not its log."""
+        path = write_csv(tmp_path / "t.csv", "n", [*range(50), "1,1", "2,2"])
+        run = process("convert", path, tmp_path / "out", "--workers", 2)
+        assert run.returncode == 3
+        assert len(run.stderr.splitlines()) == 1

@@ -1,0 +1,413 @@
+"""The stages on Beam's own runner: a user's steps, types, retries and sums."""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_pipeline.convert import convert_plan, open_work_folder
+from beam_pipeline.job import build, make_job
+from beam_pipeline.plan import Plan, make_plan
+from beam_pipeline.spec import make_spec
+from transforms import place, target
+from transforms.core import messages
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.model import Batch, Block
+from transforms.core.placement import Sharding, SplitRule, SplitSource, hash_rows
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import BeamTFRecordError, ConservationError, EncodingError
+from transforms.list import ListBlocks
+from transforms.place import PlaceRows
+from transforms.read import ReadBlocks
+from transforms.store import Store
+
+Folder = pathlib.Path
+ROWS = 500
+
+
+@pytest.fixture
+def source(tmp_path: Folder) -> Folder:
+    """Two CSV files of 500 rows in all, two of which do not fit."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, start in (("a", 0), ("b", 250)):
+        lines = ["id,weight,animal"]
+        for i in range(start, start + 250):
+            number = "x" if i in (7, 300) else str(i)
+            lines.append(f"{number},{i / 4},{'cat' if i % 3 else 'dog'}")
+        (folder / f"{name}.csv").write_text("\n".join([*lines, ""]))
+    return folder
+
+
+def plan_of(source: Folder, **settings: Any) -> Plan:
+    given = {
+        "source": str(source),
+        "output": str(source.parent / "out"),
+        "label_column": "animal",
+        "shards": 3,
+        "splits": "train=0.8,test=0.2",
+    }
+    return make_plan(make_spec({**given, **settings}))
+
+
+def run(
+    plan: Plan, *flags: str, between: beam.PTransform | None = None
+) -> tuple[Manifest, Any]:
+    """Runs a plan as a Beam user would; returns the manifest and Beam's result."""
+    with open_work_folder(plan):
+        pipeline = beam.Pipeline(
+            runner="FnApiRunner", options=PipelineOptions(list(flags))
+        )
+        build(pipeline, make_job(plan), between=between)
+        result = pipeline.run()
+        result.wait_until_finish()
+    return target.read_manifest(plan.spec.output), result
+
+
+def stored(plan: Plan) -> dict[str, bytes]:
+    """Returns the files of the dataset that input and job alone decide."""
+    return {
+        path.name: path.read_bytes()
+        for path in pathlib.Path(plan.spec.output).iterdir()
+        if path.name != MANIFEST_NAME
+    }
+
+
+def records(plan: Plan) -> list[dict[str, Any]]:
+    out = []
+    for path in sorted(pathlib.Path(plan.spec.output).glob("*.tfrecord-*")):
+        for payload in TFRecordReader(str(path)):
+            example = messages.Example.FromString(bytes(payload))
+            row: dict[str, Any] = {}
+            for name, feature in example.features.feature.items():
+                values = getattr(feature, feature.WhichOneof("kind")).value
+                row[name] = values[0]
+            out.append(row)
+    return out
+
+
+def change_rows(
+    batch: Batch, change: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> Batch:
+    return dataclasses.replace(batch, rows=change(batch.rows))
+
+
+def doubled(batch: Batch) -> Batch:
+    """A user's own step: one column made anew, everything else as it is."""
+
+    def change(rows: pa.RecordBatch) -> pa.RecordBatch:
+        weights = pc.multiply(rows["weight"], pa.scalar(2.0, pa.float32()))
+        return rows.set_column(1, "weight", weights)
+
+    return change_rows(batch, change)
+
+
+def without_first(batch: Batch) -> Batch:
+    return dataclasses.replace(batch, rows=batch.rows[1:], numbers=batch.numbers[1:])
+
+
+def nothing_of(batch: Batch) -> list[Batch]:
+    return []
+
+
+def twice(batch: Batch) -> list[Batch]:
+    return [batch, batch]
+
+
+def halves(batch: Batch) -> list[Batch]:
+    middle = batch.rows.num_rows // 2
+    return [
+        dataclasses.replace(batch, rows=batch.rows[part], numbers=batch.numbers[part])
+        for part in (slice(middle), slice(middle, None))
+    ]
+
+
+def relabelled(batch: Batch) -> Batch:
+    def change(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.set_column(2, "animal", pa.array(["owl"] * rows.num_rows))
+
+    return change_rows(batch, change)
+
+
+def test_steps_of_a_beam_user(source: Folder) -> None:
+    """A `beam.Map` over batches between reading and writing decides the values."""
+    plan = plan_of(source)
+    manifest, _ = run(plan, between=beam.Map(doubled).with_output_types(Batch))
+    found = records(plan)
+    assert manifest.records == len(found) == ROWS - 2
+    assert all(row["weight"] == row["id"] / 2 for row in found)
+    assert sorted(row["id"] for row in found) == [
+        i for i in range(ROWS) if i not in (7, 300)
+    ]
+
+
+def test_steps_may_change_labels(source: Folder) -> None:
+    """The vocabulary is of the rows that are written, not of those that were read."""
+    plan = plan_of(source)
+    manifest, _ = run(plan, between=beam.Map(relabelled).with_output_types(Batch))
+    (label,) = (f for f in manifest.features if f.feature.is_label)
+    assert label.classes == ("owl",)
+    assert {row["animal"] for row in records(plan)} == {0}
+
+
+def test_the_job_is_what_the_command_does(source: Folder) -> None:
+    """Built by hand or by `convert`: the same bytes and the same digest."""
+    by_hand = plan_of(source)
+    manifest, _ = run(by_hand)
+    by_command = plan_of(source, output=str(source.parent / "out2"))
+    assert convert_plan(by_command).digest == manifest.digest
+    assert stored(by_command) == stored(by_hand)
+
+
+@pytest.mark.parametrize("segments", ["inline", "files"])
+def test_repeated_bundles_change_no_byte(source: Folder, segments: str) -> None:
+    """Every bundle done twice, as after a retry: the same files, nothing doubled."""
+    once = plan_of(source)
+    manifest, _ = run(once)
+    again = plan_of(source, output=str(source.parent / "again"), segments=segments)
+    repeated, _ = run(again, "--direct_runner_bundle_repeat=1")
+    assert repeated.digest == manifest.digest
+    assert stored(again) == stored(once)
+    assert sorted(path.name for path in source.parent.iterdir()) == [
+        "again",
+        "in",
+        "out",
+    ]
+
+
+def test_counters(source: Folder) -> None:
+    """Each stage counts its rows under its own name."""
+    _, result = run(plan_of(source))
+    found = {
+        (counter.key.metric.namespace, counter.key.metric.name): counter.committed
+        for counter in result.metrics().query()["counters"]
+    }
+    assert found == {
+        ("read", "rows_read"): ROWS,
+        ("read", "rows_rejected"): 2,
+        ("place", "rows_placed"): ROWS - 2,
+        ("write", "rows_written"): ROWS - 2,
+    }
+
+
+@pytest.mark.parametrize("segments", ["inline", "files"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        beam.Map(without_first).with_output_types(Batch),
+        beam.FlatMap(nothing_of).with_output_types(Batch),
+        beam.FlatMap(twice).with_output_types(Batch),
+        beam.FlatMap(halves).with_output_types(Batch),
+    ],
+    ids=["drops rows", "drops batches", "doubles batches", "splits batches"],
+)
+def test_steps_that_lose_or_double(
+    source: Folder, step: beam.PTransform, segments: str
+) -> None:
+    """A step that is not one for one fails the sums, and nothing is committed."""
+    plan = plan_of(source, segments=segments)
+    with pytest.raises(ConservationError):
+        convert_plan(plan, between=step)
+    assert [path.name for path in source.parent.iterdir()] == ["in"]
+
+
+def failing(batch: Batch) -> Batch:
+    raise ValueError("what the user's step says")
+
+
+def test_steps_that_fail(source: Folder) -> None:
+    """The error names the step and what it said; nothing is committed."""
+    plan = plan_of(source)
+    step = "Mine" >> beam.Map(failing).with_output_types(Batch)
+    with pytest.raises(
+        BeamTFRecordError, match=r"Between.*ValueError: what the user's step says"
+    ):
+        convert_plan(plan, between=step)
+    assert [path.name for path in source.parent.iterdir()] == ["in"]
+
+
+def to_text(batch: Batch) -> str:
+    return "no batch"
+
+
+def test_wrong_types_are_refused_at_construction(source: Folder) -> None:
+    """Beam's own check of the graph finds a step of the wrong type before any run."""
+    job = make_job(plan_of(source))
+    with pytest.raises(beam.typehints.TypeCheckError):
+        build(
+            beam.Pipeline(runner="FnApiRunner"),
+            job,
+            between=beam.Map(to_text).with_output_types(str),
+        )
+
+
+@pytest.mark.parametrize("stage", ["read", "place"])
+def test_stages_check_their_input(source: Folder, stage: str) -> None:
+    """Each stage refuses a PCollection of other elements."""
+    job = make_job(plan_of(source))
+    transform: beam.PTransform = ReadBlocks(job.source, job.store)
+    if stage == "place":
+        transform = PlaceRows(job.layout.schema, job.sharding, job.store)
+    texts = beam.Pipeline(runner="FnApiRunner") | beam.Create(["no block"])
+    with pytest.raises(beam.typehints.TypeCheckError):
+        texts | transform
+
+
+def test_blocks_are_listed_once(source: Folder) -> None:
+    """The stage `list` gives what the source says, each block once."""
+    plan = plan_of(source)
+    with open_work_folder(plan):
+        job = make_job(plan)
+        wanted = [b for i in job.source.inputs() for b in job.source.blocks(i)]
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+            found = pipeline | ListBlocks(job.source)
+            assert_that(found, equal_to(wanted))
+
+
+SCHEMA = Schema((Feature("x", Kind.INT64),))
+
+
+def batch_of(
+    count: int, *, splits: list[str | None] | None = None, origin: str = "a.csv"
+) -> Batch:
+    block = Block(origin, 0, 1000, rows=count)
+    rows = pa.record_batch([pa.array(range(count), pa.int64())], SCHEMA.row_schema)
+    return Batch(
+        block,
+        rows,
+        np.arange(count),
+        splits=None if splits is None else pa.array(splits, pa.string()),
+    )
+
+
+def cut(batch: Batch, sharding: Sharding) -> dict[tuple[str, int], list[int]]:
+    return {
+        key: rows["x"].to_pylist() for key, rows in place.cut_batch(batch, sharding)
+    }
+
+
+def test_rows_go_where_their_hash_says() -> None:
+    """`cut_batch` agrees with the formulas, row by row."""
+    rule = SplitRule(SplitSource.SHARES, ("train", "test"), ("3", "1"), seed=0)
+    found = cut(batch_of(400), Sharding(rule, {"train": 4, "test": 2}, seed=9))
+    wanted: dict[tuple[str, int], list[int]] = {}
+    numbers = np.arange(400)
+    splits = hash_rows("a.csv", numbers, purpose="split", seed=0).tolist()
+    orders = hash_rows("a.csv", numbers, purpose="order", seed=9).tolist()
+    for row, (split, order) in enumerate(zip(splits, orders, strict=True)):
+        name, shards = ("train", 4) if split < 3 * 2**62 else ("test", 2)
+        key = (name, ((order >> 32) * shards) >> 32)
+        wanted.setdefault(key, []).append(row)
+    assert found == wanted
+
+
+def test_rows_with_splits_of_their_own() -> None:
+    """A column says the split; one that was not seen when planning gets one shard."""
+    rule = SplitRule(SplitSource.COLUMN, ("a", "b"))
+    splits = ["b", "a", "new", "b", "new"]
+    sharding = Sharding(rule, {"a": 1, "b": 1})
+    assert cut(batch_of(5, splits=splits), sharding) == {
+        ("a", 0): [1],
+        ("b", 0): [0, 3],
+        ("new", 0): [2, 4],
+    }
+
+
+def test_unseen_splits_without_shuffling() -> None:
+    """Also without shuffling a split that the sample had not shown gets its shard."""
+    rule = SplitRule(SplitSource.COLUMN, ("a",))
+    sharding = Sharding(rule, {"a": 2}, shuffle=False, total_bytes={"a": 1000})
+    found = cut(batch_of(4, splits=["a", "new", "a", "new"]), sharding)
+    assert found == {("a", 0): [0], ("a", 1): [2], ("new", 0): [1, 3]}
+
+
+@pytest.mark.parametrize("splits", [None, ["a", None, "a"]])
+def test_rows_without_a_split(splits: list[str | None] | None) -> None:
+    """A rule by column needs a split on every row."""
+    rule = SplitRule(SplitSource.COLUMN, ("a",))
+    with pytest.raises(EncodingError, match="must carry its split"):
+        place.cut_batch(batch_of(3, splits=splits), Sharding(rule, {"a": 1}))
+
+
+def test_unshuffled_rows_are_cut_by_bytes() -> None:
+    """Without shuffling, shards are runs of the input."""
+    sharding = Sharding(
+        SplitRule(), {"train": 4}, shuffle=False, total_bytes={"train": 1000}
+    )
+    found = cut(batch_of(8), sharding)
+    assert found == {("train", i): [2 * i, 2 * i + 1] for i in range(4)}
+
+
+def test_an_empty_batch_touches_no_shard() -> None:
+    """A block whose rows were all rejected places nothing."""
+    assert cut(batch_of(0), Sharding(SplitRule(), {"train": 3})) == {}
+    rule = SplitRule(SplitSource.COLUMN, ("a",))
+    assert cut(batch_of(0, splits=[]), Sharding(rule, {"a": 3})) == {}
+
+
+@pytest.fixture
+def inline_store(tmp_path: Folder) -> Store:
+    store = Store(str(tmp_path / "work"), inline=True)
+    store.make()
+    return store
+
+
+def test_place_as_a_stage(inline_store: Store) -> None:
+    """The stage gives a segment for each shard touched and a fact for each batch."""
+    sharding = Sharding(SplitRule(), {"train": 2})
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        batches = pipeline | beam.Create([batch_of(50)]).with_output_types(Batch)
+        placed = batches | PlaceRows(SCHEMA, sharding, inline_store)
+        keys = placed.segments | "Rows" >> beam.MapTuple(lambda k, s: (k, s.rows))
+        facts = placed.facts | "Facts" >> beam.Map(lambda fact: dict(fact.rows))
+        wanted = {key: len(rows) for key, rows in cut(batch_of(50), sharding).items()}
+        assert_that(keys, equal_to(list(wanted.items())), label="keys")
+        assert_that(facts, equal_to([wanted]), label="facts")
+
+
+def test_split_column_of_a_csv(source: Folder) -> None:
+    """A column of the CSV says each row's split."""
+    for path in source.iterdir():
+        lines = path.read_text().splitlines()
+        parts = ["part", *(["train", "dev"][i % 2] for i in range(len(lines) - 1))]
+        path.write_text(
+            "".join(f"{a},{b}\n" for a, b in zip(lines, parts, strict=True))
+        )
+    plan = plan_of(source, splits=None, split_column="part")
+    manifest, _ = run(plan)
+    assert {split.name: split.records for split in manifest.splits} == {
+        "train": 249,
+        "dev": 249,
+    }
+
+
+def test_a_float_label_has_no_classes(source: Folder) -> None:
+    """A number to predict is not counted value by value: the manifest stays small."""
+    manifest, _ = run(plan_of(source, label_column="weight"))
+    assert manifest.features[1].feature.is_label
+    assert [split.classes.get("weight", {}) for split in manifest.splits] == [{}, {}]
+
+
+def test_a_target_that_fills_meanwhile(source: Folder) -> None:
+    """A file that someone puts into the old dataset during the run is not deleted."""
+    convert_plan(plan_of(source))
+    plan = plan_of(source, overwrite=True, seed=1)
+    precious = pathlib.Path(plan.spec.output, "precious")
+
+    def put(batch: Batch) -> Batch:
+        precious.write_bytes(b"precious")
+        return batch
+
+    with contextlib.suppress(BeamTFRecordError):
+        convert_plan(plan, between=beam.Map(put).with_output_types(Batch))
+    assert precious.exists()
