@@ -189,23 +189,30 @@ class Sink(Protocol):
     """A file that is open for writing."""
 
     def write(self, data: bytes | memoryview, /) -> int:
-        """Takes `data` and returns how many of its bytes."""
+        """Writes all of `data`; returns its length, or raises OSError."""
 
 
-class _SteadyFile:
-    """Syncs every so often, so that the last sync has little left to wait for."""
+class _WholeWrites:
+    """Writes all it is given, where a bare file may take less.
 
-    def __init__(self, raw: io.FileIO) -> None:
+    A durable one syncs every so often, so that the last sync has little left to do.
+    """
+
+    def __init__(self, raw: io.FileIO, *, durable: bool) -> None:
         self._raw = raw
+        self._durable = durable
         self._unsynced = 0
 
     def write(self, data: bytes | memoryview, /) -> int:
-        count = self._raw.write(data)
-        self._unsynced += count
-        if self._unsynced >= _SYNC_BYTES:
+        view = memoryview(data)
+        while view:
+            view = view[self._raw.write(view) :]
+        size = len(memoryview(data))
+        self._unsynced += size
+        if self._durable and self._unsynced >= _SYNC_BYTES:
             os.fsync(self._raw.fileno())
             self._unsynced = 0
-        return count
+        return size
 
 
 @contextlib.contextmanager
@@ -224,8 +231,7 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
     temporary = os.path.join(attempts, name)
     try:
         with open(temporary, "xb", buffering=0) as raw:
-            file = _SteadyFile(raw) if durable else raw
-            yield file
+            yield _WholeWrites(raw, durable=durable)
             if durable:
                 os.fsync(raw.fileno())
         os.replace(temporary, path)

@@ -50,7 +50,6 @@ __all__ = [
     "abandoning",
     "remove_empty_folders",
     "persistently",
-    "write_all",
 ]
 
 _Result = TypeVar("_Result")
@@ -204,7 +203,7 @@ def _rename_all(paths: dict[int, str], target: Target) -> None:
     with files.create(
         os.path.join(target.work, "journal"), attempts=target.part("attempts")
     ) as file:
-        write_all(file.write, json.dumps(journal).encode())
+        file.write(json.dumps(journal).encode())
     files.sync_directory(target.work)
     try:
         for index, path in paths.items():
@@ -401,10 +400,3 @@ def check_target(target: Target, numbers: Iterable[tuple[int, int]]) -> None:
             f"It must be possible to write {path!r}; it is not: {error.strerror}. "
             f"Choose another file_path_prefix."
         ) from error
-
-
-def write_all(write: Callable[[memoryview], int], data: bytes) -> None:
-    """Writes until nothing is left; one call may take less than it is given."""
-    view = memoryview(data)
-    while view:
-        view = view[write(view) :]

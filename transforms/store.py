@@ -86,7 +86,7 @@ class Store:
         # Not synced: after a power loss the job starts from its blocks again.
         with files.create(path, attempts=self.attempts, durable=False) as file:
             for rows, message in parts:
-                _write_all(file, message)
+                file.write(message)
                 out.append(
                     Segment(origin, start, rows, message.size, path=path, offset=offset)
                 )
@@ -113,11 +113,5 @@ class Store:
         name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
         path = os.path.join(self.rejects, f"{name}.jsonl")
         with files.create(path, attempts=self.attempts, durable=False) as file:
-            _write_all(file, log.lines)
+            file.write(log.lines)
         return RejectLog(log.counts, path=path)
-
-
-def _write_all(file: files.Sink, data: bytes | pa.Buffer) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]

@@ -50,7 +50,6 @@ from transforms.renaming import (
     persistently,
     publish,
     remove_empty_folders,
-    write_all,
 )
 from transforms.tfrecord_parameters import (
     COMPRESSIONS,
@@ -281,7 +280,7 @@ def _spill(target: Target, packed: bytes) -> str:
     path = os.path.join(target.part("runs"), secrets.token_hex(16))
     # Not synced: after a power loss the job starts again.
     with files.create(path, attempts=target.part("attempts"), durable=False) as file:
-        write_all(file.write, packed)
+        file.write(packed)
     return path
 
 
