@@ -15,15 +15,17 @@ import dataclasses
 import errno
 import fcntl
 import glob
+import heapq
 import io
 import itertools
 import os
 import secrets
 import shutil
+import stat
 import sys
 import unicodedata
 from collections.abc import Iterator
-from typing import BinaryIO, Protocol
+from typing import IO, BinaryIO, Protocol
 
 from transforms.errors import CommitError, SourceError, TargetError
 
@@ -104,9 +106,10 @@ def list_tree(root: str) -> list[FileEntry]:
     """
     entries: list[FileEntry] = []
     seen: set[tuple[int, int]] = set()
-    pending = [""]
+    # The first name in byte order is the one under which a folder counts.
+    pending = [(b"", "")]
     while pending:
-        folder = pending.pop()
+        _, folder = heapq.heappop(pending)
         full = os.path.join(root, folder) if folder else root
         try:
             status = os.stat(full)
@@ -118,8 +121,8 @@ def list_tree(root: str) -> list[FileEntry]:
                     path = f"{folder}/{entry.name}" if folder else entry.name
                     if _is_hidden(entry.name):
                         entries.append(FileEntry(path, 0, 0, "hidden"))
-                    elif entry.is_dir():
-                        pending.append(path)
+                    elif _is_directory(entry):
+                        heapq.heappush(pending, (os.fsencode(path), path))
                     else:
                         entries.append(_entry(path, entry))
         except OSError as error:
@@ -135,11 +138,19 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link to itself, say: no folder, and a reject by name when it is read.
+        return False
+
+
 def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
     try:
         status = entry.stat()
-    except FileNotFoundError:
-        # A dangling link: listed, so that reading it becomes a reject by name.
+    except OSError:
+        # A dangling link, say: listed, so that reading it becomes a reject by name.
         return FileEntry(path, 0, 0)
     return FileEntry(path, status.st_size, status.st_mtime_ns)
 
@@ -151,12 +162,21 @@ def size_of(path: str) -> int:
 
 def open_input(path: str) -> BinaryIO:
     """Opens a file for reading from any place; raises OSError."""
-    return open(path, "rb")
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Opens a file, but not a pipe or device: reading those might never end."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return descriptor
 
 
 def read_bytes(path: str) -> bytes:
     """Returns a whole file; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = _open_regular(path, os.O_RDONLY)
     try:
         # One read is enough for nearly every file; the loop is for the rest.
         expected = os.fstat(descriptor).st_size
@@ -275,15 +295,26 @@ def exclusive_lock(path: str) -> Iterator[None]:
     Raises:
       TargetError: another process holds it.
     """
-    with open(path, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TargetError(
-                f"Only one run may write to a target at a time; another holds "
-                f"{path!r}. Wait for it, or write to another output."
-            ) from error
-        yield
+    while True:
+        with open(path, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise TargetError(
+                    f"Only one run may write to a target at a time; another holds "
+                    f"{path!r}. Wait for it, or write to another output."
+                ) from error
+            if _is_at(file, path):
+                yield
+                return
+        # Its last holder has removed the file meanwhile; the name is another file's.
+
+
+def _is_at(file: IO[bytes], path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def move_new(source: str, target: str) -> None:
