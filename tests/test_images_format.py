@@ -5,7 +5,7 @@ import unicodedata
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms import files
@@ -168,6 +168,7 @@ def test_patterns_are_case_sensitive_and_literal_names_match() -> None:
     assert select("a/1.jpg", exclude=["a"])[0] == ["a/1.jpg"]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

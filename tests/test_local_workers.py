@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from beam_pipeline.local_workers import WorkerPool, forked_workers
-
 Folder = pathlib.Path
 ROWS = 1_200_000
 SECONDS = 30
@@ -171,28 +169,65 @@ def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_pool_that_is_not_asked_ends() -> None:
-    """Processes that were forked and never told to work end with the pool."""
-    with forked_workers(3) as pool:
-        assert WorkerPool.current is pool
-        pids = children(os.getpid())
-        assert len(pids) >= 3
-        assert pool.dead() is None
-    assert WorkerPool.current is None
-    assert not set(alive(children(os.getpid()))) & set(pids)
+_POOLS = """
+import os, pathlib
+from beam_pipeline.local_workers import WorkerPool, forked_workers
+
+def children():
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text()
+        except OSError:
+            continue
+        if int(text.rpartition(")")[2].split()[1]) == os.getpid():
+            found.append(folder.name)
+    return found
+
+with forked_workers(3) as pool:
+    assert WorkerPool.current is pool
+    assert len(children()) == 3
+    assert pool.dead() is None
+assert WorkerPool.current is None
+assert children() == []
+
+try:
+    with forked_workers(2):
+        assert len(children()) == 2
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    pass
+assert children() == []
+"""
 
 
-def test_a_pool_ends_when_the_body_fails() -> None:
-    """An error in the run ends every process too, and comes through."""
-    before = set(children(os.getpid()))
+def test_a_pool_ends_with_its_body(tmp_path: Folder) -> None:
+    """Processes that were never told to work end too, also when the body fails.
 
-    def fail() -> None:
-        with forked_workers(2):
-            raise KeyboardInterrupt
+    In a process of its own: forks must come before gRPC has threads.
+    """
+    done = script(_POOLS, tmp_path)
+    assert done.returncode == 0, done.stderr
 
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert set(children(os.getpid())) <= before
+
+def script(code: str, folder: Folder, *arguments: str) -> subprocess.CompletedProcess:
+    """Runs Python code; ends it and its workers when it hangs."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parent.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, errors = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        out, errors = "", "it hangs"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return subprocess.CompletedProcess(code, process.returncode, out, errors)
 
 
 _TWO_RUNS = """
@@ -210,14 +245,7 @@ for number in range(4):
 
 def test_several_runs_in_one_process(csv: Folder, tmp_path: Folder) -> None:
     """A program may convert again: the threads of the first run do not hang it."""
-    done = subprocess.run(
-        [sys.executable, "-c", _TWO_RUNS, str(csv)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parent.parent)},
-        timeout=20,
-        capture_output=True,
-        text=True,
-    )
+    done = script(_TWO_RUNS, tmp_path, str(csv))
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"out{number}" for number in range(4)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core import placement
@@ -101,6 +101,7 @@ def test_golden_hash_rows(purpose: str, golden: list[int]) -> None:
     assert [mixed((start + row) & MASK) for row in range(10)] == golden
 
 
+@settings(deadline=None)
 @given(
     st.text(max_size=20),
     st.integers(0, 2**63 - 1),
@@ -155,6 +156,7 @@ def test_thresholds_are_exact() -> None:
     assert shares(only="0.2").thresholds().tolist() == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.fractions(min_value=0).filter(bool), min_size=1, max_size=6))
 def test_thresholds_rise_within_64_bits(parts: list[Fraction]) -> None:
     """Any positive shares give bounds that rise and fit, with no float between."""
@@ -217,6 +219,7 @@ def test_shards_follow_the_order_of_keys() -> None:
     assert placement.shard_of_keys(ends, 2).tolist() == [0, 0, 1, 1]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 2**50), max_size=50),
     st.integers(0, 2**50),

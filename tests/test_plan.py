@@ -9,7 +9,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -51,6 +51,7 @@ def everything(folder: Folder) -> dict[str, tuple[int, int, int]]:
     }
 
 
+@settings(deadline=None)
 @given(st.integers(200 * MB + 1, 10**7 * MB))
 def test_shards_are_of_100_to_200_mb(size: int) -> None:
     """Above 200 MB every shard gets 100 to 200 MB, whatever the size."""
@@ -257,10 +258,10 @@ def test_settings_of_another_format(tmp_path: Folder) -> None:
     """A setting that the source cannot follow is refused, not passed over."""
     source = write_csv(tmp_path / "rows.csv")
     root = write_images(tmp_path / "in", "a/1.png")
-    for settings in ({"preset": "tutorial"}, {"feature_names": {"image": "x"}}):
+    for given_settings in ({"preset": "tutorial"}, {"feature_names": {"image": "x"}}):
         with pytest.raises(SpecError, match="images"):
-            plan(source, tmp_path / "out", **settings)
-    for settings in (
+            plan(source, tmp_path / "out", **given_settings)
+    for given_settings in (
         {"split_column": "x"},
         {"label_column": "x"},
         {"delimiter": ";"},
@@ -269,7 +270,7 @@ def test_settings_of_another_format(tmp_path: Folder) -> None:
         {"encoding": "latin-1"},
     ):
         with pytest.raises(SpecError):
-            plan(root, tmp_path / "out", **settings)
+            plan(root, tmp_path / "out", **given_settings)
 
 
 def test_missing_columns_are_named(tmp_path: Folder) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
@@ -30,6 +30,7 @@ TYPES = {
 }
 
 
+@settings(deadline=None)
 @given(st.lists(FEATURES, max_size=5))
 def test_json_round_trip(features: list[Feature]) -> None:
     """Any schema comes back from its JSON text."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core import placement, shard
@@ -48,6 +48,7 @@ def key(origin: str, row: int, seed: int) -> int:
     return int(found[0])
 
 
+@settings(deadline=None)
 @given(LAYOUTS, st.integers(0, 3))
 def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
     """Rows stand as a plain sort of (order key, origin, row) has them."""
@@ -62,6 +63,7 @@ def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
     return batch[name].to_pylist()
 
 
+@settings(deadline=None)
 @given(LAYOUTS)
 def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None:
     """Without shuffling, rows stand as the source has them."""
@@ -73,6 +75,7 @@ def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None
     ]
 
 
+@settings(deadline=None)
 @given(LAYOUTS, st.integers(1, 40), st.booleans())
 def test_pieces_give_every_row_once(
     layout: list[tuple[str, int]], size: int, shuffle: bool

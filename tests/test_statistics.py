@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core.statistics import Statistics, merge_all, summarize
@@ -31,6 +31,7 @@ def merged(parts: list[Statistics]) -> Statistics:
     return functools.reduce(Statistics.merge, parts, Statistics())
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.none() | st.integers(-99, 99), max_size=9)), st.data())
 def test_merge_has_no_order(parts: list[list[int | None]], data: st.DataObject) -> None:
     """Any order and any grouping of parts give the facts of the whole."""
@@ -44,6 +45,7 @@ def test_merge_has_no_order(parts: list[list[int | None]], data: st.DataObject) 
     assert written(merged(found)) == written(grouped) == written(whole)
 
 
+@settings(deadline=None)
 @given(st.lists(FLOATS, max_size=5), st.data())
 def test_merge_of_floats_has_no_order(
     parts: list[list[float | None]], data: st.DataObject
@@ -60,6 +62,7 @@ def test_both_zeros_merge_to_one_text() -> None:
     assert written(plus.merge(minus)) == written(minus.merge(plus))
 
 
+@settings(deadline=None)
 @given(FLOATS)
 def test_floats_against_plain_python(values: list[float | None]) -> None:
     """NaN counts as present and bounds nothing; infinities do bound."""
@@ -71,6 +74,7 @@ def test_floats_against_plain_python(values: list[float | None]) -> None:
     assert found.maximum == max(finite, default=None)
 
 
+@settings(deadline=None)
 @given(INTEGERS)
 def test_integers_against_plain_python(values: list[int | None]) -> None:
     """Bounds are exact over the whole range of int64."""
@@ -81,6 +85,7 @@ def test_integers_against_plain_python(values: list[int | None]) -> None:
     )
 
 
+@settings(deadline=None)
 @given(TEXTS)
 def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
     """The bounds of text and bytes are of their lengths in UTF-8."""
@@ -91,6 +96,7 @@ def test_texts_are_measured_in_bytes(values: list[str | None]) -> None:
     assert summarize(pa.array(data, pa.large_binary())) == wanted
 
 
+@settings(deadline=None)
 @given(CLASSES)
 def test_classes_are_counted(values: list[int | None]) -> None:
     """Class ids are counted in ascending order; missing ones are not."""
