@@ -70,12 +70,13 @@ def convert_plan(
     """
     if beam_flags:
         check_beam_flags(beam_flags)
-    with open_work_folder(plan):
+    with open_work_folder(plan) as store:
         run_job(
             make_job(plan),
             workers=plan.workers,
             beam_flags=beam_flags,
             between=between,
             watch=watch,
+            abandon=store.abandon,
         )
     return target.read_manifest(plan.spec.output)

@@ -37,6 +37,8 @@ class WorkerPool:
     """
 
     current: "WorkerPool | None" = None
+    # gRPC has threads from the first pool on, and a process with threads must not fork.
+    spent: bool = False
 
     def __init__(self, count: int) -> None:
         # Closed by `close`; the workers write to it as long as they live.
@@ -157,6 +159,7 @@ def forked_workers(count: int) -> Iterator[WorkerPool]:
     """Forks processes for `ForkedEnvironment`; ends them all on leaving."""
     pool = WorkerPool(count)
     WorkerPool.current = pool
+    WorkerPool.spent = True
     worker_handlers.grpc = _Loopback()
     try:
         yield pool

@@ -12,7 +12,7 @@ from typing import Any
 from beam_pipeline.plan_csv import plan_csv
 from beam_pipeline.plan_images import plan_images
 from beam_pipeline.sources import Inputs, PlannedSource, default_name, find_inputs
-from beam_pipeline.spec import BYTE_DECIDING, Spec
+from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec
 from transforms import files, target
 from transforms.core.naming import ShardName
 from transforms.core.placement import Sharding
@@ -152,7 +152,13 @@ def _shards_of(spec: Spec, size: int) -> int:
     if spec.shards is not None:
         return spec.shards
     if spec.shard_size is not None:
-        return max(1, math.ceil(size / spec.shard_size))
+        shards = max(1, math.ceil(size / spec.shard_size))
+        if shards > MAX_SHARDS:
+            raise SpecError(
+                f"A split may have at most {MAX_SHARDS:,} shards; shard_size "
+                f"{spec.shard_size:,} would make {shards:,}. Choose a larger one."
+            )
+        return shards
     return choose_shards(size)
 
 

@@ -17,7 +17,7 @@ from transforms.core.infer import infer_features
 from transforms.core.placement import (
     SplitRule,
     SplitSource,
-    check_split_name,
+    is_split_name,
     usual_order,
 )
 from transforms.core.schema import Feature, Kind, Schema
@@ -43,7 +43,7 @@ def plan_csv(spec: Spec, inputs: Inputs) -> PlannedSource:
         raise SpecError("preset and feature_names are for images; CSV has its header.")
     tabs = all(entry.path.lower().endswith(".tsv") for entry in inputs.entries)
     dialect = CsvDialect(
-        delimiter=spec.delimiter or ("\t" if tabs else ","),
+        delimiter=("\t" if tabs else ",") if spec.delimiter is None else spec.delimiter,
         header=spec.header,
         columns=None if spec.columns is None else tuple(spec.columns),
         encoding=spec.encoding,
@@ -119,8 +119,9 @@ def _csv_rule(spec: Spec, sample: Sample) -> tuple[SplitRule, dict[str, float]]:
         return rule, portions_of(rule)
     counts: dict[str, int] = {}
     for item in sample.columns[spec.split_column].value_counts().to_pylist():
-        if item["values"]:
-            counts[check_split_name(item["values"])] = item["counts"]
+        # Cells that name no split are rejects, row by row, when they are read.
+        if item["values"] and is_split_name(item["values"]):
+            counts[item["values"]] = item["counts"]
     total = sum(counts.values()) or 1
     names = tuple(usual_order(counts))
     return SplitRule(SplitSource.COLUMN, names), {

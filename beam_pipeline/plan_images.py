@@ -21,9 +21,16 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    for setting in ("split_column", "label_column"):
-        if getattr(spec, setting):
-            raise SpecError(f"{setting} is for tables; images take it from folders.")
+    for setting in (
+        "split_column",
+        "label_column",
+        "delimiter",
+        "header",
+        "columns",
+        "encoding",
+    ):
+        if getattr(spec, setting) != Spec.model_fields[setting].default:
+            raise SpecError(f"{setting} is for tables; the source holds images.")
     names = dict(
         images.TUTORIAL_NAMES if spec.preset == "tutorial" else images.FEATURE_NAMES
     )

@@ -54,7 +54,8 @@ def look(plan: Plan) -> Progressed:
     if not plan.inline and block_bytes and plan.inputs.bytes:
         blocks = _count(store.segments) * block_bytes
         read = min(blocks / plan.inputs.bytes, 1.0)
-    written = _bytes(store.dataset) + _bytes(store.attempts)
+    # Until all blocks are read, unfinished files are segments, not shards.
+    written = _bytes(store.dataset) + (_bytes(store.attempts) if read >= 1 else 0)
     wanted = sum(plan.planned.record_bytes.values()) or 1
     share = 0.0 if plan.inline else _READ_SHARE
     if not written:

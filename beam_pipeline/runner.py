@@ -57,19 +57,24 @@ def run_job(
     beam_flags: Sequence[str] = (),
     between: beam.PTransform | None = None,
     watch: Callable[[], None] = lambda: None,
+    abandon: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs the job on the local runner and returns when it is committed.
 
     Args:
       job: planned, with its work folder made.
-      workers: processes; 1 runs everything in this one.
+      workers: processes; 1 runs everything in this one, and so does every later run
+        of a process that has used more (it can no longer fork safely).
       beam_flags: Beam's own flags; they win over ours.
       between: see `beam_pipeline.job.build`.
       watch: called ten times a second meanwhile, in the calling thread.
+      abandon: called once when the run is stopped; after it nothing may be published.
 
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
+    if WorkerPool.spent:
+        workers = 1
     flags = [
         f"--direct_num_workers={workers}",
         f"--job_server_timeout={_SERVICE_SECONDS}",
@@ -80,12 +85,12 @@ def run_job(
         runner = FnApiRunner(default_environment=environment)
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
         build(pipeline, job, between=between)
-        _run_watched(pipeline, pool, watch)
+        _run_watched(pipeline, pool, watch, abandon)
 
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[WorkerPool | None]:
-    if workers == 1:
+    if workers == 1 or WorkerPool.spent:
         yield None
     else:
         with forked_workers(workers) as pool:
@@ -97,18 +102,24 @@ def _quiet_beam() -> Iterator[None]:
     """Keeps Beam's log lines off the terminal; failures are raised, not logged."""
     logger = logging.getLogger("apache_beam")
     root = logging.getLogger()
-    before = logger.level, root.level
+    before = logger.level, root.level, threading.excepthook
     logger.setLevel(logging.CRITICAL + 1)
     root.setLevel(logging.CRITICAL + 1)
+    threading.excepthook = lambda arguments: None
     try:
         yield
     finally:
         logger.setLevel(before[0])
         root.setLevel(before[1])
+    # After a failure Beam's threads go on dying for a while, each with a traceback.
+    threading.excepthook = before[2]
 
 
 def _run_watched(
-    pipeline: beam.Pipeline, pool: WorkerPool | None, watch: Callable[[], None]
+    pipeline: beam.Pipeline,
+    pool: WorkerPool | None,
+    watch: Callable[[], None],
+    abandon: Callable[[], None],
 ) -> None:
     """Runs the pipeline in a thread, so that this one can watch and be interrupted."""
     failures: list[BaseException] = []
@@ -134,6 +145,7 @@ def _run_watched(
                     f"--workers if memory is short."
                 )
     except BaseException:
+        abandon()
         if pool is not None:
             pool.close()
         done.wait(_STOP_SECONDS)

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
@@ -109,6 +110,7 @@ def default_name(source: str) -> str:
     base = os.path.basename(os.path.abspath(path))
     if os.path.isfile(path):
         base = os.path.splitext(base)[0]
+    base = unicodedata.normalize("NFC", base)
     return re.sub(r"[^\w.-]+", "_", base).strip("._-") or "dataset"
 
 

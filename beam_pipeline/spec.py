@@ -14,7 +14,16 @@ from transforms.core.image import Check
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
 
-__all__ = ["BYTE_DECIDING", "Spec", "load_spec", "make_spec", "parse_size"]
+__all__ = [
+    "BYTE_DECIDING",
+    "MAX_SHARDS",
+    "Spec",
+    "load_spec",
+    "make_spec",
+    "parse_size",
+]
+
+MAX_SHARDS = 65_536
 
 _UNITS = {
     "": 1,
@@ -66,9 +75,12 @@ def _shares(value: Any) -> Any:
 
 
 def _size(value: Any) -> Any:
-    return parse_size(value) if isinstance(value, str | int) else value
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    return parse_size(value if isinstance(value, str | int) else f"{value:.6f}")
 
 
+Whole = Annotated[int, pydantic.Field(strict=True)]
 Shares = Annotated[dict[str, str], pydantic.BeforeValidator(_shares)]
 Size = Annotated[int, pydantic.BeforeValidator(_size)]
 
@@ -87,10 +99,10 @@ class Spec(pydantic.BaseModel):
     label_column: str | None = None
     include: list[str] = []
     exclude: list[str] = []
-    limit: Annotated[int, pydantic.Field(ge=1)] | None = None
-    shards: Annotated[int, pydantic.Field(ge=1, le=65_536)] | None = None
+    limit: Annotated[Whole, pydantic.Field(ge=1)] | None = None
+    shards: Annotated[Whole, pydantic.Field(ge=1, le=MAX_SHARDS)] | None = None
     shard_size: Size | None = None
-    seed: Annotated[int, pydantic.Field(ge=0)] = 0
+    seed: Annotated[Whole, pydantic.Field(ge=0)] = 0
     shuffle: bool = True
     compression: Literal["none", "gzip", "zlib"] = "none"
     preset: Literal["default", "tutorial"] = "default"
@@ -142,21 +154,32 @@ def load_spec(path: str) -> dict[str, Any]:
       SpecError: it cannot be read, or is not a mapping of settings.
     """
     try:
-        data = yaml.safe_load(files.read_bytes(path))
+        data = yaml.load(files.read_bytes(path), Loader=_UniqueKeysLoader)
+        if isinstance(data, dict) and data.get("format") == FORMAT:
+            data = data["run"]["spec"]
     except OSError as error:
         raise SpecError(f"The spec {path!r} cannot be read: {error.strerror}.") from (
             error
         )
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise SpecError(f"The spec {path!r} must be YAML: {error}") from error
-    if isinstance(data, dict) and data.get("format") == FORMAT:
-        data = data.get("run", {}).get("spec")
     if not isinstance(data, dict):
         raise SpecError(
             f"The spec {path!r} must be a mapping of settings, as in 'shards: 4'; "
             f"found {type(data).__name__}."
         )
     return {str(key): value for key, value in data.items()}
+
+
+class _UniqueKeysLoader(yaml.SafeLoader):
+    """YAML lets the last of two equal keys win in silence; here they are an error."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"the key {key!r} is given twice")
+        return super().construct_mapping(node, deep)
 
 
 def make_spec(settings: Mapping[str, Any]) -> Spec:

@@ -289,6 +289,8 @@ def _class_counts(
     out = {}
     for feature in schema.features:
         counts = merged.get(feature.name, Statistics()).classes
+        if counts is None:
+            continue
         if feature.kind is Kind.LABEL:
             names = census.classes.get(feature.name, ())
             out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}

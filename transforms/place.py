@@ -63,7 +63,7 @@ def assign(
             shard = placement.shard_of_keys(keys[mine], wanted)
         else:
             shard = placement.shard_of_positions(
-                _positions(batch)[mine], sharding.total_bytes[name], wanted
+                _positions(batch)[mine], sharding.total_bytes.get(name, 1), wanted
             )
         index[mine] = shard + len(shards)
         shards += [(name, i) for i in range(wanted)]

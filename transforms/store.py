@@ -9,11 +9,13 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       dataset/    the finished shards; in the end, the dataset that is published
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
 
+import google_crc32c
 import pyarrow as pa
 
 from transforms import files
@@ -24,6 +26,8 @@ __all__ = ["Store"]
 
 # A reject log of more bytes than this is written to a file where there is one.
 _INLINE_REJECT_BYTES = 1 << 16
+# So much of a batch's first segment takes part in the name of its file.
+_NAMING_BYTES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +68,14 @@ class Store:
         for folder in (self.attempts, self.segments, self.rejects, self.dataset):
             os.makedirs(folder, exist_ok=True)
 
+    def abandon(self) -> None:
+        """Takes the unpublished dataset away in one step: `commit` will not find it.
+
+        The stages may still be running in another thread.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.dataset, f"{self.dataset}.abandoned")
+
     def put(
         self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
     ) -> list[Segment]:
@@ -79,7 +91,10 @@ class Store:
                 Segment(origin, start, rows, message.size, payload=message.to_pybytes())
                 for rows, message in parts
             ]
-        name = hashlib.blake2b(f"{start}\0{origin}".encode(), digest_size=16)
+        # The rows take part in the name: two batches of one block, which the commit
+        # refuses, must not pass for each other before.
+        crc = google_crc32c.value(parts[0][1].slice(0, _NAMING_BYTES).to_pybytes())
+        name = hashlib.blake2b(f"{start}\0{crc}\0{origin}".encode(), digest_size=16)
         path = os.path.join(self.segments, f"{name.hexdigest()}.segments")
         out = []
         offset = 0

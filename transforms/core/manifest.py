@@ -195,10 +195,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON of the dataset part."""
-        canonical = json.dumps(
-            self.dataset_json(), sort_keys=True, separators=(",", ":")
-        )
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return _digest(self.dataset_json())
 
     def to_bytes(self) -> bytes:
         """Returns the content of `manifest.json`."""
@@ -207,7 +204,9 @@ class Manifest:
             "dataset": self.dataset_json() | {"digest": self.digest},
             "run": dict(self.run),
         }
-        return (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode()
+        text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+        # A path that is not UTF-8 holds lone surrogates; JSON has escapes for them.
+        return text.encode("utf-8", "backslashreplace")
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Self:
@@ -224,37 +223,59 @@ class Manifest:
                     f"{outer['format']!r}. Read it with the version that wrote it."
                 )
             inner = outer["dataset"]
-            manifest = cls(
-                name=inner["name"],
-                compression=inner["compression"],
-                features=tuple(map(FeatureFacts.from_json, inner["features"])),
-                splits=tuple(
-                    SplitFacts(
-                        split["name"],
-                        tuple(map(ShardFacts.from_json, split["shards"])),
-                        split["classes"],
-                    )
-                    for split in inner["splits"]
-                ),
-                files=tuple(map(FileFacts.from_json, inner["files"])),
-                account=Account(**inner["account"]),
-                inputs=inner["inputs"],
-                settings=inner["settings"],
-                run=outer["run"],
-            )
-            stated = inner["digest"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            stated = str(inner["digest"])
+            digest = _digest({k: v for k, v in inner.items() if k != "digest"})
+            manifest = cls._from_json(inner, outer["run"])
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            IndexError,
+            RecursionError,
+        ) as error:
             raise DamageError(
                 f"{path} is not a manifest of this tool, or is damaged "
                 f"({type(error).__name__}: {error}). The dataset counts as "
                 f"uncommitted: convert it again."
             ) from error
-        if manifest.digest != stated:
+        if digest != stated:
             raise DamageError(
                 f"{path} was changed after it was written: its dataset part has the "
-                f"digest {manifest.digest[:16]}, but states {stated[:16]}."
+                f"digest {digest[:16]}, but states {stated[:16]}."
             )
         return manifest
+
+    @classmethod
+    def _from_json(cls, inner: Mapping[str, Any], run: Mapping[str, Any]) -> Self:
+        manifest = cls(
+            name=inner["name"],
+            compression=inner["compression"],
+            features=tuple(map(FeatureFacts.from_json, inner["features"])),
+            splits=tuple(
+                SplitFacts(
+                    split["name"],
+                    tuple(map(ShardFacts.from_json, split["shards"])),
+                    split["classes"],
+                )
+                for split in inner["splits"]
+            ),
+            files=tuple(map(FileFacts.from_json, inner["files"])),
+            account=Account(**inner["account"]),
+            inputs=dict(inner["inputs"]),
+            settings=dict(inner["settings"]),
+            run=dict(run),
+        )
+        for name in manifest.file_names:
+            # They are opened and removed by these names: none may lead elsewhere.
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise ValueError(f"{name!r} is not the name of a file")
+        return manifest
+
+
+def _digest(dataset: Mapping[str, Any]) -> str:
+    canonical = json.dumps(dataset, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _number(value: Any) -> int | float | None:

@@ -11,10 +11,9 @@ __all__ = ["COMPRESSION_SUFFIXES", "ShardName", "parse_shard_name"]
 
 COMPRESSION_SUFFIXES = {"none": "", "gzip": ".gz", "zlib": ".zlib"}
 
-_PATTERN = re.compile(
-    r"(?P<name>.+)-(?P<split>[A-Za-z0-9_-]+?)\.tfrecord"
-    r"-(?P<index>\d{5,})-of-(?P<shards>\d{5,})(?P<suffix>\.gz|\.zlib)?",
-    re.DOTALL,
+_REST = re.compile(
+    r"(?P<split>[A-Za-z0-9_-]+)\.tfrecord"
+    r"-(?P<index>[0-9]{5,})-of-(?P<shards>[0-9]{5,})(?P<suffix>\.gz|\.zlib)?"
 )
 
 
@@ -41,16 +40,17 @@ def parse_shard_name(text: str, name: str) -> ShardName | None:
 
     The dataset's name has to be given: both it and the split may hold '-'.
     """
-    match = _PATTERN.fullmatch(text)
     prefix = f"{name}-"
-    if not match or not text.startswith(prefix):
+    match = _REST.fullmatch(text[len(prefix) :]) if text.startswith(prefix) else None
+    if match is None:
         return None
-    split = text[len(prefix) : text.index(".tfrecord-", len(prefix))]
     compression = {v: k for k, v in COMPRESSION_SUFFIXES.items()}
-    return ShardName(
+    found = ShardName(
         name=name,
-        split=split,
+        split=match["split"],
         index=int(match["index"]),
         shards=int(match["shards"]),
         compression=compression[match["suffix"] or ""],
     )
+    # Extra zeros, or an index beyond the count, are no name that is ever written.
+    return found if found.index < found.shards and str(found) == text else None

@@ -35,6 +35,7 @@ __all__ = [
     "Sharding",
     "check_split_name",
     "hash_rows",
+    "is_split_name",
     "origin_bases",
     "shard_of_keys",
     "shard_of_positions",
@@ -51,9 +52,14 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
+def is_split_name(name: str) -> bool:
+    """Whether every reader takes the name of a split."""
+    return bool(_SPLIT_NAME.fullmatch(name)) and name != "all"
+
+
 def check_split_name(name: str) -> str:
     """Returns the name, or raises SpecError where no reader would take it."""
-    if not _SPLIT_NAME.fullmatch(name) or name == "all":
+    if not is_split_name(name):
         raise SpecError(
             f"A split is named by letters, digits, '_' and '-', and not 'all'; "
             f"found {name!r}. Rename it."

@@ -19,6 +19,7 @@ import dataclasses
 import enum
 import fnmatch
 import os
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -189,7 +190,7 @@ def arrange(
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
         entries, parts = entries[:limit], parts[:limit]
-    labels = [part[-2] for part in parts]
+    labels = [unicodedata.normalize("NFC", part[-2]) for part in parts]
     splits = [part[0] for part in parts] if with_splits else [""] * len(parts)
     sizes = np.array([entry.size for entry in entries], np.int64)
     positions = np.zeros(len(entries), np.int64)
