@@ -47,7 +47,7 @@ setup(
         "pydantic>=2.7",
         "PyYAML>=6",
         "rich>=13",
-        "click>=8.1",
+        "click>=8.2",
     ],
     extras_require={
         "test": TEST,

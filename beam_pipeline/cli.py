@@ -8,6 +8,7 @@
 
 import difflib
 import gc
+import io
 import os
 import signal
 import sys
@@ -39,6 +40,12 @@ class _PipeClosed(BaseException):
 
 class _Group(click.Group):
     """A group whose unknown commands get the nearest known name."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **extra)
+        except BrokenPipeError as error:
+            raise _PipeClosed from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -126,7 +133,7 @@ def convert(
     from beam_pipeline import convert_command
 
     return convert_command.run(
-        _settings(flags),
+        lambda: _settings(flags),
         beam_flags=ctx.obj["beam_flags"],
         report_json=report_json,
         quiet=quiet,
@@ -216,6 +223,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         at = arguments.index("--")
         arguments, beam_flags = arguments[:at], arguments[at + 1 :]
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal cannot show is shown by its escapes.
+            stream.reconfigure(errors="backslashreplace")
     # The modules to come make a hundred thousand objects, and none of them goes:
     # looking for garbage among them would take a fifth of the start.
     gc.disable()
@@ -228,6 +239,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         )
     except click.exceptions.Exit as done:
         code = done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        code = UsageError.exit_code
     except click.UsageError as error:
         context = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
         code = _fail(f"{error.format_message()}{context}", UsageError.exit_code)

@@ -1,46 +1,66 @@
 """The command `convert`: settings -> plan -> run -> report, in a terminal or not."""
 
+import contextlib
 import gc
 import json
 import logging
+import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline import report
 from beam_pipeline.plan import Plan, make_plan
 from beam_pipeline.progress import shown_planning, shown_progress
 from beam_pipeline.spec import make_spec
+from transforms import files
 from transforms.core.manifest import Manifest
-from transforms.errors import BeamTFRecordError
+from transforms.errors import BeamTFRecordError, UsageError
 
 __all__ = ["run"]
 
 
 def run(
-    settings: Mapping[str, Any],
+    settings: Callable[[], Mapping[str, Any]],
     *,
     beam_flags: Sequence[str],
     report_json: str | None,
     quiet: bool,
 ) -> int:
-    """Converts and reports; returns the exit code 0 or raises the error of another."""
+    """Converts and reports; returns 0 or raises the error of another exit code.
+
+    Args:
+      settings: gives the job's settings; may raise SpecError like any later step.
+      beam_flags: Beam's own flags.
+      report_json: where the result is written, whatever it is.
+      quiet: print errors only.
+    """
     started = time.monotonic()
+    given: Mapping[str, Any] = {}
+    if report_json:
+        _check_report(report_json)
     try:
-        spec = make_spec(settings)
+        given = settings()
+        spec = make_spec(given)
+        if report_json and files.is_inside(report_json, spec.output):
+            raise UsageError(
+                f"The report must lie outside the output, which holds the dataset "
+                f"alone; {report_json!r} lies in {spec.output!r}."
+            )
         with shown_planning(quiet=quiet):
             plan = make_plan(spec)
         manifest = _convert(plan, beam_flags, quiet)
-    except BeamTFRecordError as error:
+    except (BeamTFRecordError, OSError) as error:
         if report_json:
-            result = report.failure_json(error, settings, time.monotonic() - started)
-            _write_json(report_json, result)
+            seconds = time.monotonic() - started
+            _write_json(report_json, report.failure_json(error, given, seconds))
         raise
     seconds = time.monotonic() - started
     if report_json:
         _write_json(report_json, report.success_json(manifest, plan, seconds))
     if not quiet:
-        report.show_result(manifest, plan.spec.output, seconds)
+        _summarize(manifest, plan, seconds)
     return 0
 
 
@@ -58,7 +78,29 @@ def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
         return convert_plan(plan, beam_flags=beam_flags, watch=watch)
 
 
+def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
+    """Prints the result; that nobody can read it does not undo the commit."""
+    try:
+        report.show_result(manifest, plan.spec.output, seconds)
+        sys.stdout.flush()
+    except OSError:
+        # What is still buffered must not raise again at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_report(path: str) -> None:
+    """Raises before the work where the report could not be written after it."""
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"The report must be writable; {path!r} is not: {error.strerror}."
+        ) from error
+
+
 def _write_json(path: str, result: Mapping[str, Any]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(result, file, indent=1, ensure_ascii=False)
         file.write("\n")

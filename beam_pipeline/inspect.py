@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +22,7 @@ from beam_pipeline.dataset import (
 )
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, is_text
+from beam_pipeline.terminal import Console
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics

@@ -42,7 +42,11 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     names = {k: v for k, v in (names | spec.feature_names).items() if v}
     schema = images.image_schema(names)
     listing = images.arrange(
-        inputs.entries, inputs.skipped, root=inputs.root, limit=spec.limit
+        inputs.entries,
+        inputs.skipped,
+        root=inputs.root,
+        limit=spec.limit,
+        allow_empty=spec.allow_empty,
     )
     count = listing.table.num_rows
     found = dict(listing.splits) or {"": (count, listing.bytes)}

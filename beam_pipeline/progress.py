@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -22,6 +21,7 @@ from rich.progress import (
 )
 
 from beam_pipeline.plan import Plan
+from beam_pipeline.terminal import Console
 from transforms.store import Store
 
 __all__ = ["Progressed", "look", "shown_planning", "shown_progress"]

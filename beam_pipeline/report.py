@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from beam_pipeline.dataset import size_text
 from beam_pipeline.plan import Plan
+from beam_pipeline.terminal import Console
 from transforms.core.infer import Evidence
 from transforms.core.manifest import Manifest
 from transforms.core.placement import SplitSource
@@ -166,12 +166,12 @@ def success_json(manifest: Manifest, plan: Plan, seconds: float) -> dict[str, An
 
 
 def failure_json(
-    error: BeamTFRecordError, settings: Mapping[str, Any], seconds: float
+    error: BeamTFRecordError | OSError, settings: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
     """Returns the result of a run that committed nothing."""
     return {
         "status": "failed",
-        "exit_code": error.exit_code,
+        "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
         "error": type(error).__name__,
         "message": str(error),
         "output": settings.get("output"),

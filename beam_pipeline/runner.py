@@ -39,6 +39,12 @@ _ANY_ERROR = re.compile(
 
 def check_beam_flags(flags: Sequence[str]) -> None:
     """Raises SpecError for a flag that Beam does not know; Beam itself ignores it."""
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        if not flag.startswith("-") and not is_value:
+            raise SpecError(
+                f"What stands after -- must be flags of Beam; found {flag!r}."
+            )
     known = PipelineOptions([]).get_all_options().keys()
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
     unknown = sorted(given.keys() - known)

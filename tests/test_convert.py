@@ -1114,19 +1114,3 @@ class TestInterrupted:
         assert json.loads(report.read_text())["exit_code"] == 1
         assert "File too large" in run.stderr
         assert str(tmp_path / "outs") in run.stderr
-
-    def test_a_short_write_is_continued(
-        self, table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The system may take a part of a write: Linux never takes over 2 GiB."""
-        from transforms.core.tfrecord import TFRecordWriter
-
-        class Sink(io.BytesIO):
-            def write(self, data: Any) -> int:
-                return super().write(memoryview(data)[:1000])
-
-        sink = Sink()
-        with TFRecordWriter(sink) as writer:
-            writer.write(b"x" * 5000)
-        assert writer.facts().stored_bytes == 5016
-        assert len(sink.getvalue()) == 5016

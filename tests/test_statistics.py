@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.statistics import Statistics, merge_all, summarize
+from transforms.core.statistics import MAX_CLASSES, Statistics, merge_all, summarize
 
 FLOATS = st.lists(st.none() | st.floats(width=32), max_size=30)
 INTEGERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30)
@@ -160,8 +160,17 @@ def test_merge_all_is_by_feature() -> None:
     assert merge_all([]) == {}
 
 
-def test_nan_as_a_class_is_one_class() -> None:
-    """A float label's NaN is counted in one place, however many parts had one."""
+def test_a_float_label_is_not_counted_by_value() -> None:
+    """A number to predict has as many values as records, NaN among them: no classes."""
     parts = [summarize(floats([math.nan, 1.0]), count_classes=True) for _ in range(3)]
-    found = {str(value): n for value, n in merged(parts).classes.items()}
-    assert found == {"nan": 3, "1.0": 3}
+    assert merged(parts).classes == {}
+
+
+def test_too_many_classes_are_not_counted() -> None:
+    """Whether there are too many depends on all parts, not on their order."""
+    many = [pa.array(range(i, i + MAX_CLASSES // 2 + 1)) for i in (0, 9_000, 0)]
+    parts = [summarize(column, count_classes=True) for column in many]
+    assert parts[0].classes is not None
+    assert parts[0].merge(parts[2]).classes is not None
+    assert merged(parts).classes is None
+    assert merged(parts[::-1]).classes is None

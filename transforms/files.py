@@ -255,9 +255,12 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
             if durable:
                 os.fsync(raw.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            # A failed write or sync does not say of what.
+            raise OSError(error.errno, error.strerror, path) from error
         raise
 
 

@@ -93,7 +93,7 @@ class Store:
             ]
         # The rows take part in the name: two batches of one block, which the commit
         # refuses, must not pass for each other before.
-        crc = google_crc32c.value(parts[0][1].slice(0, _NAMING_BYTES).to_pybytes())
+        crc = google_crc32c.value(bytes(memoryview(parts[0][1])[:_NAMING_BYTES]))
         name = hashlib.blake2b(f"{start}\0{crc}\0{origin}".encode(), digest_size=16)
         path = os.path.join(self.segments, f"{name.hexdigest()}.segments")
         out = []

@@ -17,6 +17,7 @@ __all__ = ["check_target", "publish", "read_manifest", "rejects_path", "work_fol
 
 # How many foreign names an error shows.
 _SHOWN = 5
+_LONGEST_NAME_BYTES = 255
 
 
 def work_folder(target: str) -> str:
@@ -44,12 +45,17 @@ def read_manifest(directory: str) -> Manifest:
 def _state(directory: str) -> str:
     """Returns a word for what stands there now; "" for nothing."""
     try:
-        if not os.listdir(directory):
+        names = sorted(os.listdir(directory))
+        if not names:
             return ""
         data = files.read_bytes(os.path.join(directory, MANIFEST_NAME))
+        inode = os.stat(directory).st_ino
     except FileNotFoundError:
         return ""
-    return f"{os.stat(directory).st_ino}-{hashlib.sha256(data).hexdigest()}"
+    except OSError as error:
+        return f"unreadable: {error.errno}"
+    digest = hashlib.sha256(data + "\0".join(names).encode("utf-8", "surrogateescape"))
+    return f"{inode}-{digest.hexdigest()}"
 
 
 def check_target(directory: str, *, overwrite: bool) -> str:
@@ -59,7 +65,9 @@ def check_target(directory: str, *, overwrite: bool) -> str:
       TargetError: it cannot be made, holds a dataset that may not be replaced, or
         holds anything that its manifest does not name.
     """
-    parent = os.path.dirname(os.path.abspath(directory))
+    _check_path(directory)
+    directory = os.path.abspath(directory)
+    parent = os.path.dirname(directory)
     existing = parent
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -86,7 +94,7 @@ def check_target(directory: str, *, overwrite: bool) -> str:
         )
     try:
         manifest = read_manifest(directory)
-    except DamageError as error:
+    except (DamageError, OSError) as error:
         raise TargetError(
             f"What stands at {directory!r} cannot be replaced safely: {error} "
             f"Move it away, or choose another output."
@@ -103,6 +111,22 @@ def check_target(directory: str, *, overwrite: bool) -> str:
             f"replace it, or choose another output."
         )
     return _state(directory)
+
+
+def _check_path(directory: str) -> None:
+    name = os.path.basename(os.path.abspath(directory))
+    # The work folder's name is longer than the target's.
+    longest = os.path.basename(work_folder(directory))
+    if not directory or "\0" in directory or not name:
+        raise TargetError(
+            f"The output must be the path of a directory; found {directory!r}."
+        )
+    if len(os.fsencode(longest)) > _LONGEST_NAME_BYTES:
+        raise TargetError(
+            f"The output's name may have at most "
+            f"{_LONGEST_NAME_BYTES - len(longest) + len(name)} bytes, so that the work "
+            f"folder beside it can have one; found {len(os.fsencode(name))}."
+        )
 
 
 def _shown(names: list[str]) -> str:
@@ -122,7 +146,9 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     Raises:
       CommitError: the target is no longer what it was; nothing has changed.
     """
-    parent = os.path.dirname(os.path.abspath(target))
+    # The current folder cannot be renamed as ".", but under its own name it can.
+    target = os.path.abspath(target)
+    parent = os.path.dirname(target)
     if _state(target) != seen:
         raise CommitError(
             f"The target must be as it was when the run started; {target!r} was "
@@ -144,3 +170,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     files.sync_directory(parent)
     for name in old.file_names:
         files.remove_file(os.path.join(folder, name))
+    # What somebody put there in the last instant goes back to where they put it.
+    for name in os.listdir(folder):
+        if not os.path.lexists(os.path.join(target, name)):
+            os.rename(os.path.join(folder, name), os.path.join(target, name))

@@ -169,6 +169,7 @@ def arrange(
     *,
     root: str,
     limit: int | None = None,
+    allow_empty: bool = False,
 ) -> Listing:
     """Returns the listing of a tree of images, by the rule of the module.
 
@@ -177,13 +178,19 @@ def arrange(
       skipped: what `select` left out.
       root: named in errors.
       limit: at most so many images, the first in source order.
+      allow_empty: a tree without images is a listing of none.
 
     Raises:
       SourceError: no image; no rule for these folders; names that are equal in NFC
         or are not UTF-8.
     """
     entries = sorted(entries, key=lambda entry: entry.origin.encode(errors="replace"))
-    _check_names(entries, root)
+    if not entries and not allow_empty:
+        raise SourceError(
+            f"The source must hold images; {root!r} holds no file with a suffix like "
+            f".jpg or .png. Name another folder, or use --include."
+        )
+    _check_names(entries)
     parts = [entry.path.split("/") for entry in entries]
     with_splits = _has_splits(parts, root)
     left_out = dict(skipped)
@@ -218,12 +225,7 @@ def arrange(
     )
 
 
-def _check_names(entries: Sequence[FileEntry], root: str) -> None:
-    if not entries:
-        raise SourceError(
-            f"The source must hold images; {root!r} holds no file with a suffix like "
-            f".jpg or .png. Name another folder, or use --include."
-        )
+def _check_names(entries: Sequence[FileEntry]) -> None:
     for before, entry in zip([None, *entries], entries, strict=False):
         try:
             entry.path.encode()
@@ -246,7 +248,7 @@ def _has_splits(parts: Sequence[Sequence[str]], root: str) -> bool:
     first = {part[0].lower() for part in parts if len(part) > 1}
     with_splits = bool(first) and first <= SPLIT_WORDS
     wanted = 3 if with_splits else 2
-    if set(depths) != {wanted}:
+    if set(depths) - {wanted}:
         examples = []
         for depth in sorted(depths):
             shown = ["/".join(p) for p in parts if len(p) == depth][:_SHOWN]
