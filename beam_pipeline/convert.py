@@ -26,7 +26,7 @@ def open_work_folder(plan: Plan) -> Iterator[Store]:
     Raises:
       TargetError: another run holds it, or it cannot be made.
     """
-    folder = target.work_folder(plan.spec.output)
+    folder = target.work_folder(plan.directory)
     os.makedirs(folder, exist_ok=True)
     lock = os.path.join(folder, "lock")
     with files.exclusive_lock(lock):
@@ -79,4 +79,4 @@ def convert_plan(
             watch=watch,
             abandon=store.abandon,
         )
-    return target.read_manifest(plan.spec.output)
+    return target.read_manifest(plan.directory)

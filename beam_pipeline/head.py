@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
 from beam_pipeline.dataset import Dataset, SingleFile, open_target, printable
+from beam_pipeline.terminal import Console
 from transforms.core.decoder import parse_example
 from transforms.core.image import ImageInfo, check_image
 from transforms.core.manifest import FeatureFacts

@@ -101,7 +101,7 @@ def make_job(plan: Plan) -> Job:
         ),
         store=Store(plan.work_folder, inline=plan.inline),
         publication=Publication(
-            directory=spec.output,
+            directory=plan.directory,
             seen=plan.seen,
             job=plan.digest,
             name=plan.name,

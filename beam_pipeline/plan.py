@@ -41,6 +41,7 @@ class Plan:
 
     Attributes:
       spec: as given, with the name filled in.
+      directory: the output, as an absolute path.
       inputs: the files.
       planned: the source, its schema and its splits.
       sharding: where rows go.
@@ -50,6 +51,7 @@ class Plan:
     """
 
     spec: Spec
+    directory: str
     inputs: Inputs
     planned: PlannedSource
     sharding: Sharding
@@ -83,7 +85,7 @@ class Plan:
     @property
     def work_folder(self) -> str:
         """Where this job's unfinished files lie."""
-        return os.path.join(target.work_folder(self.spec.output), self.digest)
+        return os.path.join(target.work_folder(self.directory), self.digest)
 
     @property
     def listing_path(self) -> str:
@@ -133,6 +135,7 @@ def make_plan(spec: Spec) -> Plan:
     _check_name(spec, planned)
     return Plan(
         spec=spec,
+        directory=os.path.abspath(spec.output),
         inputs=inputs,
         planned=planned,
         sharding=Sharding(

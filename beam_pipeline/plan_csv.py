@@ -79,6 +79,7 @@ def plan_csv(spec: Spec, inputs: Inputs) -> PlannedSource:
         {
             "path": [entry.path for entry in inputs.entries],
             "position": np.cumsum([0, *sizes[:-1]]),
+            "stamp": pa.array([entry.stamp for entry in inputs.entries], pa.int64()),
         }
     )
     return PlannedSource(

@@ -1,6 +1,5 @@
 """The plan and the result, in words for a person and in JSON for a scheduler."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -145,7 +144,7 @@ def success_json(manifest: Manifest, plan: Plan, seconds: float) -> dict[str, An
     return {
         "status": "committed",
         "exit_code": 0,
-        "output": os.path.abspath(plan.spec.output),
+        "output": plan.directory,
         "digest": manifest.digest,
         "records": manifest.records,
         "splits": {

@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline.job import Job, build
 from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
-from transforms import errors
+from transforms import errors, files
 from transforms.errors import BeamTFRecordError, SpecError
 
 __all__ = ["check_beam_flags", "run_job"]
@@ -47,6 +47,11 @@ def check_beam_flags(flags: Sequence[str]) -> None:
             )
     known = PipelineOptions([]).get_all_options().keys()
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
+    if given["runner"] not in (None, "FnApiRunner"):
+        raise SpecError(
+            f"This version runs on the local runner alone, FnApiRunner; found "
+            f"--runner={given['runner']}."
+        )
     unknown = sorted(given.keys() - known)
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
@@ -91,7 +96,11 @@ def run_job(
         runner = FnApiRunner(default_environment=environment)
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
         build(pipeline, job, between=between)
-        _run_watched(pipeline, pool, watch, abandon)
+        try:
+            _run_watched(pipeline, pool, watch, abandon)
+        finally:
+            # Beam removes it itself, but not where the run was stopped.
+            files.remove_tree(pipeline.local_tempdir)
 
 
 @contextlib.contextmanager

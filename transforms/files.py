@@ -45,7 +45,10 @@ __all__ = [
     "read_range",
     "remove_file",
     "remove_tree",
+    "read_stamped",
     "size_of",
+    "stamp",
+    "stamp_of",
     "sync_directory",
 ]
 
@@ -78,9 +81,26 @@ class FileEntry:
     skipped: str = ""
 
     @property
+    def stamp(self) -> int:
+        """See `stamp`."""
+        return stamp(self.size, self.modified_ns)
+
+    @property
     def origin(self) -> str:
         """The path in NFC: the identity that placement hashes."""
         return unicodedata.normalize("NFC", self.path)
+
+
+def stamp(size: int, modified_ns: int) -> int:
+    """Returns one number for the state of a file: another one when it has changed."""
+    mixed = (modified_ns * 0x9E3779B97F4A7C15 + size) % 2**64
+    return mixed - 2**64 if mixed >= 2**63 else mixed
+
+
+def stamp_of(file: IO[bytes] | int) -> int:
+    """Returns the stamp of an open file."""
+    status = os.fstat(file if isinstance(file, int) else file.fileno())
+    return stamp(status.st_size, status.st_mtime_ns)
 
 
 def is_pattern(path: str) -> bool:
@@ -176,24 +196,39 @@ def _open_regular(path: str, flags: int) -> int:
 
 def read_bytes(path: str) -> bytes:
     """Returns a whole file; raises OSError."""
+    return read_stamped(path)[0]
+
+
+def read_stamped(path: str) -> tuple[bytes, int]:
+    """Returns a whole file and its stamp; raises OSError."""
     descriptor = _open_regular(path, os.O_RDONLY)
     try:
-        # One read is enough for nearly every file; the loop is for the rest.
-        expected = os.fstat(descriptor).st_size
-        data = os.read(descriptor, expected + 1)
-        if len(data) == expected:
-            return data
-        parts = [data]
-        while part := os.read(descriptor, 1 << 24):
-            parts.append(part)
-        return b"".join(parts)
+        return _read_all(descriptor), stamp_of(descriptor)
     finally:
         os.close(descriptor)
 
 
-def read_range(path: str, start: int, stop: int) -> bytes:
-    """Returns bytes [start, stop) of a file; raises OSError, also when it is short."""
+def _read_all(descriptor: int) -> bytes:
+    # One read is enough for nearly every file; the loop is for the rest.
+    expected = os.fstat(descriptor).st_size
+    data = os.read(descriptor, expected + 1)
+    if len(data) == expected:
+        return data
+    parts = [data]
+    while part := os.read(descriptor, 1 << 24):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:
+    """Returns bytes [start, stop) of a file.
+
+    Raises:
+      OSError: also when it is shorter, or has another stamp than a `stamp` given.
+    """
     with open(path, "rb", buffering=0) as file:
+        if stamp and stamp_of(file) != stamp:
+            raise OSError(errno.ESTALE, "it has changed since it was listed", path)
         file.seek(start)
         buffer = bytearray(stop - start)
         view = memoryview(buffer)

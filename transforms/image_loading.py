@@ -13,6 +13,7 @@ import pyarrow as pa
 from transforms import files
 from transforms.core.image import Check, ImageFault, ImageInfo, check_image
 from transforms.core.model import Reason, Rejection
+from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
 
 __all__ = ["LoadedImage", "load_ahead"]
@@ -21,9 +22,10 @@ _THREADS = 2
 # A thread takes so many images at a time: handing over one by one costs more.
 _TASK_IMAGES = 16
 # Images of a chunk: so many at first, then as many as make up so many bytes.
-_FIRST_IMAGES = 64
+_FIRST_IMAGES = 8
 _MAX_IMAGES = 512
 _CHUNK_BYTES = 8 << 20
+_CHANGED = "it has another size or time than when it was listed"
 
 _Chunk = tuple[pa.Table, npt.NDArray[np.int64], list["LoadedImage"]]
 
@@ -37,7 +39,7 @@ class LoadedImage:
 
     def rejection(self, origin: str, fault: ImageFault) -> Rejection:
         """Returns the reject that the fault makes of the file `origin`."""
-        unread = fault.reason is Reason.UNREADABLE
+        unread = not self.data and fault.reason is not Reason.EMPTY_FILE
         return Rejection(
             source=origin,
             row=None,
@@ -64,14 +66,17 @@ def load_ahead(
       check: see `check_image`.
     """
 
-    def load(paths: list[str]) -> list[LoadedImage]:
-        return [_load(os.path.join(root, path), check) for path in paths]
+    def load(paths: list[str], stamps: list[int]) -> list[LoadedImage]:
+        return [
+            _load(os.path.join(root, path), stamp, check)
+            for path, stamp in zip(paths, stamps, strict=True)
+        ]
 
     def begin(start: int, count: int) -> _Pending:
         table, positions = rows.take(start, start + count)
-        paths = table[column].to_pylist()
+        paths, stamps = table[column].to_pylist(), table[STAMP_COLUMN].to_pylist()
         tasks = [
-            pool.submit(load, paths[i : i + _TASK_IMAGES])
+            pool.submit(load, paths[i : i + _TASK_IMAGES], stamps[i : i + _TASK_IMAGES])
             for i in range(0, len(paths), _TASK_IMAGES)
         ]
         return _Pending(table, positions, tasks)
@@ -102,9 +107,16 @@ class _Pending:
         return self.table, self.positions, images
 
 
-def _load(path: str, check: Check) -> LoadedImage:
+def _load(path: str, stamp: int, check: Check) -> LoadedImage:
     try:
-        data = files.read_bytes(path)
+        data, found = files.read_stamped(path)
+    except FileNotFoundError:
+        # A link that led nowhere when it was listed has no time of its own.
+        missing = stamp == files.stamp(0, 0)
+        reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
+        return LoadedImage(b"", ImageFault(reason, "there is no such file"))
     except OSError as error:
         return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error.strerror)))
+    if stamp and found != stamp:
+        return LoadedImage(data, ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
     return LoadedImage(data, check_image(data, check))

@@ -82,7 +82,11 @@ def cut_batch(
     shards, index = assign(batch, sharding)
     columns = [*batch.rows.columns, pa.array(batch.numbers)]
     if batch.origins is not None:
-        columns.append(batch.origins)
+        unknown = pa.array(np.zeros(len(batch.origins), np.int64))
+        columns += [
+            batch.origins,
+            unknown if batch.stamps is None else batch.stamps,
+        ]
     schema = segment.segment_schema(
         batch.rows.schema, many_origins=batch.origins is not None
     )

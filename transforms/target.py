@@ -117,6 +117,12 @@ def _check_path(directory: str) -> None:
     name = os.path.basename(os.path.abspath(directory))
     # The work folder's name is longer than the target's.
     longest = os.path.basename(work_folder(directory))
+    try:
+        directory.encode()
+    except UnicodeEncodeError as error:
+        raise TargetError(
+            f"The output's path must be UTF-8; found {os.fsencode(directory)!r}."
+        ) from error
     if not directory or "\0" in directory or not name:
         raise TargetError(
             f"The output must be the path of a directory; found {directory!r}."

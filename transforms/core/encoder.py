@@ -97,11 +97,13 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
+        # Arrow makes the list anew at every access.
+        types = schema.types
         self._varying = [
             index
             for index, column in self._columns
-            if pa.types.is_nested(schema.types[index])
-            or pa.types.is_dictionary(schema.types[index])
+            if pa.types.is_nested(types[index])
+            or pa.types.is_dictionary(types[index])
             or column.kind is Kind.BYTES
         ]
 

@@ -73,6 +73,7 @@ class Block:
       first_line: 1-based physical line on which that record starts.
       rows: how many records it holds.
       position: bytes of input, over all inputs in source order, before it.
+      stamp: of the file as it was listed; see `transforms.files.stamp`.
     """
 
     origin: str
@@ -82,6 +83,7 @@ class Block:
     first_line: int = 1
     rows: int = 0
     position: int = 0
+    stamp: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Batch:
       numbers: int64 array of n: each row's 0-based number in its origin.
       origins: for blocks that span several origins (trees of files), a string
         array of n: each row's own origin. None: all are from `block.origin`.
+      stamps: with `origins`, each one's stamp as it was listed; 0 or None for unknown.
       splits: each row's split where the source says it; else None.
       positions: int64 array of n: bytes of input before each row, in its split
         where the source says the split.
@@ -103,6 +106,7 @@ class Batch:
     rows: pa.RecordBatch
     numbers: npt.NDArray[np.int64]
     origins: pa.StringArray | None = None
+    stamps: pa.Int64Array | None = None
     splits: pa.StringArray | None = None
     positions: npt.NDArray[np.int64] | None = None
 

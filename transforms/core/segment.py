@@ -5,6 +5,7 @@ for a whole job and every stage has it. Beside the features' columns a segment h
 
     __row     int64   each row's 0-based number in its origin
     __origin  string  each row's origin; only where a block spans several origins
+    __stamp   int64   and its stamp as it was listed
 
 Layout of a segment file (one for each placed batch): the messages back to back, in
 the order of their shards. A `Segment` names its own piece.
@@ -21,6 +22,7 @@ from transforms.core.model import Segment
 __all__ = [
     "ORIGIN_COLUMN",
     "ROW_COLUMN",
+    "STAMP_COLUMN",
     "cut",
     "deserialize",
     "in_source_order",
@@ -30,6 +32,7 @@ __all__ = [
 
 ROW_COLUMN = "__row"
 ORIGIN_COLUMN = "__origin"
+STAMP_COLUMN = "__stamp"
 
 
 def segment_schema(row_schema: pa.Schema, *, many_origins: bool) -> pa.Schema:
@@ -37,6 +40,7 @@ def segment_schema(row_schema: pa.Schema, *, many_origins: bool) -> pa.Schema:
     out = row_schema.append(pa.field(ROW_COLUMN, pa.int64()))
     if many_origins:
         out = out.append(pa.field(ORIGIN_COLUMN, pa.string()))
+        out = out.append(pa.field(STAMP_COLUMN, pa.int64()))
     return out
 
 

@@ -4,9 +4,11 @@ The listing is one Arrow IPC file, in source order:
 
     path      string  relative to the root
     position  int64   bytes of the files before it
+    stamp     int64   of the file as it was listed; see `transforms.files.stamp`
 """
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterator
 from typing import ClassVar
@@ -74,7 +76,7 @@ class CsvTable(Source):
         """Returns the rows of a block that fit the schema, and the rest."""
         path = os.path.join(self.root, block.origin)
         try:
-            data = files.read_range(path, block.start, block.stop)
+            data = files.read_range(path, block.start, block.stop, stamp=block.stamp)
         except OSError as error:
             raise _unreadable(path, error) from error
         return read_block(
@@ -95,9 +97,12 @@ class CsvTable(Source):
     ) -> Iterator[Block]:
         origin = table["path"][index].as_py()
         position = table["position"][index].as_py()
+        stamp = table["stamp"][index].as_py()
         path = os.path.join(self.root, origin)
         try:
             with files.open_input(path) as stream:
+                if files.stamp_of(stream) != stamp:
+                    raise OSError(errno.ESTALE, "it has changed since it was listed")
                 names = read_header(stream, self.dialect, origin)
                 check_same_columns("the first file", self.columns, origin, names)
                 for block in iter_blocks(
@@ -107,13 +112,15 @@ class CsvTable(Source):
                     block_bytes=self.block_bytes,
                     limit_rows=limit,
                 ):
-                    yield dataclasses.replace(block, position=position + block.start)
+                    yield dataclasses.replace(
+                        block, position=position + block.start, stamp=stamp
+                    )
         except OSError as error:
             raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, error: OSError) -> SourceError:
     return SourceError(
-        f"Every file of the source must stay readable during the run; {path!r} is "
-        f"not: {error.strerror}. Run again when it is."
+        f"Every file of the source must stay as it is, and readable, during the run; "
+        f"{path!r} did not: {error.strerror}. Run again."
     )

@@ -8,7 +8,9 @@ reason. Files without such a suffix are skipped and counted.
 A row carries the path of its image; the image itself is read when its shard is
 written. The listing is one Arrow IPC file, so a job stays small for a million files:
 
-    path      string  relative to the root
+    path      string  relative to the root, as the file system has it
+    origin    string  the same in NFC: its identity, and what is stored
+    stamp     int64   of the file as it was listed; see `transforms.files.stamp`
     label     string  name of the folder that says the class
     split     string  name of the folder that says the split, or null
     position  int64   bytes of images before it in its split
@@ -211,6 +213,8 @@ def arrange(
     table = pa.table(
         {
             "path": pa.array([entry.path for entry in entries], pa.string()),
+            "origin": pa.array([entry.origin for entry in entries], pa.string()),
+            "stamp": pa.array([entry.stamp for entry in entries], pa.int64()),
             "label": pa.array(labels, pa.string()),
             "split": pa.array(splits if with_splits else [None] * len(splits), "utf8"),
             "position": positions,
@@ -298,7 +302,7 @@ class ImageTree(Source):
             table = pa.ipc.open_file(source).read_all()
             piece = table.slice(block.start, block.rows).combine_chunks()
         columns = {name: piece[name].combine_chunks() for name in piece.column_names}
-        roles = {"image": "path", "filename": "path", "label": "label"}
+        roles = {"image": "path", "filename": "origin", "label": "label"}
         rows = pa.record_batch(
             [
                 columns[roles[feature.source_column]]
@@ -312,7 +316,8 @@ class ImageTree(Source):
             block,
             rows,
             numbers=np.zeros(block.rows, np.int64),
-            origins=columns["path"],
+            origins=columns["origin"],
+            stamps=columns["stamp"],
             splits=columns["split"] if known else None,
             positions=columns["position"].to_numpy(),
         )
