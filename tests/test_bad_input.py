@@ -161,14 +161,14 @@ class TestImages:
         from transforms import files
 
         source = write_files(tmp_path / "tree", {"a/1.jpg": JPEG, "a/2.jpg": JPEG})
-        read = files.read_bytes
+        read = files.read_stamped
 
-        def denied(path: str) -> bytes:
+        def denied(path: str) -> tuple[bytes, int]:
             if path.endswith("2.jpg"):
                 raise PermissionError(13, "Permission denied", path)
             return read(path)
 
-        monkeypatch.setattr(files, "read_bytes", denied)
+        monkeypatch.setattr(files, "read_stamped", denied)
         convert(source, tmp_path / "out", "--max-reject-rate", 0.5)
         (found,) = rejects(tmp_path / "out")
         assert found["reason"] == "unreadable"

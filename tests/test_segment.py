@@ -18,13 +18,17 @@ def rows_of(values: list[int]) -> pa.RecordBatch:
 
 
 def test_schema_names_rows_and_origins() -> None:
-    """A segment holds the features, the rows' numbers, and origins where needed."""
+    """A segment holds the features, the rows' numbers, and origins where needed.
+
+    With an origin goes the stamp that tells if the file has changed since.
+    """
     single = segment.segment_schema(ROWS, many_origins=False)
     assert single.names == ["x", "text", "__row"]
     many = segment.segment_schema(ROWS, many_origins=True)
-    assert many.names == ["x", "text", "__row", "__origin"]
+    assert many.names == ["x", "text", "__row", "__origin", "__stamp"]
     assert many.field("__row").type == pa.int64()
     assert many.field("__origin").type == pa.string()
+    assert many.field("__stamp").type == pa.int64()
 
 
 @settings(deadline=None)
