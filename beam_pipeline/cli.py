@@ -130,14 +130,18 @@ def convert(
     ctx: click.Context, /, report_json: str | None, quiet: bool, **flags: Any
 ) -> int:
     """Convert SOURCE (a folder of images, CSV by file, folder or glob) into OUTPUT."""
-    from beam_pipeline import convert_command
+    from beam_pipeline.beam_loading import loading
 
-    return convert_command.run(
-        lambda: _settings(flags),
-        beam_flags=ctx.obj["beam_flags"],
-        report_json=report_json,
-        quiet=quiet,
-    )
+    with loading() as loaded:
+        from beam_pipeline import convert_command
+
+        return convert_command.run(
+            lambda: _settings(flags),
+            beam_flags=ctx.obj["beam_flags"],
+            report_json=report_json,
+            quiet=quiet,
+            loaded=loaded,
+        )
 
 
 @cli.command()

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import json
-import logging
 import os
 import sys
 import time
@@ -27,6 +26,7 @@ def run(
     beam_flags: Sequence[str],
     report_json: str | None,
     quiet: bool,
+    loaded: Callable[[], None],
 ) -> int:
     """Converts and reports; returns 0 or raises the error of another exit code.
 
@@ -35,6 +35,7 @@ def run(
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
       quiet: print errors only.
+      loaded: waits until Beam is imported.
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
@@ -50,6 +51,7 @@ def run(
             )
         with shown_planning(quiet=quiet):
             plan = make_plan(spec)
+            loaded()
         manifest = _convert(plan, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
         if report_json:
@@ -65,12 +67,7 @@ def run(
 
 
 def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
-    # A handler of its own keeps the root logger from printing what Beam warns about
-    # while it is imported.
-    logging.getLogger().addHandler(logging.NullHandler())
     with shown_progress(plan, quiet=quiet) as watch:
-        # Shown before Beam is imported, which takes a second.
-        watch()
         from beam_pipeline.convert import convert_plan
 
         gc.freeze()

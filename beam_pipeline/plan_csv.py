@@ -164,7 +164,7 @@ def _block_bytes(total: int) -> int:
     about three times their text, that is total ** 2 / (50 MB * block).
     """
     wanted = total * total // (50_000_000 * 500_000)
-    size = 16 << 20
+    size = 8 << 20
     while size < wanted and size < 256 << 20:
         size *= 2
     return size
