@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["loading"]
+__all__ = ["beam_loading"]
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[Callable[[], None]]:
+def beam_loading() -> Iterator[Callable[[], None]]:
     """Begins to import what runs a job; yields what waits for the end of that.
 
     Planning waits for files and for Arrow, and leaves the interpreter free meanwhile. A

@@ -130,18 +130,14 @@ def convert(
     ctx: click.Context, /, report_json: str | None, quiet: bool, **flags: Any
 ) -> int:
     """Convert SOURCE (a folder of images, CSV by file, folder or glob) into OUTPUT."""
-    from beam_pipeline.beam_loading import loading
+    from beam_pipeline import convert_command
 
-    with loading() as loaded:
-        from beam_pipeline import convert_command
-
-        return convert_command.run(
-            lambda: _settings(flags),
-            beam_flags=ctx.obj["beam_flags"],
-            report_json=report_json,
-            quiet=quiet,
-            loaded=loaded,
-        )
+    return convert_command.run(
+        lambda: _settings(flags),
+        beam_flags=ctx.obj["beam_flags"],
+        report_json=report_json,
+        quiet=quiet,
+    )
 
 
 @cli.command()

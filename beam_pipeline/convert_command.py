@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline import report
+from beam_pipeline.beam_loading import beam_loading
 from beam_pipeline.plan import Plan, make_plan
 from beam_pipeline.progress import shown_planning, shown_progress
 from beam_pipeline.spec import make_spec
@@ -26,7 +27,6 @@ def run(
     beam_flags: Sequence[str],
     report_json: str | None,
     quiet: bool,
-    loaded: Callable[[], None],
 ) -> int:
     """Converts and reports; returns 0 or raises the error of another exit code.
 
@@ -35,7 +35,6 @@ def run(
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
       quiet: print errors only.
-      loaded: waits until Beam is imported.
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
@@ -49,7 +48,7 @@ def run(
                 f"The report must lie outside the output, which holds the dataset "
                 f"alone; {report_json!r} lies in {spec.output!r}."
             )
-        with shown_planning(quiet=quiet):
+        with beam_loading() as loaded, shown_planning(quiet=quiet):
             plan = make_plan(spec)
             loaded()
         manifest = _convert(plan, beam_flags, quiet)
