@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -360,8 +361,8 @@ def settings_of(
     """Returns the settings that a command line asks for."""
     taken: list[dict[str, Any]] = []
 
-    def take(settings: dict[str, Any], **_: Any) -> int:
-        taken.append(settings)
+    def take(settings: Callable[[], dict[str, Any]], **_: Any) -> int:
+        taken.append(settings())
         return 0
 
     monkeypatch.setattr(convert_command, "run", take)
