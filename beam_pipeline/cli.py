@@ -80,7 +80,11 @@ def _job_options(command: _Command) -> _Command:
     options = [
         click.argument("source", required=False),
         click.argument("output", required=False),
-        click.option("--format", type=choice(["auto", "images", "csv"])),
+        click.option(
+            "--format",
+            type=choice(["auto", "images", "csv"]),
+            help="What the source is [auto].",
+        ),
         click.option("--name", help="Prefix of the shards [the source's base name]."),
         click.option("--splits", metavar="NAME=SHARE,...", help="Split by shares."),
         click.option("--split-column", metavar="COLUMN", help="CSV: says the split."),
@@ -91,9 +95,21 @@ def _job_options(command: _Command) -> _Command:
         click.option("--shards", type=int, metavar="N", help="Shards of each split."),
         click.option("--shard-size", metavar="SIZE", help="As in 150MB [100-200 MB]."),
         click.option("--seed", type=int, help="Of the order; moves no split [0]."),
-        click.option("--shuffle/--no-shuffle", default=None, help="[shuffle]"),
-        click.option("--compression", type=choice(["none", "gzip", "zlib"])),
-        click.option("--preset", type=choice(["default", "tutorial"])),
+        click.option(
+            "--shuffle/--no-shuffle",
+            default=None,
+            help="Or keep the source's order [shuffle].",
+        ),
+        click.option(
+            "--compression",
+            type=choice(["none", "gzip", "zlib"]),
+            help="Of the shards [none].",
+        ),
+        click.option(
+            "--preset",
+            type=choice(["default", "tutorial"]),
+            help="Images: names of the features.",
+        ),
         click.option(
             "--feature-name",
             "feature_names",
@@ -101,16 +117,37 @@ def _job_options(command: _Command) -> _Command:
             metavar="ROLE=NAME",
             help="Images: name a feature; an empty name drops it.",
         ),
-        click.option("--image-check", type=choice(["structure", "decode", "none"])),
+        click.option(
+            "--image-check",
+            type=choice(["structure", "decode", "none"]),
+            help="How images are checked [structure].",
+        ),
         click.option("--delimiter", metavar="CHAR", help="CSV [, or tab for .tsv]."),
         click.option("--header/--no-header", default=None, help="CSV [header]."),
         click.option("--columns", metavar="A,B,...", help="CSV: names of the columns."),
         click.option("--encoding", help="CSV [utf-8]."),
         click.option("--workers", metavar="N|auto", help="Processes [auto]."),
-        click.option("--segments", type=choice(["auto", "inline", "files"])),
-        click.option("--max-reject-rate", type=float, metavar="SHARE", help="[0.01]"),
-        click.option("--allow-empty/--no-allow-empty", default=None),
-        click.option("--overwrite/--no-overwrite", default=None),
+        click.option(
+            "--segments",
+            type=choice(["auto", "inline", "files"]),
+            help="Where rows wait for their shard [auto].",
+        ),
+        click.option(
+            "--max-reject-rate",
+            type=float,
+            metavar="SHARE",
+            help="Rejects that are tolerated [0.01].",
+        ),
+        click.option(
+            "--allow-empty/--no-allow-empty",
+            default=None,
+            help="Commit a dataset without records.",
+        ),
+        click.option(
+            "--overwrite/--no-overwrite",
+            default=None,
+            help="Replace the dataset at the output.",
+        ),
         click.option("--spec", metavar="FILE", help="The same settings as YAML."),
     ]
     for option in reversed(options):
