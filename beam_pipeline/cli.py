@@ -18,7 +18,13 @@ from typing import Any, NoReturn
 import click
 
 from beam_pipeline.version import __version__
-from transforms.errors import BeamTFRecordError, SpecError, UsageError, bounded
+from transforms.errors import (
+    COMMITTED_NOTE,
+    BeamTFRecordError,
+    SpecError,
+    UsageError,
+    bounded,
+)
 
 __all__ = ["cli", "main", "program"]
 
@@ -290,10 +296,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         code = _PIPE_CLOSED
     except OSError as error:
         code = _fail(bounded(f"{error.strerror or error}: {error.filename}"), 1)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        code = _stopped("Interrupted; nothing was committed.", _INTERRUPTED)
-    except _Terminated:
-        code = _stopped("Terminated; nothing was committed.", _TERMINATED)
+    except (KeyboardInterrupt, click.exceptions.Abort) as stop:
+        code = _stopped("Interrupted", stop, _INTERRUPTED)
+    except _Terminated as stop:
+        code = _stopped("Terminated", stop, _TERMINATED)
     sys.exit(code or 0)
 
 
@@ -321,9 +327,16 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _stopped(message: str, code: int) -> NoReturn:
+def _stopped(how: str, stop: BaseException, code: int) -> NoReturn:
     """Ends at once: the pipeline's thread may still be in the middle of a file."""
-    print(message, file=sys.stderr)
+    # click raises its Abort from the KeyboardInterrupt that carries the note.
+    notes = [
+        note
+        for error in (stop, stop.__cause__, stop.__context__)
+        for note in getattr(error, "__notes__", ())
+    ]
+    outcome = COMMITTED_NOTE if COMMITTED_NOTE in notes else "nothing was committed"
+    print(f"{how}; {outcome}.", file=sys.stderr)
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(code)

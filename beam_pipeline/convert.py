@@ -11,7 +11,9 @@ from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job
 from transforms import files, target
+from transforms.commit import Publication
 from transforms.core.manifest import Manifest
+from transforms.errors import COMMITTED_NOTE, DamageError
 from transforms.store import Store
 
 __all__ = ["convert_plan", "open_work_folder"]
@@ -49,6 +51,16 @@ def open_work_folder(plan: Plan) -> Iterator[Store]:
                 os.rmdir(folder)
 
 
+def _is_published(publication: Publication) -> bool:
+    """Whether what stands at the target was written by this very run."""
+    try:
+        run = target.read_manifest(publication.directory).run
+    except (OSError, DamageError):
+        return False
+    mine = publication.job, publication.run["started"]
+    return (run.get("job"), run.get("started")) == mine
+
+
 def convert_plan(
     plan: Plan,
     *,
@@ -70,13 +82,19 @@ def convert_plan(
     """
     if beam_flags:
         check_beam_flags(beam_flags)
+    job = make_job(plan)
     with open_work_folder(plan) as store:
-        run_job(
-            make_job(plan),
-            workers=plan.workers,
-            beam_flags=beam_flags,
-            between=between,
-            watch=watch,
-            abandon=store.abandon,
-        )
+        try:
+            run_job(
+                job,
+                workers=plan.workers,
+                beam_flags=beam_flags,
+                between=between,
+                watch=watch,
+                abandon=store.abandon,
+            )
+        except BaseException as error:
+            if _is_published(job.publication):
+                error.add_note(COMMITTED_NOTE)
+            raise
     return target.read_manifest(plan.directory)

@@ -496,3 +496,31 @@ class TestTerminal:
         run = process("convert", path, tmp_path / "out", "--workers", 2)
         assert run.returncode == 3
         assert len(run.stderr.splitlines()) == 1
+
+
+PAUSED_AFTER_COMMIT = """
+import pathlib, sys, time
+import transforms.commit as module
+from beam_pipeline.cli import main
+step = module.commit_dataset
+def paused(*args, **kwargs):
+    digest = step(*args, **kwargs)
+    pathlib.Path(sys.argv[1]).write_text("here")
+    time.sleep(2)
+    return digest
+module.commit_dataset = paused
+main(sys.argv[2:])
+"""
+
+
+def test_a_stop_after_the_commit_says_so(table: Folder, tmp_path: Folder) -> None:
+    """Stopped in the instant after the publish, it does not deny the dataset."""
+    out = tmp_path / "outs" / "out"
+    out.parent.mkdir()
+    run = started(PAUSED_AFTER_COMMIT, ["convert", table, out], tmp_path / "mark")
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert len(rows(out)) == 2000
+    assert "the dataset had been committed" in err
+    assert names(out.parent) == ["out"]

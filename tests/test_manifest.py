@@ -207,11 +207,13 @@ def test_wrong_json_anywhere_is_damage(junk: Any) -> None:
     assert not other
 
 
-@pytest.mark.parametrize("path", [p for p in places(as_json()) if len(p) < 4])
+@pytest.mark.parametrize(
+    "path",
+    # What stands in the run part is free.
+    [p for p in places(as_json()) if len(p) < 4 and (p[0] != "run" or len(p) == 1)],
+)
 def test_a_missing_key_is_damage(path: tuple[Any, ...]) -> None:
     """Without any one of its keys it is no manifest."""
-    if path[0] == "run" and len(path) > 1:
-        pytest.skip("the run part is free")
     data = as_json()
     inner = value_at(data, path[:-1])
     del inner[path[-1]]

@@ -18,6 +18,7 @@ A message says what must hold, what was found, where, and what to do, in at most
 """
 
 __all__ = [
+    "COMMITTED_NOTE",
     "MAX_MESSAGE_BYTES",
     "BeamTFRecordError",
     "CommitError",
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 MAX_MESSAGE_BYTES = 1024
+# Noted on what stops a run in the instant after its dataset was published.
+COMMITTED_NOTE = "the dataset had been committed"
 
 
 def bounded(message: str, limit: int = MAX_MESSAGE_BYTES) -> str:
