@@ -19,6 +19,10 @@ TEST = [
     "tensorflow-datasets>=4.9.7",
     "pytest>=8",
     "hypothesis>=6.100",
+    "webdataset>=1.0",
+    "scikit-learn>=1.4",
+    "pycocotools>=2.0.8",
+    "pillow-heif>=1",
 ]
 
 setup(
@@ -44,12 +48,14 @@ setup(
         "protobuf>=5.26",
         "pandas>=2.2",
         "Pillow>=12",
+        "zstandard>=0.22",
         "pydantic>=2.7",
         "PyYAML>=6",
         "rich>=13",
         "click>=8.2",
     ],
     extras_require={
+        "heif": ["pillow-heif>=1"],
         "test": TEST,
         # Pinned: a new version of a checker must not turn a checkout red.
         "dev": [*TEST, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],

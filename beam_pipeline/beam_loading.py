@@ -19,7 +19,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     # A handler of its own keeps the root logger from printing what Beam warns about.
     logging.getLogger().addHandler(logging.NullHandler())
     thread = threading.Thread(
-        target=importlib.import_module, args=("beam_pipeline.convert",), daemon=True
+        target=importlib.import_module, args=("beam_pipeline.conversion",), daemon=True
     )
     thread.start()
     yield thread.join

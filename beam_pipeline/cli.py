@@ -12,11 +12,12 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline.job_options import JobCommand, job_options
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -32,8 +33,6 @@ _INTERRUPTED = 130
 _TERMINATED = 143
 # As the shell says it of a program that writes to a pipe that nobody reads.
 _PIPE_CLOSED = 141
-
-_Command = Callable[..., int | None]
 
 
 class _Terminated(BaseException):
@@ -80,92 +79,13 @@ def cli() -> None:
     """Labelled images and CSV to sharded TFRecord datasets."""
 
 
-def _job_options(command: _Command) -> _Command:
-    """Adds what `convert` and `plan` take; a flag not given stays None."""
-    choice = click.Choice
-    options = [
-        click.argument("source", required=False),
-        click.argument("output", required=False),
-        click.option(
-            "--format",
-            type=choice(["auto", "images", "csv"]),
-            help="What the source is [auto].",
-        ),
-        click.option("--name", help="Prefix of the shards [the source's base name]."),
-        click.option("--splits", metavar="NAME=SHARE,...", help="Split by shares."),
-        click.option("--split-column", metavar="COLUMN", help="CSV: says the split."),
-        click.option("--label-column", metavar="COLUMN", help="CSV: what to predict."),
-        click.option("--include", multiple=True, metavar="GLOB", help="Only these."),
-        click.option("--exclude", multiple=True, metavar="GLOB", help="Not these."),
-        click.option("--limit", type=int, metavar="N", help="Only the first N items."),
-        click.option("--shards", type=int, metavar="N", help="Shards of each split."),
-        click.option("--shard-size", metavar="SIZE", help="As in 150MB [100-200 MB]."),
-        click.option("--seed", type=int, help="Of the order; moves no split [0]."),
-        click.option(
-            "--shuffle/--no-shuffle",
-            default=None,
-            help="Or keep the source's order [shuffle].",
-        ),
-        click.option(
-            "--compression",
-            type=choice(["none", "gzip", "zlib"]),
-            help="Of the shards [none].",
-        ),
-        click.option(
-            "--preset",
-            type=choice(["default", "tutorial"]),
-            help="Images: names of the features.",
-        ),
-        click.option(
-            "--feature-name",
-            "feature_names",
-            multiple=True,
-            metavar="ROLE=NAME",
-            help="Images: name a feature; an empty name drops it.",
-        ),
-        click.option(
-            "--image-check",
-            type=choice(["structure", "decode", "none"]),
-            help="How images are checked [structure].",
-        ),
-        click.option("--delimiter", metavar="CHAR", help="CSV [, or tab for .tsv]."),
-        click.option("--header/--no-header", default=None, help="CSV [header]."),
-        click.option("--columns", metavar="A,B,...", help="CSV: names of the columns."),
-        click.option("--encoding", help="CSV [utf-8]."),
-        click.option("--workers", metavar="N|auto", help="Processes [auto]."),
-        click.option(
-            "--segments",
-            type=choice(["auto", "inline", "files"]),
-            help="Where rows wait for their shard [auto].",
-        ),
-        click.option(
-            "--max-reject-rate",
-            type=float,
-            metavar="SHARE",
-            help="Rejects that are tolerated [0.01].",
-        ),
-        click.option(
-            "--allow-empty/--no-allow-empty",
-            default=None,
-            help="Commit a dataset without records.",
-        ),
-        click.option(
-            "--overwrite/--no-overwrite",
-            default=None,
-            help="Replace the dataset at the output.",
-        ),
-        click.option("--spec", metavar="FILE", help="The same settings as YAML."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @cli.command(
+    cls=JobCommand,
     epilog="Beam's own flags go after --. Exit codes: 0 committed; 1 failed; 2 wrong "
-    "usage; 3 too many rejects."
+    "usage; 3 too many rejects.",
 )
-@_job_options
+@job_options
+@click.argument("output", required=False)
 @click.option("--report-json", metavar="FILE", help="Write the result as JSON.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
@@ -183,8 +103,9 @@ def convert(
     )
 
 
-@cli.command()
-@_job_options
+@cli.command(cls=JobCommand)
+@job_options
+@click.argument("output", required=False)
 @click.pass_context
 def plan(ctx: click.Context, /, **flags: Any) -> int:
     """Print what `convert` would do with the same arguments; write nothing."""
@@ -215,14 +136,20 @@ def head(target: str, count: int) -> int:
     return command.show(target, count)
 
 
-@cli.command()
-@click.argument("target", metavar="DATASET")
+@cli.command(cls=JobCommand)
+@job_options
 @click.option("--as", "style", type=click.Choice(["tensorflow"]), default="tensorflow")
-def schema(target: str, style: str) -> int:
-    """Print the feature_description of a dataset, ready to paste."""
-    from beam_pipeline import reader_code
+@click.pass_context
+def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
+    """Print the features of SOURCE: for a dataset, ready to paste into its reader; for
+    anything else as a --spec to be edited, with the evidence for each feature."""
+    from beam_pipeline import dataset, reader_code, schema_command
 
-    return reader_code.show(target, style)
+    target = flags.pop("source")
+    if not any(flags.values()) and dataset.is_dataset(target):
+        return reader_code.show(target, style)
+    flags["source"] = target
+    return schema_command.show(_settings(flags, needs_output=False))
 
 
 @cli.command()
@@ -235,7 +162,7 @@ def verify(target: str, quiet: bool) -> int:
     return command.show(target, quiet)
 
 
-def _settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[str, Any]:
     """Returns the settings of a --spec file with the flags over them."""
     from beam_pipeline.spec import load_spec
 
@@ -247,12 +174,15 @@ def _settings(flags: Mapping[str, Any]) -> dict[str, Any]:
         if not all(equals for _, equals, _ in pairs):
             raise SpecError("--feature-name takes ROLE=NAME, as in image=image_raw.")
         given["feature_names"] = {role: name for role, _, name in pairs}
-    if "columns" in given:
-        given["columns"] = given["columns"].split(",")
+    for key in ("columns", "image_columns", "drop"):
+        if key in given:
+            given[key] = given[key].split(",")
     for key in ("include", "exclude"):
         if key in given:
             given[key] = list(given[key])
     for key, word in (("source", "SOURCE"), ("output", "OUTPUT")):
+        if key == "output" and not needs_output:
+            continue
         if key not in given and key not in settings:
             raise UsageError(f"{word} must be given, here or in --spec. See --help.")
     return settings | given

@@ -67,7 +67,7 @@ def run(
 
 def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
     with shown_progress(plan, quiet=quiet) as watch:
-        from beam_pipeline.convert import convert_plan
+        from beam_pipeline.conversion import convert_plan
 
         gc.freeze()
         gc.enable()

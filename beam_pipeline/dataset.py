@@ -13,6 +13,7 @@ __all__ = [
     "Dataset",
     "SingleFile",
     "count_text",
+    "is_dataset",
     "open_target",
     "printable",
     "share_text",
@@ -66,6 +67,15 @@ def open_target(path: str) -> Dataset | SingleFile:
     if os.path.basename(path) == MANIFEST_NAME:
         return _open_directory(os.path.dirname(path) or ".")
     return _open_file(path)
+
+
+def is_dataset(path: str | None) -> bool:
+    """Whether a path is that of a dataset, and not of something to be converted."""
+    if path is None:
+        return False
+    if os.path.basename(path) == MANIFEST_NAME:
+        return True
+    return not os.path.exists(path) or os.path.exists(os.path.join(path, MANIFEST_NAME))
 
 
 def _open_directory(directory: str) -> Dataset:

@@ -1,6 +1,8 @@
 """`head DATASET|FILE -n 3`: the first records, readable, long bytes shortened."""
 
+import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,12 +10,18 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from beam_pipeline.dataset import Dataset, SingleFile, open_target, printable
+from beam_pipeline.dataset import (
+    Dataset,
+    SingleFile,
+    count_text,
+    open_target,
+    printable,
+)
 from beam_pipeline.terminal import Console
 from transforms.core.decoder import parse_example
 from transforms.core.image import ImageInfo, check_image
 from transforms.core.manifest import FeatureFacts
-from transforms.core.schema import Kind
+from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, UsageError
 
@@ -22,7 +30,9 @@ __all__ = [
     "describe_bytes",
     "describe_value",
     "first_records",
+    "instant_text",
     "is_text",
+    "shape_text",
     "show",
 ]
 
@@ -138,33 +148,102 @@ def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str,
     """
     if record.values is None:
         return [("not a tf.train.Example:", printable(record.error))]
-    names = [*facts, *(name for name in record.values if name not in facts)]
-    width = max((cell_len(printable(name)) for name in names), default=0)
+    values = dict(record.values)
+    shown = [pair for f in facts.values() for pair in _take(f, values)]
+    shown += [(name, describe_value(left)) for name, left in values.items()]
+    width = max((cell_len(printable(name)) for name, _ in shown), default=0)
     out = []
-    for name in names:
-        values = record.values.get(name)
-        if values is None:
-            text = "(absent)"
-        else:
-            text = describe_value(values, facts.get(name))
-        shown = printable(name)
-        out.append((shown + " " * (width - cell_len(shown)), text))
+    for name, text in shown:
+        name = printable(name)
+        out.append((name + " " * (width - cell_len(name)), text))
     return out or [("(no features)", "")]
+
+
+def _take(
+    facts: FeatureFacts, values: dict[str, Sequence[Value]]
+) -> list[tuple[str, str]]:
+    """Takes a feature's keys out of a record; returns (name, text) for each line."""
+    feature = facts.feature
+    found = {key: values.pop(key) for key in feature.record_keys if key in values}
+    if not found:
+        return [] if feature.internal else [(feature.name, "(absent)")]
+    if len(found) == len(feature.record_keys) > 1:
+        parts = list(found.values())
+        text = _boxes(parts) if feature.kind is Kind.BOX else _rows(parts, facts)
+        if text:
+            return [(feature.name, text)]
+    return [(key, describe_value(part, facts)) for key, part in found.items()]
+
+
+def _boxes(sides: Sequence[Sequence[Value]]) -> str:
+    """Returns boxes for people; "" where their sides are not parallel."""
+    if len(set(map(len, sides))) != 1:
+        return ""
+    count = len(sides[0])
+    boxes = [
+        f"({', '.join(_describe(x, None) for x in box)})"
+        for box in zip(*(side[:_MAX_ITEMS] for side in sides), strict=True)
+    ]
+    if count > _MAX_ITEMS:
+        boxes.append(f"... {count - _MAX_ITEMS:,} more")
+    head = f"{count_text(count, 'box', 'boxes')} ({', '.join(BOX_SIDES)})"
+    return f"{head}: {', '.join(boxes)}" if boxes else head
+
+
+def _rows(parts: Sequence[Sequence[Value]], facts: FeatureFacts) -> str:
+    """Returns a ragged list for people; "" where its parts do not go together."""
+    values, lengths = parts
+    sizes = [n for n in lengths if isinstance(n, int) and n >= 0]
+    if len(sizes) < len(lengths) or sum(sizes) != len(values):
+        return ""
+    stops = itertools.accumulate(sizes[:_MAX_ITEMS])
+    rows = [
+        _bracketed(values[stop - size : stop], facts)
+        for size, stop in zip(sizes, stops, strict=False)
+    ]
+    return _joined(rows, len(sizes))
 
 
 def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -> str:
     """Returns the values of one feature for people, on one line.
 
     Args:
-      values: of one type; exactly one is shown without brackets.
+      values: of one type; exactly one is shown without brackets, unless the feature
+        holds lists.
       facts: what the manifest says of the feature, if there is one.
     """
+    if facts is not None and facts.feature.is_list:
+        return _shaped(values, facts, facts.feature.shape)
     if len(values) == 1:
         return _describe(values[0], facts)
+    return _bracketed(values, facts)
+
+
+def _shaped(
+    values: Sequence[Value], facts: FeatureFacts, shape: Sequence[int | None]
+) -> str:
+    """Returns a list as rows of rows, as far as its shape says where one ends."""
+    each = 1
+    for size in shape[1:]:
+        each *= size or 0
+    if len(shape) < 2 or not each or len(values) % each:
+        return _bracketed(values, facts)
+    starts = range(0, len(values), each)
+    rows = [
+        _shaped(values[start : start + each], facts, shape[1:])
+        for start in starts[:_MAX_ITEMS]
+    ]
+    return _joined(rows, len(starts))
+
+
+def _bracketed(values: Sequence[Value], facts: FeatureFacts | None) -> str:
     shown = [_describe(value, facts) for value in values[:_MAX_ITEMS]]
-    if len(values) > _MAX_ITEMS:
-        shown.append(f"... {len(values) - _MAX_ITEMS:,} more")
-    return f"[{', '.join(shown)}]"
+    return _joined(shown, len(values))
+
+
+def _joined(shown: list[str], count: int) -> str:
+    more = [f"... {count - len(shown):,} more"] if count > len(shown) else []
+    return f"[{', '.join(shown + more)}]"
 
 
 def _describe(value: Value, facts: FeatureFacts | None) -> str:
@@ -172,16 +251,56 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
         kind = facts.feature.kind if facts else None
         if kind is Kind.TEXT or (kind is None and is_text(value)):
             return _quoted(value)
+        if facts and kind is Kind.TENSOR:
+            return f"<{_tensor_text(facts.feature, value)}{describe_bytes(value)}>"
         return f"<{describe_bytes(value)}>"
     if isinstance(value, float):
         return _shortest(value)
-    if facts and facts.feature.kind is Kind.BOOL:
-        return f"{value} ({'false' if value == 0 else 'true'})"
-    if facts and facts.feature.kind is Kind.LABEL:
-        known = 0 <= value < len(facts.classes)
-        name = printable(facts.classes[value]) if known else "no such class"
-        return f"{value} ({name})"
+    match facts.feature.kind if facts else None:
+        case Kind.BOOL:
+            return f"{value} ({'false' if value == 0 else 'true'})"
+        case Kind.LABEL if facts:
+            return f"{value} ({_class_name(value, facts)})"
+        case Kind.TIMESTAMP if facts:
+            instant = instant_text(value, facts.feature.unit)
+            return f"{value} ({instant})" if instant else str(value)
     return str(value)
+
+
+def _class_name(value: int, facts: FeatureFacts) -> str:
+    known = 0 <= value < len(facts.classes)
+    return printable(facts.classes[value]) if known else "no such class"
+
+
+def instant_text(value: int, unit: str) -> str:
+    """Returns "2024-05-01T12:00:00Z" for a number of units since 1970 in UTC.
+
+    Empty for what is no instant: the smallest int64, which NumPy keeps for that.
+    """
+    instant = np.int64(value).astype(f"datetime64[{unit or 's'}]")
+    return "" if np.isnat(instant) else f"{instant}Z"
+
+
+def _tensor_text(feature: Feature, value: bytes) -> str:
+    """Returns "uint8[28, 28], ": of raw bytes with the size that the bytes tell."""
+    shape = list(feature.shape)
+    if not feature.dtype:
+        return ""
+    if feature.encoding == "proto":
+        return f"{feature.dtype}{shape_text(shape)}, TensorProto, "
+    if shape.count(None) == 1 and 0 not in shape:
+        # A dtype that NumPy does not know by itself, as bfloat16, has no size here.
+        with contextlib.suppress(TypeError):
+            each = np.dtype(feature.dtype).itemsize * math.prod(n for n in shape if n)
+            if len(value) % each == 0:
+                shape[shape.index(None)] = len(value) // each
+    return f"{feature.dtype}{shape_text(shape)}, "
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """Returns "[any, 4]": sizes that differ are "any"; nothing for one value."""
+    sizes = ", ".join("any" if n is None else f"{n}" for n in shape)
+    return f"[{sizes}]" if shape else ""
 
 
 def _shortest(value: float) -> str:

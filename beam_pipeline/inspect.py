@@ -21,10 +21,10 @@ from beam_pipeline.dataset import (
     size_text,
 )
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
-from beam_pipeline.head import describe_bytes, is_text
+from beam_pipeline.head import describe_bytes, instant_text, is_text, shape_text
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 
 __all__ = ["show"]
@@ -89,6 +89,8 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
     _print_table(console, _splits_table(manifest.splits))
     _print_table(console, _features_table(manifest))
     for facts in manifest.features:
+        if facts.feature.internal:
+            continue
         counts = {
             split.name: split.classes[facts.feature.name]
             for split in manifest.splits
@@ -123,7 +125,11 @@ def _features_table(manifest: Manifest) -> Table:
     table = _table("feature", "kind", "present", "values", right=("present",))
     for facts in manifest.features:
         feature = facts.feature
-        kind = f"{feature.kind}, to predict" if feature.is_label else str(feature.kind)
+        if feature.internal:
+            continue
+        kind = _kind_text(feature)
+        if feature.is_label:
+            kind += ", to predict"
         present = facts.statistics.present
         table.add_row(
             Text(printable(feature.name)),
@@ -134,19 +140,44 @@ def _features_table(manifest: Manifest) -> Table:
     return table
 
 
+def _kind_text(feature: Feature) -> str:
+    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
+    shape = shape_text(feature.shape)
+    if feature.kind is Kind.TENSOR:
+        return f"tensor {feature.dtype}{shape}"
+    if feature.kind is Kind.TIMESTAMP:
+        return f"timestamp{shape} in {feature.unit or 's'}"
+    return f"{feature.kind}{shape}"
+
+
 def _values_text(facts: FeatureFacts) -> str:
-    """Returns the range of a feature's values, or of their lengths."""
-    if facts.feature.kind is Kind.LABEL:
+    """Returns the range of a feature's values, or of their lengths, and how many."""
+    text, statistics = _range_text(facts), facts.statistics
+    if statistics.fewest is None or statistics.most is None:
+        return text
+    spread = _spread(f"{statistics.fewest:,}", f"{statistics.most:,}")
+    if facts.feature.kind is Kind.BOX:
+        spread += " boxes"
+    elif facts.feature.is_ragged:
+        spread += " rows"
+    return f"{text}; {spread} each" if text else f"{spread} each"
+
+
+def _range_text(facts: FeatureFacts) -> str:
+    kind, statistics = facts.feature.kind, facts.statistics
+    low, high = statistics.minimum, statistics.maximum
+    if kind is Kind.LABEL:
         return count_text(len(facts.classes), "class", "classes")
-    if facts.feature.kind is Kind.BOOL:
-        low, high = facts.statistics.minimum, facts.statistics.maximum
+    if kind is Kind.BOOL:
         words = ("false", "true")
         if low is None or high is None:
             return ""
         return _spread(words[int(low)], words[int(high)])
-    return _extent(
-        facts.statistics, facts.feature.kind in (Kind.TEXT, Kind.BYTES, Kind.IMAGE)
-    )
+    if kind is Kind.TIMESTAMP and low is not None and high is not None:
+        ends = [instant_text(int(n), facts.feature.unit) for n in (low, high)]
+        if all(ends):
+            return _spread(*ends)
+    return _extent(statistics, kind in (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR))
 
 
 def _extent(statistics: Statistics, of_lengths: bool) -> str:
@@ -192,7 +223,8 @@ def _print_classes(
         ]
         console.print(
             f"... {len(names) - _MAX_CLASSES:,} more; a class has "
-            f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} records",
+            f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
+            f"{'values' if feature.is_list else 'records'}",
             soft_wrap=True,
         )
 
@@ -205,6 +237,12 @@ def _account_table(account: Account) -> Table:
     for word, counts in (("rejected", account.rejected), ("skipped", account.skipped)):
         reasons = ", ".join(f"{reason} {n:,}" for reason, n in counts.items() if n)
         table.add_row(word, f"{sum(counts.values()):,}", Text(printable(reasons)))
+    for part, counts in account.parts.items():
+        name = printable(part)
+        for word in ("read", "written", "rejected"):
+            table.add_row(f"{name} {word}", f"{counts.get(word, 0):,}", "")
+        gone = f"{counts.get('gone', 0):,}"
+        table.add_row(f"{name} gone", gone, "with rejected items")
     return table
 
 

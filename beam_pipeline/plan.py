@@ -6,25 +6,28 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from beam_pipeline.plan_csv import plan_csv
 from beam_pipeline.plan_images import plan_images
-from beam_pipeline.sources import Inputs, PlannedSource, default_name, find_inputs
+from beam_pipeline.plan_tables import plan_tables
+from beam_pipeline.sources import (
+    Inputs,
+    PlannedSource,
+    default_name,
+    find_inputs,
+    named_entry,
+)
 from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec
+from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
+from beam_pipeline.vocabularies import vocabularies_of
 from transforms import files, target
 from transforms.core.naming import ShardName
 from transforms.core.placement import Sharding
+from transforms.core.vocabulary import Vocabulary
 from transforms.errors import SpecError, TargetError
 
-__all__ = ["FORMATS", "Plan", "choose_shards", "make_plan"]
+__all__ = ["Plan", "choose_shards", "make_plan", "plan_source"]
 
-# One line a format; `find_inputs` says which of them a source is.
-FORMATS: Mapping[str, Callable[[Spec, Inputs], PlannedSource]] = {
-    "images": plan_images,
-    "csv": plan_csv,
-}
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
 _MAX_SHARD_BYTES = 200_000_000
@@ -45,6 +48,8 @@ class Plan:
       inputs: the files.
       planned: the source, its schema and its splits.
       sharding: where rows go.
+      splits: how rows fall into splits, and what is looked up for it.
+      vocabularies: of its labels, as far as they are known.
       seen: what stands at the target now.
       inline: whether segments travel through the shuffle.
       workers: how many processes.
@@ -55,6 +60,8 @@ class Plan:
     inputs: Inputs
     planned: PlannedSource
     sharding: Sharding
+    splits: SplitPlan
+    vocabularies: dict[str, Vocabulary]
     seen: str
     inline: bool
     workers: int
@@ -78,8 +85,12 @@ class Plan:
     @functools.cached_property
     def digest(self) -> str:
         """Of the job: its settings and its inputs, with their modification times."""
-        listing = [(e.path, e.size, e.modified_ns) for e in self.inputs.entries]
-        text = json.dumps([self.settings, listing], sort_keys=True)
+        files_read = (*self.inputs.entries, *self.inputs.companions)
+        listing = [(e.path, e.size, e.modified_ns) for e in files_read]
+        known = {name: list(v.given) for name, v in self.vocabularies.items()}
+        text = json.dumps(
+            [self.settings, listing, known, self.splits.lock_digest], sort_keys=True
+        )
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
     @property
@@ -127,8 +138,9 @@ def make_plan(spec: Spec) -> Plan:
         )
     seen = target.check_target(spec.output, overwrite=spec.overwrite)
     spec = spec.model_copy(update={"name": spec.name or default_name(spec.source)})
-    inputs = find_inputs(spec)
-    planned = FORMATS[inputs.format](spec, inputs)
+    inputs, planned = plan_source(spec)
+    splits = plan_splits(spec, planned.schema, planned.rule)
+    planned = with_splits(planned, splits)
     shards = {
         name: _shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
@@ -144,11 +156,33 @@ def make_plan(spec: Spec) -> Plan:
             seed=spec.seed,
             shuffle=spec.shuffle,
             total_bytes=planned.input_bytes,
+            keyed=splits.keyed,
         ),
+        splits=splits,
+        vocabularies=vocabularies_of(planned.schema, spec),
         seen=seen,
         inline=_inline(spec, planned),
         workers=_workers(spec, inputs),
     )
+
+
+def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
+    """Lists and samples the source of a job; the output is not looked at.
+
+    Raises:
+      UsageError: it cannot be read as the job says.
+    """
+    inputs = _with_tables(spec, find_inputs(spec))
+    plan_format = plan_images if inputs.format == "images" else plan_tables
+    return inputs, plan_format(spec, inputs)
+
+
+def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:
+    """Returns the inputs with the tables that the spec names: they decide bytes too."""
+    named = [path for path in (spec.labels, spec.split_ids) if path]
+    entries = [named_entry(path, os.path.dirname(path)) for path in named]
+    companions = (*inputs.companions, *entries)
+    return dataclasses.replace(inputs, companions=companions)
 
 
 def _shards_of(spec: Spec, size: int) -> int:
@@ -179,6 +213,9 @@ def _check_name(spec: Spec, planned: PlannedSource) -> None:
 
 
 def _inline(spec: Spec, planned: PlannedSource) -> bool:
+    if any(feature.inline for feature in planned.schema.features):
+        # Images never travel through the shuffle, however few they are.
+        return False
     if spec.segments == "auto":
         return planned.rows_bytes <= _INLINE_BYTES
     return spec.segments == "inline"

@@ -1,15 +1,33 @@
 """Planning a folder of images: its layout, its features, what its shards will hold."""
 
-from beam_pipeline.sources import Inputs, PlannedSource, portions_of, rule_of
+import dataclasses
+
+import pyarrow as pa
+
+from beam_pipeline.features import declare, merged
+from beam_pipeline.label_table import join_table, read_labels
+from beam_pipeline.sources import (
+    Inputs,
+    PlannedSource,
+    portions_of,
+    rule_of,
+)
 from beam_pipeline.spec import Spec
+from transforms.core.infer import Evidence
 from transforms.core.placement import SplitRule, SplitSource, check_split_name
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind, Unknown
 from transforms.errors import SpecError
 from transforms.formats import images
 from transforms.formats.images import ImageTree
 
 __all__ = ["plan_images"]
 
+# Settings of tables, and those of them that a table of labels may have.
+_TABLE_SETTINGS = frozenset(["split_column", "image_columns"])
+_DIALECT_SETTINGS = frozenset(
+    "label_column delimiter quote escape header columns encoding drop key_column "
+    "group_column stratify_column".split()
+)
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -21,32 +39,33 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    for setting in (
-        "split_column",
-        "label_column",
-        "delimiter",
-        "header",
-        "columns",
-        "encoding",
-    ):
+    tabular = _TABLE_SETTINGS if spec.labels else _TABLE_SETTINGS | _DIALECT_SETTINGS
+    for setting in sorted(tabular):
         if getattr(spec, setting) != Spec.model_fields[setting].default:
             raise SpecError(f"{setting} is for tables; the source holds images.")
-    names = dict(
-        images.TUTORIAL_NAMES if spec.preset == "tutorial" else images.FEATURE_NAMES
-    )
-    if unknown := sorted(set(spec.feature_names) - set(images.FEATURE_NAMES)):
-        raise SpecError(
-            f"feature_names are given by role, as in image=image_raw; roles are "
-            f"{', '.join(images.FEATURE_NAMES)}; found {unknown[0]!r}."
-        )
+    names = dict(images.PRESETS[spec.preset])
     names = {k: v for k, v in (names | spec.feature_names).items() if v}
-    schema = images.image_schema(names)
+    entries = images.in_source_order(inputs.entries)
+    labels = None
+    evidence: dict[str, Evidence] = {}
+    if spec.labels:
+        for role in ("label", "text", "synset"):
+            names.pop(role, None)
+        labels, table_schema, evidence = join_table(spec, read_labels(spec), entries)
+        own = images.image_schema(names).features
+        schema = merged(own, table_schema.features)
+    else:
+        features = images.image_schema(names).features
+        if spec.preset == "imagenet":
+            features = tuple(map(_with_background, features))
+        schema = declare(features, {"label": pa.nulls(0, pa.string())}, spec)
     listing = images.arrange(
-        inputs.entries,
+        entries,
         inputs.skipped,
         root=inputs.root,
         limit=spec.limit,
         allow_empty=spec.allow_empty,
+        labels=labels,
     )
     count = listing.table.num_rows
     found = dict(listing.splits) or {"": (count, listing.bytes)}
@@ -67,8 +86,17 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             for name, share in portions_of(rule).items()
         }
     layout = "split/label/file" if listing.splits else "label/file"
+    if labels is not None:
+        layout = f"{'split/' if listing.splits else ''}file, labelled by {labels.table}"
     return PlannedSource(
-        make=lambda path: ImageTree(inputs.root, path, schema, count),
+        make=lambda path: ImageTree(
+            inputs.root,
+            path,
+            schema,
+            count,
+            key_column=spec.key_column or "",
+            group_column=spec.group_column or "",
+        ),
         listing=listing.table,
         schema=schema,
         rule=rule,
@@ -81,11 +109,22 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             for name, (_, size) in shares.items()
         },
         classes={
-            feature.name: listing.labels for feature in schema.of_kind(Kind.LABEL)
+            feature.name: listing.labels
+            for feature in schema.of_kind(Kind.LABEL)
+            if labels is None
         },
         skipped=listing.skipped,
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
-        evidence={},
+        evidence=evidence,
         layout=f"images as {layout}",
+    )
+
+
+def _with_background(feature: Feature) -> Feature:
+    """Returns a label whose ids start at 1, as those of ImageNet do."""
+    if feature.kind is not Kind.LABEL:
+        return feature
+    return dataclasses.replace(
+        feature, vocabulary=(images.BACKGROUND,), unknown=Unknown.APPEND
     )

@@ -60,6 +60,16 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     if account.skipped:
         reasons = ", ".join(f"{k} {n:,}" for k, n in account.skipped.items())
         console.print(f"skipped {sum(account.skipped.values()):,} ({reasons})")
+    for part, counts in account.parts.items():
+        if counts["rejected"]:
+            console.print(
+                f"rejected {counts['rejected']:,} of {counts['read']:,} {part}: see "
+                f"rejects.jsonl",
+                style="red",
+            )
+    if manifest.image_notes:
+        found = ", ".join(f"{note} {n:,}" for note, n in manifest.image_notes.items())
+        console.print(f"images with something to know: {found}", soft_wrap=True)
     for note in manifest.run.get("notes", []):
         console.print(f"note: {note}", soft_wrap=True)
     rate = manifest.records / seconds if seconds else 0.0
@@ -97,7 +107,7 @@ def show_plan(plan: Plan) -> None:
         column.justify = "left"
     for feature in planned.schema.features:
         kind = f"{feature.kind}, to predict" if feature.is_label else str(feature.kind)
-        facts = _evidence(planned.evidence[feature.name]) if known else ()
+        facts = _evidence(planned.evidence.get(feature.name)) if known else ()
         features.add_row(feature.name, kind, *facts)
     console.print(features)
     console.print()
@@ -124,8 +134,8 @@ def show_plan(plan: Plan) -> None:
     console.print("\nnothing was written", style="dim")
 
 
-def _evidence(evidence: Evidence) -> tuple[str, str, str]:
-    if not evidence.sampled:
+def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
+    if evidence is None or not evidence.sampled:
         return "", "", ""
     present = 1 - evidence.missing / evidence.sampled
     extent = ""
@@ -159,6 +169,8 @@ def success_json(manifest: Manifest, plan: Plan, seconds: float) -> dict[str, An
         "written": account.written,
         "rejected": dict(account.rejected),
         "skipped": dict(account.skipped),
+        "parts": {part: dict(counts) for part, counts in account.parts.items()},
+        "image_notes": dict(manifest.image_notes),
         "notes": list(manifest.run.get("notes", [])),
         "seconds": round(seconds, 3),
     }

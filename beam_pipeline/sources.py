@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from beam_pipeline.formats import FORMATS, Format, claimed_by
 from beam_pipeline.spec import Spec
 from transforms import files
 from transforms.core.infer import Evidence
@@ -20,18 +21,22 @@ from transforms.core.schema import Schema
 from transforms.errors import SourceError
 from transforms.files import FileEntry
 from transforms.formats import images
+from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.source import Source
+from transforms.formats.unpacked import plain_name
+
+# Enough to tell a format by.
+_HEAD_BYTES = 4096
 
 __all__ = [
     "Inputs",
     "PlannedSource",
     "default_name",
     "find_inputs",
+    "named_entry",
     "portions_of",
     "rule_of",
 ]
-
-CSV_SUFFIXES = frozenset([".csv", ".tsv"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +44,18 @@ class Inputs:
     """The files that the user points at.
 
     Attributes:
-      format: "images" or "csv".
+      format: a key of `FORMATS`.
       root: the folder that their paths are relative to.
       entries: the files to read, in source order.
       skipped: files left out, by reason.
+      companions: files that are read beside them and are no items: they decide bytes.
     """
 
     format: str
     root: str
     entries: tuple[FileEntry, ...]
     skipped: Mapping[str, int]
+    companions: tuple[FileEntry, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -58,7 +65,8 @@ class Inputs:
     def facts(self) -> dict[str, int | str]:
         """Returns what the manifest says of them: the same wherever they lie."""
         digest = hashlib.sha256()
-        for entry in sorted(self.entries, key=lambda entry: entry.origin):
+        listed = [*self.entries, *self.companions]
+        for entry in sorted(listed, key=lambda entry: entry.origin):
             digest.update(f"{entry.origin}\0{entry.size}\n".encode())
         return {
             "files": len(self.entries),
@@ -79,12 +87,13 @@ class PlannedSource:
       records: split -> how many records, about.
       record_bytes: split -> how many bytes of shards, about.
       input_bytes: split -> bytes of input that its rows lie in.
-      classes: class names that are known already.
+      classes: class names that are known already, to be shown.
       skipped: items left out, by reason.
       expected_rows: how many rows must be read; None if not known.
       rows_bytes: what the segments of all rows take, about.
       evidence: what the kinds of the features were inferred from, by name.
       layout: how the source was understood, for a person.
+      label_map: class id -> name for readers of label maps; empty for none.
     """
 
     make: Callable[[str], Source]
@@ -100,6 +109,7 @@ class PlannedSource:
     rows_bytes: int
     evidence: Mapping[str, Evidence]
     layout: str
+    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 def default_name(source: str) -> str:
@@ -109,7 +119,7 @@ def default_name(source: str) -> str:
         path = os.path.dirname(path) or "."
     base = os.path.basename(os.path.abspath(path))
     if os.path.isfile(path):
-        base = os.path.splitext(base)[0]
+        base = os.path.splitext(plain_name(base))[0]
     base = unicodedata.normalize("NFC", base)
     return re.sub(r"[^\w.-]+", "_", base).strip("._-") or "dataset"
 
@@ -125,65 +135,152 @@ def find_inputs(spec: Spec) -> Inputs:
         paths = files.expand(source)
         if not paths:
             raise SourceError(f"The pattern {source!r} matches no file. Correct it.")
-        return _csv_files(spec, paths)
+        return _named_files(spec, paths)
     if not os.path.lexists(source):
         raise SourceError(f"The source must exist; there is no {source!r}.")
     if not os.path.isdir(source):
-        return _csv_files(spec, [source])
+        return _named_files(spec, [source])
     entries = files.list_tree(source)
-    wanted = spec.format
-    if wanted == "auto":
-        suffixes = {os.path.splitext(e.path)[1].lower() for e in entries}
-        if suffixes & images.IMAGE_SUFFIXES:
-            wanted = "images"
-        elif suffixes & CSV_SUFFIXES:
-            wanted = "csv"
-        else:
-            shown = ", ".join(repr(e.path) for e in entries[:3]) or "nothing"
-            raise SourceError(
-                f"The source must hold images or .csv files; {source!r} holds "
-                f"{shown}. Name another folder, or use --include with --format."
-            )
+    wanted, entries = _recognise(spec, entries)
+    if wanted == "images" and spec.labels:
+        labels = os.path.abspath(spec.labels)
+        entries = [
+            entry
+            for entry in entries
+            if os.path.abspath(os.path.join(source, entry.path)) != labels
+        ]
+    known = FORMATS[wanted]
     kept, skipped = images.select(
-        entries,
-        suffixes=images.IMAGE_SUFFIXES if wanted == "images" else CSV_SUFFIXES,
+        [entry for entry in entries if not known.goes_with(entry.path)],
+        takes=known.takes,
         include=spec.include,
         exclude=spec.exclude,
     )
-    if wanted == "csv" and not kept:
-        raise SourceError(f"The source must hold .csv files; {source!r} holds none.")
-    return Inputs(wanted, source, tuple(kept), skipped)
+    if wanted != "images" and not kept:
+        raise SourceError(
+            f"The source must hold {known.title} files; {source!r} holds none."
+        )
+    beside = tuple(entry for entry in entries if known.goes_with(entry.path))
+    return Inputs(wanted, source, tuple(kept), skipped, beside)
 
 
-def _csv_files(spec: Spec, paths: Sequence[str]) -> Inputs:
-    other = [p for p in paths if os.path.splitext(p)[1].lower() not in CSV_SUFFIXES]
-    if spec.format == "images":
+def _head_in(root: str) -> Callable[[str], bytes]:
+    def head(path: str) -> bytes:
+        with files.open_input(os.path.join(root, path)) as stream:
+            return stream.read(_HEAD_BYTES)
+
+    return head
+
+
+def _recognise(spec: Spec, entries: list[FileEntry]) -> tuple[str, list[FileEntry]]:
+    """Returns the format of a folder, and the files that are or may be its items."""
+    if spec.format == "auto" and (found := _metadata(entries)):
+        # Hugging Face's way: tables that name the images beside them.
+        return found
+    if spec.format != "auto":
+        return spec.format, entries
+    if spec.layout is not None:
+        return "fixed", entries
+    listed = [(entry.path, entry.size) for entry in entries if not entry.skipped]
+    if wanted := claimed_by(listed, _head_in(spec.source)):
+        return wanted, entries
+    shown = ", ".join(repr(e.path) for e in entries[:3]) or "nothing"
+    raise SourceError(
+        f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
+        f"another folder, or use --include with --format."
+    )
+
+
+def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
+    tables = [
+        entry
+        for entry in entries
+        if re.fullmatch(r"(.*/)?metadata\.(csv|jsonl|parquet)", entry.path)
+    ]
+    if not tables or not any(is_image_name(entry.path) for entry in entries):
+        return None
+    names = {claimed_by([(entry.path, entry.size)]) for entry in tables}
+    if len(names) > 1:
+        raise SourceError(
+            f"The metadata files of a source must be of one kind; found "
+            f"{', '.join(entry.path for entry in tables[:4])}. Keep one kind."
+        )
+    rest = [e for e in entries if e not in tables and not is_image_name(e.path)]
+    return names.pop(), sorted([*tables, *rest], key=lambda e: os.fsencode(e.path))
+
+
+def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
+    root = os.path.commonpath([os.path.dirname(os.path.abspath(p)) for p in paths])
+    entries = [named_entry(path, root) for path in paths]
+    wanted = spec.format
+    if wanted == "auto":
+        wanted = "fixed" if spec.layout is not None else _claimed(entries, root)
+    if wanted == "images":
         raise SourceError("Images must lie in a folder: label/file or split/label/file")
+    if not wanted:
+        raise SourceError(
+            f"A file must have a suffix that is known, .csv or .parquet say, to be "
+            f"recognised; {paths[0]!r} has none. Say --format csv if it is CSV; point "
+            f"at the folder for images."
+        )
+    known = FORMATS[wanted]
+    other = [path for path in paths if not known.takes(path)]
     if other and spec.format == "auto":
         raise SourceError(
-            f"A file must be .csv or .tsv to be recognised; {other[0]!r} is not. "
-            f"Say --format csv if it is CSV; point at the folder for images."
+            f"All files of a source must be of one format; {other[0]!r} is no "
+            f"{known.title}. Correct the pattern, or use --include."
         )
-    root = os.path.commonpath([os.path.dirname(os.path.abspath(p)) for p in paths])
-    entries = []
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise SourceError(
-                f"The source must be readable; {path!r} is not: {error.strerror}."
-            ) from error
-        relative = os.path.relpath(path, root).replace(os.sep, "/")
-        entries.append(FileEntry(relative, status.st_size, status.st_mtime_ns))
     kept, skipped = images.select(
-        entries,
-        suffixes=frozenset(os.path.splitext(p)[1].lower() for p in paths),
-        include=spec.include,
-        exclude=spec.exclude,
+        entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
     )
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
-    return Inputs("csv", root, tuple(kept), skipped)
+    return Inputs(wanted, root, tuple(kept), skipped, _beside(known, root, kept))
+
+
+def named_entry(path: str, root: str) -> FileEntry:
+    """Returns a file that was named; SourceError where it cannot be read."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise SourceError(
+            f"The source must be readable; {path!r} is not: {error.strerror}."
+        ) from error
+    relative = os.path.relpath(path, root or ".").replace(os.sep, "/")
+    return FileEntry(relative, status.st_size, status.st_mtime_ns)
+
+
+def _claimed(entries: Sequence[FileEntry], root: str) -> str:
+    """Returns the format of files that were named one by one."""
+    around = _neighbours(entries, root)
+    for name, known in FORMATS.items():
+        if known.looks_closer and any(known.takes(entry.path) for entry in entries):
+            # Of the files beside them only those that the format reads with them.
+            beside = [e for e in around if known.goes_with(e.path)]
+            listed = {e.path: e.size for e in (*beside, *entries)}
+            if claimed_by(list(listed.items()), _head_in(root)) == name:
+                return name
+    return claimed_by([(e.path, e.size) for e in entries], _head_in(root))
+
+
+def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
+    """Returns the files in the folders of the given ones."""
+    folders = sorted({os.path.dirname(entry.path) for entry in entries})
+    return [
+        named_entry(os.path.join(root, folder, name), root)
+        for folder in folders
+        for name in sorted(os.listdir(os.path.join(root, folder)))
+        if os.path.isfile(os.path.join(root, folder, name))
+    ]
+
+
+def _beside(
+    known: Format, root: str, entries: Sequence[FileEntry]
+) -> tuple[FileEntry, ...]:
+    """Returns the files beside the given ones that are read with them."""
+    if not known.companions:
+        return ()
+    return tuple(e for e in _neighbours(entries, root) if known.goes_with(e.path))
 
 
 def rule_of(spec: Spec) -> SplitRule:

@@ -4,18 +4,22 @@ import difflib
 import fractions
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pydantic
 import yaml
 
+from beam_pipeline.formats import FORMATS
 from transforms import files
-from transforms.core.image import Check
+from transforms.core.image import MAX_PIXELS, Check
+from transforms.core.image_policy import MAX_BYTES, ImagePolicy
+from transforms.core.image_resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
 
 __all__ = [
     "BYTE_DECIDING",
+    "FeatureSpec",
     "MAX_SHARDS",
     "Spec",
     "load_spec",
@@ -80,9 +84,85 @@ def _size(value: Any) -> Any:
     return parse_size(value if isinstance(value, str | int) else f"{value:.6f}")
 
 
+def _resize(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(
+        r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?", value
+    ):
+        raise ValueError(
+            "a resize is MODE:SIZE, as in shorter:224 or crop:224x224; modes are "
+            "shorter, longer, exact, crop and pad"
+        )
+    return value
+
+
+def _format(value: str) -> str:
+    if value != "auto" and value not in FORMATS:
+        raise ValueError(f"a format is auto, {', '.join(FORMATS)}")
+    return value
+
+
 Whole = Annotated[int, pydantic.Field(strict=True)]
+Scalar = bool | int | float | str
 Shares = Annotated[dict[str, str], pydantic.BeforeValidator(_shares)]
 Size = Annotated[int, pydantic.BeforeValidator(_size)]
+
+
+class FeatureSpec(pydantic.BaseModel):
+    """What is said of one feature; what is not said is inferred from its column.
+
+    Attributes:
+      column: the source's name; the feature's own when not given.
+      kind, shape, dtype, encoding, unit, missing, fill, constant, separator, unknown:
+        see `transforms.core.schema.Feature`.
+      label: whether it is what a model is to predict.
+      path: a pattern; its first group in the path of the row's file is the value.
+      vocabulary: of a label: its class names in the order of their ids, or a file
+        with one name a line.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
+
+    column: str | None = None
+    kind: (
+        Literal[
+            "int64",
+            "float",
+            "bool",
+            "text",
+            "bytes",
+            "timestamp",
+            "label",
+            "image",
+            "tensor",
+            "box",
+        ]
+        | None
+    ) = None
+    label: bool | None = None
+    shape: list[Annotated[Whole, pydantic.Field(ge=1)] | None] | None = None
+    dtype: str | None = None
+    encoding: Literal["raw", "proto"] | None = None
+    unit: Literal["s", "ms", "us", "ns"] | None = None
+    missing: Literal["omit", "fill", "reject"] | None = None
+    fill: Scalar | None = None
+    constant: Scalar | None = None
+    path: str | None = None
+    separator: str | None = None
+    vocabulary: list[str] | str | None = None
+    unknown: Literal["reject", "oov", "append"] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "FeatureSpec":
+        if self.missing == "fill" and self.fill is None:
+            raise ValueError("missing: fill needs a value, as in fill: 0")
+        if self.path is not None:
+            try:
+                groups = re.compile(self.path).groups
+            except re.error as error:
+                raise ValueError(f"path is no regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError("path needs a group, as in ^([^/]+)/")
+        return self
 
 
 class Spec(pydantic.BaseModel):
@@ -92,11 +172,25 @@ class Spec(pydantic.BaseModel):
 
     source: str
     output: str
-    format: Literal["auto", "images", "csv"] = "auto"
+    format: Annotated[str, pydantic.AfterValidator(_format)] = "auto"
     name: str | None = None
     splits: Shares | None = None
     split_column: str | None = None
     label_column: str | None = None
+    labels: str | None = None
+    id_column: str | None = None
+    image_columns: list[str] | None = None
+    key_column: str | None = None
+    group_column: str | None = None
+    stratify_column: str | None = None
+    split_ids: str | None = None
+    split_lock: str | None = None
+    features: dict[str, FeatureSpec] = {}
+    drop: list[str] = []
+    infer: Literal["sample", "full"] = "sample"
+    vocabulary: list[str] | str | None = None
+    vocabulary_lock: str | None = None
+    unknown_label: Literal["reject", "oov", "append"] = "reject"
     include: list[str] = []
     exclude: list[str] = []
     limit: Annotated[Whole, pydantic.Field(ge=1)] | None = None
@@ -105,10 +199,29 @@ class Spec(pydantic.BaseModel):
     seed: Annotated[Whole, pydantic.Field(ge=0)] = 0
     shuffle: bool = True
     compression: Literal["none", "gzip", "zlib"] = "none"
-    preset: Literal["default", "tutorial"] = "default"
+    preset: Literal["default", "tutorial", "imagenet"] = "default"
     feature_names: dict[str, str] = {}
     image_check: Check = "structure"
+    foreign_images: Literal["png", "reject"] = "png"
+    animations: Literal["reject", "first"] = "reject"
+    exif: Literal["keep", "apply"] = "keep"
+    channels: Literal[1, 3, 4] | None = None
+    resize: Annotated[str, pydantic.BeforeValidator(_resize)] | None = None
+    resize_filter: Filter = "hamming"
+    enlarge: bool = False
+    image_format: Literal["jpeg", "png"] | None = None
+    image_quality: Annotated[Whole, pydantic.Field(ge=1, le=100)] = 95
+    max_pixels: Annotated[Whole, pydantic.Field(ge=1)] = MAX_PIXELS
+    max_image_bytes: Size | None = None
+    encode: Literal["raw", "png"] = "raw"
+    layout: dict[str, Any] | str | None = None
+    bad_box: Literal["box", "image", "clip"] = "box"
+    images_root: str = ""
+    first_pixel: Literal[0, 1] = 0
+    zip_encoding: str | None = None
     delimiter: str | None = None
+    quote: str = '"'
+    escape: str = ""
     header: bool = True
     columns: list[str] | None = None
     encoding: str = "utf-8"
@@ -122,9 +235,54 @@ class Spec(pydantic.BaseModel):
     def _consistent(self) -> "Spec":
         if self.splits and self.split_column:
             raise ValueError("splits and split_column exclude each other")
+        if self.group_column and self.key_column:
+            raise ValueError("group_column and key_column exclude each other")
+        if self.split_ids and (self.splits or self.split_column):
+            raise ValueError("split_ids excludes splits and split_column")
+        if self.split_ids and not self.key_column:
+            raise ValueError("split_ids needs the key_column that holds the ids")
+        if self.stratify_column and not self.splits:
+            raise ValueError("stratify_column needs splits, as in train=0.9,test=0.1")
+        if self.labels and not self.id_column:
+            raise ValueError("labels needs the id_column that names the images")
         if self.shards and self.shard_size:
             raise ValueError("shards and shard_size exclude each other")
+        try:
+            _ = self.image_policy
+        except SpecError as error:
+            raise ValueError(str(error)) from error
         return self
+
+    @property
+    def image_policy(self) -> ImagePolicy:
+        """What is done to images."""
+        return ImagePolicy(
+            check=self.image_check,
+            foreign=self.foreign_images,
+            animation=self.animations,
+            exif=self.exif,
+            channels=self.channels,
+            resize=self._resize(),
+            output=self.image_format,
+            quality=self.image_quality,
+            max_pixels=self.max_pixels,
+            max_bytes=self.max_image_bytes or MAX_BYTES,
+        )
+
+    def _resize(self) -> Resize | None:
+        if self.resize is None:
+            return None
+        mode, _, size = self.resize.partition(":")
+        height, _, width = size.partition("x")
+        if mode in ("exact", "crop", "pad"):
+            width = width or height
+        return Resize(
+            cast(Mode, mode),
+            int(height),
+            int(width or 0),
+            filter=self.resize_filter,
+            enlarge=self.enlarge,
+        )
 
     def changed_json(self) -> dict[str, Any]:
         """Returns the settings that differ from their defaults."""
@@ -144,6 +302,12 @@ BYTE_DECIDING = frozenset(Spec.model_fields) - {
     "max_reject_rate",
     "allow_empty",
     "overwrite",
+    # Paths: what the files say is among the inputs, the schema and the classes.
+    "labels",
+    "split_ids",
+    "split_lock",
+    "vocabulary",
+    "vocabulary_lock",
 }
 
 

@@ -81,15 +81,20 @@ REFUSED_IMAGES = {
     "PNG of 60000 x 60000 (76)": (png_of(60_000, 60_000), "too_many_pixels"),
     "PNG of 144 megapixels (77)": (png_of(12_000, 12_000), "too_many_pixels"),
     "PNG of 0 x 0 (87)": (png_of(0, 0), "damaged_image"),
-    "GIF (83)": (picture("GIF"), "unsupported_format"),
     "animated GIF (83)": (
         picture("GIF", save_all=True, append_images=FRAMES),
-        "unsupported_format",
+        "animated_image",
     ),
-    "WebP (83)": (b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0/\0\0\0", "unsupported_format"),
-    "TIFF (84)": (picture("TIFF"), "unsupported_format"),
+    "empty WebP (83)": (b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0/\0\0\0", "damaged_image"),
     "EPS (85)": (b"%!PS-Adobe-3.0 EPSF-3.0\n", "unsupported_format"),
     "JPEG after a byte of junk (86)": (b"x" + JPEG, "not_an_image"),
+}
+# TensorFlow reads none of them as one image.
+FOREIGN_IMAGES = {
+    "GIF (83)": picture("GIF"),
+    "WebP (83)": picture("WEBP", lossless=True),
+    "TIFF (84)": picture("TIFF"),
+    "PPM (84)": picture("PPM"),
 }
 ACCEPTED_IMAGES = {
     "PNG named .jpg (72)": PNG,
@@ -114,6 +119,25 @@ class TestImages:
         assert 0 < len(found["message"].encode()) <= MAX_MESSAGE_BYTES
         assert len(rows(tmp_path / "out")) == 9
         assert "Traceback" not in run.err
+
+    @pytest.mark.parametrize("case", FOREIGN_IMAGES)
+    def test_foreign_image_becomes_png(self, case: str, tmp_path: Folder) -> None:
+        """What TensorFlow cannot read is stored as PNG, or rejected where asked."""
+        data = FOREIGN_IMAGES[case]
+        good = {f"a/{number}.jpg": JPEG for number in range(9)}
+        source = write_files(tmp_path / "tree", {**good, "b/odd.jpg": data})
+        run = convert(source, tmp_path / "out")
+        assert "reencoded 1" in run.out
+        (row,) = [r for r in rows(tmp_path / "out") if r["filename"] == b"b/odd.jpg"]
+        with Image.open(io.BytesIO(row["image"])) as found:
+            with Image.open(io.BytesIO(data)) as wanted:
+                assert found.format == "PNG"
+                assert found.convert("RGB").tobytes() == wanted.convert("RGB").tobytes()
+        strict = ("--foreign-images", "reject", "--max-reject-rate", 0.1)
+        convert(source, tmp_path / "strict", *strict)
+        (reject,) = rejects(tmp_path / "strict")
+        assert reject["source"] == "b/odd.jpg"
+        assert reject["reason"] == "unsupported_format"
 
     @pytest.mark.parametrize("case", ACCEPTED_IMAGES)
     def test_odd_image_is_stored_as_it_is(self, case: str, tmp_path: Folder) -> None:
@@ -191,7 +215,7 @@ class TestImages:
 class TestChangedDuringTheRun:
     def run(self, source: Folder, out: Folder, change: Callable[[], object]) -> None:
         """Plans a job, changes its source, and then runs the plan."""
-        from beam_pipeline.convert import convert_plan
+        from beam_pipeline.conversion import convert_plan
         from beam_pipeline.plan import make_plan
         from beam_pipeline.spec import make_spec
 

@@ -649,6 +649,8 @@ class TestReport:
             "written": 20,
             "rejected": {},
             "skipped": {},
+            "parts": {},
+            "image_notes": {},
             "notes": [],
         }
 
@@ -1002,7 +1004,7 @@ class TestTwoRuns:
         self, small: Folder, tmp_path: Folder
     ) -> None:
         """While one run holds the target, another ends with an error (row 25)."""
-        from beam_pipeline.convert import open_work_folder
+        from beam_pipeline.conversion import open_work_folder
         from beam_pipeline.plan import make_plan
         from beam_pipeline.spec import make_spec
 

@@ -13,17 +13,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core.infer import infer_features
-from transforms.core.model import Block, Reason
+from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError, SpecError
 from transforms.formats.csv import (
     CsvDialect,
     check_same_columns,
     iter_blocks,
-    read_block,
     read_header,
+    read_raw,
     sample_blocks,
 )
+from transforms.formats.csv_reader import CsvReader
+from transforms.formats.table import TableSource
+
+
+def read_block(
+    data: bytes,
+    block: Block,
+    dialect: CsvDialect,
+    columns: tuple[str, ...],
+    schema: Schema,
+    *,
+    split_column: str = "",
+) -> tuple[Batch, list[Rejection]]:
+    """Returns the typed rows of a block, and the rest, as a table source does."""
+    source = TableSource(CsvReader(), "", "", schema, split_column=split_column)
+    asked = [f.source_column for f in schema.features if not f.derived]
+    wanted = list(dict.fromkeys([*asked, split_column] if split_column else asked))
+    raw = read_raw(data, block, dialect, columns, wanted)
+    reading = source.reading(raw)
+    return reading.batch, reading.rejections
+
 
 FOUR = Schema(
     (

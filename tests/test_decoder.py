@@ -418,3 +418,14 @@ def test_payloads_of_a_batch_are_one_array() -> None:
     array.validate(full=True)
     assert array.type == pa.large_binary()
     assert array.to_pylist() == payloads
+
+
+def test_lists_of_one_size() -> None:
+    """A schema may ask for a fixed number of values; absent features are null."""
+    schema = pa.schema([pa.field("a", pa.list_(pa.int64(), 2))])
+    payloads = [ints(a=[1, 2]), b"", ints(a=[3, 4])]
+    batch = decode_examples(payloads, schema=schema)
+    assert batch.schema == schema
+    assert batch.column("a").to_pylist() == [[1, 2], None, [3, 4]]
+    with pytest.raises(ExampleError, match="2 values; found 3 in example 1"):
+        decode_examples([ints(a=[1, 2]), ints(a=[1, 2, 3])], schema=schema)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.convert import convert_plan
+from beam_pipeline.conversion import convert_plan
 from beam_pipeline.plan import make_plan
 from beam_pipeline.spec import make_spec
 from tests.test_convert import (

@@ -8,6 +8,7 @@ from PIL import Image
 
 from beam_pipeline import head
 from tests.datasets import animals, example, write_dataset, write_records
+from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core import messages
 from transforms.core.schema import Feature, Kind
 from transforms.errors import TFRecordError, UsageError
@@ -191,3 +192,113 @@ def test_nothing_moves_the_cursor(
 def test_text_is_told_from_bytes(value: bytes, expected: bool) -> None:
     """By being UTF-8 without control characters, judged by its first 1,024 bytes."""
     assert head.is_text(value) is expected
+
+
+def test_records_of_every_kind(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lists in their shape, tensors by type and size, instants as text; all absent."""
+    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
+    assert (
+        printed(tmp_path / "out", capsys)
+        == """\
+train  kinds-train.tfrecord-00000-of-00001
+record 0
+  vector        [[0.5, 1.0], [1.5, 2.0]]
+  words         ["a", "글"]
+  tags          [0 (dog)]
+  ragged        [[1], [], [2, 3]]
+  when          1709210096000 (2024-02-29T12:34:56.000Z)
+  pixels        <uint8[3, 2], 6 bytes, starts 00 01 02 03>
+  proto         <float32[any], TensorProto, 2 bytes, 08 01>
+  box           2 boxes (xmin, ymin, xmax, ymax): (0.0, 0.25, 0.5, 1.0), \
+(0.1, 0.2, 0.3, 0.4)
+  image         <2 bytes, 42 4d>
+  image/format  "bmp"
+
+record 1
+  vector        (absent)
+  words         (absent)
+  tags          (absent)
+  ragged        (absent)
+  when          (absent)
+  pixels        (absent)
+  proto         (absent)
+  box           (absent)
+  image         (absent)
+  image/format  (absent)
+"""
+    )
+
+
+def test_long_lists_of_every_kind_are_shortened(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows, rows in rows, boxes: how many more there are of each."""
+    features = [
+        Feature("rows", Kind.INT64, shape=(None, 10)),
+        Feature("ragged", Kind.INT64, shape=(None, None)),
+        Feature("box", Kind.BOX),
+        Feature("none", Kind.BOX),
+    ]
+    row = {
+        "rows": list(range(100)),
+        "ragged": [list(range(10))] * 20,
+        "box": [[0.0, 0.0, 1.0, 1.0]] * 50,
+        "none": [],
+    }
+    write_kinds(tmp_path / "out", [row], features)
+    lines = printed(tmp_path / "out", capsys).splitlines()
+    assert "[0, 1, 2, 3, 4, 5, 6, 7, ... 2 more], [10, 11" in lines[2]
+    assert lines[2].endswith("... 2 more], ... 2 more]")
+    assert lines[3].endswith("... 2 more], ... 12 more]")
+    assert "50 boxes" in lines[4]
+    assert lines[4].endswith("(0.0, 0.0, 1.0, 1.0), ... 42 more")
+    assert lines[5].split() == "none 0 boxes (xmin, ymin, xmax, ymax)".split()
+
+
+def test_records_that_do_not_fit_their_manifest(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parts that do not go together are shown as they are, key by key."""
+    write_kinds(tmp_path / "out", [row_of_every_kind()], EVERY_KIND)
+    message = messages.Example()
+    features = message.features.feature
+    features["box/xmin"].float_list.value.extend([0.5, 1.0])
+    for side in ("ymin", "xmax", "ymax"):
+        features[f"box/{side}"].float_list.value.append(0.5)
+    features["ragged/ragged_flat_values"].int64_list.value.extend([1, 2])
+    features["ragged/ragged_row_lengths_0"].int64_list.value.append(-2)
+    features["vector"].float_list.value.extend([0.5] * 3)
+    features["pixels"].bytes_list.value.append(b"\1\2\3")
+    features["when"].int64_list.value.append(-(2**63))
+    write_records(
+        tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001",
+        [message.SerializeToString()],
+    )
+    found = dict(
+        line.split(None, 1) for line in printed(tmp_path / "out", capsys).splitlines()
+    )
+    assert found["box/xmin"] == "[0.5, 1.0]"
+    assert found["box/ymax"] == "0.5"
+    assert found["ragged/ragged_flat_values"] == "[1, 2]"
+    assert found["ragged/ragged_row_lengths_0"] == "[-2]"
+    assert found["vector"] == "[0.5, 0.5, 0.5]"
+    assert found["pixels"] == "<uint8[any, 2], 3 bytes, 01 02 03>"
+    assert found["when"] == "-9223372036854775808"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (0, "s", "1970-01-01T00:00:00Z"),
+        (-1, "ms", "1969-12-31T23:59:59.999Z"),
+        (1, "us", "1970-01-01T00:00:00.000001Z"),
+        (2**63 - 1, "ns", "2262-04-11T23:47:16.854775807Z"),
+        (2**63 - 1, "s", "292277026596-12-04T15:30:07Z"),
+        (-(2**63), "s", ""),
+    ],
+)
+def test_instants_as_text(value: int, unit: str, expected: str) -> None:
+    """ISO 8601 in UTC over the whole range of int64."""
+    assert head.instant_text(value, unit) == expected

@@ -14,6 +14,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats import images
+from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import ImageTree, Listing, Skipped
 
 Folder = pathlib.Path
@@ -34,7 +35,7 @@ def column(listing: Listing, name: str) -> list[str | None]:
 def select(*paths: str, include=(), exclude=()) -> tuple[list[str], dict[str, int]]:
     kept, skipped = images.select(
         entries(*paths),
-        suffixes=images.IMAGE_SUFFIXES,
+        takes=is_image_name,
         include=include,
         exclude=exclude,
     )
@@ -122,9 +123,7 @@ def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"x")
-    kept, skipped = images.select(
-        files.list_tree(str(tmp_path)), suffixes=images.IMAGE_SUFFIXES
-    )
+    kept, skipped = images.select(files.list_tree(str(tmp_path)), takes=is_image_name)
     listing = images.arrange(kept, skipped, root=str(tmp_path))
     assert column(listing, "path") == ["cat/1.jpg"]
     assert listing.labels == ("cat",)
@@ -186,7 +185,7 @@ def test_every_file_is_accounted_for(
     """A file is kept or skipped for exactly one reason of the closed list."""
     listed = [FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found]
     kept, skipped = images.select(
-        listed, suffixes=images.IMAGE_SUFFIXES, include=include, exclude=exclude
+        listed, takes=is_image_name, include=include, exclude=exclude
     )
     assert len(kept) + sum(skipped.values()) == len(listed)
     assert set(skipped) <= {str(reason) for reason in Skipped}
@@ -333,7 +332,8 @@ def test_blocks_are_the_listing(tmp_path: Folder, block_rows: int) -> None:
     splits: list[str] = []
     positions: list[int] = []
     for block in blocks:
-        batch, rejections = source.read(block)
+        (reading,) = source.read(block)
+        batch, rejections = reading.batch, reading.rejections
         assert rejections == []
         assert batch.numbers.tolist() == [0] * block.rows
         assert batch.origins.to_pylist() == batch.rows["filename"].to_pylist()
@@ -348,6 +348,7 @@ def test_blocks_are_the_listing(tmp_path: Folder, block_rows: int) -> None:
 def test_batches_without_splits(tmp_path: Folder) -> None:
     """A tree of labels leaves the split to the rule."""
     source = stored(tmp_path, arrange("a/1.jpg", "b/1.jpg"), 10)
-    batch, _ = source.read(Block("", 0, 2, rows=2))
+    (reading,) = source.read(Block("", 0, 2, rows=2))
+    batch = reading.batch
     assert batch.splits is None
     assert batch.rows["label"].to_pylist() == ["a", "b"]

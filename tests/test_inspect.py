@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from beam_pipeline import file_summary, inspect
 from beam_pipeline.dataset import count_text, open_target, share_text, size_text
 from tests.datasets import animals, example, write_dataset, write_records
+from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core import messages
 from transforms.core.manifest import MANIFEST_NAME, Account
 from transforms.core.schema import Feature, Kind
@@ -264,3 +265,71 @@ def test_shares_and_counts() -> None:
     assert (share_text(5, 5), share_text(0, 5)) == ("100 %", "0 %")
     assert count_text(1, "class", "classes") == "1 class"
     assert count_text(1_000, "shard") == "1,000 shards"
+
+
+def test_dataset_of_every_kind(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kinds with their shapes, ranges with how many, instants, the account of boxes."""
+    parts = {"boxes": {"read": 7, "written": 2, "rejected": 4, "gone": 1}}
+    account = Account(3, 2, {"bad_box": 1}, parts=parts)
+    rows = [row_of_every_kind(), {"words": [], "tags": ["cat", "dog", "dog"]}]
+    write_kinds(tmp_path / "out", rows, EVERY_KIND, account=account)
+    lines = printed(tmp_path / "out", capsys).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("feature"))
+    assert [" ".join(line.split()) for line in lines[start:]] == [
+        "feature kind present values",
+        "vector float[2, 2] 50.0 % 0.5 to 2; 4 each",
+        "words text[any] 100 % 1 to 3 bytes; 0 to 2 each",
+        "tags label[any] 100 % 2 classes; 1 to 3 each",
+        "ragged int64[any, any] 50.0 % 1 to 3; 3 rows each",
+        "when timestamp in ms 50.0 % 2024-02-29T12:34:56.000Z",
+        "pixels tensor uint8[any, 2] 50.0 % 6 bytes",
+        "proto tensor float32[any] 50.0 % 2 bytes",
+        "box box 50.0 % 0 to 1; 2 boxes each",
+        "image image 50.0 % 2 bytes",
+        "image/format text 50.0 % 3 bytes",
+        "",
+        "id tags train",
+        "0 cat 1",
+        "1 dog 3",
+        "",
+        "source items",
+        "read 3",
+        "written 2",
+        "rejected 1 bad_box 1",
+        "skipped 0",
+        "boxes read 7",
+        "boxes written 2",
+        "boxes rejected 4",
+        "boxes gone 1 with rejected items",
+        "",
+        "beside the shards: dataset_info.json, features.json, tags.labels.txt",
+    ]
+
+
+def test_lists_without_a_value(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How many there are is all there is to say."""
+    features = [Feature("x", Kind.INT64, shape=(None,)), Feature("y", Kind.TIMESTAMP)]
+    write_kinds(tmp_path / "out", [{"x": []}, {}], features)
+    lines = [line.split() for line in printed(tmp_path / "out", capsys).splitlines()]
+    assert "x int64[any] 50.0 % 0 each".split() in lines
+    assert "y timestamp in s 0 %".split() in lines
+
+
+def test_lists_in_a_single_file(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a manifest the keys are shown as they are, ranges over all values."""
+    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
+    shard = tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001"
+    shard.rename(tmp_path / "alone")
+    lines = printed(tmp_path / "alone", capsys).splitlines()
+    table = [" ".join(line.split()) for line in lines[4:]]
+    assert "box/xmin float, 2 each 50.0 % 0 to 0.1" in table
+    assert "ragged/ragged_flat_values int64, 3 each 50.0 % 1 to 3" in table
+    assert "ragged/ragged_row_lengths_0 int64, 3 each 50.0 % 0 to 2" in table
+    assert "vector float, 4 each 50.0 % 0.5 to 2" in table
+    assert 'words bytes, 2 each 50.0 % 1 to 3 bytes; text, as "a"' in table

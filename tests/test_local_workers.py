@@ -232,7 +232,7 @@ def script(code: str, folder: Folder, *arguments: str) -> subprocess.CompletedPr
 
 _TWO_RUNS = """
 import sys
-from beam_pipeline.convert import convert_plan
+from beam_pipeline.conversion import convert_plan
 from beam_pipeline.plan import make_plan
 from beam_pipeline.spec import make_spec
 for number in range(4):

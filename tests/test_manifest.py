@@ -279,3 +279,45 @@ def test_files_lie_in_the_directory_itself(name: str) -> None:
     evil = dataclasses.replace(MANIFEST, files=(facts,))
     with pytest.raises(DamageError):
         Manifest.from_bytes(evil.to_bytes())
+
+
+def test_what_is_new_is_left_out_where_it_is_not_there() -> None:
+    """Manifests from before there were parts, lists and the like keep their digest."""
+    data = as_json()["dataset"]
+    assert "parts" not in data["account"]
+    for feature in data["features"]:
+        assert not feature.keys() & {"fewest", "most", "always_present"}
+
+
+def test_lists_parts_and_presence_come_back() -> None:
+    """With their own words in the JSON, and in a manifest that is read again."""
+    facts = FeatureFacts(
+        Feature("x", Kind.FLOAT, shape=(None, 2)),
+        Statistics(3, 0.5, 1.0, {}, 0, 6),
+        always_present=True,
+    )
+    parts = {"boxes": {"read": 9, "written": 6, "rejected": 2, "gone": 1}}
+    account = dataclasses.replace(MANIFEST.account, parts=parts)
+    manifest = dataclasses.replace(MANIFEST, features=(facts,), account=account)
+    back = Manifest.from_bytes(manifest.to_bytes())
+    assert back == manifest
+    assert facts.to_json() == {
+        "name": "x",
+        "kind": "float",
+        "shape": [None, 2],
+        "present": 3,
+        "min": 0.5,
+        "max": 1.0,
+        "fewest": 0,
+        "most": 6,
+        "always_present": True,
+    }
+    data = json.loads(manifest.to_bytes())["dataset"]["account"]
+    assert data["parts"] == parts
+
+
+def test_parts_balance_by_themselves() -> None:
+    """What is lost of the parts is no item lost."""
+    account = Account(1, 1, parts={"boxes": {"read": 9, "written": 6, "gone": 1}})
+    assert account.balance == 0
+    assert account.part_balances == {"boxes": 2}

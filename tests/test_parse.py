@@ -10,16 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kinds import write_kinds
 from tests.test_decoder import Values, examples, ints, same, serialise
 from transforms.core.frame import frame
 from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
 from transforms.core.parse import (
     FixedLenFeature,
+    RaggedFeature,
+    RowLengths,
+    UniformRowLength,
     VarLenFeature,
     parse_example_batch,
     parse_single_example,
     read_examples,
 )
+from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import (
     BeamTFRecordError,
@@ -405,3 +410,145 @@ def test_missing_shard_is_an_error(tmp_path: pathlib.Path) -> None:
     write_dataset(tmp_path)[0].unlink()
     with pytest.raises(BeamTFRecordError, match="d-test: cannot be opened"):
         list(read_examples(tmp_path))
+
+
+RAGGED: list[Values] = [
+    {},
+    {"v": ("", []), "n": ("", [])},
+    {"v": ("int64_list", []), "n": ("int64_list", [])},
+    {"v": ("int64_list", []), "n": ("int64_list", [0, 0])},
+    {"v": ("int64_list", [1, 2, 3, 4]), "n": ("int64_list", [2, 0, 1, 1])},
+    {"v": ("int64_list", [1, 2, 3, 4]), "n": ("int64_list", [4]), "m": TWO["a"]},
+    {"v": ("int64_list", [5]), "n": ("float_list", [1.0])},
+    {"v": ("float_list", [5.0]), "n": ("int64_list", [1])},
+]
+PARTITIONS: list[list[tuple[str, Any]]] = [
+    [],
+    [("RowLengths", "n")],
+    [("UniformRowLength", 2)],
+    [("UniformRowLength", 2), ("UniformRowLength", 1)],
+    [("UniformRowLength", 2), ("RowLengths", "n")],
+    [("RowLengths", "m"), ("RowLengths", "n")],
+]
+
+
+def as_lists(value: Any) -> Any:
+    """Arrays, in lists or not, and ragged tensors as plain lists."""
+    if hasattr(value, "to_list"):
+        return value.to_list()
+    value = value.numpy() if hasattr(value, "numpy") else value
+    if isinstance(value, list):
+        return [as_lists(item) for item in value]
+    return value.tolist()
+
+
+@pytest.mark.reads_with_tensorflow
+def test_ragged_features_mean_what_tensorflow_means() -> None:
+    """Every way to put values into rows; TensorFlow is told to check them too."""
+    tensorflow = pytest.importorskip("tensorflow")
+    theirs = tensorflow.io.RaggedFeature
+    ours = {"RowLengths": RowLengths, "UniformRowLength": UniformRowLength}
+    read = refused = 0
+    for values in RAGGED:
+        data = serialise(values)
+        for partitions in PARTITIONS:
+            spec = RaggedFeature(
+                "int64", "v", [ours[word](what) for word, what in partitions]
+            )
+            their_spec = theirs(
+                tensorflow.int64,
+                value_key="v",
+                partitions=[getattr(theirs, word)(what) for word, what in partitions],
+                validate=True,
+            )
+            try:
+                expected = tensorflow.io.parse_single_example(data, {"a": their_spec})
+            except refusals(tensorflow):
+                refused += 1
+                with pytest.raises(ExampleError):
+                    parse_single_example(data, {"a": spec})
+                continue
+            read += 1
+            found = parse_single_example(data, {"a": spec})["a"]
+            assert as_lists(found) == as_lists(expected["a"])
+    assert read > 15
+    assert refused > 5
+
+
+def test_ragged_features_of_a_batch_are_a_list() -> None:
+    """One value an example, and a feature's own key where none is named."""
+    spec = RaggedFeature("int64", partitions=[RowLengths("n")])
+    plain = RaggedFeature("int64")
+    payloads = [ints(a=[1, 2, 3], n=[1, 2]), b"", ints(a=[4], n=[0, 1])]
+    batch = parse_example_batch(payloads, {"a": spec})
+    assert as_lists(batch["a"]) == [[[1], [2, 3]], [], [[], [4]]]
+    batch = parse_example_batch(payloads, {"a": plain})
+    assert as_lists(batch["a"]) == [[1, 2, 3], [], [4]]
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths"),
+    [([1, 2], [1]), ([1, 2], [3]), ([1], [2, -1]), ([], [1]), ([1], [2**63 - 1, 2])],
+)
+def test_row_lengths_that_do_not_add_up(values: list[int], lengths: list[int]) -> None:
+    """An error, also where their sum would wrap; TensorFlow may give other rows."""
+    spec = RaggedFeature("int64", "v", [RowLengths("n")])
+    with pytest.raises(ExampleError, match="'a' must have row lengths of 0 or more"):
+        parse_single_example(ints(v=values, n=lengths), {"a": spec})
+
+
+def test_rows_of_equal_length_need_all_their_values() -> None:
+    """A number of values that is no multiple names what it is."""
+    spec = RaggedFeature("int64", partitions=[UniformRowLength(2)])
+    with pytest.raises(ExampleError, match="rows of 2 items; found 3 items"):
+        parse_single_example(ints(a=[1, 2, 3]), {"a": spec})
+
+
+def test_partitions_are_checked_at_once() -> None:
+    """Before any example is read."""
+    with pytest.raises(SpecError, match="length must be an int of 1 or more"):
+        UniformRowLength(0)
+    wrong: Any = ["n"]
+    with pytest.raises(SpecError, match="partitions must be RowLengths"):
+        RaggedFeature("int64", partitions=wrong)
+
+
+def test_dataset_of_every_shape_is_read_back(tmp_path: pathlib.Path) -> None:
+    """Lists, ragged lists, boxes and tensors of a dataset, without TensorFlow."""
+    features = [
+        Feature("vector", Kind.FLOAT, shape=(2,)),
+        Feature("words", Kind.TEXT, shape=(None,)),
+        Feature("ragged", Kind.INT64, shape=(None, None)),
+        Feature("box", Kind.BOX),
+        Feature("pixels", Kind.TENSOR, shape=(3,), dtype="uint8", encoding="raw"),
+    ]
+    rows = [
+        {
+            "vector": [0.5, 1.0],
+            "words": ["a", "글"],
+            "ragged": [[1], [], [2, 3]],
+            "box": [[0.0, 0.25, 0.5, 1.0]],
+            "pixels": b"\1\2\3",
+        },
+        {"vector": [1.5, 2.0], "pixels": b"\0\0\0"},
+    ]
+    write_kinds(tmp_path / "out", rows, features)
+    values, lengths = features[2].record_keys
+    description = {
+        "vector": FixedLenFeature([2], "float32"),
+        "words": VarLenFeature("string"),
+        "ragged": RaggedFeature("int64", values, [RowLengths(lengths)]),
+        "box/xmax": RaggedFeature("float32"),
+        "pixels": FixedLenFeature([], "string"),
+    }
+    first, second = read_examples(tmp_path / "out", description)
+    assert first["vector"].tolist() == [0.5, 1.0]
+    assert first["words"].tolist() == [b"a", "글".encode()]
+    assert as_lists(first["ragged"]) == [[1], [], [2, 3]]
+    assert first["box/xmax"].tolist() == [0.5]
+    assert np.frombuffer(first["pixels"], np.uint8).tolist() == [1, 2, 3]
+    assert as_lists([second["words"], second["ragged"], second["box/xmax"]]) == [
+        [],
+        [],
+        [],
+    ]

@@ -1,13 +1,19 @@
 """`schema --as tensorflow`: what is printed runs, and parses every record."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 
 from beam_pipeline import reader_code
+from beam_pipeline.dataset import Dataset
 from tests.datasets import ANIMALS, animals, write_dataset, write_records
-from transforms.core.schema import Feature, Kind
+from tests.kinds import write_kinds
+from transforms.core.manifest import FeatureFacts
+from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
 
 Folder = pathlib.Path
@@ -191,3 +197,286 @@ def test_unknown_style(tmp_path: Folder) -> None:
     """A usage error names the styles there are."""
     with pytest.raises(UsageError, match="tensorflow"):
         reader_code.show(str(tmp_path), "torch")
+
+
+def plain(value: Any) -> Any:
+    """A tensor's value, ragged or not, as plain lists."""
+    found = value.to_list() if hasattr(value, "to_list") else value.numpy()
+    return found.tolist() if hasattr(found, "tolist") else found
+
+
+def columns(code: str, batched: str = "") -> dict[str, list[Any]]:
+    """Executes the text; returns the values of all rows by key."""
+    pytest.importorskip("tensorflow")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    dataset = names["read"]("train")
+    if batched:
+        (row,) = getattr(dataset, batched)(1000)
+        return {key: plain(value) for key, value in row.items()}
+    rows = list(dataset)
+    return {key: [plain(row[key]) for row in rows] for key in rows[0]}
+
+
+def decoded(code: str, key: str, value: Any) -> Any:
+    """Evaluates the expression that the comment above an entry gives for its value."""
+    tensorflow = pytest.importorskip("tensorflow")
+    lines = [line.strip() for line in code.splitlines()]
+    (at,) = (i for i, line in enumerate(lines) if line.startswith(f'"{key}": tf.io'))
+    while ": " not in lines[at] or not lines[at].startswith("#"):
+        at -= 1
+    expression = lines[at].partition(": ")[2]
+    return eval(expression, {"tf": tensorflow, "value": value})
+
+
+LISTS: list[tuple[Feature, list[Any], list[Any], Any]] = [
+    # Feature, values of rows, what is read of them, and of an absent one.
+    (Feature("x", Kind.INT64, shape=(None,)), [[1, -(2**63)], []], [], []),
+    (Feature("x", Kind.INT64, shape=(2,)), [[1, -2], [3, 4]], [], [-3, -3]),
+    (
+        Feature("x", Kind.FLOAT, shape=(2, 3)),
+        [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]],
+        [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]],
+        None,
+    ),
+    (
+        Feature("x", Kind.INT64, shape=(None, 2)),
+        [[1, 2, 3, 4], []],
+        [[[1, 2], [3, 4]], []],
+        [],
+    ),
+    (Feature("x", Kind.INT64, shape=(2, None)), [[1, 2, 3, 4], []], [], []),
+    (Feature("x", Kind.INT64, shape=(None, 0)), [[], []], [], []),
+    (Feature("x", Kind.BOOL, shape=(None,)), [[True, False], []], [[1, 0], []], []),
+    (
+        Feature("x", Kind.TEXT, shape=(None,)),
+        [["글", ""], []],
+        [["글".encode(), b""], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.TEXT, shape=(2,)),
+        [["a", "b"]],
+        [[b"a", b"b"]],
+        [b"", b""],
+    ),
+    (Feature("x", Kind.BYTES, shape=(None,)), [[b"\xff", b""], []], [], []),
+    (Feature("x", Kind.TIMESTAMP, unit="ms"), [-1, 5], [], -2),
+    (
+        Feature("x", Kind.FLOAT, shape=(None, None)),
+        [[[0.5], [], [1.0, 2.0]], [], [[]]],
+        [],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None,)),
+        [["b", "a"], []],
+        [[1, 0], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None, None)),
+        [[["b"], []], [["a"]]],
+        [[[1], []], [[0]]],
+        [],
+    ),
+]
+
+
+@reads
+@pytest.mark.parametrize(("feature", "values", "wanted", "absent"), LISTS)
+def test_lists_with_and_without_missing_values(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    feature: Feature,
+    values: list[Any],
+    wanted: list[Any],
+    absent: Any,
+) -> None:
+    """Every shape, one by one and in batches of lists of different lengths."""
+    rows = [{"x": value} for value in values]
+    write_kinds(tmp_path / "always", rows, [feature])
+    code = printed(tmp_path / "always", capsys)
+    assert columns(code)["x"] == (wanted or values)
+    assert columns(code, "ragged_batch")["x"] == (wanted or values)
+    write_kinds(tmp_path / "sometimes", [*rows, {}], [feature])
+    code = printed(tmp_path / "sometimes", capsys)
+    found = columns(code)["x"]
+    assert found[:-1] == (wanted or values)
+    if absent is None:
+        assert np.isnan(found[-1]).all()
+    else:
+        assert found[-1] == absent
+    hint = "ragged_batch" in code
+    assert hint is (None in feature.shape or 0 in feature.shape)
+    write_kinds(tmp_path / "never", [{}], [feature])
+    assert len(columns(printed(tmp_path / "never", capsys))["x"]) == 1
+
+
+@reads
+@pytest.mark.parametrize(
+    "dtype", "bool int8 uint16 uint32 uint64 int64 float16 float32 float64".split()
+)
+@pytest.mark.parametrize("shape", [(), (2, 3), (None, 3)])
+@pytest.mark.parametrize("encoding", ["raw", "proto"])
+def test_the_comment_on_a_tensor_decodes_it(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    dtype: str,
+    shape: tuple[int | None, ...],
+    encoding: str,
+) -> None:
+    """Both encodings, every type and shape: TensorFlow gives the array back."""
+    tensorflow = pytest.importorskip("tensorflow")
+    size = (2, 3) if shape else ()
+    array = np.arange(6)[: 6 if shape else 1].reshape(size).astype(dtype)
+    feature = Feature("x", Kind.TENSOR, shape=shape, dtype=dtype, encoding=encoding)
+    proto = tensorflow.io.serialize_tensor(array).numpy()
+    rows = [{"x": array.tobytes() if encoding == "raw" else proto}, {}]
+    write_kinds(tmp_path / "out", rows, [feature])
+    code = printed(tmp_path / "out", capsys)
+    value, absent = columns(code)["x"]
+    found = decoded(code, "x", value)
+    assert found.dtype.name == dtype
+    assert found.numpy().tolist() == array.tolist()
+    assert absent == b""
+
+
+@reads
+def test_a_tensor_of_several_open_sizes_is_flat(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Raw bytes do not say where a row ends, and the comment does not pretend it."""
+    feature = Feature(
+        "x", Kind.TENSOR, shape=(None, None), dtype="int16", encoding="raw"
+    )
+    array = np.arange(6, dtype="int16")
+    write_kinds(tmp_path / "out", [{"x": array.tobytes()}], [feature])
+    code = printed(tmp_path / "out", capsys)
+    assert "int16 [any, any], flat: " in code
+    assert decoded(code, "x", columns(code)["x"][0]).numpy().tolist() == array.tolist()
+
+
+@reads
+def test_the_comment_on_a_list_of_open_inner_size_shapes_it(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Row by row, with the size that the number of values gives."""
+    feature = Feature("x", Kind.INT64, shape=(2, None))
+    write_kinds(tmp_path / "out", [{"x": [1, 2, 3, 4]}], [feature])
+    code = printed(tmp_path / "out", capsys)
+    found = decoded(code, "x", columns(code)["x"][0])
+    assert found.numpy().tolist() == [[1, 2], [3, 4]]
+
+
+@reads
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_comment_on_a_timestamp_decodes_it(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], unit: str
+) -> None:
+    """NumPy's instants, of the unit that the number has."""
+    tensorflow = pytest.importorskip("tensorflow")
+    moment = np.datetime64("2024-02-29T12:34:56", unit)
+    feature = Feature("x", Kind.TIMESTAMP, unit=unit)
+    rows = [{"x": int(moment.astype(np.int64))}]
+    write_kinds(tmp_path / "out", rows, [feature])
+    code = printed(tmp_path / "out", capsys)
+    value = tensorflow.constant(columns(code)["x"][0], tensorflow.int64)
+    assert decoded(code, "x", value) == moment
+
+
+@reads
+def test_boxes_and_several_images(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four parallel lists for the boxes; each image is a feature of its own."""
+    features = [
+        Feature("left", Kind.IMAGE),
+        Feature("right", Kind.IMAGE),
+        Feature("left/format", Kind.TEXT, derived="format", derived_from="left"),
+        Feature("box", Kind.BOX),
+    ]
+    boxes = [[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]]
+    rows = [{"left": b"L", "right": b"R", "left/format": "png", "box": boxes}, {}]
+    write_kinds(tmp_path / "out", rows, features)
+    code = printed(tmp_path / "out", capsys)
+    found = columns(code)
+    assert (found["left"], found["right"]) == ([b"L", b""], [b"R", b""])
+    assert found["left/format"] == [b"png", b""]
+    sides = [found[f"box/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
+    assert sides == [[list(side), []] for side in zip(*boxes, strict=True)]
+    assert code.count("an encoded image") == 2
+
+
+def test_text_of_lists(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The entries as a user sees them; what is internal is not read."""
+    monkeypatch.chdir(tmp_path)
+    features = [
+        Feature("vector", Kind.FLOAT, shape=(4,)),
+        Feature("rows", Kind.FLOAT, shape=(None, 4)),
+        Feature("words", Kind.TEXT, shape=(None,)),
+        Feature("ragged", Kind.INT64, shape=(None, None)),
+        Feature("when", Kind.TIMESTAMP, unit="us"),
+        Feature("pixels", Kind.TENSOR, shape=(28, 28), dtype="uint8", encoding="raw"),
+        Feature("box", Kind.BOX),
+        Feature(
+            "what",
+            Kind.LABEL,
+            shape=(None,),
+            vocabulary=("a", "<unknown>"),
+            unknown=Unknown.OOV,
+        ),
+    ]
+    row = {"vector": [0.5] * 4, "rows": [], "words": ["a"], "ragged": [[1]]}
+    row |= {"when": 0, "pixels": b"", "box": [], "what": []}
+    manifest = write_kinds(Folder("out"), [row, {"box": []}], features)
+    manifest = dataclasses.replace(
+        manifest,
+        features=(
+            *manifest.features,
+            FeatureFacts(Feature("hidden", Kind.TEXT, internal=True), Statistics()),
+        ),
+    )
+    code = reader_code.tensorflow_code(Dataset("out", manifest))
+    start = code.index("feature_description")
+    lacking = "in 50.0 % of the records; elsewhere"
+    assert (
+        code[start : code.index("def parse")]
+        == f"""\
+feature_description = {{
+    # {lacking} NaN
+    "vector": tf.io.FixedLenFeature([4], tf.float32, default_value=[float("nan")] * 4),
+    # {lacking} empty
+    "rows": tf.io.FixedLenSequenceFeature([4], tf.float32, allow_missing=True),
+    # {lacking} empty
+    "words": tf.io.RaggedFeature(tf.string),
+    # {lacking} empty
+    "ragged": tf.io.RaggedFeature(
+        tf.int64,
+        value_key="ragged/ragged_flat_values",
+        partitions=[tf.io.RaggedFeature.RowLengths("ragged/ragged_row_lengths_0")],
+    ),
+    # microseconds since 1970-01-01 UTC: value.numpy().astype("datetime64[us]")
+    # {lacking} -1, which no record holds
+    "when": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+    # uint8 [28, 28]: tf.reshape(tf.io.decode_raw(value, tf.uint8), [28, 28])
+    # {lacking} empty
+    "pixels": tf.io.FixedLenFeature([], tf.string, default_value=""),
+    # boxes: their xmin, ymin, xmax, ymax, in parallel lists
+    "box/xmin": tf.io.RaggedFeature(tf.float32),
+    "box/ymin": tf.io.RaggedFeature(tf.float32),
+    "box/xmax": tf.io.RaggedFeature(tf.float32),
+    "box/ymax": tf.io.RaggedFeature(tf.float32),
+    # index in CLASSES["what"]
+    # 1: any name outside the given vocabulary
+    # {lacking} empty
+    "what": tf.io.RaggedFeature(tf.int64),
+}}
+
+
+"""
+    )

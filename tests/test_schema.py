@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
+from transforms.core.schema import (
+    Feature,
+    Kind,
+    Missing,
+    Schema,
+    Unknown,
+    record_fields,
+    record_type,
+    row_type,
+)
 
 FEATURES = st.builds(
     Feature,
@@ -18,6 +27,12 @@ FEATURES = st.builds(
     column=st.text(max_size=8),
     is_label=st.booleans(),
     derived=st.sampled_from(["", "height", "width", "depth"]),
+    shape=st.lists(st.none() | st.integers(1, 9), max_size=3).map(tuple),
+    inline=st.booleans(),
+    missing=st.sampled_from(Missing),
+    fill=st.none() | st.integers() | st.text(max_size=4),
+    vocabulary=st.none() | st.lists(st.text(max_size=4), max_size=3).map(tuple),
+    unknown=st.sampled_from(Unknown),
 )
 TYPES = {
     Kind.INT64: (pa.int64(), pa.int64()),
@@ -27,6 +42,9 @@ TYPES = {
     Kind.BYTES: (pa.binary(), pa.binary()),
     Kind.LABEL: (pa.string(), pa.int64()),
     Kind.IMAGE: (pa.string(), pa.large_binary()),
+    Kind.TIMESTAMP: (pa.int64(), pa.int64()),
+    Kind.TENSOR: (pa.binary(), pa.binary()),
+    Kind.BOX: (pa.list_(pa.list_(pa.float32(), 4)), pa.list_(pa.float32())),
 }
 
 
@@ -57,6 +75,20 @@ def test_types_of_every_kind(kind: Kind) -> None:
     assert (row_type(feature), record_type(feature)) == TYPES[kind]
 
 
+def test_keys_in_records() -> None:
+    """Most features are one key; boxes are four and ragged lists two."""
+    fields = record_fields(Feature("b", Kind.BOX))
+    assert [f.name for f in fields] == ["b/xmin", "b/ymin", "b/xmax", "b/ymax"]
+    fields = record_fields(Feature("r", Kind.TEXT, shape=(None, None)))
+    assert [(f.name, f.type) for f in fields] == [
+        ("r/ragged_flat_values", pa.list_(pa.string())),
+        ("r/ragged_row_lengths_0", pa.list_(pa.int64())),
+    ]
+    (field,) = record_fields(Feature("s", Kind.LABEL, shape=(None,)))
+    assert (field.name, field.type) == ("s", pa.list_(pa.int64()))
+    assert record_fields(Feature("i", Kind.INT64, internal=True)) == []
+
+
 @pytest.mark.parametrize(
     "data",
     [{"name": "a"}, {"kind": "int64"}, {"name": "a", "kind": "int32"}],
@@ -70,7 +102,7 @@ def test_json_that_is_no_feature(data: dict[str, str]) -> None:
 def test_a_field_too_many_is_no_feature() -> None:
     """A field that this version does not know is not passed over."""
     with pytest.raises(TypeError):
-        Feature.from_json({"name": "a", "kind": "int64", "shape": [2]})
+        Feature.from_json({"name": "a", "kind": "int64", "colour": [2]})
 
 
 def test_lookup() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core import placement, shard
+from transforms.core import placement, record_columns
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.shard import Census, ShardRows
 from transforms.errors import EncodingError
@@ -129,7 +129,7 @@ def test_numbering_leaves_empty_shards_out() -> None:
 def test_label_ids_are_positions_in_the_vocabulary() -> None:
     """Names become ids, missing names stay missing, over chunks."""
     names = pa.chunked_array([["dog", None], ["고양이", "dog"]])
-    found = shard.label_ids(names, ("dog", "고양이"))
+    found = record_columns.label_ids(names, ("dog", "고양이"))
     assert found.type == pa.int64()
     assert found.to_pylist() == [0, None, 1, 0]
 
@@ -137,9 +137,9 @@ def test_label_ids_are_positions_in_the_vocabulary() -> None:
 def test_unknown_label_is_an_error() -> None:
     """A name outside the vocabulary is named, never silently left out."""
     with pytest.raises(EncodingError, match="'cow' is not"):
-        shard.label_ids(pa.chunked_array([["dog", "cow", None]]), ("dog",))
+        record_columns.label_ids(pa.chunked_array([["dog", "cow", None]]), ("dog",))
     with pytest.raises(EncodingError, match="'dog' is not"):
-        shard.label_ids(pa.chunked_array([["dog"]]), ())
+        record_columns.label_ids(pa.chunked_array([["dog"]]), ())
 
 
 def test_record_schema_has_the_records_types() -> None:
@@ -152,7 +152,9 @@ def test_record_schema_has_the_records_types() -> None:
             Feature("height", Kind.INT64, derived="height"),
         )
     )
-    found = shard.record_schema(schema)
+    found = record_columns.record_schema(schema)
     assert found.names == ["image", "label", "name", "height"]
     assert found.types == [pa.large_binary(), pa.int64(), pa.string(), pa.int64()]
-    assert shard.record_schema(schema, without=["image"]).names == found.names[1:]
+    assert (
+        record_columns.record_schema(schema, without=["image"]).names == found.names[1:]
+    )

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipeline import cli, convert_command
-from beam_pipeline.spec import BYTE_DECIDING, Spec, load_spec, make_spec, parse_size
+from beam_pipeline.spec import (
+    BYTE_DECIDING,
+    FeatureSpec,
+    Spec,
+    load_spec,
+    make_spec,
+    parse_size,
+)
 from transforms.core.manifest import Account, Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, SpecError
 
@@ -25,6 +32,23 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "splits": ("train=0.8,test=0.2", {"train": "0.8", "test": "0.2"}),
     "split_column": ("part", "part"),
     "label_column": ("kind", "kind"),
+    "labels": ("labels.csv", "labels.csv"),
+    "id_column": ("id", "id"),
+    "image_columns": (["photo"], ["photo"]),
+    "key_column": ("id", "id"),
+    "group_column": ("patient", "patient"),
+    "stratify_column": ("kind", "kind"),
+    "split_ids": ("ids.csv", "ids.csv"),
+    "split_lock": ("splits.lock", "splits.lock"),
+    "features": (
+        {"age": {"kind": "float", "shape": [None, 4]}},
+        {"age": FeatureSpec(kind="float", shape=[None, 4])},
+    ),
+    "drop": (["x"], ["x"]),
+    "infer": ("full", "full"),
+    "vocabulary": (["a", "b"], ["a", "b"]),
+    "vocabulary_lock": ("kinds.lock", "kinds.lock"),
+    "unknown_label": ("oov", "oov"),
     "include": (["*.jpg"], ["*.jpg"]),
     "exclude": (["x/*"], ["x/*"]),
     "limit": (10, 10),
@@ -36,7 +60,26 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "preset": ("tutorial", "tutorial"),
     "feature_names": ({"image": "image_raw"}, {"image": "image_raw"}),
     "image_check": ("decode", "decode"),
+    "foreign_images": ("reject", "reject"),
+    "animations": ("first", "first"),
+    "exif": ("apply", "apply"),
+    "channels": (3, 3),
+    "resize": ("shorter:224", "shorter:224"),
+    "resize_filter": ("lanczos", "lanczos"),
+    "enlarge": (True, True),
+    "image_format": ("jpeg", "jpeg"),
+    "image_quality": (80, 80),
+    "max_pixels": (1000, 1000),
+    "max_image_bytes": ("30MB", 30_000_000),
+    "encode": ("png", "png"),
+    "layout": ("layout.yaml", "layout.yaml"),
+    "bad_box": ("image", "image"),
+    "images_root": ("images", "images"),
+    "first_pixel": (1, 1),
+    "zip_encoding": ("cp949", "cp949"),
     "delimiter": (";", ";"),
+    "quote": ("'", "'"),
+    "escape": ("\\", "\\"),
     "header": (False, False),
     "columns": (["a", "b"], ["a", "b"]),
     "encoding": ("latin-1", "latin-1"),
@@ -46,7 +89,18 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "allow_empty": (True, True),
     "overwrite": (True, True),
 }
-EXCLUSIVE = {"split_column": "splits", "shard_size": "shards"}
+# Settings that cannot stand together with others, and those that need another.
+EXCLUSIVE = {
+    "split_column": "splits",
+    "shard_size": "shards",
+    "group_column": "key_column",
+    "split_ids": "splits",
+}
+NEEDS: dict[str, dict[str, Any]] = {
+    "split_ids": {"key_column": "id"},
+    "stratify_column": {"splits": "a=1,b=1"},
+    "labels": {"id_column": "id"},
+}
 
 
 def make(**settings: Any) -> Spec:
@@ -70,7 +124,7 @@ def test_every_setting_is_known_here() -> None:
 def test_every_setting_is_taken(setting: str) -> None:
     """A value given is the value held, and comes back from JSON."""
     given_value, held = SETTINGS[setting]
-    spec = make(**{setting: given_value})
+    spec = make(**NEEDS.get(setting, {}), **{setting: given_value})
     assert getattr(spec, setting) == held
     assert make_spec(json.loads(json.dumps(spec.to_json()))) == spec
 
@@ -123,7 +177,7 @@ def test_what_must_be_given() -> None:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("format", "parquet"),
+        ("format", "parquett"),
         ("name", 5),
         ("splits", ""),
         ("splits", "train"),
@@ -251,6 +305,11 @@ def test_what_decides_bytes() -> None:
     assert set(Spec.model_fields) - BYTE_DECIDING == {
         "source",
         "output",
+        "labels",
+        "split_ids",
+        "split_lock",
+        "vocabulary",
+        "vocabulary_lock",
         "workers",
         "segments",
         "max_reject_rate",
@@ -397,7 +456,8 @@ def test_every_setting_has_a_flag() -> None:
             if isinstance(parameter, click.Parameter)
         }
         extra = {"spec", "report_json", "quiet"}
-        assert flags - extra == set(Spec.model_fields)
+        # What a spec says of its features is too much for flags.
+        assert flags - extra == set(Spec.model_fields) - {"features"}
 
 
 def test_flags_make_the_same_spec_as_yaml(

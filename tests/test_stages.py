@@ -14,7 +14,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_pipeline.convert import convert_plan, open_work_folder
+from beam_pipeline.conversion import convert_plan, open_work_folder
 from beam_pipeline.job import build, make_job
 from beam_pipeline.plan import Plan, make_plan
 from beam_pipeline.spec import make_spec

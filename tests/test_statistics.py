@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.statistics import MAX_CLASSES, Statistics, merge_all, summarize
+from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import (
+    MAX_CLASSES,
+    Statistics,
+    merge_all,
+    summarize,
+    summarize_feature,
+)
 
 FLOATS = st.lists(st.none() | st.floats(width=32), max_size=30)
 INTEGERS = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30)
@@ -174,3 +182,90 @@ def test_too_many_classes_are_not_counted() -> None:
     assert parts[0].merge(parts[2]).classes is not None
     assert merged(parts).classes is None
     assert merged(parts[::-1]).classes is None
+
+
+LISTS = st.lists(st.none() | st.lists(st.integers(-9, 9), max_size=4), max_size=8)
+RAGGED = st.lists(
+    st.none() | st.lists(st.lists(st.integers(-9, 9), max_size=3), max_size=3),
+    max_size=6,
+)
+
+
+def flat(value: Any) -> list[Any]:
+    return [x for v in value for x in flat(v)] if isinstance(value, list) else [value]
+
+
+@settings(deadline=None)
+@given(LISTS | RAGGED, st.sampled_from([pa.list_, pa.large_list]))
+def test_lists_against_plain_python(values: list[Any], kind: Any) -> None:
+    """The range is of all their values, the lengths are of the outer lists."""
+    ragged = any(isinstance(x, list) for v in values if v for x in v)
+    found = summarize(
+        pa.array(values, kind(kind(pa.int64())) if ragged else kind(pa.int64())),
+        count_classes=True,
+    )
+    lists = [v for v in values if v is not None]
+    numbers = [x for v in lists for x in flat(v)]
+    assert found == Statistics(
+        len(lists),
+        min(numbers, default=None),
+        max(numbers, default=None),
+        {x: numbers.count(x) for x in sorted(set(numbers))},
+        min(map(len, lists), default=None),
+        max(map(len, lists), default=None),
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(LISTS, max_size=5), st.data())
+def test_merge_of_lists_has_no_order(parts: list[Any], data: st.DataObject) -> None:
+    """Parts of no list at all have no lengths, and change none."""
+    arrays = [pa.array(part, pa.list_(pa.int64())) for part in parts]
+    found = [summarize(array, count_classes=True) for array in arrays]
+    whole = pa.array([v for part in parts for v in part], pa.list_(pa.int64()))
+    shuffled = data.draw(st.permutations(found))
+    expected = written(summarize(whole, count_classes=True))
+    assert written(merged(shuffled)) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([["글"], [], None]), {"present": 2, "min": 3, "max": 3}),
+        (pa.array([[True, False]]), {"present": 1, "min": 0, "max": 1}),
+        (pa.array([[0.5, math.nan]]), {"present": 1, "min": 0.5, "max": 0.5}),
+        (pa.array([[], []], pa.list_(pa.float32())), {"present": 2}),
+        (
+            pa.array([[1, 2], None], pa.list_(pa.int64(), 2)),
+            {"present": 1, "min": 1, "max": 2},
+        ),
+        (pa.array([[1], [2], [3]]).slice(1), {"present": 2, "min": 2, "max": 3}),
+    ],
+)
+def test_lists_of_every_type(column: pa.Array, expected: dict[str, Any]) -> None:
+    """Text by its bytes, no bound for NaN, fixed sizes, slices."""
+    lengths = [len(v) for v in column.to_pylist() if v is not None]
+    expected |= {"fewest": min(lengths), "most": max(lengths)}
+    assert summarize(column).to_json() == expected
+
+
+def test_features_of_several_keys() -> None:
+    """Boxes: the range of all four sides; ragged lists: how many rows they have."""
+    box = Feature("b", Kind.BOX)
+    sides = dict(zip(box.record_keys, ([0.1], [0.2], [0.8], [0.9]), strict=True))
+    columns = {k: pa.array([v, None], pa.list_(pa.float32())) for k, v in sides.items()}
+    assert summarize_feature(box, columns).to_json() == {
+        "present": 1,
+        "min": 0.1,
+        "max": 0.9,
+        "fewest": 1,
+        "most": 1,
+    }
+    ragged = Feature("r", Kind.LABEL, shape=(None, None))
+    parts = [[[5, 5, 7], None, []], [[0, 3], None, []]]
+    columns = {
+        key: pa.array(part, pa.list_(pa.int64()))
+        for key, part in zip(ragged.record_keys, parts, strict=True)
+    }
+    found = summarize_feature(ragged, columns)
+    assert found == Statistics(2, 5, 7, {5: 2, 7: 1}, 0, 2)

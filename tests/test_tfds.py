@@ -1,17 +1,20 @@
 """TFDS's files: read back by TFDS itself, every row with the right values."""
 
+import dataclasses
 import io
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.datasets import ANIMALS, Row, animals, write_dataset
+from tests.kinds import write_kinds
 from transforms.core.manifest import FeatureFacts, Manifest
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.sidecars import tfds
 
@@ -346,3 +349,242 @@ def test_doubled_class_names_are_never_listed() -> None:
     """Should a manifest have them, the ids are shown as they are."""
     facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, 1), ("a", "a"))
     assert "2 of its classes" in tfds._unlistable(facts, [facts])
+
+
+def shown(folder: Folder, name: str) -> list[Any]:
+    """Returns one feature of all rows as TFDS yields it; ragged ones as lists."""
+    values = [row[name] for row in builder(folder).as_dataset(split="train")]
+    plain = [v.to_list() if hasattr(v, "to_list") else v.numpy() for v in values]
+    return [v.tolist() if hasattr(v, "tolist") else v for v in plain]
+
+
+LISTS: list[tuple[Feature, list[Any], list[Any], Any]] = [
+    # Feature, values of rows, what TFDS shows of them, what of an absent one.
+    (Feature("x", Kind.INT64, shape=(None,)), [[1, -(2**63)], []], [], []),
+    (Feature("x", Kind.INT64, shape=(2,)), [[1, 2], [3, 4]], [], []),
+    (Feature("x", Kind.FLOAT, shape=(1,)), [[0.5], [1.5]], [], []),
+    (
+        Feature("x", Kind.FLOAT, shape=(2, 3)),
+        [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [9.0] * 6],
+        [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [[9.0] * 3] * 2],
+        [],
+    ),
+    (
+        Feature("x", Kind.INT64, shape=(None, 2)),
+        [[1, 2, 3, 4], []],
+        [[[1, 2], [3, 4]], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.INT64, shape=(2, None)),
+        [[1, 2, 3, 4], []],
+        [[[1, 2], [3, 4]], [[], []]],
+        [[], []],
+    ),
+    (Feature("x", Kind.BOOL, shape=(None,)), [[True, False], []], [], []),
+    (Feature("x", Kind.BOOL, shape=(2,)), [[True, False], [False] * 2], [], []),
+    (
+        Feature("x", Kind.TEXT, shape=(None,)),
+        [["글", ""], []],
+        [["글".encode(), b""], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.TEXT, shape=(2,)),
+        [["a", "b"], ["c", ""]],
+        [[b"a", b"b"], [b"c", b""]],
+        [],
+    ),
+    (Feature("x", Kind.BYTES, shape=(None,)), [[b"\xff", b""], []], [], []),
+    (Feature("x", Kind.TIMESTAMP, unit="ms"), [-1, 5], [], INT64_MIN),
+    (Feature("x", Kind.TIMESTAMP, unit="s", shape=(None,)), [[-1, 5], []], [], []),
+    (
+        Feature("x", Kind.FLOAT, shape=(None, None)),
+        [[[0.5], [], [1.0, 2.0]], [], [[]]],
+        [],
+        [],
+    ),
+    (
+        Feature("x", Kind.TEXT, shape=(None, None)),
+        [[["a"], [], ["b", "c"]], []],
+        [[[b"a"], [], [b"b", b"c"]], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None,)),
+        [["b", "a"], [], ["c"]],
+        [[1, 0], [], [2]],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(2,)),
+        [["b", "a"], ["c"] * 2],
+        [[1, 0], [2, 2]],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None, None)),
+        [[["b"], []], [["a", "c"]]],
+        [[[1], []], [[0, 2]]],
+        [],
+    ),
+]
+
+
+@reads
+@pytest.mark.parametrize(("feature", "values", "wanted", "absent"), LISTS)
+def test_lists_with_and_without_missing_values(
+    tmp_path: Folder,
+    feature: Feature,
+    values: list[Any],
+    wanted: list[Any],
+    absent: Any,
+) -> None:
+    """Every kind and shape, with lists that are empty and lists that are absent."""
+    rows = [{"x": value} for value in values]
+    manifest = write_kinds(tmp_path / "always", rows, [feature])
+    assert not tfds.render(manifest).notes
+    assert shown(tmp_path / "always", "x") == (wanted or values)
+    write_kinds(tmp_path / "sometimes", [*rows, {}], [feature])
+    assert shown(tmp_path / "sometimes", "x") == [*(wanted or values), absent]
+    write_kinds(tmp_path / "never", [{}], [feature])
+    assert shown(tmp_path / "never", "x") == [absent]
+    if feature.kind is Kind.LABEL:
+        info = builder(tmp_path / "sometimes").info
+        inner = info.features["x"]
+        assert inner.names == ["a", "b", "c"]
+
+
+@reads
+@pytest.mark.parametrize("dtype", "bool int8 uint16 uint64 float16 float64".split())
+@pytest.mark.parametrize("shape", [(), (2, 3), (None, 3)])
+def test_raw_tensors(
+    tmp_path: Folder, dtype: str, shape: tuple[int | None, ...]
+) -> None:
+    """TFDS decodes them to their type and shape; an absent one is an empty Sequence."""
+    size = (2, 3) if shape else ()
+    array = np.arange(6)[: 6 if shape else 1].reshape(size).astype(dtype)
+    feature = Feature("x", Kind.TENSOR, shape=shape, dtype=dtype, encoding="raw")
+    rows = [{"x": array.tobytes()}]
+    assert not tfds.render(write_kinds(tmp_path / "all", rows, [feature])).notes
+    (row,) = builder(tmp_path / "all").as_dataset(split="train")
+    assert row["x"].dtype.name == dtype
+    assert row["x"].numpy().tolist() == array.tolist()
+    write_kinds(tmp_path / "some", [*rows, {}], [feature])
+    assert shown(tmp_path / "some", "x") == [[array.tolist()], []]
+
+
+@reads
+@pytest.mark.parametrize(
+    ("feature", "why"),
+    [
+        (Feature("x", Kind.TENSOR, shape=(2,), dtype="uint32"), "cannot decode uint32"),
+        (Feature("x", Kind.TENSOR, shape=(None, None), dtype="int8"), "more than one"),
+        (
+            Feature("x", Kind.TENSOR, shape=(2,), dtype="int8", encoding="proto"),
+            "tf.io.parse_tensor",
+        ),
+    ],
+)
+def test_tensors_that_tfds_cannot_decode(
+    tmp_path: Folder, feature: Feature, why: str
+) -> None:
+    """They are shown as bytes, and a note says so."""
+    rows = [{"x": bytes(8)}, {}]
+    (note,) = tfds.render(write_kinds(tmp_path / "out", rows, [feature])).notes
+    assert why in note
+    assert shown(tmp_path / "out", "x") == [bytes(8), b""]
+
+
+@reads
+def test_labels_of_two_dimensions(tmp_path: Folder) -> None:
+    """They are plain ids in their shape, and a note says so."""
+    feature = Feature("x", Kind.LABEL, shape=(2, 2))
+    rows = [{"x": ["b", "a", "a", "b"]}]
+    manifest = write_kinds(tmp_path / "out", rows, [feature])
+    (note,) = tfds.render(manifest).notes
+    assert "more than one dimension" in note
+    assert shown(tmp_path / "out", "x") == [[[1, 0], [0, 1]]]
+
+
+@reads
+def test_lists_of_a_shape_that_tfds_has_not(tmp_path: Folder) -> None:
+    """Several open sizes, and sizes of 0 that TensorFlow would divide by: flat."""
+    for number, shape in enumerate([(None, None, 2), (None, 0)]):
+        feature = Feature("x", Kind.INT64, shape=shape)
+        values = [1, 2, 3, 4] if all(shape[-1:]) else []
+        manifest = write_kinds(tmp_path / f"{number}", [{"x": values}], [feature])
+        (note,) = tfds.render(manifest).notes
+        assert "flat lists" in note
+        assert shown(tmp_path / f"{number}", "x") == [values]
+
+
+@reads
+def test_boxes_and_their_labels(tmp_path: Folder) -> None:
+    """Four parallel lists, and the names of the labels; none is as good as some."""
+    features = [Feature("box", Kind.BOX), Feature("what", Kind.LABEL, shape=(None,))]
+    rows = [
+        {
+            "box": [[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]],
+            "what": ["dog", "cat"],
+        },
+        {"box": [], "what": []},
+        {},
+    ]
+    write_kinds(tmp_path / "out", rows, features)
+    sides = [shown(tmp_path / "out", f"box/{side}") for side in BOX_SIDES]
+    assert sides == [
+        [[0.0, 0.5], [], []],
+        [[0.25, 0.5], [], []],
+        [[0.5, 0.75], [], []],
+        [[1.0, 0.75], [], []],
+    ]
+    assert shown(tmp_path / "out", "what") == [[1, 0], [], []]
+    assert builder(tmp_path / "out").info.features["what"].names == ["cat", "dog"]
+
+
+@reads
+def test_several_images_in_a_record(tmp_path: Folder) -> None:
+    """Each has the channels of what is derived from it; text is derived too."""
+    features = [
+        Feature("gray", Kind.IMAGE),
+        Feature("colour", Kind.IMAGE),
+        Feature("gray/depth", Kind.INT64, derived="depth", derived_from="gray"),
+        Feature("gray/height", Kind.INT64, derived="height", derived_from="gray"),
+        Feature("gray/width", Kind.INT64, derived="width", derived_from="gray"),
+        Feature("colour/depth", Kind.INT64, derived="depth", derived_from="colour"),
+        Feature("colour/format", Kind.TEXT, derived="format", derived_from="colour"),
+    ]
+    row = {
+        "gray": picture("L", "PNG", (64, 64))["image"],
+        "colour": picture("RGBA", "PNG")["image"],
+        "gray/depth": 1,
+        "gray/height": 64,
+        "gray/width": 64,
+        "colour/depth": 4,
+        "colour/format": "png",
+    }
+    write_kinds(tmp_path / "out", [row], features)
+    (found,) = builder(tmp_path / "out").as_dataset(split="train")
+    assert found["gray"].shape == (64, 64, 1)
+    assert found["colour"].shape == (3, 4, 4)
+    assert found["colour/format"].numpy() == b"png"
+
+
+@reads
+def test_what_is_internal_is_not_shown(tmp_path: Folder) -> None:
+    """It is in no record, so that TFDS is not told of it either."""
+    features = [Feature("x", Kind.INT64), Feature("y", Kind.LABEL, internal=True)]
+    manifest = write_kinds(tmp_path / "out", [{"x": 1}], features[:1])
+    hidden = FeatureFacts(features[1], Statistics())
+    manifest = dataclasses.replace(manifest, features=(*manifest.features, hidden))
+    files = tfds.render(manifest).files
+    assert files.keys() == {"dataset_info.json", "features.json"}
+    listed = json.loads(files["features.json"])["featuresDict"]["features"]
+    assert listed.keys() == {"x"}
+
+
+def test_ids_beyond_the_class_names_are_never_listed() -> None:
+    """TFDS would have no name for them."""
+    facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, 2), ("a", "b"))
+    assert "ids beyond" in tfds._unlistable(facts, [facts])

@@ -1,15 +1,21 @@
 """Python and NumPy values become columns by the rules of tf.train.Example, or raise."""
 
+import datetime
 import enum
+import pathlib
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from transforms.core.encoder import ExampleEncoder
 from transforms.core.messages import Example
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind, Schema, row_type
 from transforms.core.values import column_of, rows_of
 from transforms.errors import EncodingError
 
@@ -150,3 +156,360 @@ def test_the_row_of_the_tutorial() -> None:
     )
     assert len(encoded) == len(tutorial) == 84
     assert Example.FromString(encoded) == Example.FromString(tutorial)
+
+
+NUMPY = pytest.mark.parametrize(
+    ("array", "feature", "wanted"),
+    [
+        (np.arange(3, dtype=">i4"), Feature("x", Kind.INT64), [0, 1, 2]),
+        (np.array([True, False]), Feature("x", Kind.INT64), [1, 0]),
+        (np.array([0.5, 2], np.float16), Feature("x", Kind.FLOAT), [0.5, 2.0]),
+        (np.array([5], np.uint8), Feature("x", Kind.FLOAT), [5.0]),
+        (np.array([True]), Feature("x", Kind.BOOL), [True]),
+        (np.array(["고양이", ""]), Feature("x", Kind.TEXT), ["고양이", ""]),
+        (np.array(["a"]), Feature("x", Kind.BYTES), [b"a"]),
+        (np.array([3, 4]), Feature("x", Kind.LABEL), ["3", "4"]),
+        (np.array(["cat"]), Feature("x", Kind.LABEL), ["cat"]),
+        (np.array(["a.jpg"]), Feature("x", Kind.IMAGE), ["a.jpg"]),
+        (
+            np.array([[1, 2], [3, 4]], np.uint16),
+            Feature("x", Kind.INT64),
+            [[1, 2], [3, 4]],
+        ),
+        (
+            np.arange(8).reshape(2, 2, 2)[:, ::-1],
+            Feature("x", Kind.INT64, shape=(2, 2)),
+            [[2, 3, 0, 1], [6, 7, 4, 5]],
+        ),
+        (
+            np.arange(4).reshape(2, 1, 2),
+            Feature("x", Kind.INT64, shape=(None, None)),
+            [[[0, 1]], [[2, 3]]],
+        ),
+        (
+            np.arange(8.0).reshape(1, 2, 4),
+            Feature("x", Kind.BOX),
+            [[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]],
+        ),
+        (
+            np.arange(4, dtype=np.int64).reshape(2, 2),
+            Feature("x", Kind.TENSOR, shape=(2,), dtype="uint8", encoding="raw"),
+            [b"\x00\x01", b"\x02\x03"],
+        ),
+        (
+            np.arange(2, dtype=np.float32),
+            Feature("x", Kind.TENSOR, dtype="float64", encoding="raw"),
+            [np.float64(0).tobytes(), np.float64(1).tobytes()],
+        ),
+        (
+            np.array(["2024-05-01T13:30", "NaT"], "M8[s]"),
+            Feature("x", Kind.TIMESTAMP, unit="ms"),
+            [1714570200000, None],
+        ),
+        (
+            np.array(["2024-05-01"], "M8[W]"),
+            Feature("x", Kind.TIMESTAMP, unit="s"),
+            [int(np.datetime64("2024-04-25").astype("M8[s]").astype(int))],
+        ),
+        (
+            np.ma.MaskedArray([1, 2], [False, True]),
+            Feature("x", Kind.INT64),
+            [1, None],
+        ),
+        (np.empty((0, 2)), Feature("x", Kind.FLOAT, shape=(2,)), []),
+        (np.array([None, 5], object), Feature("x", Kind.INT64), [None, 5]),
+    ],
+)
+
+
+@NUMPY
+def test_whole_arrays(array: np.ndarray, feature: Feature, wanted: list[Any]) -> None:
+    """Arrays of one dimension are single values, of more, lists and tensors."""
+    column = column_of(array, feature)
+    if array.ndim > 1 and not feature.shape and feature.kind is not Kind.BOX:
+        assert column.type == pa.list_(row_type(feature))
+    else:
+        assert column.type == row_type(feature)
+    assert column.to_pylist() == wanted
+
+
+@NUMPY
+def test_rows_one_by_one_are_as_whole_arrays(
+    array: np.ndarray, feature: Feature, wanted: list[Any]
+) -> None:
+    """The fast way and the careful one agree: on arrays, on lists, on scalars."""
+    if isinstance(array, np.ma.MaskedArray):
+        return
+    assert column_of(list(array), feature).to_pylist() == wanted
+    if array.dtype.kind != "M":
+        assert column_of(array.tolist(), feature).to_pylist() == wanted
+    assert column_of(array.astype(object), feature).to_pylist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("array", "feature", "row", "why"),
+    [
+        (np.array([1.0]), Feature("x", Kind.INT64), 1, "integer"),
+        (np.array([1, 2**63], np.uint64), Feature("x", Kind.INT64), 2, "outside int64"),
+        (np.array([0.0, 1e39]), Feature("x", Kind.FLOAT), 2, "outside float32"),
+        (np.array([2**24 + 1]), Feature("x", Kind.FLOAT), 1, "float32"),
+        (np.array([True]), Feature("x", Kind.FLOAT), 1, "number"),
+        (np.array([1]), Feature("x", Kind.BOOL), 1, "True or False"),
+        (np.array([1]), Feature("x", Kind.TEXT), 1, "text is needed"),
+        (np.array([b"\xff"]), Feature("x", Kind.TEXT), 1, "UTF-8"),
+        (np.array([1.0]), Feature("x", Kind.LABEL), 1, "text is needed"),
+        (np.array([1 + 2j]), Feature("x", Kind.FLOAT), 1, "number"),
+        (np.array([1], "m8[s]"), Feature("x", Kind.INT64), 1, "integer"),
+        (np.array([1.5], np.longdouble), Feature("x", Kind.FLOAT), 1, "number"),
+        (np.zeros((2, 3)), Feature("x", Kind.FLOAT, shape=(2,)), 1, r"\[2\]"),
+        (np.zeros(3), Feature("x", Kind.FLOAT, shape=(None,)), 1, "list is needed"),
+        (np.zeros((1, 3)), Feature("x", Kind.BOX), 1, r"\[any, 4\]"),
+        (
+            np.array([[1], [300]]),
+            Feature("x", Kind.TENSOR, shape=(1,), dtype="uint8"),
+            2,
+            "out of range",
+        ),
+        (
+            np.array(["2024-05-01T13:30:00.5"], "M8[ms]"),
+            Feature("x", Kind.TIMESTAMP, unit="s"),
+            1,
+            "unit",
+        ),
+        (
+            np.ma.MaskedArray([[1, 2]], [[False, True]]),
+            Feature("x", Kind.INT64),
+            1,
+            "a value is needed",
+        ),
+    ],
+)
+def test_whole_arrays_are_refused_with_row_and_value(
+    array: np.ndarray, feature: Feature, row: int, why: str
+) -> None:
+    """The error is that of single values: row, feature, kind, value and reason."""
+    with pytest.raises(EncodingError, match=why) as caught:
+        column_of(array, feature)
+    assert str(caught.value).startswith(f"row {row}: feature 'x' of kind ")
+
+
+SEOUL = datetime.timezone(datetime.timedelta(hours=9))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime.datetime(2024, 5, 1, 13, 30),
+        datetime.datetime(2024, 5, 1, 22, 30, tzinfo=SEOUL),
+        np.datetime64("2024-05-01T13:30"),
+        np.datetime64("2024-05-01T13:30:00.000000000"),
+        np.array(np.datetime64("2024-05-01T13:30", "s")),
+        pd.Timestamp("2024-05-01 13:30"),
+        pd.Timestamp("2024-05-01 22:30", tz="Asia/Seoul"),
+        "2024-05-01T13:30Z",
+        1714570200000,
+        np.int64(1714570200000),
+    ],
+    ids=repr,
+)
+def test_points_in_time(value: Any) -> None:
+    """Everything that Python calls a time is a count of the unit, UTC."""
+    column = column_of([value, None], Feature("x", Kind.TIMESTAMP, unit="ms"))
+    assert column.equals(pa.array([1714570200000, None]))
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (datetime.date(1970, 1, 2), 86_400_000_000_000),
+        (np.datetime64("1970-02", "M"), 31 * 86_400_000_000_000),
+        (np.datetime64(5, "us"), 5000),
+        (np.datetime64(7, "3us"), 21_000),
+        (pd.Timestamp(1), 1),
+        (pd.NaT, None),
+        (np.datetime64("NaT"), None),
+    ],
+    ids=repr,
+)
+def test_points_in_time_are_exact(value: Any, stored: int | None) -> None:
+    """Days, months, steps and nanoseconds; what is no time is missing."""
+    column = column_of([value], Feature("x", Kind.TIMESTAMP, unit="ns"))
+    assert column.to_pylist() == [stored]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (datetime.datetime(2024, 5, 1, 13, 30, 0, 5), "finer than"),
+        (np.datetime64(1, "as"), "finer than"),
+        (np.datetime64(2**62, "W"), "outside int64"),
+        ("yesterday", "ISO 8601"),
+        (1.5, "an integer"),
+        (datetime.time(1), "an integer"),
+    ],
+)
+def test_points_in_time_that_do_not_fit(value: Any, why: str) -> None:
+    """What a second cannot hold is not rounded."""
+    with pytest.raises(EncodingError, match=why):
+        column_of([value], Feature("x", Kind.TIMESTAMP, unit="s"))
+
+
+@pytest.mark.parametrize(
+    ("values", "shape", "wanted"),
+    [
+        (
+            [[[1, 2], [3, 4]], None, [5, 6, 7, 8]],
+            (2, 2),
+            [[1, 2, 3, 4], None, [5, 6, 7, 8]],
+        ),
+        ([np.ones((3, 2), int), [], [[9, 9]]], (None, 2), [[1] * 6, [], [9, 9]]),
+        (
+            [np.ones((2, 1), int), np.ones((1, 3), int)],
+            (None, None),
+            [[[1], [1]], [[1] * 3]],
+        ),
+        (
+            [[[1], [2, 3]], [], [[]], None],
+            (None, None),
+            [[[1], [2, 3]], [], [[]], None],
+        ),
+    ],
+)
+def test_lists_of_a_shape(values: list[Any], shape: Any, wanted: list[Any]) -> None:
+    """Nested or flat, lists or arrays, mixed: stored row by row."""
+    feature = Feature("x", Kind.INT64, shape=shape)
+    column = column_of(values, feature)
+    assert column.type == row_type(feature)
+    assert column.to_pylist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ([1, 2, 3], (2,)),
+        ([[1, 2], [3]], (2, 2)),
+        ([[1, 2], [3]], (None, 2)),
+        ([[1]], (None,)),
+        ([1, 2], (None, None)),
+        ([[[1]]], (None, None)),
+        (np.ones((2, 3), int), (3, 2)),
+        (np.ones(3, int), (None, 2)),
+        ([[], []], (2, 3)),
+        (5, (None,)),
+    ],
+    ids=str,
+)
+def test_lists_of_another_shape_are_refused(value: Any, shape: Any) -> None:
+    """Beside a row that fits, so that it is judged by itself, and alone."""
+    feature = Feature("x", Kind.INT64, shape=shape)
+    for values in ([value], [None, value]):
+        with pytest.raises(EncodingError, match=rf"row {len(values)}: feature 'x'"):
+            column_of(values, feature)
+
+
+def test_tensors_of_every_form() -> None:
+    """Arrays of several dtypes and shapes, lists and numbers are the same message."""
+    tf = pytest.importorskip("tensorflow")
+    feature = Feature(
+        "x", Kind.TENSOR, shape=(None, 2), dtype="int16", encoding="proto"
+    )
+    values = [
+        np.array([[1, 2]], np.int8),
+        [[1, 2]],
+        [1, 2],
+        None,
+        np.array([[1, 2], [3, 4]], np.uint64),
+    ]
+    *same, missing, other = column_of(values, feature).to_pylist()
+    assert missing is None
+    assert {bytes(message) for message in same} == {
+        tf.io.serialize_tensor(tf.constant([[1, 2]], tf.int16)).numpy()
+    }
+    assert tf.io.parse_tensor(other, tf.int16).numpy().tolist() == [[1, 2], [3, 4]]
+    arrays = [np.ones((2, 2), np.int16), None, np.zeros((0, 2), np.int16)]
+    column = column_of(arrays, feature)
+    for array, message in zip(arrays, column.to_pylist(), strict=True):
+        assert (array is None) == (message is None)
+        if array is not None:
+            assert np.array_equal(tf.io.parse_tensor(message, tf.int16), array)
+
+
+def test_tensors_of_text_keep_zero_bytes() -> None:
+    """NumPy's own texts would lose those at the end."""
+    tf = pytest.importorskip("tensorflow")
+    feature = Feature("x", Kind.TENSOR, shape=(2,), dtype="string", encoding="proto")
+    (message,) = column_of([[b"a\0", "b"]], feature).to_pylist()
+    assert tf.io.parse_tensor(message, tf.string).numpy().tolist() == [b"a\0", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ([[1, 2], [3]], "inhomogeneous"),
+        ([1.5], "not an integer"),
+        ([1, True], "mixed"),
+        ([300], "out of range"),
+        (["a"], "an array of uint8 is needed"),
+        ([2**53 + 1, 0.5], "cannot hold one of its integers"),
+        (5, "shape"),
+    ],
+)
+def test_tensors_that_do_not_fit(value: Any, why: str) -> None:
+    """Nothing is cast to make it fit."""
+    feature = Feature("x", Kind.TENSOR, shape=(None,), dtype="uint8", encoding="raw")
+    with pytest.raises(EncodingError, match=rf"row 2: .*{why}"):
+        column_of([None, value], feature)
+
+
+def test_boxes_of_lists_and_arrays() -> None:
+    """Four numbers each; an image without boxes has an empty list."""
+    values = [[[0, 0, 1, 1]], np.zeros((0, 4)), None, np.ones((1, 4), np.float32)]
+    column = column_of(values, Feature("x", Kind.BOX))
+    assert column.type == row_type(Feature("x", Kind.BOX))
+    assert column.to_pylist() == [[[0.0, 0.0, 1.0, 1.0]], [], None, [[1.0] * 4]]
+
+
+def test_labels_are_names() -> None:
+    """Integers by their decimal text; a float is no class."""
+    column = column_of(["cat", 3, np.int8(4), True, None], Feature("x", Kind.LABEL))
+    assert column.to_pylist() == ["cat", "3", "4", "true", None]
+    with pytest.raises(EncodingError, match="text is needed"):
+        column_of([1.0], Feature("x", Kind.LABEL))
+
+
+def test_images_are_files_or_paths() -> None:
+    """Bytes where they are inline, else a path; or the dict that has both."""
+    inline = Feature("x", Kind.IMAGE, inline=True)
+    both = {"bytes": b"\xff\xd8", "path": "a.jpg"}
+    assert column_of([b"\xff\xd8", both], inline).to_pylist() == [b"\xff\xd8"] * 2
+    values = ["a.jpg", pathlib.PurePosixPath("a.jpg"), both]
+    assert column_of(values, Feature("x", Kind.IMAGE)).to_pylist() == ["a.jpg"] * 3
+    with pytest.raises(EncodingError, match="bytes of an image"):
+        column_of(["a.jpg"], inline)
+    with pytest.raises(EncodingError, match="path of an image"):
+        column_of([b"\xff\xd8"], Feature("x", Kind.IMAGE))
+
+
+def outcome(array: np.ndarray, feature: Feature) -> tuple[str, str]:
+    """Returns type and values of the column, or the row that does not fit."""
+    try:
+        column = column_of(array, feature)
+    except EncodingError as error:
+        return "refused", str(error).partition(":")[0]
+    return str(column.type), repr(column.to_pylist())
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_arrays_are_as_their_values_one_by_one(data: st.DataObject) -> None:
+    """For any numbers of any dtype and any kind: the same column, or both refuse."""
+    dtype = data.draw(
+        hnp.boolean_dtypes()
+        | hnp.integer_dtypes()
+        | hnp.floating_dtypes(sizes=(16, 32, 64))
+    )
+    shape = data.draw(hnp.array_shapes(max_dims=2, max_side=4))
+    array = data.draw(hnp.arrays(dtype, shape))
+    kind = data.draw(st.sampled_from([Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.LABEL]))
+    feature = Feature("x", kind)
+    assert outcome(array, feature) == outcome(array.astype(object), feature)

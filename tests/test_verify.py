@@ -14,6 +14,7 @@ import pytest
 from beam_pipeline import verify
 from beam_pipeline.dataset import Dataset, SingleFile, open_target
 from tests.datasets import animals, example, write_dataset, write_records
+from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core import frame
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, UsageError
@@ -405,3 +406,12 @@ def test_single_file_reports_what_it_holds(tmp_path: Folder) -> None:
     facts = write_records(tmp_path / "x", [b"abc"] * 10, "gzip")
     report = verify.verify_single_file(SingleFile(str(tmp_path / "x")))
     assert (report.files, report.records, report.bytes) == (1, 10, facts.bytes)
+
+
+def test_sound_dataset_of_every_kind(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lists, boxes and tensors are records like any other."""
+    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
+    assert verify.show(str(tmp_path / "out")) == 0
+    assert "sound: 2 records" in capsys.readouterr().out

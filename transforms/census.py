@@ -7,6 +7,7 @@ import apache_beam as beam
 
 from transforms.core.model import PlaceFacts, ShardKey
 from transforms.core.shard import Census
+from transforms.core.vocabulary import Vocabulary
 
 __all__ = ["TakeCensus"]
 
@@ -18,26 +19,27 @@ class TakeCensus(beam.PTransform):
     Input: PlaceFacts. Output: one Census, empty for no input.
 
     Attributes:
-      classes: class names that are known beforehand, by label feature.
+      vocabularies: of label features, as far as they are known beforehand; all names
+        are welcome to a feature that is not here.
     """
 
-    classes: Mapping[str, tuple[str, ...]]
+    vocabularies: Mapping[str, Vocabulary]
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, facts: beam.PCollection[PlaceFacts]) -> beam.PCollection[Census]:
         """Merges the facts of all batches."""
-        return facts | "Merge" >> beam.CombineGlobally(_MergeFacts(self.classes))
+        return facts | "Merge" >> beam.CombineGlobally(_MergeFacts(self.vocabularies))
 
 
 _Sums = tuple[dict[ShardKey, int], dict[str, set[str]]]
 
 
 class _MergeFacts(beam.CombineFn):
-    def __init__(self, classes: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, vocabularies: Mapping[str, Vocabulary]) -> None:
         super().__init__()
-        self.classes = classes
+        self.vocabularies = vocabularies
 
     def create_accumulator(self) -> _Sums:
         return {}, {}
@@ -58,11 +60,13 @@ class _MergeFacts(beam.CombineFn):
 
     def extract_output(self, sums: _Sums) -> Census:
         rows, labels = sums
-        found = {
-            feature: tuple(sorted(names, key=str.encode))
-            for feature, names in labels.items()
+        classes = {
+            feature: self.vocabularies.get(feature, Vocabulary()).settled(
+                labels.get(feature, ())
+            )
+            for feature in sorted(labels.keys() | self.vocabularies.keys())
         }
-        return Census(dict(sorted(rows.items())), found | dict(self.classes))
+        return Census(dict(sorted(rows.items())), classes)
 
 
 def _frozen(labels: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:

@@ -11,6 +11,7 @@ import apache_beam as beam
 import google_crc32c
 
 from transforms import files, target
+from transforms.core.leakage import SplitFindings
 from transforms.core.manifest import (
     MANIFEST_NAME,
     REJECTS_NAME,
@@ -27,13 +28,13 @@ from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import ConservationError, RejectLimitError, SourceError
 from transforms.rejects import write_rejects
-from transforms.sidecars import tfds
+from transforms.sidecars import label_map, tfds
 from transforms.store import Store
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 
 _Fact = TypeVar("_Fact")
-Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog
+Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Publication:
       expected_rows: how many rows must have been read; None if not known.
       max_reject_rate: rejected / (read - skipped) that is tolerated.
       allow_empty: publish a dataset without records.
+      label_map: class id -> name, for `label_map.pbtxt`; empty for none.
     """
 
     directory: str
@@ -69,6 +71,7 @@ class Publication:
     expected_rows: int | None = None
     max_reject_rate: float = 0.01
     allow_empty: bool = False
+    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -132,7 +135,12 @@ def commit_dataset(
         )
     manifest = _manifest(shards, account, census, publication)
     sidecars = tfds.render(manifest)
-    named = [_write_sidecar(store, *item) for item in sorted(sidecars.files.items())]
+    beside = dict(sidecars.files)
+    if publication.label_map:
+        beside[label_map.LABEL_MAP_NAME] = label_map.render_label_map(
+            publication.label_map
+        )
+    named = [_write_sidecar(store, *item) for item in sorted(beside.items())]
     if logs:
         named.append(
             write_rejects(logs, store.dataset, REJECTS_NAME, attempts=store.attempts)
@@ -141,7 +149,7 @@ def commit_dataset(
     run = dict(publication.run) | {
         "job": publication.job,
         "finished": finished,
-        "notes": list(sidecars.notes),
+        "notes": [*sidecars.notes, *_warnings(facts)],
     }
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
     _check_folder(store.dataset, manifest)
@@ -152,6 +160,10 @@ def commit_dataset(
     files.sync_directory(store.dataset)
     target.publish(store.dataset, publication.directory, seen=publication.seen)
     return manifest.digest
+
+
+def _warnings(facts: Sequence[Facts]) -> list[str]:
+    return [t for found in _of_type(facts, SplitFindings) for t in found.warnings()]
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:
@@ -193,17 +205,19 @@ def _account(
         rejected.update({str(reason): n for reason, n in log.counts.items()})
     rows_read = sum(fact.rows for fact in read)
     rows_placed = sum(sum(fact.rows.values()) for fact in placed)
-    skipped = dict(publication.skipped)
+    skipped = _summed([publication.skipped, *(fact.skipped for fact in read)])
     account = Account(
-        read=rows_read + sum(skipped.values()),
+        read=rows_read + sum(publication.skipped.values()),
         written=sum(shard.records for shard in shards),
         rejected=dict(sorted(rejected.items())),
         skipped=skipped,
+        parts=_parts(read, shards, logs),
     )
     wanted = publication.expected_rows
     files_wanted = len(census.rows)
     if (
         account.balance
+        or any(account.part_balances.values())
         or rows_placed != sum(census.rows.values())
         or (wanted is not None and wanted != rows_read)
         or len(shards) != files_wanted
@@ -217,6 +231,32 @@ def _account(
             f"{len(shards):,} shards of {files_wanted:,}. Nothing was committed."
         )
     return account
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    out: collections.Counter[str] = collections.Counter()
+    for part in parts:
+        out.update(part)
+    return dict(sorted(out.items()))
+
+
+def _parts(
+    read: Sequence[ReadFacts], shards: Sequence[ShardFile], logs: Sequence[RejectLog]
+) -> dict[str, dict[str, int]]:
+    """Returns where every part of an item went, by what it is ("boxes")."""
+    counts = {
+        "read": _summed(fact.parts for fact in read),
+        "written": _summed(shard.parts for shard in shards),
+        "rejected": _summed(log.parts for log in logs),
+        "gone": _summed(
+            [*(f.parts_gone for f in read), *(s.parts_gone for s in shards)]
+        ),
+    }
+    names = sorted({name for found in counts.values() for name in found})
+    return {
+        name: {where: found.get(name, 0) for where, found in counts.items()}
+        for name in names
+    }
 
 
 def _check_rejects(
@@ -250,18 +290,17 @@ def _manifest(
     for shard in shards:
         by_split.setdefault(shard.split, []).append(shard)
     merged = merge_all([shard.statistics for shard in shards])
-    features = tuple(
-        FeatureFacts(
-            feature,
-            merged.get(feature.name, Statistics()),
-            census.classes.get(feature.name, ()),
-        )
-        for feature in publication.schema.features
-    )
+    records = sum(shard.records for shard in shards)
+    features = []
+    for feature in publication.schema.stored:
+        facts = merged.get(feature.name, Statistics())
+        classes = census.classes.get(feature.name, ())
+        always = facts.present == records
+        features.append(FeatureFacts(feature, facts, classes, always))
     return Manifest(
         name=publication.name,
         compression=publication.compression,
-        features=features,
+        features=tuple(features),
         splits=tuple(
             SplitFacts(
                 name,
@@ -278,6 +317,7 @@ def _manifest(
         account=account,
         inputs=publication.inputs,
         settings=publication.settings,
+        image_notes=_summed(shard.image_notes for shard in shards),
     )
 
 

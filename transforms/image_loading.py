@@ -4,21 +4,29 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterator
+import unicodedata
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.fs
 
 from transforms import files
-from transforms.core.image import Check, ImageFault, ImageInfo, check_image
+from transforms.core.image import ImageFault, ImageInfo
+from transforms.core.image_notes import ImageNote, contradicts_suffix
+from transforms.core.image_policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.model import Reason, Rejection
+from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
 
-__all__ = ["LoadedImage", "load_ahead"]
+__all__ = ["DERIVED", "Images", "LoadedImage", "load_ahead"]
 
 _THREADS = 2
+_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 # A thread takes so many images at a time: handing over one by one costs more.
 _TASK_IMAGES = 16
 # Images of a chunk: so many at first, then as many as make up so many bytes.
@@ -27,32 +35,83 @@ _MAX_IMAGES = 512
 _CHUNK_BYTES = 8 << 20
 _CHANGED = "it has another size or time than when it was listed"
 
-_Chunk = tuple[pa.Table, npt.NDArray[np.int64], list["LoadedImage"]]
+# Of each row one image a feature; None where it has none.
+Images = list[list["LoadedImage | None"]]
+_Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadedImage:
-    """An image that was read: its bytes, and its facts or its fault."""
+    """An image that was read.
+
+    Attributes:
+      data: the file, as it was found.
+      result: what the policy made of it, or why it is refused.
+      name: of the file, empty where the row itself holds the image.
+    """
 
     data: bytes
-    info: ImageInfo | ImageFault
+    result: PreparedImage | ImageFault
+    name: str = ""
 
-    def rejection(self, origin: str, fault: ImageFault) -> Rejection:
-        """Returns the reject that the fault makes of the file `origin`."""
+    @property
+    def prepared(self) -> PreparedImage:
+        """The image, which has no fault."""
+        assert isinstance(self.result, PreparedImage)
+        return self.result
+
+    @property
+    def facts(self) -> ImageInfo:
+        """The facts of an image that has no fault."""
+        return self.prepared.info
+
+    @property
+    def notes(self) -> tuple[ImageNote, ...]:
+        """What is worth counting about an image that has no fault."""
+        notes = self.prepared.notes
+        if self.name and contradicts_suffix(self.name, self.prepared.source.format):
+            notes = (*notes, ImageNote.SUFFIX)
+        return notes
+
+    def rejection(
+        self, origin: str, row: int | None, fault: ImageFault, path: str = ""
+    ) -> Rejection:
+        """Returns the reject that the fault makes of an item.
+
+        Args:
+          origin: the item's file.
+          row: its 0-based row there; None where the item is the image file itself.
+          fault: what is wrong.
+          path: of the image, where the item is a row that names it.
+        """
         unread = not self.data and fault.reason is not Reason.EMPTY_FILE
         return Rejection(
             source=origin,
-            row=None,
+            row=None if row is None else row + 1,
             line=None,
             stage="write",
             reason=fault.reason,
-            message=fault.message,
+            message=f"image {path!r}: {fault.message}" if path else fault.message,
             sha256=None if unread else hashlib.sha256(self.data).hexdigest(),
         )
 
 
+_COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
+# What features may be read off an image, by the name in `Feature.derived`.
+DERIVED: Mapping[str, Callable[[LoadedImage], int | str]] = {
+    "height": lambda image: image.facts.height,
+    "width": lambda image: image.facts.width,
+    "depth": lambda image: image.facts.depth,
+    "format": lambda image: image.facts.format,
+    # As ImageNet's scripts write it.
+    "codec": lambda image: image.facts.format.upper(),
+    "colorspace": lambda image: _COLORSPACES[image.facts.depth],
+    "sha256": lambda image: hashlib.sha256(image.prepared.data).hexdigest(),
+}
+
+
 def load_ahead(
-    rows: ShardRows, column: str, *, root: str, check: Check
+    rows: ShardRows, images: Sequence[Feature], *, root: str, policy: ImagePolicy
 ) -> Iterator[_Chunk]:
     """Yields chunks of rows, their positions and their images, in the rows' order.
 
@@ -61,24 +120,37 @@ def load_ahead(
 
     Args:
       rows: of one shard.
-      column: holds the paths of the images, relative to `root`.
-      root: their folder.
-      check: see `check_image`.
+      images: features whose columns hold paths, relative to `root`, or images.
+      root: the folder of paths that are not absolute.
+      policy: what is done to the images.
     """
 
-    def load(paths: list[str], stamps: list[int]) -> list[LoadedImage]:
+    def load(
+        values: list[str | bytes | None], stamps: list[int]
+    ) -> list[LoadedImage | None]:
         return [
-            _load(os.path.join(root, path), stamp, check)
-            for path, stamp in zip(paths, stamps, strict=True)
+            _load(value, stamp, root, policy)
+            for value, stamp in zip(values, stamps, strict=True)
         ]
 
     def begin(start: int, count: int) -> _Pending:
         table, positions = rows.take(start, start + count)
-        paths, stamps = table[column].to_pylist(), table[STAMP_COLUMN].to_pylist()
-        tasks = [
-            pool.submit(load, paths[i : i + _TASK_IMAGES], stamps[i : i + _TASK_IMAGES])
-            for i in range(0, len(paths), _TASK_IMAGES)
-        ]
+        stamps = (
+            table[STAMP_COLUMN].to_pylist()
+            if STAMP_COLUMN in table.column_names
+            else [0] * len(table)
+        )
+        tasks = []
+        for feature in images:
+            values = table[feature.name].to_pylist()
+            tasks.append(
+                [
+                    pool.submit(
+                        load, values[i : i + _TASK_IMAGES], stamps[i : i + _TASK_IMAGES]
+                    )
+                    for i in range(0, len(values), _TASK_IMAGES)
+                ]
+            )
         return _Pending(table, positions, tasks)
 
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -89,8 +161,9 @@ def load_ahead(
             start += count
             if pending is not None:
                 chunk = pending.finish()
-                size = sum(len(image.data) for image in chunk[2])
-                mean = max(size // len(chunk[2]), 1)
+                loaded = [image for each in chunk[2] for image in each if image]
+                size = sum(len(image.data) for image in loaded)
+                mean = max(size // max(len(chunk[0]), 1), 1)
                 count = min(max(_CHUNK_BYTES // mean, 1), _MAX_IMAGES)
                 yield chunk
             pending = following
@@ -100,23 +173,61 @@ def load_ahead(
 class _Pending:
     table: pa.Table
     positions: npt.NDArray[np.int64]
-    tasks: list[concurrent.futures.Future[list[LoadedImage]]]
+    tasks: list[list[concurrent.futures.Future[list[LoadedImage | None]]]]
 
     def finish(self) -> _Chunk:
-        images = [image for task in self.tasks for image in task.result()]
+        images = [
+            [image for task in tasks for image in task.result()] for tasks in self.tasks
+        ]
         return self.table, self.positions, images
 
 
-def _load(path: str, stamp: int, check: Check) -> LoadedImage:
+def _load(
+    value: str | bytes | None, stamp: int, root: str, policy: ImagePolicy
+) -> LoadedImage | None:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return LoadedImage(value, prepare_image(value, policy))
     try:
-        data, found = files.read_stamped(path)
+        data, found = _read(value, root)
     except FileNotFoundError:
         # A link that led nowhere when it was listed has no time of its own.
-        missing = stamp == files.stamp(0, 0)
+        missing = stamp in (0, files.stamp(0, 0))
         reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
         return LoadedImage(b"", ImageFault(reason, "there is no such file"))
     except OSError as error:
-        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error.strerror)))
+        found_out = str(error.strerror or error)
+        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, found_out))
+    except (ValueError, pa.ArrowException) as error:
+        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error)))
     if stamp and found != stamp:
         return LoadedImage(data, ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
-    return LoadedImage(data, check_image(data, check))
+    return LoadedImage(data, prepare_image(data, policy), value)
+
+
+def _read(path: str, root: str) -> tuple[bytes, int]:
+    """Returns a file and its stamp, 0 where it comes from elsewhere."""
+    if "://" not in path:
+        return _read_named(path, root)
+    parts = urllib.parse.urlsplit(path)
+    if parts.scheme == "file":
+        return _read_named(urllib.parse.unquote(parts.path), root)
+    system, inside = pyarrow.fs.FileSystem.from_uri(path)
+    with system.open_input_file(inside) as file:
+        return file.readall(), 0
+
+
+def _read_named(path: str, root: str) -> tuple[bytes, int]:
+    """Returns a file and its stamp, its name composed as written or otherwise.
+
+    Tables say é with one character where the file system may have two, or the reverse.
+    """
+    try:
+        return files.read_stamped(os.path.join(root, path))
+    except FileNotFoundError:
+        for form in _FORMS:
+            other = os.path.join(root, unicodedata.normalize(form, path))
+            if os.path.exists(other):
+                return files.read_stamped(other)
+        raise

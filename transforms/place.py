@@ -9,55 +9,62 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core import placement, segment
-from transforms.core.model import Batch, PlaceFacts, Segment, ShardKey
-from transforms.core.placement import Sharding, SplitSource
+from transforms.core.identity import LOCK, order_hashes, unit_hashes
+from transforms.core.leakage import Fingerprints, Subject, pack_fingerprints
+from transforms.core.model import (
+    Batch,
+    PlaceFacts,
+    Reason,
+    Rejection,
+    RejectLog,
+    Segment,
+    ShardKey,
+)
+from transforms.core.placement import Sharding
 from transforms.core.schema import Kind, Schema
+from transforms.core.splitting import NOWHERE, Splits, SplitTables, split_rows
+from transforms.core.strata import Strata
 from transforms.errors import EncodingError
+from transforms.split_locks import open_assignments
 from transforms.store import Store
 
-__all__ = ["FACTS", "PlaceRows", "assign", "cut_batch"]
+__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "PlaceRows", "assign", "cut_batch"]
 
 FACTS = "facts"
+FINGERPRINTS = "fingerprints"
+REJECTS = "rejects"
+
+_NO_TABLES = SplitTables()
 
 
 def assign(
-    batch: Batch, sharding: Sharding
+    batch: Batch, sharding: Sharding, tables: SplitTables = _NO_TABLES
 ) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
     """Returns the shards that may be touched, and for each row an index into them.
 
     Raises:
       EncodingError: the rule wants a split for every row and the batch has none.
     """
-    rule = sharding.rule
-    count = batch.rows.num_rows
-    origins = batch.block.origin if batch.origins is None else batch.origins
-    if rule.source is SplitSource.COLUMN:
-        if batch.splits is None or batch.splits.null_count:
-            raise EncodingError(
-                f"Every row must carry its split; some of {batch.block} do not."
-            )
-        encoded = batch.splits.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        splits = encoded.indices.to_numpy().astype(np.int64)
-    elif rule.source is SplitSource.SHARES:
-        names = list(rule.names)
-        splits = placement.split_of_keys(
-            placement.hash_rows(
-                origins, batch.numbers, purpose="split", seed=rule.seed
-            ),
-            rule,
-        )
-    else:
-        names = [rule.names[0]]
-        splits = np.zeros(count, np.int64)
+    splits = split_rows(batch, sharding.rule, tables)
+    return _shards(batch, sharding, splits, _order(batch, sharding))
 
-    keys = placement.hash_rows(
-        origins, batch.numbers, purpose="order", seed=sharding.seed
-    )
+
+def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
+    if sharding.keyed != (batch.keys is not None):
+        wanted = "a" if sharding.keyed else "no"
+        raise EncodingError(
+            f"Every row must have {wanted} key in this job; {batch.block} differs."
+        )
+    return order_hashes(batch, seed=sharding.seed)
+
+
+def _shards(
+    batch: Batch, sharding: Sharding, splits: Splits, keys: placement.UInt64s
+) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
     shards: list[ShardKey] = []
-    index = np.empty(count, np.int64)
-    for number, name in enumerate(names):
-        mine = slice(None) if len(names) == 1 else splits == number
+    index = np.empty(batch.rows.num_rows, np.int64)
+    for number, name in enumerate(splits.names):
+        mine = slice(None) if len(splits.names) == 1 else splits.index == number
         wanted = sharding.shards.get(name, 1)
         if sharding.shuffle:
             shard = placement.shard_of_keys(keys[mine], wanted)
@@ -71,15 +78,19 @@ def assign(
 
 
 def cut_batch(
-    batch: Batch, sharding: Sharding
+    batch: Batch, sharding: Sharding, splits: Splits | None = None
 ) -> list[tuple[ShardKey, pa.RecordBatch]]:
     """Returns the rows of each shard touched, in source order, as `segment` has them.
 
     Args:
       batch: n rows under `Schema.row_schema`.
       sharding: where rows go.
+      splits: of the rows, none of them `NOWHERE`; by default what the rule says.
     """
-    shards, index = assign(batch, sharding)
+    if splits is None:
+        splits = split_rows(batch, sharding.rule, _NO_TABLES)
+    keys = _order(batch, sharding)
+    shards, index = _shards(batch, sharding, splits, keys)
     columns = [*batch.rows.columns, pa.array(batch.numbers)]
     if batch.origins is not None:
         unknown = pa.array(np.zeros(len(batch.origins), np.int64))
@@ -87,8 +98,12 @@ def cut_batch(
             batch.origins,
             unknown if batch.stamps is None else batch.stamps,
         ]
+    if sharding.keyed:
+        columns.append(pa.array(keys))
     schema = segment.segment_schema(
-        batch.rows.schema, many_origins=batch.origins is not None
+        batch.rows.schema,
+        many_origins=batch.origins is not None,
+        keyed=sharding.keyed,
     )
     rows = pa.record_batch(columns, schema=schema)
     return [(shards[i], part) for i, part in segment.cut(rows, index)]
@@ -103,61 +118,154 @@ def _positions(batch: Batch) -> npt.NDArray[np.int64]:
     return block.position + share // max(block.rows, 1)
 
 
+def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]]:
+    """Returns the rows that have a split, and rejections of those that have none."""
+    homeless = splits.index == NOWHERE
+    if not homeless.any():
+        return batch, splits, []
+    rejections = [_rejection(batch, row) for row in np.flatnonzero(homeless).tolist()]
+    mask = pa.array(~homeless)
+
+    def kept(column: pa.Array | None) -> pa.Array | None:
+        return None if column is None else column.filter(mask)
+
+    positions = batch.positions
+    rest = dataclasses.replace(
+        batch,
+        rows=batch.rows.filter(mask),
+        numbers=batch.numbers[~homeless],
+        origins=kept(batch.origins),
+        stamps=kept(batch.stamps),
+        splits=kept(batch.splits),
+        keys=kept(batch.keys),
+        groups=kept(batch.groups),
+        positions=None if positions is None else positions[~homeless],
+    )
+    index = splits.index[~homeless]
+    return rest, dataclasses.replace(splits, index=index), rejections
+
+
+def _rejection(batch: Batch, row: int) -> Rejection:
+    origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
+    key = None if batch.keys is None else batch.keys[row].as_py()
+    return Rejection(
+        source=origin,
+        row=int(batch.numbers[row]) + 1,
+        line=None,
+        stage="place",
+        reason=Reason.BAD_SPLIT,
+        message=f"key {key!r} has no split in the table of ids, and no share says "
+        f"where others go",
+        sha256=None,
+    )
+
+
 @dataclasses.dataclass
 class PlaceRows(beam.PTransform):
     """Stores the rows of each batch as one segment for every shard touched.
 
-    Input: batches; at most one a block. Outputs: `segments`, keyed by shard; `facts`,
-    a PlaceFacts a batch. A retry writes the same segment file again. Counter:
-    rows_placed.
+    Input: batches; at most one a piece of a block. Outputs: `segments`, keyed by
+    shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each batch with
+    rows that no split takes; `fingerprints`, of the rows' units, where asked for. A
+    retry writes the same files again. Counters: rows_placed, rows_rejected.
 
     Attributes:
       schema: of the rows.
       sharding: where rows go.
       store: where segments lie.
+      strata: for a stratified split, the one Strata of all rows.
+      table: path of the splits of keys, for a split by a table of ids.
+      lock: path of the splits that earlier runs gave; empty for none.
+      with_fingerprints: whether `SettleSplits` is to see where each unit went.
     """
 
     schema: Schema
     sharding: Sharding
     store: Store
+    strata: beam.pvalue.AsSingleton | None = None
+    table: str = ""
+    lock: str = ""
+    with_fingerprints: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.pvalue.DoOutputsTuple:
         """Places each batch by itself."""
+        cutting = _CutByShard(self)
+        beside = () if self.strata is None else (self.strata,)
         return batches | "Cut by shard" >> (
-            beam.ParDo(_CutByShard(self.schema, self.sharding, self.store))
+            beam.ParDo(cutting, *beside)
             .with_output_types(tuple[ShardKey, Segment])
-            .with_outputs(FACTS, main="segments")
+            .with_outputs(FACTS, REJECTS, FINGERPRINTS, main="segments")
         )
 
 
 class _CutByShard(beam.DoFn):
-    def __init__(self, schema: Schema, sharding: Sharding, store: Store) -> None:
+    def __init__(self, stage: PlaceRows) -> None:
         super().__init__()
-        self.labels = [feature.name for feature in schema.of_kind(Kind.LABEL)]
-        self.sharding = sharding
-        self.store = store
+        self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
+        self.sharding = stage.sharding
+        self.store = stage.store
+        self.paths = stage.table, stage.lock
+        self.with_fingerprints = stage.with_fingerprints
+        self.tables = _NO_TABLES
         self.rows_placed = beam.metrics.Metrics.counter("place", "rows_placed")
+        self.rows_rejected = beam.metrics.Metrics.counter("place", "rows_rejected")
+
+    def setup(self) -> None:
+        table, lock = (open_assignments(path) if path else None for path in self.paths)
+        self.tables = SplitTables(table=table, lock=lock)
 
     def process(
-        self, batch: Batch
+        self, batch: Batch, strata: Strata | None = None
     ) -> Iterator[tuple[ShardKey, Segment] | beam.pvalue.TaggedOutput]:
         block = batch.block
-        cut = cut_batch(batch, self.sharding)
+        tables = dataclasses.replace(self.tables, strata=strata)
+        splits = split_rows(batch, self.sharding.rule, tables)
+        batch, splits, rejections = _taken(batch, splits)
+        if rejections:
+            self.rows_rejected.inc(len(rejections))
+            log: RejectLog = self.store.put_rejects(
+                f"place\0{block.origin}\0{block.start}", rejections
+            )
+            yield beam.pvalue.TaggedOutput(REJECTS, log)
+        cut = cut_batch(batch, self.sharding, splits)
         parts = [(rows.num_rows, segment.serialize(rows)) for _, rows in cut]
         stored = self.store.put(block.origin, block.start, parts) if parts else []
         facts = PlaceFacts(
             origin=block.origin,
             start=block.start,
             rows={key: rows.num_rows for key, rows in cut},
-            labels={
-                name: frozenset(batch.rows[name].unique().drop_null().to_pylist())
-                for name in self.labels
-            },
+            labels={name: _distinct(batch.rows[name]) for name in self.labels},
         )
         self.rows_placed.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(FACTS, facts)
+        if self.with_fingerprints and batch.rows.num_rows:
+            found = self._fingerprints(batch, splits)
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, found)
         for (key, _), piece in zip(cut, stored, strict=True):
             yield key, piece
+
+    def _fingerprints(self, batch: Batch, splits: Splits) -> Fingerprints:
+        units = unit_hashes(batch, purpose=LOCK)
+        rows = pack_fingerprints(units, splits.index, batch.numbers, batch.origins)
+        (piece,) = self.store.put(
+            f"units\0{batch.block.origin}",
+            batch.block.start,
+            [(rows.num_rows, segment.serialize(rows))],
+        )
+        return Fingerprints(
+            Subject.UNIT,
+            splits.names,
+            batch.origins is not None,
+            dataclasses.replace(piece, origin=batch.block.origin),
+            splits.overruled,
+        )
+
+
+def _distinct(labels: pa.Array) -> frozenset[str]:
+    """Returns the distinct names in a column of names, or of lists of them."""
+    while pa.types.is_list(labels.type):
+        labels = labels.flatten()
+    return frozenset(labels.unique().drop_null().to_pylist())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from transforms.core.model import Batch, Block, ReadFacts, RejectLog
+from transforms.core.model import Batch, Block, ReadFacts, Reading, RejectLog
 from transforms.formats.source import Source
 from transforms.store import Store
 
@@ -19,8 +19,9 @@ REJECTS = "rejects"
 class ReadBlocks(beam.PTransform):
     """Reads the rows of each block under the source's schema.
 
-    Input: blocks. Outputs: `batches`, one a block, even where it has no row left;
-    `facts`, a ReadFacts a block; `rejects`, a RejectLog for each block with rejects.
+    Input: blocks. Outputs: `batches`, one a block or piece of a block, even where it
+    has no row left; `facts`, a ReadFacts for each; `rejects`, a RejectLog for each
+    with rejects.
     A retry gives the same batches. Counters: rows_read, rows_rejected.
 
     Attributes:
@@ -52,15 +53,27 @@ class _ReadRows(beam.DoFn):
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
     def process(self, block: Block) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
-        batch, rejections = self.source.read(block)
-        read = batch.rows.num_rows + len(rejections)
+        for reading in self.source.read(block):
+            yield from self._outputs(reading)
+
+    def _outputs(self, reading: Reading) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
+        batch, rejections = reading.batch, reading.rejections
+        piece = batch.block
+        rejected = sum(not rejection.part for rejection in rejections)
+        read = batch.rows.num_rows + rejected + sum(reading.skipped.values())
         self.rows_read.inc(read)
-        yield beam.pvalue.TaggedOutput(
-            FACTS, ReadFacts(block.origin, block.start, read)
+        facts = ReadFacts(
+            piece.origin,
+            piece.start,
+            read,
+            skipped=reading.skipped,
+            parts=reading.parts,
+            parts_gone=reading.parts_gone,
         )
+        yield beam.pvalue.TaggedOutput(FACTS, facts)
         if rejections:
-            self.rows_rejected.inc(len(rejections))
-            key = f"read\0{block.origin}\0{block.start}"
+            self.rows_rejected.inc(rejected)
+            key = f"read\0{piece.origin}\0{piece.start}"
             log: RejectLog = self.store.put_rejects(key, rejections)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
         yield batch

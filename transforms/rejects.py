@@ -1,5 +1,6 @@
 """Reject logs: the rejections of one task, sorted; all of them merged in a file."""
 
+import collections
 import heapq
 import json
 import os
@@ -18,12 +19,20 @@ _WRITE_BYTES = 1 << 20
 
 def reject_log(rejections: Sequence[Rejection]) -> RejectLog:
     """Returns the rejections as one log, sorted by (source, row)."""
-    counts: dict[Reason, int] = {}
+    counts: collections.Counter[Reason] = collections.Counter()
+    parts: collections.Counter[str] = collections.Counter()
     for rejection in rejections:
-        counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+        if rejection.part:
+            parts[rejection.part] += 1
+        else:
+            counts[rejection.reason] += 1
     ordered = sorted(rejections, key=lambda r: (r.source, r.row or 0))
     lines = "".join(rejection.to_json() + "\n" for rejection in ordered)
-    return RejectLog(dict(sorted(counts.items())), lines.encode("utf-8", "replace"))
+    return RejectLog(
+        dict(sorted(counts.items())),
+        lines.encode("utf-8", "replace"),
+        parts=dict(sorted(parts.items())),
+    )
 
 
 def write_rejects(

@@ -1,30 +1,41 @@
 """One shard as a file: its segments in order, encoded, framed, written, renamed."""
 
+import collections
 import concurrent.futures
 import dataclasses
 import os
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
 from transforms.core import segment
 from transforms.core.encoder import ExampleEncoder, large_record_pieces
-from transforms.core.image import Check, ImageFault
+from transforms.core.image_policy import ImagePolicy
+from transforms.core.leakage import Fingerprints, fingerprint_image
 from transforms.core.model import Rejection, Segment, ShardFile, ShardKey
 from transforms.core.naming import ShardName
+from transforms.core.record_columns import (
+    count_parts,
+    record_columns,
+    record_schema,
+)
 from transforms.core.schema import Kind, Schema
-from transforms.core.shard import Census, ShardRows, label_ids, record_schema
-from transforms.core.statistics import Statistics, merge_all, summarize
+from transforms.core.shard import Census, ShardRows
+from transforms.core.statistics import Statistics, merge_all, summarize_feature
 from transforms.core.tfrecord import TFRecordWriter
-from transforms.image_loading import LoadedImage, load_ahead
+from transforms.image_fingerprints import store_fingerprints
+from transforms.image_loading import Images, load_ahead
+from transforms.image_rows import boxes_moved, bytes_of, derived_columns, faults
 from transforms.store import Store
 
 __all__ = ["ShardLayout", "write_shard"]
 
 # Rows encoded at a time: about 6 MB of small records.
 _CHUNK_ROWS = 65_536
+_AS_IT_IS = ImagePolicy()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +48,10 @@ class ShardLayout:
       seed, shuffle: see `transforms.core.placement.Sharding`.
       compression: "none", "gzip" or "zlib".
       root: folder that images lie under.
-      image_check: see `transforms.core.image.check_image`.
+      image_policy: what is done to images.
+      many_origins: whether each row has an origin of its own.
+      keyed: see `transforms.core.placement.Sharding`.
+      fingerprints: whether images are compared over splits.
     """
 
     name: str
@@ -46,7 +60,10 @@ class ShardLayout:
     shuffle: bool = True
     compression: str = "none"
     root: str = ""
-    image_check: Check = "structure"
+    image_policy: ImagePolicy = _AS_IT_IS
+    many_origins: bool = False
+    keyed: bool = False
+    fingerprints: bool = False
 
 
 def write_shard(
@@ -56,7 +73,7 @@ def write_shard(
     *,
     layout: ShardLayout,
     store: Store,
-) -> tuple[ShardFile, list[Rejection]]:
+) -> tuple[ShardFile, list[Rejection], Fingerprints | None]:
     """Writes one shard; returns the facts of its file and the rows that it refused.
 
     Raises:
@@ -67,7 +84,11 @@ def write_shard(
     index, count = census.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
     images = layout.schema.of_kind(Kind.IMAGE)
-    schema = segment.segment_schema(layout.schema.row_schema, many_origins=bool(images))
+    schema = segment.segment_schema(
+        layout.schema.row_schema,
+        many_origins=layout.many_origins,
+        keyed=layout.keyed,
+    )
     rows = ShardRows.of(
         [
             (piece.origin, segment.deserialize(store.get(piece), schema))
@@ -77,14 +98,13 @@ def write_shard(
         shuffle=layout.shuffle,
     )
     path = os.path.join(store.dataset, name)
-    parts: list[dict[str, Statistics]] = []
-    rejections: list[Rejection] = []
+    out = _Written()
     with files.create(path, attempts=store.attempts) as file:
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if images:
-                _write_images(rows, census, layout, writer, parts, rejections)
+                _write_images(rows, census, layout, writer, out)
             else:
-                _write_rows(rows, census, layout, writer, parts)
+                _write_rows(rows, census, layout, writer, out)
         facts = writer.facts()
     shard = ShardFile(
         name=name,
@@ -94,9 +114,71 @@ def write_shard(
         bytes=facts.stored_bytes,
         payload_bytes=facts.payload_bytes,
         crc32c=facts.crc32c,
-        statistics=merge_all(parts),
+        statistics=merge_all(out.parts),
+        parts=dict(out.held),
+        parts_gone=dict(out.gone),
+        image_notes=dict(out.notes),
     )
-    return shard, rejections
+    prints = None
+    if out.prints:
+        prints = store_fingerprints(
+            key,
+            rows,
+            values=[value for value, _ in out.prints],
+            positions=np.array([position for _, position in out.prints]),
+            store=store,
+        )
+    return shard, out.rejections, prints
+
+
+@dataclasses.dataclass(slots=True)
+class _Written:
+    """What became of the rows of a shard, beside its bytes.
+
+    Attributes:
+      parts: facts of the values, chunk by chunk.
+      rejections: the rows that were refused.
+      notes: what is worth counting about the images that were written.
+      held, gone: parts of items ("boxes") that were written, and that went with
+        refused rows.
+    """
+
+    parts: list[dict[str, Statistics]] = dataclasses.field(default_factory=list)
+    rejections: list[Rejection] = dataclasses.field(default_factory=list)
+    notes: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    held: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    gone: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+
+    # (fingerprint, position) of each image that is written.
+    prints: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    def count(self, rows: pa.Table, schema: Schema) -> None:
+        """Counts the parts of rows that are written."""
+        self.held.update(count_parts(rows, schema.features))
+
+    def lose(self, rows: pa.Table, schema: Schema) -> None:
+        """Counts the parts of rows that are refused."""
+        self.gone.update(count_parts(rows, schema.features))
+
+    def note_prints(
+        self,
+        loaded: Images,
+        positions: npt.NDArray[np.int64],
+        *,
+        readable_again: bool,
+    ) -> None:
+        """Notes the fingerprints of images, as their files have them."""
+        for each in loaded:
+            for item, position in zip(each, positions.tolist(), strict=True):
+                if item is not None:
+                    value = fingerprint_image(item.data, readable_again=readable_again)
+                    self.prints.append((value, position))
 
 
 def _write_rows(
@@ -104,18 +186,19 @@ def _write_rows(
     census: Census,
     layout: ShardLayout,
     writer: TFRecordWriter,
-    parts: list[dict[str, Statistics]],
+    out: _Written,
 ) -> None:
     schema = record_schema(layout.schema)
     encoder = ExampleEncoder(schema)
     with _Behind(writer) as behind:
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk, _ = rows.take(start, start + _CHUNK_ROWS)
-            columns = _columns(chunk, layout.schema, census)
+            out.count(chunk, layout.schema)
+            columns = record_columns(chunk, layout.schema.features, census.classes)
             records = pa.record_batch([columns[name] for name in schema.names], schema)
             framed = encoder.encode_framed(records)
             behind.write_framed(framed.buffer, records=records.num_rows)
-            parts.append(_summaries(layout.schema, columns))
+            out.parts.append(_summaries(layout.schema, columns))
 
 
 class _Behind:
@@ -144,26 +227,14 @@ class _Behind:
             self._last.result()
 
 
-def _columns(chunk: pa.Table, schema: Schema, census: Census) -> dict[str, pa.Array]:
-    """Returns the columns of records that rows alone decide, by feature name."""
-    columns = {}
-    for feature in schema.features:
-        if feature.derived or feature.kind is Kind.IMAGE:
-            continue
-        column = chunk[feature.name]
-        if feature.kind is Kind.LABEL:
-            column = label_ids(column, census.classes[feature.name])
-        columns[feature.name] = column.combine_chunks()
-    return columns
-
-
 def _summaries(
     schema: Schema, columns: Mapping[str, pa.Array]
 ) -> dict[str, Statistics]:
-    labels = {f.name for f in schema.features if f.is_label or f.kind is Kind.LABEL}
+    """Returns the facts of every feature that has its columns here, by its name."""
     return {
-        name: summarize(column, count_classes=name in labels)
-        for name, column in columns.items()
+        feature.name: summarize_feature(feature, columns)
+        for feature in schema.stored
+        if feature.record_keys[0] in columns
     }
 
 
@@ -172,52 +243,87 @@ def _write_images(
     census: Census,
     layout: ShardLayout,
     writer: TFRecordWriter,
-    parts: list[dict[str, Statistics]],
-    rejections: list[Rejection],
+    out: _Written,
 ) -> None:
-    (image,) = layout.schema.of_kind(Kind.IMAGE)
-    schema = record_schema(layout.schema, without=[image.name])
-    encoder = ExampleEncoder(schema, split_at=image.name)
+    images = layout.schema.of_kind(Kind.IMAGE)
+    # One image a record is what nearly all have; its bytes are not copied then.
+    alone = images[0].name if len(images) == 1 else None
+    names = [feature.name for feature in images]
+    small = record_schema(layout.schema, without=names if alone else [])
+    encoder = ExampleEncoder(small, split_at=alone)
     with _Behind(writer) as behind:
         for chunk, positions, loaded in load_ahead(
-            rows, image.name, root=layout.root, check=layout.image_check
+            rows, images, root=layout.root, policy=layout.image_policy
         ):
-            kept, sound = [], np.ones(len(loaded), bool)
-            for i, item in enumerate(loaded):
-                if isinstance(item.info, ImageFault):
-                    origin, _ = rows.origin(int(positions[i]))
-                    rejections.append(item.rejection(origin, item.info))
-                    sound[i] = False
-                else:
-                    kept.append(item)
-            if not kept:
+            sound = _sound(rows, chunk, positions, loaded, layout, out)
+            if not sound.any():
                 continue
-            if len(kept) < len(loaded):
+            if not sound.all():
                 chunk = chunk.filter(pa.array(sound))
-            columns = _columns(chunk, layout.schema, census)
-            columns |= _derived(kept, layout.schema)
-            records = pa.record_batch([columns[name] for name in schema.names], schema)
-            before, after = encoder.entries_around(records)
-            framed: list[bytes] = []
-            for item, head, tail in zip(
-                kept, before.to_pylist(), after.to_pylist(), strict=True
-            ):
-                first, last = large_record_pieces(head, image.name, item.data, tail)
-                framed += (first, item.data, last)
-            behind.write_framed(b"".join(framed), records=len(kept))
-            sizes = [len(item.data) for item in kept]
-            parts.append(
-                _summaries(layout.schema, columns)
-                | {image.name: Statistics(len(sizes), min(sizes), max(sizes))}
-            )
+                keep = np.flatnonzero(sound).tolist()
+                loaded = [[each[i] for i in keep] for each in loaded]
+                positions = positions[keep]
+            if layout.fingerprints:
+                out.note_prints(loaded, positions, readable_again=layout.many_origins)
+            chunk = boxes_moved(chunk, loaded, layout.schema)
+            for each in loaded:
+                for item in each:
+                    if item is not None:
+                        out.notes.update(item.notes)
+            out.count(chunk, layout.schema)
+            columns = record_columns(chunk, layout.schema.features, census.classes)
+            columns |= derived_columns(loaded, layout.schema)
+            if alone is not None and None not in loaded[0]:
+                records = pa.record_batch([columns[k] for k in small.names], small)
+                before, after = encoder.entries_around(records)
+                framed: list[bytes] = []
+                for item, head, tail in zip(
+                    loaded[0], before.to_pylist(), after.to_pylist(), strict=True
+                ):
+                    assert item is not None
+                    data = item.prepared.data
+                    first, last = large_record_pieces(head, alone, data, tail)
+                    framed += (first, data, last)
+                behind.write_framed(b"".join(framed), records=len(chunk))
+            else:
+                full = record_schema(layout.schema)
+                whole = columns | {
+                    feature.name: bytes_of(each)
+                    for feature, each in zip(images, loaded, strict=True)
+                }
+                records = pa.record_batch([whole[k] for k in full.names], full)
+                encoded = ExampleEncoder(full).encode_framed(records)
+                behind.write_framed(encoded.buffer, records=records.num_rows)
+            facts = _summaries(layout.schema, columns)
+            for feature, each in zip(images, loaded, strict=True):
+                sizes = [len(item.prepared.data) for item in each if item is not None]
+                if sizes:
+                    facts[feature.name] = Statistics(len(sizes), min(sizes), max(sizes))
+            out.parts.append(facts)
 
 
-def _derived(loaded: list[LoadedImage], schema: Schema) -> dict[str, pa.Array]:
-    """Returns the columns that are read off the images."""
-    return {
-        feature.name: pa.array(
-            [getattr(item.info, feature.derived) for item in loaded], pa.int64()
-        )
-        for feature in schema.features
-        if feature.derived
-    }
+def _sound(
+    rows: ShardRows,
+    chunk: pa.Table,
+    positions: npt.NDArray[np.int64],
+    loaded: Images,
+    layout: ShardLayout,
+    out: _Written,
+) -> npt.NDArray[np.bool_]:
+    """Returns which rows have no faulty image; the others become rejections."""
+    sound = np.ones(len(chunk), bool)
+    features = layout.schema.of_kind(Kind.IMAGE)
+    for feature, each in zip(features, loaded, strict=True):
+        for i, item, fault in faults(chunk, feature, each, layout.schema):
+            if not sound[i]:
+                continue
+            origin, row = rows.origin(int(positions[i]))
+            if layout.many_origins:
+                out.rejections.append(item.rejection(origin, None, fault))
+            else:
+                path = "" if feature.inline else chunk[feature.name][i].as_py()
+                out.rejections.append(item.rejection(origin, row, fault, path))
+            sound[i] = False
+    if not sound.all():
+        out.lose(chunk.filter(pa.array(~sound)), layout.schema)
+    return sound

@@ -129,4 +129,4 @@ class Store:
         path = os.path.join(self.rejects, f"{name}.jsonl")
         with files.create(path, attempts=self.attempts, durable=False) as file:
             file.write(log.lines)
-        return RejectLog(log.counts, path=path)
+        return RejectLog(log.counts, path=path, parts=log.parts)

@@ -10,8 +10,9 @@ from transforms.core.shard import Census
 from transforms.shard_file import ShardLayout, write_shard
 from transforms.store import Store
 
-__all__ = ["REJECTS", "WriteShards"]
+__all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
 
+FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
 
 
@@ -43,7 +44,7 @@ class WriteShards(beam.PTransform):
         return shards | "Write file" >> (
             beam.ParDo(_WriteFile(self.layout, self.store), self.census)
             .with_output_types(ShardFile)
-            .with_outputs(REJECTS, main="shards")
+            .with_outputs(REJECTS, FINGERPRINTS, main="shards")
         )
 
 
@@ -59,7 +60,7 @@ class _WriteFile(beam.DoFn):
         self, element: tuple[ShardKey, Iterable[Segment]], census: Census
     ) -> Iterator[ShardFile | beam.pvalue.TaggedOutput]:
         key, segments = element
-        shard, rejections = write_shard(
+        shard, rejections, fingerprints = write_shard(
             key, list(segments), census, layout=self.layout, store=self.store
         )
         self.rows_written.inc(shard.records)
@@ -67,4 +68,6 @@ class _WriteFile(beam.DoFn):
             self.rows_rejected.inc(len(rejections))
             log: RejectLog = self.store.put_rejects(f"write\0{key}", rejections)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
+        if fingerprints is not None:
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, fingerprints)
         yield shard

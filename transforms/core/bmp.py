@@ -14,24 +14,22 @@ bytes, and wants the file to end with the last of them (`decode_image_op.cc`). E
 bits are one channel: it does not look at the palette.
 """
 
-import dataclasses
 import struct
+from typing import NamedTuple
 
 from transforms.errors import DamageError
 
-__all__ = ["BmpHeader", "read_header", "walk"]
+__all__ = ["BmpHeader", "has_colors", "read_header", "walk"]
 
 _HEADER = struct.Struct("<2xIIIIiiHHI")
 _RGB, _BIT_FIELDS = 0, 3
 _OS2_HEADER_BYTES = (12, 16)
 _HEADER_BYTES = (40, 52, 56, 64, 108, 124)
 _BGRA_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
-_MAX_PIXELS = (2**31 - 1) // 8
-"""TensorFlow refuses as many or more."""
+_GRAYS = bytes(range(256))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BmpHeader:
+class BmpHeader(NamedTuple):
     """What the two headers say.
 
     Attributes:
@@ -64,7 +62,7 @@ def read_header(data: bytes) -> BmpHeader:
         return BmpHeader(1, 1, 1, offset, "BMP of OS/2")
     if header_bytes not in _HEADER_BYTES:
         raise DamageError(f"BMP: header of {header_bytes} bytes at byte 14")
-    if width <= 0 or height == 0 or width * abs(height) >= _MAX_PIXELS:
+    if width <= 0 or height == 0:
         raise DamageError(f"BMP: {width} x {height} pixels at byte 18")
     if planes != 1:
         raise DamageError(f"BMP: {planes} planes at byte 26")
@@ -96,3 +94,19 @@ def walk(data: bytes, header: BmpHeader) -> None:
             f"BMP: {header.width} x {header.height} pixels from byte "
             f"{header.pixel_offset} on need {expected} bytes, the file has {len(data)}"
         )
+
+
+def has_colors(data: bytes, header: BmpHeader) -> bool:
+    """Whether an 8-bit file has a palette that is not the ramp of 256 grays.
+
+    TensorFlow would show the palette's numbers as grays.
+
+    Args:
+      data: a file that `walk` has accepted.
+      header: of the same file.
+    """
+    if header.depth != 1:
+        return False
+    (header_bytes,) = struct.unpack_from("<I", data, 14)
+    palette = data[14 + header_bytes : header.pixel_offset]
+    return any(palette[i::4] != _GRAYS[: len(palette[i::4])] for i in range(3))

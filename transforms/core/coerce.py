@@ -69,8 +69,25 @@ _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.FLOAT, Reason.NOT_A_NUMBER): (
         "not a decimal number (no leading zeros, no separators)"
     ),
-    (Kind.FLOAT, Reason.OUT_OF_RANGE): "outside float32, at most 3.4028235e38",
+    (Kind.FLOAT, Reason.OUT_OF_RANGE): (
+        "outside float32 (at most 3.4028235e38; integers only where it is exact)"
+    ),
     (Kind.BOOL, Reason.NOT_A_BOOL): "not a bool (true or false, in any case)",
+    (Kind.TIMESTAMP, Reason.OUT_OF_RANGE): (
+        "outside int64 in the feature's unit, or finer than the unit"
+    ),
+}
+# Where the kind makes no difference.
+_COMMON_COMPLAINTS: Mapping[Reason, str] = {
+    Reason.NOT_AN_INTEGER: "not an integer",
+    Reason.NOT_A_NUMBER: "not a number",
+    Reason.NOT_A_BOOL: "not a bool",
+    Reason.OUT_OF_RANGE: "out of range",
+    Reason.NOT_A_TIMESTAMP: "not a date and time (ISO 8601, as in 2024-05-01 13:30:00)",
+    Reason.MISSING_VALUE: "a value is needed here",
+    Reason.UNKNOWN_LABEL: "not in the vocabulary that was given",
+    Reason.BAD_SPLIT: "not the name of a split (letters, digits, _ and -)",
+    Reason.INVALID_ENCODING: "not valid UTF-8",
 }
 
 
@@ -123,7 +140,16 @@ def coerce(column: pa.Array, feature: Feature) -> Coerced:
 
 def complaint(feature: Feature, reason: Reason) -> str:
     """Returns what is wrong with a cell, to follow "column 'x' holds 'y': "."""
-    return _COMPLAINTS[feature.kind, reason]
+    if (feature.kind, reason) in _COMPLAINTS:
+        return _COMPLAINTS[feature.kind, reason]
+    if reason in _COMMON_COMPLAINTS:
+        return _COMMON_COMPLAINTS[reason]
+    shape = f" of shape {_shape_text(feature.shape)}" if feature.shape else ""
+    return f"it cannot be {feature.kind}{shape}"
+
+
+def _shape_text(shape: tuple[int | None, ...]) -> str:
+    return "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
 
 
 def without_missing(column: pa.Array) -> pa.Array:

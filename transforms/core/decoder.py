@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from transforms.core.arrays import is_list
 from transforms.core.example_layout import LayoutReader, learn_layout
 from transforms.core.messages import Example
 from transforms.core.tfrecord_reader import PayloadBatch
@@ -69,9 +70,10 @@ def decode_examples(
     Args:
       payloads: n serialised Examples.
       schema: the columns to give: int64, float32, binary or string types, or lists
-        of them; other features are left out. None: all features, in the order of
-        their names; one that has exactly one value wherever it is present gives a
-        plain column (int64, float32, large_binary), any other a list column.
+        of them, of a fixed size too; other features are left out. None: all
+        features, in the order of their names; one that has exactly one value
+        wherever it is present gives a plain column (int64, float32, large_binary),
+        any other a list column.
 
     Returns:
       A record batch; a feature that is absent or has no type is null.
@@ -85,7 +87,7 @@ def decode_examples(
         return _decode_each(payloads, schema)
     if schema is None or schema == batch.schema:
         return batch
-    if any(_is_list(field.type) for field in schema):
+    if any(is_list(field.type) for field in schema):
         return _decode_each(payloads, schema)
     arrays = []
     for field in schema:
@@ -230,8 +232,8 @@ def _field(column: _Column) -> pa.Field:
 
 def _array(column: _Column | None, field: pa.Field, rows: int) -> pa.Array:
     """Returns the feature's values in `rows` examples, as the field wants them."""
-    is_list = _is_list(field.type)
-    value_type = field.type.value_type if is_list else field.type
+    listed = is_list(field.type)
+    value_type = field.type.value_type if listed else field.type
     kind = _kind(field.name, value_type)
     if column is None or not column.kind:
         return pa.nulls(rows, field.type)
@@ -240,16 +242,18 @@ def _array(column: _Column | None, field: pa.Field, rows: int) -> pa.Array:
             f"feature {field.name!r} must be a {kind or 'feature without type'}; found "
             f"a {column.kind} in example {column.first:,}"
         )
+    wanted = _count(field.type)
+    count = "1 value" if wanted == 1 else f"{wanted} values"
     values: list[Any] = [None] * rows
     for row, items in zip(column.rows, column.lists, strict=True):
-        if not is_list and len(items) != 1:
+        if wanted is not None and len(items) != wanted:
             raise ExampleError(
-                f"feature {field.name!r} must have 1 value; found {len(items):,} in "
+                f"feature {field.name!r} must have {count}; found {len(items):,} in "
                 f"example {row:,}"
             )
-        values[row] = items if is_list else items[0]
+        values[row] = items if listed else items[0]
     stored = _ARROW_TYPES[kind]
-    array = pa.array(values, pa.large_list(stored) if is_list else stored)
+    array = pa.array(values, pa.large_list(stored) if listed else stored)
     return _cast(array, field)
 
 
@@ -262,8 +266,11 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
         ) from error
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+def _count(kind: pa.DataType) -> int | None:
+    """Returns how many values a column of that type has in a row; None: any number."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    return None if is_list(kind) else 1
 
 
 def _kind(name: str, value_type: pa.DataType) -> str:

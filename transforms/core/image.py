@@ -14,23 +14,33 @@ import dataclasses
 import io
 import re
 import struct
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
 
 from transforms.core import bmp, jpeg, png
+from transforms.core.image_exif import read_orientation
 from transforms.core.model import Reason
 from transforms.errors import DamageError
 
-__all__ = ["MAX_PIXELS", "Check", "ImageFault", "ImageInfo", "check_image"]
+__all__ = [
+    "MAX_PIXELS",
+    "TENSORFLOW_MAX_PIXELS",
+    "Check",
+    "ImageFacts",
+    "ImageFault",
+    "ImageInfo",
+    "check_image",
+    "inspect_image",
+]
 
 Check = Literal["structure", "decode", "none"]
 
 MAX_PIXELS = 64_000_000
 """Default limit: 8,000 x 8,000. Decoded as RGB, 192 MB."""
 
-_TENSORFLOW_MAX_PIXELS = 2**27
-"""TensorFlow refuses 2**29 samples and more; with four components, that is here."""
+TENSORFLOW_MAX_PIXELS = 2**27 - 1
+"""TensorFlow refuses 2**29 samples and more; with four components, that is next."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +68,28 @@ class ImageFault:
     message: str
 
 
+class ImageFacts(NamedTuple):
+    """More about an image that can be read: what a policy decides by.
+
+    Attributes:
+      info: as TensorFlow decodes it.
+      orientation: of EXIF, 1 (upright) to 8.
+      bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
+      components: samples a pixel in the file: 4 for CMYK, 1 for palettes.
+      frames: above 1 for an animated PNG, of which TensorFlow shows the first image.
+      end: where the image ends in the file; what follows nobody reads.
+      has_palette: an 8-bit BMP whose colors TensorFlow would not look up.
+    """
+
+    info: ImageInfo
+    orientation: int
+    bits: int
+    components: int
+    frames: int
+    end: int
+    has_palette: bool = False
+
+
 def check_image(
     data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
 ) -> ImageInfo | ImageFault:
@@ -73,6 +105,14 @@ def check_image(
     Returns:
       The image's facts, or the fault. Bad input is a value, never an exception.
     """
+    found = inspect_image(data, check, max_pixels)
+    return found if isinstance(found, ImageFault) else found.info
+
+
+def inspect_image(
+    data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
+) -> ImageFacts | ImageFault:
+    """Returns what `check_image` does, with all that it saw on the way."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             return _check_jpeg(data, check, max_pixels)
@@ -85,32 +125,49 @@ def check_image(
     return _name_foreign(data)
 
 
-def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageFault:
+def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
     header = jpeg.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
+    end = len(data)
     if check != "none":
-        jpeg.walk(data)
+        end = jpeg.walk(data)
         if check == "decode" or header.needs_decoding:
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
-    return ImageInfo("jpeg", header.height, header.width, header.depth)
+    return ImageFacts(
+        ImageInfo("jpeg", header.height, header.width, header.depth),
+        read_orientation(data, header.exif_at) if header.exif_at else 1,
+        8,
+        header.components,
+        1,
+        end,
+    )
 
 
-def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageFault:
+def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
     header = png.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
-    if check != "none":
-        png.walk(data, header)
+    if check == "none":
+        extras = png.read_extras(data)
+    else:
+        extras = png.walk(data, header)
         if check == "decode":
             png.check_rows(data, header)
             _decode(PngImagePlugin.PngImageFile, png.pixels_only(data))
-    return ImageInfo("png", header.height, header.width, header.depth)
+    return ImageFacts(
+        ImageInfo("png", header.height, header.width, header.depth),
+        read_orientation(data, extras.exif_at) if extras.exif_at else 1,
+        header.bit_depth,
+        header.bits // header.bit_depth,
+        extras.frames,
+        extras.end,
+    )
 
 
-def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageFault:
+def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
     header = bmp.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
@@ -119,7 +176,15 @@ def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageInfo | ImageF
         bmp.walk(data, header)
         if check == "decode":
             _decode(BmpImagePlugin.BmpImageFile, data)
-    return ImageInfo("bmp", header.height, header.width, header.depth)
+    return ImageFacts(
+        ImageInfo("bmp", header.height, header.width, header.depth),
+        1,
+        8,
+        header.depth,
+        1,
+        len(data),
+        bmp.has_colors(data, header),
+    )
 
 
 def _refuse(
@@ -128,7 +193,7 @@ def _refuse(
     """Refuses what is too large, and kinds that TensorFlow cannot read."""
     if header.unsupported:
         return _unsupported(header.unsupported)
-    limit = min(max_pixels, _TENSORFLOW_MAX_PIXELS - 1)
+    limit = min(max_pixels, TENSORFLOW_MAX_PIXELS)
     if header.height * header.width > limit:
         return ImageFault(
             Reason.TOO_MANY_PIXELS,

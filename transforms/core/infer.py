@@ -12,7 +12,7 @@ numbers or bools: a column of nothing else is text, and NA a class like any othe
 import concurrent.futures
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from transforms.core.coerce import (
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
 
-__all__ = ["Evidence", "Inference", "infer_features"]
+__all__ = ["Evidence", "Inference", "infer_batches", "infer_features"]
 
 # Of 100 cells of a numeric column, so many at least are numbers.
 _NUMBERS_IN_100 = 99
@@ -58,6 +58,20 @@ class Evidence:
     maximum: int | float | None
     examples: tuple[str, ...]
     misfit_examples: tuple[str, ...]
+
+    def merge(self, other: "Evidence") -> "Evidence":
+        """Returns the facts of both, the examples of the first."""
+        lows = [x for x in (self.minimum, other.minimum) if x is not None]
+        highs = [x for x in (self.maximum, other.maximum) if x is not None]
+        return Evidence(
+            self.sampled + other.sampled,
+            self.missing + other.missing,
+            self.misfits + other.misfits,
+            min(lows, default=None),
+            max(highs, default=None),
+            self.examples or other.examples,
+            self.misfit_examples or other.misfit_examples,
+        )
 
     @property
     def present(self) -> float:
@@ -107,33 +121,90 @@ def infer_features(
     return Inference(tuple(features), tuple(evidence))
 
 
+def infer_batches(
+    batches: Iterable[Mapping[str, pa.StringArray]],
+    *,
+    label_column: str | None = None,
+) -> Inference:
+    """Returns a feature for each column of text, from all cells of all batches.
+
+    Memory does not grow with the number of batches.
+
+    Args:
+      batches: name to texts, the same names in each; see `infer_features`.
+      label_column: likewise.
+    """
+    columns: dict[str, _Column] = {}
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        for batch in batches:
+            for name in batch:
+                columns.setdefault(name, _Column())
+            list(pool.map(lambda item: columns[item[0]].add(item[1]), batch.items()))
+    features, evidence = [], []
+    for name, column in columns.items():
+        kind, facts = column.result()
+        is_label = name == label_column
+        if is_label and kind is Kind.TEXT:
+            kind = Kind.LABEL
+        features.append(Feature(name, kind, is_label=is_label))
+        evidence.append(facts)
+    return Inference(tuple(features), tuple(evidence))
+
+
 def _infer(texts: pa.ChunkedArray | pa.StringArray) -> tuple[Kind, Evidence]:
-    tally = _Tally(total=len(texts))
-    for piece in _pieces(texts):
-        tally.add(piece)
-        if tally.surely_text:
-            break
-    kind = tally.kind()
-    misfits: list[str] = []
-    count = 0
-    low, high = tally.low, tally.high
-    missing = len(texts) - tally.present
-    if kind is Kind.TEXT:
-        missing, low, high = texts.null_count, None, None
-    elif kind is not Kind.BOOL:
-        misfits, count = tally.words, tally.word_count
-        if kind is Kind.FLOAT:
-            misfits, count = misfits + tally.beyond, count + tally.beyond_count
-    evidence = Evidence(
-        sampled=len(texts),
-        missing=missing,
-        misfits=count,
-        minimum=low,
-        maximum=high,
-        examples=_examples(tally.first if kind is not Kind.TEXT else texts),
-        misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
-    )
-    return kind, evidence
+    column = _Column(expected=len(texts))
+    column.add(texts)
+    return column.result()
+
+
+class _Column:
+    """What is known of one column so far.
+
+    Args:
+      expected: how many cells there are in all; None if that is not known.
+    """
+
+    def __init__(self, *, expected: int | None = None) -> None:
+        self._tally = _Tally(expected)
+        self._cells = 0
+        self._nulls = 0
+        self._first: pa.StringArray | pa.ChunkedArray | None = None
+
+    def add(self, texts: pa.ChunkedArray | pa.StringArray) -> None:
+        """Adds cells; null where one is blank and not quoted."""
+        self._cells += len(texts)
+        self._nulls += texts.null_count
+        if self._first is None or self._first.null_count == len(self._first):
+            self._first = texts
+        for piece in _pieces(texts):
+            if self._tally.surely_text:
+                break
+            self._tally.add(piece)
+
+    def result(self) -> tuple[Kind, Evidence]:
+        """Returns the kind, and what speaks for it."""
+        tally = self._tally
+        kind = tally.kind()
+        misfits: list[str] = []
+        count = 0
+        low, high = tally.low, tally.high
+        missing = self._cells - tally.present
+        if kind is Kind.TEXT:
+            missing, low, high = self._nulls, None, None
+        elif kind is not Kind.BOOL:
+            misfits, count = tally.words, tally.word_count
+            if kind is Kind.FLOAT:
+                misfits, count = misfits + tally.beyond, count + tally.beyond_count
+        evidence = Evidence(
+            sampled=self._cells,
+            missing=missing,
+            misfits=count,
+            minimum=low,
+            maximum=high,
+            examples=_examples(tally.first if kind is not Kind.TEXT else self._first),
+            misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
+        )
+        return kind, evidence
 
 
 def _pieces(texts: pa.ChunkedArray | pa.StringArray) -> Iterator[pa.StringArray]:
@@ -148,7 +219,7 @@ class _Tally:
     """What the cells of one column are, added up over its chunks.
 
     Attributes:
-      total: cells of the column, missing ones included.
+      total: cells of the column, missing ones included; None where more may come.
       present: cells that are not missing for a number or bool.
       numbers: those that are decimal numbers, `nan` or an infinity.
       integers: those that are integers in range.
@@ -161,7 +232,7 @@ class _Tally:
       first: the first chunk's cells that are present.
     """
 
-    total: int
+    total: int | None
     present: int = 0
     numbers: int = 0
     integers: int = 0
@@ -179,8 +250,11 @@ class _Tally:
     @property
     def surely_text(self) -> bool:
         """Whether no further chunk can make it anything else."""
-        too_many = self.word_count * 100 > self.total * (100 - _NUMBERS_IN_100)
-        return not self.bools and (self.zero_led or too_many)
+        if self.bools:
+            return False
+        if self.zero_led or self.total is None:
+            return self.zero_led
+        return self.word_count * 100 > self.total * (100 - _NUMBERS_IN_100)
 
     def kind(self) -> Kind:
         """Returns the kind of the column, by the rules of the module."""

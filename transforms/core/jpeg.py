@@ -15,15 +15,18 @@ All numbers are big-endian. The entropy-coded bytes are searched for the next ma
 and not decoded: libjpeg reads any bits there as some picture.
 """
 
-import dataclasses
 import functools
 import re
+from typing import NamedTuple
 
 from transforms.errors import DamageError
 
 __all__ = ["JpegHeader", "pixels_only", "read_header", "walk"]
 
 _EOI, _SOS, _DQT, _DHT, _DRI, _DAC = 0xD9, 0xDA, 0xDB, 0xC4, 0xDD, 0xCC
+_APP0, _APP1, _APP14 = 0xE0, 0xE1, 0xEE
+_EXIF_NAME = b"Exif\0\0"
+_JFIF_NAME, _ADOBE_NAME = b"JFIF\0", b"Adobe"
 
 _FRAMES = {
     0xC0: "",
@@ -66,8 +69,11 @@ _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 _SKIPPED = frozenset([*range(0xE0, 0xF0), 0xFE, 0xDC])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class JpegHeader:
+# Id, horizontal and vertical sampling factor, quantization table.
+_Component = tuple[int, int, int, int]
+
+
+class JpegHeader(NamedTuple):
     """What the frame header says.
 
     Attributes:
@@ -79,6 +85,8 @@ class JpegHeader:
         progressive scans a sum of DC differences may overflow (`jdphuff.c`,
         JERR_BAD_DCT_COEF), which no walk over the markers sees.
       unsupported: what kind of JPEG it is, if TensorFlow cannot read that kind.
+      exif_at: where the payload of the EXIF segment starts, behind its name; 0 for
+        none. One behind the frame header is not looked for: EXIF 2.3 wants it first.
     """
 
     height: int
@@ -87,6 +95,7 @@ class JpegHeader:
     components: int
     needs_decoding: bool
     unsupported: str
+    exif_at: int = 0
 
 
 def read_header(data: bytes) -> JpegHeader:
@@ -98,11 +107,14 @@ def read_header(data: bytes) -> JpegHeader:
       DamageError: there is no frame header, or it makes no sense.
     """
     at = 2
+    exif_at = 0
     while True:
         marker, at, stop = _segment(data, at)
         kind = _FRAMES.get(marker)
         if kind is not None:
             break
+        if marker == _APP1 and not exif_at and data.startswith(_EXIF_NAME, at):
+            exif_at = at + len(_EXIF_NAME)
         if marker in (_SOS, _EOI):
             raise DamageError(
                 f"JPEG: no frame header before marker {marker:02X} at byte {at - 4}"
@@ -130,10 +142,11 @@ def read_header(data: bytes) -> JpegHeader:
         components=components,
         needs_decoding=marker in _PROGRESSIVE,
         unsupported=kind,
+        exif_at=exif_at,
     )
 
 
-def walk(data: bytes) -> None:
+def walk(data: bytes) -> int:
     """Checks every segment up to the end of image, as a decoder would meet them.
 
     Stricter than libjpeg in two points, where it would decode something else than
@@ -143,10 +156,13 @@ def walk(data: bytes) -> None:
     Args:
       data: the file; `read_header` has accepted it.
 
+    Returns:
+      where the image ends: behind its end marker.
+
     Raises:
       DamageError: says what is wrong, and at which byte.
     """
-    components: list[tuple[int, int, int, int]] = []
+    components: tuple[_Component, ...] = ()
     quantized: set[int] = set()
     huffman: dict[int, bytes] = {}
     scanned: set[int] = set()
@@ -195,7 +211,7 @@ def walk(data: bytes) -> None:
         elif marker == _EOI:
             if len(scanned) != len(components) or not scans:
                 raise DamageError(f"JPEG: ends without all its scans at byte {at - 2}")
-            return
+            return at
         elif marker == _DRI:
             if stop - at != 2:
                 raise DamageError(f"JPEG: bad restart interval at byte {at - 4}")
@@ -206,7 +222,9 @@ def walk(data: bytes) -> None:
         elif marker in _FRAMES:
             if components:
                 raise DamageError(f"JPEG: second frame header at byte {at - 4}")
-            components = _read_components(data, at)
+            # Most files of a source have the same frame header.
+            known = _known_components(data[at:stop])
+            components = known or _read_components(data, at)
             progressive = marker in _PROGRESSIVE
             arithmetic = marker in _ARITHMETIC
             at = stop
@@ -215,10 +233,11 @@ def walk(data: bytes) -> None:
 
 
 def pixels_only(data: bytes) -> bytes:
-    """Returns the file without the APPn and COM segments in front of its first scan.
+    """Returns the file without metadata in front of its first scan.
 
-    A decoder needs none of them for reading the pixels, and what is not there cannot
-    fail: EXIF, embedded profiles and further images stay away from it.
+    What is not there cannot fail: EXIF, embedded profiles, comments and further images
+    stay away from the decoder. JFIF's and Adobe's segments stay, for libjpeg tells
+    the color space by them (`jdapimin.c`, default_decompress_parms).
 
     Args:
       data: a file that `walk` has accepted.
@@ -226,11 +245,17 @@ def pixels_only(data: bytes) -> bytes:
     pieces = [data[:2]]
     at = 2
     while True:
-        marker, _, stop = _segment(data, at)
+        marker, start, stop = _segment(data, at)
         if marker == _SOS:
             pieces.append(data[at:])
             return b"".join(pieces)
-        if marker not in _SKIPPED:
+        size = stop - start
+        if (
+            marker not in _SKIPPED
+            # As long as `jdmarker.c` wants them (APP0_DATA_LEN, APP14_DATA_LEN).
+            or (marker == _APP0 and size >= 14 and data.startswith(_JFIF_NAME, start))
+            or (marker == _APP14 and size >= 12 and data.startswith(_ADOBE_NAME, start))
+        ):
             pieces.append(data[at:stop])
         at = stop
 
@@ -267,7 +292,16 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
     return marker, at + 4, stop
 
 
-def _read_components(data: bytes, at: int) -> list[tuple[int, int, int, int]]:
+@functools.lru_cache(maxsize=1024)
+def _known_components(payload: bytes) -> tuple[_Component, ...] | None:
+    """What `_read_components` returns; None where it raises."""
+    try:
+        return _read_components(payload, 0)
+    except DamageError:
+        return None
+
+
+def _read_components(data: bytes, at: int) -> tuple[_Component, ...]:
     """Reads (id, h, v, quantization table) of each component of the frame header.
 
         ... components, 1 | (id, 1 | h, 4 bits | v, 4 bits | table, 1) of each
@@ -285,7 +319,7 @@ def _read_components(data: bytes, at: int) -> list[tuple[int, int, int, int]]:
             raise DamageError(
                 f"JPEG: sampling factors {h} x {v} in the frame header at byte {at - 4}"
             )
-    return out
+    return tuple(out)
 
 
 def _read_quantization_tables(
@@ -310,26 +344,35 @@ def _read_quantization_tables(
 def _read_huffman_tables(
     data: bytes, at: int, stop: int, huffman: dict[int, bytes]
 ) -> None:
-    """Collects the tables of a DHT segment: class and slot -> counts and symbols.
+    """Collects the tables of a DHT segment: class and slot -> counts and symbols."""
+    tables = _parse_huffman_tables(data[at:stop])
+    if tables is None:
+        raise DamageError(f"JPEG: bad Huffman tables at byte {at - 4}")
+    huffman.update(tables)
+
+
+@functools.lru_cache(maxsize=1024)  # most files carry the tables of annex K
+def _parse_huffman_tables(payload: bytes) -> tuple[tuple[int, bytes], ...] | None:
+    """Reads a DHT segment; None if it is none.
 
     (class, 4 bits | slot, 4 bits | 16 counts | symbols, the counts' sum) of each
     """
-    start = at
+    tables = []
+    at, stop = 0, len(payload)
     while at < stop:
         symbols = at + 17
         if symbols > stop:
-            break
-        end = symbols + sum(data[at + 1 : symbols])
-        if end > stop or end - symbols > 256 or data[at] & 0xEC:
-            break
-        huffman[data[at]] = data[at + 1 : end]
+            return None
+        end = symbols + sum(payload[at + 1 : symbols])
+        if end > stop or end - symbols > 256 or payload[at] & 0xEC:
+            return None
+        tables.append((payload[at], payload[at + 1 : end]))
         at = end
-    if at != stop:
-        raise DamageError(f"JPEG: bad Huffman tables at byte {start - 4}")
+    return tuple(tables)
 
 
 def _read_scan_header(
-    data: bytes, at: int, stop: int, components: list[tuple[int, int, int, int]]
+    data: bytes, at: int, stop: int, components: tuple[_Component, ...]
 ) -> dict[int, int]:
     """Reads which components a scan holds, each with its byte of Huffman slots.
 
@@ -407,7 +450,7 @@ def _check_huffman_tables(
     band = at + 1 + 2 * len(chosen)
     needs_dc = not progressive or (data[band] == 0 and data[band + 2] < 16)
     needs_ac = not progressive or data[band] > 0
-    for slots in chosen.values():
+    for slots in dict.fromkeys(chosen.values()):
         if needs_dc:
             _need_table(huffman, slots >> 4, at, standard=not progressive)
         if needs_ac:

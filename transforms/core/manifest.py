@@ -63,7 +63,10 @@ class ShardFacts(FileFacts):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitFacts:
-    """A split: its shards in order and, by label feature, records by class name."""
+    """A split: its shards in order and, by label feature, records by class name.
+
+    Of a feature with lists of labels, `classes` says how often each name occurs.
+    """
 
     name: str
     shards: tuple[ShardFacts, ...]
@@ -93,15 +96,20 @@ class FeatureFacts:
       feature: its declaration.
       statistics: present records, range of values (of lengths for bytes and text).
       classes: for class labels the names, in the order of their ids.
+      always_present: whether every record holds it; None in manifests that do not
+        say: there `statistics.present` against the number of records tells.
     """
 
     feature: Feature
     statistics: Statistics
     classes: tuple[str, ...] = ()
+    always_present: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON."""
         out = self.feature.to_json() | self.statistics.to_json()
+        if self.always_present is not None:
+            out["always_present"] = self.always_present
         return out | ({"classes": list(self.classes)} if self.classes else {})
 
     @classmethod
@@ -112,25 +120,53 @@ class FeatureFacts:
             present=data.pop("present"),
             minimum=_number(data.pop("min", None)),
             maximum=_number(data.pop("max", None)),
+            fewest=data.pop("fewest", None),
+            most=data.pop("most", None),
         )
         classes = tuple(data.pop("classes", ()))
-        return cls(Feature.from_json(data), statistics, classes)
+        always = data.pop("always_present", None)
+        return cls(Feature.from_json(data), statistics, classes, always)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
-    """Where every item of the source went; `balance` is 0 when nothing is lost."""
+    """Where every item of the source went; `balance` is 0 when nothing is lost.
+
+    Attributes:
+      read, written: items.
+      rejected, skipped: items by reason.
+      parts: of what items consist of, by what they are ("boxes"): how many were
+        "read", "written", "rejected" on their own, and "gone" with rejected items.
+    """
 
     read: int
     written: int
     rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def balance(self) -> int:
         """read - written - rejected - skipped."""
         gone = sum(self.rejected.values()) + sum(self.skipped.values())
         return self.read - self.written - gone
+
+    @property
+    def part_balances(self) -> dict[str, int]:
+        """By part: read - written - rejected - gone."""
+        return {
+            name: counts.get("read", 0)
+            - sum(counts.get(word, 0) for word in ("written", "rejected", "gone"))
+            for name, counts in self.parts.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON, without `parts` where there are none."""
+        out = dataclasses.asdict(self)
+        if not self.parts:
+            # A manifest from before there were parts keeps its digest.
+            del out["parts"]
+        return out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,6 +182,7 @@ class Manifest:
       account: items of the source.
       inputs: {"files": n, "bytes": n, "sha256": of the sorted (origin, size) list}.
       settings: the settings that decide bytes.
+      image_notes: images of which something is worth knowing, by `ImageNote`.
       run: what differs from run to run; "spec" in it is a valid --spec.
     """
 
@@ -157,6 +194,7 @@ class Manifest:
     account: Account
     inputs: Mapping[str, Any]
     settings: Mapping[str, Any]
+    image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -187,9 +225,11 @@ class Manifest:
                 for split in self.splits
             ],
             "files": [facts.to_json() for facts in self.files],
-            "account": dataclasses.asdict(self.account),
+            "account": self.account.to_json(),
             "inputs": dict(self.inputs),
             "settings": dict(self.settings),
+            # A manifest from before there were notes keeps its digest.
+            **({"image_notes": dict(self.image_notes)} if self.image_notes else {}),
         }
 
     @property
@@ -264,6 +304,7 @@ class Manifest:
             account=Account(**inner["account"]),
             inputs=dict(inner["inputs"]),
             settings=dict(inner["settings"]),
+            image_notes=dict(inner.get("image_notes", {})),
             run=dict(run),
         )
         for name in manifest.file_names:

@@ -26,12 +26,14 @@ __all__ = [
     "Block",
     "PlaceFacts",
     "ReadFacts",
+    "Reading",
     "Reason",
     "RejectLog",
     "Rejection",
     "Segment",
     "ShardFile",
     "ShardKey",
+    "Skipped",
 ]
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
@@ -47,15 +49,48 @@ class Reason(enum.StrEnum):
     NOT_A_BOOL = "not_a_bool"
     OUT_OF_RANGE = "out_of_range"
     INVALID_ENCODING = "invalid_encoding"
+    NOT_A_TIMESTAMP = "not_a_timestamp"
+    WRONG_TYPE = "wrong_type"
+    WRONG_SHAPE = "wrong_shape"
+    MISSING_VALUE = "missing_value"
+    UNKNOWN_LABEL = "unknown_label"
+    MALFORMED = "malformed"
     BAD_SPLIT = "bad_split"
+    IMAGE_WITHOUT_LABEL = "image_without_label"
+    LABEL_WITHOUT_IMAGE = "label_without_image"
+    BAD_BOX = "bad_box"
+    SIZE_MISMATCH = "size_mismatch"
     UNREADABLE = "unreadable"
     EMPTY_FILE = "empty_file"
     NOT_AN_IMAGE = "not_an_image"
     UNSUPPORTED_FORMAT = "unsupported_format"
     DAMAGED_IMAGE = "damaged_image"
     TOO_MANY_PIXELS = "too_many_pixels"
+    TOO_MANY_BYTES = "too_many_bytes"
+    ANIMATED_IMAGE = "animated_image"
     RECORD_TOO_LARGE = "record_too_large"
     CHANGED_DURING_RUN = "changed_during_run"
+    UNSAFE_PATH = "unsafe_path"
+    NOT_A_FILE = "not_a_regular_file"
+    ENCRYPTED = "encrypted"
+    UNSUPPORTED_METHOD = "unsupported_method"
+    TOO_LARGE = "member_too_large"
+    NESTED_ARCHIVE = "nested_archive"
+    DAMAGED_MEMBER = "damaged_member"
+    DUPLICATE_NAME = "duplicate_name"
+
+
+class Skipped(enum.StrEnum):
+    """Why an item of the source is left out on purpose. The list is closed."""
+
+    HIDDEN = "hidden"
+    OTHER_SUFFIX = "other_suffix"
+    NOT_INCLUDED = "not_included"
+    EXCLUDED = "excluded"
+    BEYOND_LIMIT = "beyond_limit"
+    DISCARDED = "discarded"
+    DUPLICATE = "duplicate"
+    NOT_SELECTED = "not_selected"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,7 +132,11 @@ class Batch:
       origins: for blocks that span several origins (trees of files), a string
         array of n: each row's own origin. None: all are from `block.origin`.
       stamps: with `origins`, each one's stamp as it was listed; 0 or None for unknown.
-      splits: each row's split where the source says it; else None.
+      splits: each row's split where the source says it; else None. A null among
+        them is a row that falls by the rule's shares.
+      keys: a string array of n: each row's key, where a column says the identity
+        instead of origin and number; else None.
+      groups: a string array of n: rows of one value share a split; else None.
       positions: int64 array of n: bytes of input before each row, in its split
         where the source says the split.
     """
@@ -108,7 +147,28 @@ class Batch:
     origins: pa.StringArray | None = None
     stamps: pa.Int64Array | None = None
     splits: pa.StringArray | None = None
+    keys: pa.StringArray | None = None
+    groups: pa.StringArray | None = None
     positions: npt.NDArray[np.int64] | None = None
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> "Batch":
+        """Returns the batch with those of its n rows that are to be kept."""
+        mask = pa.array(keep)
+
+        def kept(column: Any) -> Any:
+            return None if column is None else column.filter(mask)
+
+        return dataclasses.replace(
+            self,
+            rows=self.rows.filter(mask),
+            numbers=self.numbers[keep],
+            origins=kept(self.origins),
+            stamps=kept(self.stamps),
+            splits=kept(self.splits),
+            keys=kept(self.keys),
+            groups=kept(self.groups),
+            positions=None if self.positions is None else self.positions[keep],
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,6 +183,8 @@ class Rejection:
       reason: from the closed list.
       message: at most 1 KiB, for a person.
       sha256: hex digest of the raw item; None when it could not be read.
+      part: for a part of an item, a box say, what it is one of ("boxes"): the item
+        itself lives on. Empty for whole items.
     """
 
     source: str
@@ -132,10 +194,13 @@ class Rejection:
     reason: Reason
     message: str
     sha256: str | None
+    part: str = ""
 
     def to_json(self) -> str:
         """Returns the line of `rejects.jsonl`, without its line end."""
         data: dict[str, Any] = dataclasses.asdict(self)
+        if not self.part:
+            del data["part"]
         data["reason"] = str(self.reason)
         data["message"] = bounded(self.message)
         return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
@@ -147,6 +212,7 @@ class RejectLog:
 
     Attributes:
       counts: rejected items by reason.
+      parts: rejected parts of items, by what they are ("boxes").
       lines: the JSON lines themselves, or empty when they were spilled.
       path: the file that holds them, or empty when they are inline.
     """
@@ -154,15 +220,38 @@ class RejectLog:
     counts: Mapping[Reason, int]
     lines: bytes = b""
     path: str = ""
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of the rows of one block, or of one piece of it.
+
+    Attributes:
+      batch: the rows that fit; its block is the piece.
+      rejections: the rows that do not fit, and parts of rows.
+      skipped: rows left out on purpose, by reason (`Skipped`).
+      parts: by what they are ("boxes"), how many parts all rows of the piece had.
+      parts_gone: and how many of them belong to rows that were rejected.
+    """
+
+    batch: Batch
+    rejections: list[Rejection] = dataclasses.field(default_factory=list)
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadFacts:
-    """What `read` saw of one block."""
+    """What `read` saw of one block, or of one piece of it; see `Reading`."""
 
     origin: str
     start: int
     rows: int
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -217,6 +306,9 @@ class ShardFile:
       payload_bytes: the sum of its records' lengths, uncompressed.
       crc32c: of the whole file as stored.
       statistics: by feature name; see `transforms.core.statistics`.
+      parts: by what they are ("boxes"), how many parts its records hold.
+      parts_gone: and how many belonged to rows that were rejected here.
+      image_notes: images of which something is worth knowing, by `ImageNote`.
     """
 
     name: str
@@ -227,3 +319,6 @@ class ShardFile:
     payload_bytes: int
     crc32c: int
     statistics: Mapping[str, Statistics]
+    parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    image_notes: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -12,7 +12,9 @@ What `FixedLenFeature` gives, as measured on TensorFlow 2.21:
 
 A default has as many values as the shape, in any nesting; a scalar is not repeated.
 A shape without values, such as [0], needs the key. `VarLenFeature` gives an empty
-array for the first three rows and an error for another type.
+array for the first three rows and an error for another type. So does `RaggedFeature`;
+where row lengths do not add up to the number of values, TensorFlow gives other rows
+without a word, and this an error.
 
 What is an Example at all is protobuf's verdict, as it is of `tf.train.Example`. The
 op behind `tf.io.parse_example` has a parser of its own, which misses some damage that
@@ -21,121 +23,57 @@ protobuf reads (two types in one feature, unknown groups). No writer makes those
 where both read a message they read the same values.
 """
 
-import dataclasses
+import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from transforms.core.decoder import message, parse_example
+from transforms.core.description import (
+    TYPES,
+    Description,
+    FixedLenFeature,
+    RaggedFeature,
+    RowLengths,
+    UniformRowLength,
+    VarLenFeature,
+)
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import (
-    ExampleError,
-    SourceError,
-    SpecError,
-    TFRecordError,
-)
+from transforms.errors import ExampleError, SourceError, TFRecordError
 
 __all__ = [
     "FixedLenFeature",
+    "RaggedFeature",
+    "RowLengths",
+    "UniformRowLength",
     "VarLenFeature",
     "parse_example_batch",
     "parse_single_example",
     "read_examples",
 ]
 
-# Names of the three types that a record can hold: the list's field in the message,
-# and the type of the array.
-_TYPES: dict[str, tuple[str, npt.DTypeLike]] = {
-    "int64": ("int64_list", np.int64),
-    "float32": ("float_list", np.float32),
-    "string": ("bytes_list", object),
-}
-_PYTHON_TYPES: dict[Any, str] = {
-    int: "int64",
-    float: "float32",
-    bytes: "string",
-    str: "string",
-}
-
-
-def _dtype_name(dtype: Any) -> str:
-    """Returns "int64", "float32" or "string" for any of the ways to say it."""
-    if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
-        return _PYTHON_TYPES[dtype]
-    # TensorFlow's dtypes have a name; so do NumPy's, whose scalar types have not.
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
-    if name is None and isinstance(dtype, type) and issubclass(dtype, np.generic):
-        name = np.dtype(dtype).name
-    if name not in _TYPES:
-        raise SpecError(f"dtype must be int64, float32 or string; found {dtype!r}")
-    return str(name)
-
-
-@dataclasses.dataclass(frozen=True)
-class FixedLenFeature:
-    """A feature that has the same shape in every record.
-
-    Attributes:
-      shape: sizes, e.g. () for one value; a single int means one dimension.
-      dtype: "int64", "float32" or "string"; or a NumPy, Python or TensorFlow type.
-      default_value: values to take where the key is absent; None: that is an error.
-
-    Raises:
-      SpecError: shape, type or default do not go together.
-    """
-
-    shape: Sequence[int] | int
-    dtype: Any
-    default_value: Any = None
-
-    def __post_init__(self) -> None:
-        shape = (self.shape,) if isinstance(self.shape, int) else self.shape
-        if shape is None or not all(isinstance(n, int) and n >= 0 for n in shape):
-            raise SpecError(
-                f"shape must be known sizes of 0 or more, as () or (2, 3); found "
-                f"{self.shape!r}. Lists of varying length are VarLenFeature."
-            )
-        object.__setattr__(self, "shape", tuple(shape))
-        object.__setattr__(self, "dtype", _dtype_name(self.dtype))
-        if self.default_value is not None:
-            default = _default(self.default_value, self.dtype, tuple(shape))
-            object.__setattr__(self, "default_value", default)
-
-
-@dataclasses.dataclass(frozen=True)
-class VarLenFeature:
-    """A list of any length; an absent one is empty.
-
-    Attributes:
-      dtype: as in `FixedLenFeature`.
-    """
-
-    dtype: Any
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _dtype_name(self.dtype))
-
-
-Description = Mapping[str, FixedLenFeature | VarLenFeature]
-
 
 def parse_single_example(data: bytes, description: Description) -> dict[str, Any]:
     """Returns the described features of one serialised tf.train.Example.
 
     Fixed ones of shape () are a NumPy scalar, or bytes; of other shapes an array of
-    int64, float32 or object (bytes). Varying ones are an array of one dimension.
+    int64, float32 or object (bytes). Varying ones are an array of one dimension, and
+    ragged ones without row lengths an array of as many dimensions as there are; else
+    they are lists of arrays, in as many lists as there are partitions.
 
     Raises:
       ExampleError: the bytes are no Example, or do not fit the description.
     """
     features = message(data).features.feature
     return {
-        name: _value(name, spec, features.get(name))
+        name: _ragged(name, spec, features)
+        if isinstance(spec, RaggedFeature)
+        else _value(name, spec, features.get(name))
         for name, spec in description.items()
     }
 
@@ -145,7 +83,8 @@ def parse_example_batch(
 ) -> dict[str, Any]:
     """Returns the described features of n examples.
 
-    Fixed ones are one array of shape (n, *shape), varying ones a list of n arrays.
+    Fixed ones are one array of shape (n, *shape), others a list of n values as
+    `parse_single_example` gives them.
 
     Raises:
       ExampleError: as `parse_single_example`; the message names the example.
@@ -161,7 +100,7 @@ def parse_example_batch(
         values = [row[name] for row in rows]
         if isinstance(spec, FixedLenFeature):
             shape = (len(rows), *_shape(spec))
-            array = np.empty(shape, _TYPES[spec.dtype][1])
+            array = np.empty(shape, TYPES[spec.dtype][1])
             for index, value in enumerate(values):
                 array[index] = value
             batch[name] = array
@@ -254,7 +193,7 @@ def _parsed(
 
 def _value(name: str, spec: FixedLenFeature | VarLenFeature, feature: Any) -> Any:
     """Returns one feature's value; `feature` is its message, None where absent."""
-    field, dtype = _TYPES[spec.dtype]
+    field, dtype = TYPES[spec.dtype]
     found = None if feature is None else feature.WhichOneof("kind")
     if found is None:
         if isinstance(spec, VarLenFeature):
@@ -283,42 +222,42 @@ def _value(name: str, spec: FixedLenFeature | VarLenFeature, feature: Any) -> An
     return array[()] if array.ndim == 0 else array
 
 
+def _ragged(name: str, spec: RaggedFeature, features: Any) -> Any:
+    """Returns the rows of one feature; `features` are all of the example's."""
+    key = spec.value_key or name
+    rows: Any = _value(key, VarLenFeature(spec.dtype), features.get(key))
+    for partition in reversed(spec.partitions):
+        if isinstance(partition, RowLengths):
+            lengths = _value(
+                partition.key, VarLenFeature("int64"), features.get(partition.key)
+            )
+            rows = _rows_of(name, rows, lengths)
+        elif len(rows) % partition.length:
+            raise ExampleError(
+                f"feature {name!r} must have rows of {partition.length:,} items; found "
+                f"{len(rows):,} items"
+            )
+        elif isinstance(rows, np.ndarray):
+            rows = rows.reshape(-1, partition.length, *rows.shape[1:])
+        else:
+            starts = range(0, len(rows), partition.length)
+            rows = [rows[start : start + partition.length] for start in starts]
+    return rows
+
+
+def _rows_of(name: str, items: Any, lengths: npt.NDArray[np.int64]) -> list[Any]:
+    """Returns the items in rows of the given lengths."""
+    # Python's integers, whose sum does not wrap.
+    sizes = lengths.tolist()
+    if min(sizes, default=0) < 0 or sum(sizes) != len(items):
+        raise ExampleError(
+            f"feature {name!r} must have row lengths of 0 or more that add up to its "
+            f"{len(items):,} items; found {len(sizes):,} that add up to {sum(sizes):,}"
+        )
+    stops = itertools.accumulate(sizes)
+    return [items[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
+
+
 def _shape(spec: FixedLenFeature) -> tuple[int, ...]:
     assert isinstance(spec.shape, tuple)  # as __post_init__ left it
     return spec.shape
-
-
-def _default(value: Any, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Returns a default as an array of that type and shape."""
-    try:
-        # An array of objects keeps what each value is, in any nesting.
-        given = np.asarray(value, dtype=object).reshape(-1).tolist()
-    except ValueError as error:
-        raise SpecError(f"default_value must not be ragged; found {value!r}") from error
-    if len(given) != math.prod(shape):
-        raise SpecError(
-            f"default_value must have {math.prod(shape):,} values for the shape "
-            f"{list(shape)}; found {len(given):,}. A single value is not repeated."
-        )
-    array = np.empty(len(given), _TYPES[dtype][1])
-    for index, item in enumerate(given):
-        array[index] = _default_item(item, dtype)
-    return array.reshape(shape)
-
-
-def _default_item(item: Any, dtype: str) -> Any:
-    if dtype == "string":
-        if isinstance(item, str):
-            return item.encode()
-        if isinstance(item, bytes):
-            return bytes(item)
-    elif dtype == "float32":
-        if isinstance(item, bool | int | float | np.number | np.bool_):
-            with np.errstate(over="ignore"):
-                return np.float32(item)
-    elif (
-        isinstance(item, bool | int | np.integer | np.bool_)
-        and -(2**63) <= int(item) < 2**63
-    ):
-        return int(item)
-    raise SpecError(f"default_value must be of type {dtype}; found {item!r}")

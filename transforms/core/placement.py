@@ -1,7 +1,8 @@
 """Where each row goes: identity -> hash -> split, shard and order.
 
 A row's identity is its origin (path relative to the source's root, NFC) and its
-0-based number in that origin. Two independent 64-bit hashes of it decide everything:
+0-based number in that origin, or the key that a column gives it: see
+`transforms.core.identity`. Two independent 64-bit hashes of it decide everything:
 
     split  thresholds over  splitmix64(blake2b("split", split seed, origin) + row)
     order  key           =  splitmix64(blake2b("order", seed, origin) + row)
@@ -33,6 +34,7 @@ __all__ = [
     "SplitRule",
     "SplitSource",
     "Sharding",
+    "UInt64s",
     "check_split_name",
     "hash_rows",
     "is_split_name",
@@ -87,11 +89,23 @@ def usual_order(names: Iterable[str]) -> list[str]:
 
 
 class SplitSource(enum.StrEnum):
-    """What decides a row's split."""
+    """What decides a row's split.
+
+    Under all but STRATIFIED, rows that come later never move the rows before.
+    """
 
     SINGLE = "single"
+    # The split hash of the row's group, key or place.
     SHARES = "shares"
+    # What the source says: a column, a folder.
     COLUMN = "column"
+    # A table of keys and splits.
+    TABLE = "table"
+    # The split hash, among the rows of the same class.
+    STRATIFIED = "stratified"
+
+
+_ALL_SHARED = (SplitSource.SHARES, SplitSource.STRATIFIED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,32 +115,50 @@ class SplitRule:
     Attributes:
       source: SINGLE: all rows into `names[0]`; SHARES: by hash, in the proportions
         of `shares`; COLUMN: by the value that the batch carries (a column of a
-        table, a folder of a tree).
+        table, a folder of a tree), a null by `shares`; TABLE: by the row's key in a
+        table, a key that is not there by `shares`, or else the row is a reject;
+        STRATIFIED: in the proportions of `shares` in every class of `stratify_by`.
       names: the splits, in order; for COLUMN those that were seen when planning.
-      shares: for SHARES, one positive share a name; they need not sum to one.
+      shares: one positive share for each of the first names, for all of them with
+        SHARES and STRATIFIED; they need not sum to one.
       seed: of the split hash, apart from the order's.
+      stratify_by: for STRATIFIED, the feature that holds a row's class.
     """
 
     source: SplitSource = SplitSource.SINGLE
     names: tuple[str, ...] = ("train",)
     shares: tuple[str, ...] = ()
     seed: int = 0
+    stratify_by: str = ""
 
     def __post_init__(self) -> None:
         for name in self.names:
             check_split_name(name)
         if len(set(self.names)) != len(self.names):
             raise SpecError(f"Splits must differ in name; found {self.names}.")
-        if self.source is SplitSource.SHARES and len(self.names) != len(self.shares):
+        if (len(self.names) != len(self.shares) and self.source in _ALL_SHARED) or (
+            len(self.names) < len(self.shares)
+        ):
             raise SpecError("Every split needs a share, as in train=0.9,test=0.1.")
         if any(fractions.Fraction(share) <= 0 for share in self.shares):
             raise SpecError(f"A split's share must be above 0; found {self.shares}.")
+        if (self.source is SplitSource.STRATIFIED) != bool(self.stratify_by):
+            raise SpecError("A stratified split needs the feature of the classes.")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no split but those of `names` can turn up."""
+        return self.source is not SplitSource.COLUMN
+
+    def proportions(self) -> list[fractions.Fraction]:
+        """Returns the shares, summing to one."""
+        parts = [fractions.Fraction(share) for share in self.shares]
+        return [part / sum(parts) for part in parts]
 
     def thresholds(self) -> UInt64s:
         """Returns the upper bounds of all splits but the last, as 64-bit hashes."""
-        parts = [fractions.Fraction(share) for share in self.shares]
-        total = sum(parts)
-        bounds = [sum(parts[: i + 1]) / total for i in range(len(parts) - 1)]
+        parts = self.proportions()
+        bounds = [sum(parts[: i + 1]) for i in range(len(parts) - 1)]
         return np.array([int(bound * 2**64) for bound in bounds], np.uint64)
 
 
@@ -141,6 +173,7 @@ class Sharding:
       shuffle: False keeps (origin, row) order and cuts shards by cumulative bytes.
       total_bytes: split name -> bytes of input that its shards share; without
         shuffling only.
+      keyed: whether every row has a key of its own that orders it.
     """
 
     rule: SplitRule
@@ -148,6 +181,7 @@ class Sharding:
     seed: int = 0
     shuffle: bool = True
     total_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    keyed: bool = False
 
 
 def splitmix64(values: UInt64s) -> UInt64s:
@@ -205,7 +239,7 @@ def hash_rows(
 
 
 def split_of_keys(keys: UInt64s, rule: SplitRule) -> npt.NDArray[np.int64]:
-    """Returns each row's index into `rule.names`, for a rule by shares."""
+    """Returns each row's index into `rule.names`, for a rule with shares."""
     return np.searchsorted(rule.thresholds(), keys, side="right")
 
 

@@ -11,14 +11,23 @@ in front of a type marks a chunk that a reader may ignore. Whatever follows IEND
 not read.
 """
 
-import dataclasses
 import re
 import struct
 import zlib
+from typing import NamedTuple
 
 from transforms.errors import DamageError
 
-__all__ = ["SIGNATURE", "PngHeader", "check_rows", "pixels_only", "read_header", "walk"]
+__all__ = [
+    "SIGNATURE",
+    "PngExtras",
+    "PngHeader",
+    "check_rows",
+    "pixels_only",
+    "read_extras",
+    "read_header",
+    "walk",
+]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -59,8 +68,7 @@ _IHDR = struct.Struct(">IIBBBBB")
 _IS_TYPE = re.compile(rb"[A-Za-z]{4}").fullmatch
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PngHeader:
+class PngHeader(NamedTuple):
     """What IHDR says.
 
     Attributes:
@@ -69,6 +77,7 @@ class PngHeader:
       depth: channels as TensorFlow decodes them: 1 for gray, 2 with alpha, 3 for RGB
         and palettes, 4 for RGBA and palettes with transparent entries.
       bits: bits a pixel in the file, 1 to 64.
+      bit_depth: bits a sample, or a palette's index: 1, 2, 4, 8 or 16.
       color_type: 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA.
       interlaced: whether the rows come in the seven passes of Adam7.
       unsupported: always empty; TensorFlow reads every kind of PNG.
@@ -78,9 +87,24 @@ class PngHeader:
     width: int
     depth: int
     bits: int
+    bit_depth: int
     color_type: int
     interlaced: bool
     unsupported: str = ""
+
+
+class PngExtras(NamedTuple):
+    """What stands beside the pixels.
+
+    Attributes:
+      end: where the image ends: behind IEND.
+      exif_at: where the payload of an eXIf chunk starts; 0 for none.
+      frames: how many an APNG says it has, by acTL; 1 for a still image.
+    """
+
+    end: int
+    exif_at: int = 0
+    frames: int = 1
 
 
 def read_header(data: bytes) -> PngHeader:
@@ -113,12 +137,13 @@ def read_header(data: bytes) -> PngHeader:
         width=width,
         depth=depth,
         bits=bit_depth * channels,
+        bit_depth=bit_depth,
         color_type=color_type,
         interlaced=interlace == 1,
     )
 
 
-def walk(data: bytes, header: PngHeader) -> None:
+def walk(data: bytes, header: PngHeader) -> PngExtras:
     """Checks every chunk up to IEND: length, type, order and checksum.
 
     The image data of small files is inflated too, as `check_rows` does.
@@ -130,6 +155,9 @@ def walk(data: bytes, header: PngHeader) -> None:
       data: the file.
       header: of the same file.
 
+    Returns:
+      What the file holds beside the pixels.
+
     Raises:
       DamageError: says what is wrong, and at which byte.
     """
@@ -139,6 +167,7 @@ def walk(data: bytes, header: PngHeader) -> None:
     compressed_bytes = 0
     has_data = data_ended = False
     zlib_header = b""
+    exif_at, frames = 0, 1
     at = 8
     while True:
         if at + 12 > size:
@@ -170,6 +199,10 @@ def walk(data: bytes, header: PngHeader) -> None:
             elif not _IS_TYPE(kind) or (kind[0] < 0x61 and at != 8):
                 # A capital in front: a chunk without which nobody can read the rest.
                 raise DamageError(f"PNG: unknown chunk {_shown(kind)} at byte {at}")
+            elif kind == b"eXIf":
+                exif_at = at + 8
+            elif kind == b"acTL" and length == 8 and not has_data:
+                frames = _UINT32.unpack_from(data, at + 8)[0]
         at = stop + 4
     if length:
         raise DamageError(f"PNG: IEND chunk of {length} bytes at byte {at}")
@@ -183,6 +216,30 @@ def walk(data: bytes, header: PngHeader) -> None:
         )
     if size <= _SMALL_FILE_BYTES and pixel_bytes <= _SMALL_PIXEL_BYTES:
         check_rows(data, header)
+    return PngExtras(at + 12, exif_at, frames)
+
+
+def read_extras(data: bytes) -> PngExtras:
+    """Finds what `walk` returns without checking anything on the way.
+
+    Args:
+      data: a file whose header `read_header` has accepted.
+    """
+    has_data = False
+    exif_at, frames = 0, 1
+    at = 8
+    while at + 12 <= len(data):
+        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+        if kind == b"IEND":
+            return PngExtras(at + 12, exif_at, frames)
+        if kind == b"IDAT":
+            has_data = True
+        elif kind == b"eXIf":
+            exif_at = at + 8
+        elif kind == b"acTL" and length == 8 and not has_data:
+            frames = _UINT32.unpack_from(data, at + 8)[0]
+        at += 12 + length
+    return PngExtras(len(data), exif_at, frames)
 
 
 def pixels_only(data: bytes) -> bytes:

@@ -5,27 +5,47 @@ Arrow is imported where its types are made: reading a manifest does without it.
 
 import dataclasses
 import enum
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Feature", "Kind", "Schema", "record_type", "row_type"]
+__all__ = [
+    "BOX_SIDES",
+    "RAGGED_LENGTHS",
+    "RAGGED_VALUES",
+    "Feature",
+    "Kind",
+    "Missing",
+    "Schema",
+    "Unknown",
+    "record_fields",
+    "record_type",
+    "row_type",
+]
 
 
 class Kind(enum.StrEnum):
     """What a feature means, which decides how it is stored.
 
-    | kind  | in rows (between stages) | in records (tf.train.Example) |
-    | ----- | ------------------------ | ----------------------------- |
-    | int64 | int64                    | Int64List                     |
-    | float | float32                  | FloatList                     |
-    | bool  | bool                     | Int64List of 0 and 1          |
-    | text  | string                   | BytesList, UTF-8              |
-    | bytes | binary                   | BytesList                     |
-    | label | string, the class name   | Int64List, the class id       |
-    | image | string, where it lies    | BytesList, the encoded file   |
+    | kind      | in rows (between stages)  | in records (tf.train.Example)     |
+    | --------- | ------------------------- | --------------------------------- |
+    | int64     | int64                     | Int64List                         |
+    | float     | float32                   | FloatList                         |
+    | bool      | bool                      | Int64List of 0 and 1              |
+    | text      | string                    | BytesList, UTF-8                  |
+    | bytes     | binary                    | BytesList                         |
+    | timestamp | int64, in the unit        | Int64List, since the epoch, UTC   |
+    | label     | string, the class name    | Int64List, the class id           |
+    | image     | string, where it lies, or | BytesList, the encoded file       |
+    |           | large_binary, the file    |                                   |
+    | tensor    | binary, raw or proto      | BytesList, the same               |
+    | box       | list of float32[4]        | four FloatLists, one for a side   |
+
+    With a shape, a feature holds many values (never tensor, box or image): see
+    `Feature.shape`.
     """
 
     INT64 = "int64"
@@ -33,8 +53,32 @@ class Kind(enum.StrEnum):
     BOOL = "bool"
     TEXT = "text"
     BYTES = "bytes"
+    TIMESTAMP = "timestamp"
     LABEL = "label"
     IMAGE = "image"
+    TENSOR = "tensor"
+    BOX = "box"
+
+
+class Missing(enum.StrEnum):
+    """What becomes of a row that lacks the feature's value."""
+
+    # The key is left out of the record.
+    OMIT = "omit"
+    FILL = "fill"
+    # The whole row is rejected.
+    REJECT = "reject"
+
+
+class Unknown(enum.StrEnum):
+    """What becomes of a class name that a given vocabulary does not hold."""
+
+    # The whole row is rejected.
+    REJECT = "reject"
+    # It gets the id after the last one, shared by all such names.
+    OOV = "oov"
+    # The names that were not given follow the given ones, sorted.
+    APPEND = "append"
 
 
 # Arrow's own names of its types.
@@ -44,8 +88,11 @@ _ROW_TYPES: Mapping[Kind, str] = {
     Kind.BOOL: "bool",
     Kind.TEXT: "string",
     Kind.BYTES: "binary",
+    Kind.TIMESTAMP: "int64",
     Kind.LABEL: "string",
     Kind.IMAGE: "string",
+    Kind.TENSOR: "binary",
+    Kind.BOX: "float32",
 }
 
 _RECORD_TYPES: Mapping[Kind, str] = {
@@ -53,6 +100,12 @@ _RECORD_TYPES: Mapping[Kind, str] = {
     Kind.LABEL: "int64",
     Kind.IMAGE: "large_binary",
 }
+
+# Keys of the parts of a ragged feature, as TFDS names them.
+RAGGED_VALUES = "ragged_flat_values"
+RAGGED_LENGTHS = "ragged_row_lengths_0"
+# Of a box in rows, and the ends of its keys in records.
+BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,8 +117,31 @@ class Feature:
       kind: what it means.
       column: the source's name for it; the feature's own name when empty.
       is_label: the feature that a model is to predict; at most one a schema.
-      derived: for what is read off an image when it is loaded: "height",
-        "width" or "depth". Such a feature has no column in the rows.
+      derived: for what is read off an image when it is loaded: "height", "width",
+        "depth", "format", ...; see `transforms.image_loading.DERIVED`. Such a
+        feature has no column in the rows.
+      derived_from: name of that image feature; the only one when empty.
+      shape: () for one value. (None,) for a list of any length, (4,) for one of
+        four, (2, 3) and (None, 4) for more dimensions, stored flat and row by row;
+        (None, None) for a list of lists of any lengths, stored as TFDS does. Of a
+        tensor, the shape itself, with None for what differs from row to row.
+      dtype: of a tensor's elements, as NumPy names it.
+      encoding: of a tensor: "raw" (elements in row-major order, little-endian) or
+        "proto" (a serialised TensorProto, for tf.io.parse_tensor).
+      unit: of a timestamp: "s", "ms", "us" or "ns".
+      inline: of an image: the rows hold the file itself, not where it lies.
+      missing: what becomes of rows without a value.
+      fill: the value of such rows under `Missing.FILL`.
+      constant: the value of every row; then there is no column in the source.
+      pattern: a regular expression; the value is its first group in the path of the
+        row's file (or in the text of `column`, where one is named).
+      separator: cells of text hold several values with this between them.
+      vocabulary: of a label: the given class names in the order of their ids; None
+        for those that the input holds, sorted.
+      unknown: what becomes of names outside a given vocabulary.
+      internal: in rows only: what stages need to know and no reader does.
+      states: of an internal feature: which size of the image `derived_from` it must
+        be, "height" or "width".
     """
 
     name: str
@@ -73,24 +149,79 @@ class Feature:
     column: str = ""
     is_label: bool = False
     derived: str = ""
+    derived_from: str = ""
+    shape: tuple[int | None, ...] = ()
+    dtype: str = ""
+    encoding: str = ""
+    unit: str = ""
+    inline: bool = False
+    missing: Missing = Missing.OMIT
+    fill: int | float | bool | str | None = None
+    constant: int | float | bool | str | None = None
+    pattern: str = ""
+    separator: str = ""
+    vocabulary: tuple[str, ...] | None = None
+    unknown: Unknown = Unknown.REJECT
+    internal: bool = False
+    states: str = ""
 
     @property
     def source_column(self) -> str:
         """The source's name for this feature."""
         return self.column or self.name
 
+    @property
+    def is_list(self) -> bool:
+        """Whether rows hold lists of values."""
+        return bool(self.shape) and self.kind is not Kind.TENSOR
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether rows hold lists of lists of any lengths."""
+        return self.is_list and self.shape == (None, None)
+
+    @property
+    def values_each(self) -> int | None:
+        """Number of values of each row's list; None where it differs."""
+        if None in self.shape:
+            return None
+        return math.prod(n for n in self.shape if n is not None)
+
+    @property
+    def record_keys(self) -> tuple[str, ...]:
+        """The keys in the tf.train.Example: one, for most kinds the name."""
+        if self.internal:
+            return ()
+        if self.kind is Kind.BOX:
+            return tuple(f"{self.name}/{side}" for side in BOX_SIDES)
+        if self.is_ragged:
+            return (f"{self.name}/{RAGGED_VALUES}", f"{self.name}/{RAGGED_LENGTHS}")
+        return (self.name,)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the fields that differ from their defaults, as plain JSON."""
         out: dict[str, Any] = {"name": self.name, "kind": str(self.kind)}
-        for field in ("column", "is_label", "derived"):
-            if value := getattr(self, field):
-                out[field] = value
+        for field in dataclasses.fields(self)[2:]:
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            if isinstance(value, enum.StrEnum):
+                value = str(value)
+            out[field.name] = list(value) if isinstance(value, tuple) else value
         return out
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`."""
-        return cls(**{**data, "kind": Kind(data["kind"])})
+        data = dict(data)
+        data["kind"] = Kind(data["kind"])
+        for key, make in (("missing", Missing), ("unknown", Unknown)):
+            if key in data:
+                data[key] = make(data[key])
+        for key in ("shape", "vocabulary"):
+            if data.get(key) is not None:
+                data[key] = tuple(data[key])
+        return cls(**data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +245,11 @@ class Schema:
     def label(self) -> Feature | None:
         """The feature to predict, if the job named one."""
         return next((f for f in self.features if f.is_label), None)
+
+    @property
+    def stored(self) -> tuple[Feature, ...]:
+        """The features that records hold."""
+        return tuple(f for f in self.features if not f.internal)
 
     def of_kind(self, kind: Kind) -> tuple[Feature, ...]:
         """Returns the features of one kind."""
@@ -140,15 +276,34 @@ class Schema:
 
 def row_type(feature: Feature) -> "pa.DataType":
     """Returns the Arrow type of the feature's column in a batch of rows."""
-    return _arrow_type(_ROW_TYPES[feature.kind])
+    import pyarrow as pa
+
+    if feature.kind is Kind.IMAGE and feature.inline:
+        return pa.large_binary()
+    value = pa.type_for_alias(_ROW_TYPES[feature.kind])
+    if feature.kind is Kind.BOX:
+        return pa.list_(pa.list_(value, len(BOX_SIDES)))
+    if feature.is_ragged:
+        return pa.list_(pa.list_(value))
+    return pa.list_(value) if feature.is_list else value
 
 
 def record_type(feature: Feature) -> "pa.DataType":
-    """Returns the Arrow type that the Example encoder is given for it."""
-    return _arrow_type(_RECORD_TYPES[feature.kind])
-
-
-def _arrow_type(name: str) -> "pa.DataType":
+    """Returns the Arrow type that the Example encoder is given for each key."""
     import pyarrow as pa
 
-    return pa.type_for_alias(name)
+    value = pa.type_for_alias(_RECORD_TYPES[feature.kind])
+    return pa.list_(value) if feature.is_list or feature.kind is Kind.BOX else value
+
+
+def record_fields(feature: Feature) -> "list[pa.Field]":
+    """Returns the columns that the Example encoder is given for the feature."""
+    import pyarrow as pa
+
+    types = [record_type(feature) for _ in feature.record_keys]
+    if feature.is_ragged:
+        types[1] = pa.list_(pa.int64())
+    return [
+        pa.field(key, kind)
+        for key, kind in zip(feature.record_keys, types, strict=True)
+    ]

@@ -6,6 +6,7 @@ for a whole job and every stage has it. Beside the features' columns a segment h
     __row     int64   each row's 0-based number in its origin
     __origin  string  each row's origin; only where a block spans several origins
     __stamp   int64   and its stamp as it was listed
+    __key     uint64  each row's order hash; only where keys are the rows' identities
 
 Layout of a segment file (one for each placed batch): the messages back to back, in
 the order of their shards. A `Segment` names its own piece.
@@ -20,6 +21,7 @@ import pyarrow as pa
 from transforms.core.model import Segment
 
 __all__ = [
+    "KEY_COLUMN",
     "ORIGIN_COLUMN",
     "ROW_COLUMN",
     "STAMP_COLUMN",
@@ -33,14 +35,19 @@ __all__ = [
 ROW_COLUMN = "__row"
 ORIGIN_COLUMN = "__origin"
 STAMP_COLUMN = "__stamp"
+KEY_COLUMN = "__key"
 
 
-def segment_schema(row_schema: pa.Schema, *, many_origins: bool) -> pa.Schema:
+def segment_schema(
+    row_schema: pa.Schema, *, many_origins: bool, keyed: bool = False
+) -> pa.Schema:
     """Returns the schema of a segment of rows under `row_schema`."""
     out = row_schema.append(pa.field(ROW_COLUMN, pa.int64()))
     if many_origins:
         out = out.append(pa.field(ORIGIN_COLUMN, pa.string()))
         out = out.append(pa.field(STAMP_COLUMN, pa.int64()))
+    if keyed:
+        out = out.append(pa.field(KEY_COLUMN, pa.uint64()))
     return out
 
 

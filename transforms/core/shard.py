@@ -1,20 +1,16 @@
 """The rows of one shard: in order, then in chunks of what records hold."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from transforms.core import placement
-from transforms.core.schema import Schema, record_type
-from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN
-from transforms.errors import EncodingError
+from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
-__all__ = ["Census", "ShardRows", "label_ids", "record_schema"]
+__all__ = ["Census", "ShardRows"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,15 +66,7 @@ class ShardRows:
         if not shuffle:
             return cls(table, np.arange(table.num_rows), origins, starts)
         keys = np.concatenate(
-            [
-                placement.hash_rows(
-                    rows[ORIGIN_COLUMN] if ORIGIN_COLUMN in rows.schema.names else name,
-                    rows[ROW_COLUMN].to_numpy(),
-                    purpose="order",
-                    seed=seed,
-                )
-                for name, rows in segments
-            ]
+            [_order_keys(origin, rows, seed) for origin, rows in segments]
         )
         return cls(table, _sorted_positions(keys), origins, starts)
 
@@ -98,6 +86,26 @@ class ShardRows:
         segment = int(np.searchsorted(self.starts, position, side="right")) - 1
         return self.origins[segment], row
 
+    def places(
+        self, positions: npt.NDArray[np.int64]
+    ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+        """Returns the origins and the 0-based rows at positions of `table`."""
+        where = pa.array(positions)
+        rows = self.table[ROW_COLUMN].take(where).to_numpy()
+        if ORIGIN_COLUMN in self.table.column_names:
+            return self.table[ORIGIN_COLUMN].take(where).combine_chunks(), rows
+        segments = np.searchsorted(self.starts, positions, side="right") - 1
+        return pa.array(self.origins, pa.string()).take(pa.array(segments)), rows
+
+
+def _order_keys(origin: str, rows: pa.RecordBatch, seed: int) -> npt.NDArray[np.uint64]:
+    """Returns the order hashes of a segment's rows: carried along, or made again."""
+    if KEY_COLUMN in rows.schema.names:
+        return np.asarray(rows[KEY_COLUMN])
+    origins = rows[ORIGIN_COLUMN] if ORIGIN_COLUMN in rows.schema.names else origin
+    numbers = rows[ROW_COLUMN].to_numpy()
+    return placement.hash_rows(origins, numbers, purpose="order", seed=seed)
+
 
 def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Returns the stable sorting order of 64-bit keys.
@@ -110,34 +118,3 @@ def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     if (ordered[1:] == ordered[:-1]).any():
         return np.argsort(keys, kind="stable")
     return order
-
-
-def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
-    """Returns the Arrow schema that the Example encoder is given."""
-    return pa.schema(
-        [
-            pa.field(feature.name, record_type(feature))
-            for feature in schema.features
-            if feature.name not in without
-        ]
-    )
-
-
-def label_ids(names: pa.ChunkedArray, classes: tuple[str, ...]) -> pa.ChunkedArray:
-    """Returns the class ids of class names; missing names stay missing.
-
-    Raises:
-      EncodingError: a name is no class: rows were changed after they were counted.
-    """
-    ids = pc.index_in(names, value_set=_value_set(classes))
-    if ids.null_count != names.null_count:
-        unknown = names.filter(pc.and_(ids.is_null(), names.is_valid()))[0].as_py()
-        raise EncodingError(
-            f"Every class name must be in the vocabulary; {unknown!r} is not."
-        )
-    return ids.cast(pa.int64())
-
-
-@functools.lru_cache(maxsize=16)
-def _value_set(classes: tuple[str, ...]) -> pa.Array:
-    return pa.array(classes, pa.string())

@@ -5,16 +5,19 @@ manifest is the same whatever the runner did. Sums of floats would not be.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from transforms.core.schema import Feature, Kind
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_CLASSES", "Statistics", "merge_all", "summarize"]
+__all__ = ["MAX_CLASSES", "Statistics", "merge_all", "summarize", "summarize_feature"]
 
 # An integer label of more values than this is a number, not a class.
 MAX_CLASSES = 10_000
@@ -28,25 +31,28 @@ class Statistics:
     present: records that hold the feature.
     minimum, maximum: of the values; for bytes and text of their lengths in bytes.
       None when there is no value (or only NaN).
-    classes: for class labels and integer labels, records by value; None where there
-      are more than `MAX_CLASSES` values.
+    classes: for class labels and integer labels, records by value (of lists, how
+      often each value occurs); None where there are more than `MAX_CLASSES` values.
+    fewest, most: of lists, how many items a record has where it has the feature: rows
+      of a ragged feature, boxes of a box feature, else values. None for no lists.
     """
 
     present: int = 0
     minimum: Number | None = None
     maximum: Number | None = None
     classes: Mapping[int, int] | None = dataclasses.field(default_factory=dict)
+    fewest: int | None = None
+    most: int | None = None
 
     def merge(self, other: Self) -> "Statistics":
         """Returns the facts of both."""
-        classes = _merged(self.classes, other.classes)
-        lows = [x for x in (self.minimum, other.minimum) if x is not None]
-        highs = [x for x in (self.maximum, other.maximum) if x is not None]
         return Statistics(
             present=self.present + other.present,
-            minimum=min(lows, default=None),
-            maximum=max(highs, default=None),
-            classes=classes,
+            minimum=_bound(min, self.minimum, other.minimum),
+            maximum=_bound(max, self.maximum, other.maximum),
+            classes=_merged(self.classes, other.classes),
+            fewest=_bound(min, self.fewest, other.fewest),
+            most=_bound(max, self.most, other.most),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +61,14 @@ class Statistics:
         if self.minimum is not None and self.maximum is not None:
             out["min"] = _plain(self.minimum)
             out["max"] = _plain(self.maximum)
+        if self.fewest is not None and self.most is not None:
+            out["fewest"], out["most"] = self.fewest, self.most
         return out
+
+
+def _bound(choose: Callable[..., Any], mine: Any, others: Any) -> Any:
+    """Returns the smaller or larger of two numbers, either of which may be None."""
+    return choose((x for x in (mine, others) if x is not None), default=None)
 
 
 def _merged(
@@ -82,14 +95,63 @@ def merge_all(
 
 
 def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
-    """Returns the facts of one column of records' values; nulls are absent."""
+    """Returns the facts of one column of records' values; nulls are absent.
+
+    Of lists, of lists of lists too, the range is that of all their values.
+    """
     # Here, because reading a manifest does without Arrow.
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from transforms.core.arrays import is_list
+
     present = len(column) - column.null_count
     if present == 0:
         return Statistics()
+    if not is_list(column.type):
+        return _of_values(column, present, count_classes)
+    lengths = pc.min_max(pc.list_value_length(column))
+    values = column
+    while is_list(values.type):
+        values = pc.list_flatten(values)
+    inner = Statistics()
+    if len(values) > values.null_count and not pa.types.is_null(values.type):
+        inner = _of_values(values, present, count_classes)
+    return dataclasses.replace(
+        inner,
+        present=present,
+        fewest=lengths["min"].as_py(),
+        most=lengths["max"].as_py(),
+    )
+
+
+def summarize_feature(
+    feature: Feature, columns: "Mapping[str, pa.Array]"
+) -> Statistics:
+    """Returns the facts of a feature from the columns that records hold of it.
+
+    Args:
+      feature: whose `record_keys` are looked at; its classes are counted if it is a
+        class label, or what is to be predicted.
+      columns: record key -> n values, as the Example encoder is given them.
+    """
+    counted = feature.is_label or feature.kind is Kind.LABEL
+    parts = [
+        summarize(columns[key], count_classes=counted) for key in feature.record_keys
+    ]
+    if feature.is_ragged:
+        values, lengths = parts
+        return dataclasses.replace(values, fewest=lengths.fewest, most=lengths.most)
+    # Every key of a box is present in the same records.
+    merged = functools.reduce(Statistics.merge, parts)
+    return dataclasses.replace(merged, present=parts[0].present)
+
+
+def _of_values(column: "pa.Array", present: int, count_classes: bool) -> Statistics:
+    """Returns the facts of single values, of which there is at least one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int64())

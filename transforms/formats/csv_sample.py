@@ -45,6 +45,7 @@ class Sample:
       miscounted: how many more rows there were, with too few or too many fields.
       sampled_bytes: how long all those rows are in their files.
       total_bytes: the size of all files.
+      complete: whether those are all rows there are.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
@@ -52,6 +53,7 @@ class Sample:
     miscounted: int
     sampled_bytes: int
     total_bytes: int
+    complete: bool = False
 
 
 def sample_blocks(
@@ -59,6 +61,7 @@ def sample_blocks(
     dialect: CsvDialect,
     *,
     sample_bytes: int = SAMPLE_BYTES,
+    ended: Sequence[bool] | None = None,
 ) -> Sample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
@@ -70,6 +73,7 @@ def sample_blocks(
       inputs: for each file its origin, its size in bytes, and what opens it.
       dialect: how they are written.
       sample_bytes: about how much to read.
+      ended: for each input whether it ends where its file does; None for all.
 
     Raises:
       SourceError: a file looked into has no header, other columns than the first or
@@ -82,7 +86,10 @@ def sample_blocks(
     batches: list[tuple[pa.Array, ...]] = []
     lengths: collections.Counter[int] = collections.Counter()
     sampled_bytes = 0
-    for (origin, size, opener), ranges in zip(inputs, places, strict=True):
+    whole = [True] * len(inputs) if ended is None else ended
+    for (origin, size, opener), ranges, at_end in zip(
+        inputs, places, whole, strict=True
+    ):
         if not ranges and not few:
             continue
         with contextlib.closing(opener()) as stream:
@@ -92,7 +99,8 @@ def sample_blocks(
             check_same_columns(*first, origin, names)
             stream.seek(0)
             encoding = file_encoding(stream.read(4), dialect, origin)
-            texts = _texts(stream, ranges, origin, size, encoding, dialect)
+            end = size if at_end else size + 1
+            texts = _texts(stream, ranges, origin, end, encoding, dialect)
             for records, used in _parsed(texts, names, dialect):
                 batches.append(records.columns)
                 lengths.update(count for _, count in records.miscounted)
@@ -111,6 +119,7 @@ def sample_blocks(
         miscounted=lengths.total(),
         sampled_bytes=sampled_bytes,
         total_bytes=sum(size for _, size, _ in inputs),
+        complete=sum(size for _, size, _ in inputs) <= sample_bytes,
     )
 
 

@@ -14,45 +14,55 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
     label     string  name of the folder that says the class
     split     string  name of the folder that says the split, or null
     position  int64   bytes of images before it in its split
+    reason    string  why it is rejected, or null; only where a table labels the tree
+    message   string  the same in words
+    row       int64   of a label without an image: its 0-based row in the table that
+                      `origin` names; else null
+    =NAME             the value of each feature that the table gives
 """
 
 import collections
 import dataclasses
-import enum
 import fnmatch
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.model import Batch, Block, Rejection
+from transforms.core.conform import conform
+from transforms.core.model import (
+    Batch,
+    Block,
+    Reading,
+    Reason,
+    Rejection,
+    Skipped,
+)
 from transforms.core.placement import usual_order
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SourceError, SpecError, bounded
 from transforms.files import FileEntry
+from transforms.formats.label_join import Labels
 from transforms.formats.source import Source
 
 __all__ = [
+    "BACKGROUND",
     "FEATURE_NAMES",
-    "IMAGE_SUFFIXES",
     "SPLIT_WORDS",
+    "PRESETS",
     "TUTORIAL_NAMES",
     "ImageTree",
     "Listing",
-    "Skipped",
     "arrange",
     "image_schema",
+    "in_source_order",
     "select",
 ]
 
 SPLIT_WORDS = frozenset("train training val valid validation dev eval test".split())
-IMAGE_SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .bmp .dib .gif .webp .tif .tiff .jp2 .j2k .avif "
-    ".heic .heif .ppm .pgm .pbm .pnm .ico .tga .psd .svg".split()
-)
 # Roles of an image's features and the names they have in records by default.
 FEATURE_NAMES: Mapping[str, str] = {
     role: role for role in ("image", "label", "filename", "height", "width", "depth")
@@ -65,19 +75,44 @@ TUTORIAL_NAMES: Mapping[str, str] = {
     "label": "label",
     "image": "image_raw",
 }
-_KINDS = {"image": Kind.IMAGE, "label": Kind.LABEL, "filename": Kind.TEXT}
+# The names of the ImageNet scripts of tensorflow/models (build_imagenet_data.py),
+# where class ids start at 1 and 0 is the background.
+IMAGENET_NAMES: Mapping[str, str] = {
+    "image": "image/encoded",
+    "label": "image/class/label",
+    "text": "image/class/text",
+    "synset": "image/class/synset",
+    "filename": "image/filename",
+    "height": "image/height",
+    "width": "image/width",
+    "depth": "image/channels",
+    "colorspace": "image/colorspace",
+    "codec": "image/format",
+}
+PRESETS: Mapping[str, Mapping[str, str]] = {
+    "default": FEATURE_NAMES,
+    "tutorial": TUTORIAL_NAMES,
+    "imagenet": IMAGENET_NAMES,
+}
+BACKGROUND = "background"
+# Every role: what it is, and the column of the listing that it is read from. Those
+# without a column are read off the image when it is loaded.
+_ROLES: Mapping[str, tuple[Kind, str]] = {
+    "image": (Kind.IMAGE, "image"),
+    "label": (Kind.LABEL, "label"),
+    "text": (Kind.TEXT, "label"),
+    "synset": (Kind.TEXT, "label"),
+    "filename": (Kind.TEXT, "filename"),
+    "height": (Kind.INT64, ""),
+    "width": (Kind.INT64, ""),
+    "depth": (Kind.INT64, ""),
+    "colorspace": (Kind.TEXT, ""),
+    "format": (Kind.TEXT, ""),
+    "codec": (Kind.TEXT, ""),
+    "sha256": (Kind.TEXT, ""),
+}
 # How many files of each kind an error shows.
 _SHOWN = 3
-
-
-class Skipped(enum.StrEnum):
-    """Why a file of the source is not read. The list is closed."""
-
-    HIDDEN = "hidden"
-    OTHER_SUFFIX = "other_suffix"
-    NOT_INCLUDED = "not_included"
-    EXCLUDED = "excluded"
-    BEYOND_LIMIT = "beyond_limit"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,44 +138,45 @@ def image_schema(names: Mapping[str, str]) -> Schema:
     """Returns the schema of an image source.
 
     Args:
-      names: role -> feature name, roles of `FEATURE_NAMES`; a role that is left out
-        is not stored.
+      names: role -> feature name; a role that is left out is not stored.
 
     Raises:
       SpecError: unknown role, two features of one name, or no image.
     """
-    unknown = sorted(set(names) - set(FEATURE_NAMES))
+    unknown = sorted(set(names) - set(_ROLES))
     if unknown or "image" not in names or len(set(names.values())) != len(names):
         raise SpecError(
             f"Features of images are named by role, each role and name once, 'image' "
-            f"among them; roles are {', '.join(FEATURE_NAMES)}. Found {dict(names)}."
+            f"among them; roles are {', '.join(_ROLES)}. Found {dict(names)}."
         )
-    return Schema(
-        tuple(
-            Feature(
-                names[role],
-                _KINDS.get(role, Kind.INT64),
-                column=role if role != names[role] else "",
-                is_label=role == "label",
-                derived=role if role not in _KINDS else "",
-            )
-            for role in FEATURE_NAMES
-            if role in names
-        )
+    # The default order, and the others behind it.
+    order = [*FEATURE_NAMES, *(role for role in _ROLES if role not in FEATURE_NAMES)]
+    return Schema(tuple(_feature(role, names[role]) for role in order if role in names))
+
+
+def _feature(role: str, name: str) -> Feature:
+    kind, column = _ROLES[role]
+    return Feature(
+        name,
+        kind,
+        column=column if column != name else "",
+        is_label=role == "label",
+        derived="" if column else role,
     )
 
 
 def select(
     entries: Sequence[FileEntry],
     *,
-    suffixes: frozenset[str],
+    takes: Callable[[str], bool],
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
 ) -> tuple[list[FileEntry], dict[str, int]]:
     """Returns the files to read, and how many were left out by reason.
 
     A pattern is matched against the whole relative path and against the file name;
-    `*` crosses folders. With `include`, what it matches is read whatever its suffix.
+    `*` crosses folders. With `include`, what it matches is read whatever its suffix;
+    without, what `takes` says.
     """
     kept: list[FileEntry] = []
     skipped: collections.Counter[str] = collections.Counter()
@@ -152,7 +188,7 @@ def select(
             skipped[Skipped.NOT_INCLUDED] += 1
         elif _matches(entry.path, name, exclude):
             skipped[Skipped.EXCLUDED] += 1
-        elif not include and os.path.splitext(name)[1].lower() not in suffixes:
+        elif not include and not takes(entry.path):
             skipped[Skipped.OTHER_SUFFIX] += 1
         else:
             kept.append(entry)
@@ -172,34 +208,41 @@ def arrange(
     root: str,
     limit: int | None = None,
     allow_empty: bool = False,
+    labels: Labels | None = None,
 ) -> Listing:
     """Returns the listing of a tree of images, by the rule of the module.
 
     Args:
-      entries: the images, as `select` chose them, in source order.
+      entries: the images, as `select` chose them.
       skipped: what `select` left out.
       root: named in errors.
       limit: at most so many images, the first in source order.
       allow_empty: a tree without images is a listing of none.
+      labels: what a table says of each image, which are then in source order; folders
+        say nothing but, perhaps, the split.
 
     Raises:
       SourceError: no image; no rule for these folders; names that are equal in NFC
         or are not UTF-8.
     """
-    entries = sorted(entries, key=lambda entry: entry.origin.encode(errors="replace"))
+    if labels is None:
+        entries = in_source_order(entries)
     if not entries and not allow_empty:
         raise SourceError(
             f"The source must hold images; {root!r} holds no file with a suffix like "
             f".jpg or .png. Name another folder, or use --include."
         )
-    _check_names(entries)
     parts = [entry.path.split("/") for entry in entries]
-    with_splits = _has_splits(parts, root)
+    with_splits = _has_splits(parts, root, labelled=labels is not None)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
         entries, parts = entries[:limit], parts[:limit]
-    labels = [unicodedata.normalize("NFC", part[-2]) for part in parts]
+    classes = (
+        [unicodedata.normalize("NFC", part[-2]) for part in parts]
+        if labels is None
+        else [None] * len(parts)
+    )
     splits = [part[0] for part in parts] if with_splits else [""] * len(parts)
     sizes = np.array([entry.size for entry in entries], np.int64)
     positions = np.zeros(len(entries), np.int64)
@@ -215,18 +258,62 @@ def arrange(
             "path": pa.array([entry.path for entry in entries], pa.string()),
             "origin": pa.array([entry.origin for entry in entries], pa.string()),
             "stamp": pa.array([entry.stamp for entry in entries], pa.int64()),
-            "label": pa.array(labels, pa.string()),
+            "label": pa.array(classes, pa.string()),
             "split": pa.array(splits if with_splits else [None] * len(splits), "utf8"),
             "position": positions,
         }
     )
+    if labels is not None:
+        table = _labelled(table, labels, with_splits)
     return Listing(
         table=table,
-        labels=tuple(sorted(set(labels), key=str.encode)),
+        labels=tuple(sorted({name for name in classes if name}, key=str.encode)),
         splits=totals if with_splits else {},
         bytes=int(sizes.sum()),
         skipped=left_out,
     )
+
+
+def in_source_order(entries: Sequence[FileEntry]) -> list[FileEntry]:
+    """Returns the files by their origins' bytes.
+
+    Raises:
+      SourceError: names that are equal in NFC or are not UTF-8.
+    """
+    ordered = sorted(entries, key=lambda entry: entry.origin.encode(errors="replace"))
+    _check_names(ordered)
+    return ordered
+
+
+def _labelled(table: pa.Table, labels: Labels, with_splits: bool) -> pa.Table:
+    """Returns the listing with what a table says, and the table's orphans behind it."""
+    count = table.num_rows
+    faults = labels.faults[:count]
+    columns = {name: table[name] for name in table.column_names} | {
+        "reason": pa.array([fault and fault[0] for fault in faults], pa.string()),
+        "message": pa.array([fault and fault[1] for fault in faults], pa.string()),
+        "row": pa.nulls(count, pa.int64()),
+    }
+    columns |= {f"={name}": c.slice(0, count) for name, c in labels.columns.items()}
+    listed = pa.table(columns)
+    if not labels.orphans:
+        return listed
+    more = len(labels.orphans)
+    split = table["split"][0].as_py() if with_splits and count else None
+    known = {
+        "origin": pa.array([labels.table] * more, pa.string()),
+        "split": pa.array([split] * more, pa.string()),
+        "reason": pa.array([str(o.reason) for o in labels.orphans], pa.string()),
+        "message": pa.array([o.message for o in labels.orphans], pa.string()),
+        "row": pa.array([o.row for o in labels.orphans], pa.int64()),
+    }
+    orphans = pa.table(
+        {
+            field.name: known.get(field.name, pa.nulls(more, field.type))
+            for field in listed.schema
+        }
+    )
+    return pa.concat_tables([listed, orphans])
 
 
 def _check_names(entries: Sequence[FileEntry]) -> None:
@@ -246,11 +333,13 @@ def _check_names(entries: Sequence[FileEntry]) -> None:
             )
 
 
-def _has_splits(parts: Sequence[Sequence[str]], root: str) -> bool:
+def _has_splits(parts: Sequence[Sequence[str]], root: str, *, labelled: bool) -> bool:
     """Whether the first level says the split; raises where no rule fits."""
     depths = collections.Counter(map(len, parts))
     first = {part[0].lower() for part in parts if len(part) > 1}
     with_splits = bool(first) and first <= SPLIT_WORDS
+    if labelled:
+        return with_splits and 1 not in depths
     wanted = 3 if with_splits else 2
     if set(depths) - {wanted}:
         examples = []
@@ -275,6 +364,8 @@ class ImageTree(Source):
       listing: path of the Arrow IPC file that holds `Listing.table`.
       schema: from `image_schema`.
       rows: of the listing.
+      key_column, group_column: columns of the table that labels the tree which say
+        each image's identity, and what shares a split; empty for none.
       block_rows: images a block.
     """
 
@@ -284,6 +375,8 @@ class ImageTree(Source):
     listing: str
     schema: Schema
     rows: int
+    key_column: str = ""
+    group_column: str = ""
     block_rows: int = 4096
 
     def inputs(self) -> Iterator[int]:
@@ -296,21 +389,30 @@ class ImageTree(Source):
             stop = min(start + self.block_rows, self.rows)
             yield Block("", start, stop, first_row=start, rows=stop - start)
 
-    def read(self, block: Block) -> tuple[Batch, list[Rejection]]:
-        """Returns the rows of a run of the listing; nothing is rejected here."""
+    def read(self, block: Block) -> Iterator[Reading]:
+        """Yields the rows of a run of the listing, and the faulty ones."""
         with pa.memory_map(self.listing) as source:
             table = pa.ipc.open_file(source).read_all()
             piece = table.slice(block.start, block.rows).combine_chunks()
         columns = {name: piece[name].combine_chunks() for name in piece.column_names}
-        roles = {"image": "path", "filename": "origin", "label": "label"}
-        rows = pa.record_batch(
-            [
-                columns[roles[feature.source_column]]
-                for feature in self.schema.features
-                if not feature.derived
-            ],
-            schema=self.schema.row_schema,
+        raw = {
+            "image": columns["path"],
+            "filename": columns["origin"],
+            "label": columns["label"],
+        }
+        raw |= {n[1:]: column for n, column in columns.items() if n.startswith("=")}
+        rows, misfits = conform(
+            raw, self.schema, block.rows, columns["origin"], texts_checked=True
         )
+        rejections: dict[int, Rejection] = {}
+        for misfit in reversed(misfits):
+            for place in np.flatnonzero(misfit.bad).tolist():
+                reason, message = misfit.complaint(place)
+                rejections[place] = _rejection(columns, place, reason, message)
+        for place in _faulty(columns):
+            reason = Reason(columns["reason"][place].as_py())
+            message = columns["message"][place].as_py()
+            rejections[place] = _rejection(columns, place, reason, message)
         known = columns["split"].null_count == 0
         batch = Batch(
             block,
@@ -319,6 +421,37 @@ class ImageTree(Source):
             origins=columns["origin"],
             stamps=columns["stamp"],
             splits=columns["split"] if known else None,
-            positions=columns["position"].to_numpy(),
+            keys=self._texts(raw, self.key_column),
+            groups=self._texts(raw, self.group_column),
+            positions=columns["position"].to_numpy(zero_copy_only=False),
         )
-        return batch, []
+        if rejections:
+            keep = np.ones(block.rows, bool)
+            keep[list(rejections)] = False
+            batch = batch.filter(keep)
+        yield Reading(batch, [rejections[place] for place in sorted(rejections)])
+
+    def _texts(self, raw: Mapping[str, pa.Array], column: str) -> pa.StringArray | None:
+        return raw[column].cast(pa.string()) if column else None
+
+
+def _faulty(columns: Mapping[str, pa.Array]) -> list[int]:
+    if "reason" not in columns:
+        return []
+    valid = columns["reason"].is_valid().to_numpy(zero_copy_only=False)
+    return np.flatnonzero(valid).tolist()
+
+
+def _rejection(
+    columns: Mapping[str, pa.Array], place: int, reason: Reason, message: str
+) -> Rejection:
+    row = columns["row"][place].as_py() if "row" in columns else None
+    return Rejection(
+        source=columns["origin"][place].as_py(),
+        row=None if row is None else row + 1,
+        line=None,
+        stage="read",
+        reason=reason,
+        message=bounded(message),
+        sha256=None,
+    )

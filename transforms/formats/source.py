@@ -8,7 +8,7 @@ import abc
 from collections.abc import Iterator
 from typing import ClassVar
 
-from transforms.core.model import Batch, Block, Rejection
+from transforms.core.model import Block, Reading
 from transforms.core.schema import Schema
 
 __all__ = ["Source"]
@@ -34,5 +34,10 @@ class Source(abc.ABC):
         """Yields the blocks of one input, in source order."""
 
     @abc.abstractmethod
-    def read(self, block: Block) -> tuple[Batch, list[Rejection]]:
-        """Returns the typed rows of a block, and the rows that do not fit."""
+    def read(self, block: Block) -> Iterator[Reading]:
+        """Yields what became of the rows of a block, in source order.
+
+        Most formats yield once. What can only be read from its beginning, a compressed
+        file or an archive, is one block and yields piece after piece, each with a
+        block of its own in its batch: (origin, start) tells all pieces of a job apart.
+        """

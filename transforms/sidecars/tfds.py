@@ -3,23 +3,15 @@
 With these files `tfds.builder_from_directory(directory).as_dataset(split=...)` yields
 every record. They are made by hand from the manifest; TFDS is never imported.
 
-| feature | always present    | else                               | missing reads as |
-| ------- | ----------------- | ---------------------------------- | ---------------- |
-| int64   | Scalar            | optional Scalar                    | smallest int64   |
-| float   | Scalar            | optional Scalar                    | smallest float32 |
-| bool    | Scalar            | optional Scalar                    | False            |
-| text    | Text              | optional Scalar of strings         | empty            |
-| bytes   | Scalar of strings | optional Scalar of strings         | empty            |
-| label   | ClassLabel        | Sequence of ClassLabel, of 0 or 1  | empty Sequence   |
-| image   | Image             | Sequence of Image, of 0 or 1       | empty Sequence   |
+How each kind of feature is shown stands in `tfds_features.py`.
 
 TFDS reads `<feature>.labels.txt` line by line, strips every name and drops blank
 lines; it does not notice when fewer names are left than classes. Class names that
 this would change are therefore never written: such a label is a plain Scalar of its
 ids, and the names stand in the manifest alone.
 
-Sources: `tensorflow_datasets/core/proto/{dataset_info,feature}.proto`,
-`core/features/`, `core/naming.py` of TFDS 4.9.10; all of it tried out by the tests.
+Sources: `tensorflow_datasets/core/proto/dataset_info.proto` and `core/naming.py` of
+TFDS 4.9.10; all of it tried out by the tests.
 """
 
 import collections
@@ -30,6 +22,7 @@ from typing import Any
 
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
+from transforms.sidecars.tfds_features import show_features, typed
 
 __all__ = ["Sidecars", "render"]
 
@@ -37,19 +30,8 @@ _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
 # TFDS insists on one; the manifest's digest is what tells contents apart.
 _VERSION = "1.0.0"
-_PACKAGE = "tensorflow_datasets.core.features."
-_DTYPES = {
-    Kind.INT64: "int64",
-    Kind.FLOAT: "float32",
-    Kind.BOOL: "bool",
-    Kind.TEXT: "string",
-    Kind.BYTES: "string",
-    Kind.LABEL: "int64",
-}
 # The longest name of a file on the usual file systems, in bytes.
 _MAX_FILE_NAME_BYTES = 255
-# A BMP has at least these before its pixels.
-_BMP_HEADER_BYTES = 54
 
 _Json = dict[str, Any]
 
@@ -75,31 +57,30 @@ def render(manifest: Manifest) -> Sidecars:
     unlisted = {
         facts.feature.name: reason
         for facts in manifest.features
-        if facts.feature.kind is Kind.LABEL
-        and (reason := _unlistable(facts, manifest.features))
+        if _is_label(facts) and (reason := _unlistable(facts, manifest.features))
     }
-    features = {
-        facts.feature.name: _feature(
-            facts, manifest, facts.feature.name not in unlisted
-        )
+    listed = [
+        facts
         for facts in manifest.features
-    }
+        if _is_label(facts) and facts.feature.name not in unlisted
+    ]
+    shown = show_features(manifest, frozenset(facts.feature.name for facts in listed))
+    features = {"features": dict(shown.features)}
     files = {
         _INFO_NAME: _to_json(_info(manifest)),
         _FEATURES_NAME: _to_json(
-            _typed("features_dict.FeaturesDict", featuresDict={"features": features})
+            typed("features_dict.FeaturesDict", featuresDict=features)
         ),
     }
-    for facts in manifest.features:
-        name = facts.feature.name
-        if facts.feature.kind is Kind.LABEL and name not in unlisted:
-            lines = "".join(f"{class_name}\n" for class_name in facts.classes)
-            files[_labels_file(name)] = lines.encode()
+    for facts in listed:
+        lines = "".join(f"{class_name}\n" for class_name in facts.classes)
+        files[_labels_file(facts.feature.name)] = lines.encode()
     notes = [
         f"TFDS will show {name!r} as plain integers, because {reason}; its class names "
         f"are in the manifest."
         for name, reason in unlisted.items()
     ]
+    notes += shown.notes
     if empty := [split.name for split in manifest.splits if not split.records]:
         # With one of them listed, `as_dataset()` would fail for all splits.
         notes.append(
@@ -107,6 +88,10 @@ def render(manifest: Manifest) -> Sidecars:
             f"without a record."
         )
     return Sidecars(files, tuple(notes))
+
+
+def _is_label(facts: FeatureFacts) -> bool:
+    return facts.feature.kind is Kind.LABEL and not facts.feature.internal
 
 
 def _unreadable(manifest: Manifest) -> str:
@@ -142,16 +127,21 @@ def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
     name, count = collections.Counter(facts.classes or [""]).most_common(1)[0]
     if count > 1:
         return f"{count} of its classes have the name {name[:80]!r}"
-    file = _labels_file(facts.feature.name)
+    feature = facts.feature
+    if len(feature.shape) > 1 and not feature.is_ragged:
+        return "it knows no class labels of more than one dimension"
+    if (facts.statistics.maximum or 0) >= max(len(facts.classes), 1):
+        return "it holds ids beyond its class names"
+    file = _labels_file(feature.name)
     if len(file.encode()) > _MAX_FILE_NAME_BYTES:
         return "the name of its labels file would be too long"
     rivals = [
         other.feature.name
         for other in features
-        if other.feature.kind is Kind.LABEL
+        if _is_label(other)
         # Not every file system tells upper from lower case.
         and _labels_file(other.feature.name).casefold() == file.casefold()
-        and other.feature.name != facts.feature.name
+        and other.feature.name != feature.name
     ]
     if rivals:
         return f"{rivals[0]!r} would need the same labels file"
@@ -186,84 +176,15 @@ def _info(manifest: Manifest) -> _Json:
 
 def _supervised_keys(manifest: Manifest) -> tuple[str, str] | None:
     """Returns (input, label) where it is clear which features those are."""
-    features = [facts.feature for facts in manifest.features]
+    features = [f.feature for f in manifest.features if not f.feature.internal]
     label = next((f for f in features if f.is_label), None)
     if label is None:
         return None
     images = [f for f in features if f.kind is Kind.IMAGE]
     inputs = images or [f for f in features if f is not label]
-    return (inputs[0].name, label.name) if len(inputs) == 1 else None
-
-
-def _feature(facts: FeatureFacts, manifest: Manifest, listed: bool) -> _Json:
-    """Returns the JSON form of the proto `Feature`.
-
-    Args:
-      facts: of the feature.
-      manifest: of its dataset.
-      listed: of a class label: whether its names have a file.
-    """
-    kind = facts.feature.kind
-    optional = facts.statistics.present < manifest.records
-    if kind is Kind.IMAGE:
-        channels = _channels(facts, manifest)
-        # No encodingFormat: it matters to writers only, and files may be mixed.
-        image = _typed(
-            "image_feature.Image",
-            image={
-                "shape": {"dimensions": ["-1", "-1", str(channels)]},
-                "dtype": "uint8",
-            },
-        )
-        return _sequence(image) if optional else image
-    if kind is Kind.LABEL and listed:
-        label = _typed(
-            "class_label_feature.ClassLabel",
-            classLabel={"numClasses": str(len(facts.classes))},
-        )
-        return _sequence(label) if optional else label
-    if kind is Kind.TEXT and not optional:
-        return _typed("text_feature.Text", text={})
-    tensor: _Json = {"shape": {}, "dtype": _DTYPES[kind], "encoding": "none"}
-    if optional:
-        tensor["optional"] = True
-    return _typed("scalar.Scalar", tensor=tensor)
-
-
-def _sequence(feature: _Json) -> _Json:
-    return _typed(
-        "sequence_feature.Sequence", sequence={"length": "-1", "feature": feature}
-    )
-
-
-def _channels(image: FeatureFacts, manifest: Manifest) -> int:
-    """Returns how many channels TFDS is to decode; -1: as many as each image has.
-
-    All formats decode to 3. Only 4-channel PNG and BMP have a depth of 4. Gray JPEG
-    and PNG decode to 1, but TensorFlow refuses that for gray BMP: there each image is
-    decoded as it is, unless all files are too small to be a BMP of that size.
-    """
-    by_role = {
-        facts.feature.derived: facts.statistics
-        for facts in manifest.features
-        if facts.feature.derived
-    }
-    depth = by_role.get("depth")
-    if depth is None or depth.minimum != depth.maximum:
-        return 3
-    if depth.minimum == 4:
-        return 4
-    if depth.minimum != 1:
-        return 3
-    height, width = by_role.get("height"), by_role.get("width")
-    if height is None or width is None:
-        return -1
-    smallest_bmp = _BMP_HEADER_BYTES + (height.minimum or 0) * (width.minimum or 0)
-    return 1 if (image.statistics.maximum or 0) < smallest_bmp else -1
-
-
-def _typed(class_name: str, **content: _Json) -> _Json:
-    return {"pythonClassName": _PACKAGE + class_name, **content}
+    if len(inputs) != 1 or Kind.BOX in (inputs[0].kind, label.kind):
+        return None
+    return inputs[0].name, label.name
 
 
 def _to_json(data: _Json) -> bytes:

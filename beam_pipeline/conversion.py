@@ -10,10 +10,12 @@ import pyarrow as pa
 from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job
+from beam_pipeline.vocabularies import keep_names
 from transforms import files, target
 from transforms.commit import Publication
 from transforms.core.manifest import Manifest
 from transforms.errors import COMMITTED_NOTE, DamageError
+from transforms.split_locks import install_lock
 from transforms.store import Store
 
 __all__ = ["convert_plan", "open_work_folder"]
@@ -41,6 +43,7 @@ def open_work_folder(plan: Plan) -> Iterator[Store]:
             listing = plan.planned.listing
             with pa.ipc.new_file(sink, listing.schema) as writer:
                 writer.write_table(listing)
+        plan.splits.store_tables(store)
         try:
             yield store
         finally:
@@ -97,4 +100,8 @@ def convert_plan(
             if _is_published(job.publication):
                 error.add_note(COMMITTED_NOTE)
             raise
-    return target.read_manifest(plan.directory)
+        if plan.splits.lock_path:
+            install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
+    manifest = target.read_manifest(plan.directory)
+    keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
+    return manifest

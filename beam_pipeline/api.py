@@ -1,0 +1,136 @@
+"""The program from Python: `convert(source, output, ...)` with the CLI's options."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from beam_pipeline.plan import make_plan
+from beam_pipeline.progress import shown_progress
+from beam_pipeline.python_sources import is_object_source, store_rows
+from beam_pipeline.report import success_json
+from beam_pipeline.spec import Spec, make_spec
+from transforms.core.manifest import Manifest
+
+__all__ = ["Report", "convert"]
+
+# The name of rows that come from no file: it takes part in their identity.
+_ORIGIN = "data.arrow"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of a committed run; the same facts as `--report-json` writes.
+
+    Attributes:
+      output: the dataset's folder.
+      digest: of the dataset.
+      records: written, of all splits.
+      splits: by name their records, bytes and shards.
+      read, written, rejected, skipped: where every item went; the last two by reason.
+      parts: of what items consist of ("boxes"): read, written, rejected, gone.
+      image_notes: images of which something is worth knowing, by `ImageNote`.
+      notes: what readers should know.
+      seconds: the run took.
+    """
+
+    output: str
+    digest: str
+    records: int
+    splits: dict[str, dict[str, int]]
+    read: int
+    written: int
+    rejected: dict[str, int]
+    skipped: dict[str, int]
+    parts: dict[str, dict[str, int]]
+    image_notes: dict[str, int]
+    notes: list[str]
+    seconds: float
+
+
+def convert(
+    source: object,
+    output: str | os.PathLike[str],
+    *,
+    beam_flags: Sequence[str] = (),
+    between: Any = None,
+    watch: Callable[[], None] = lambda: None,
+    progress: bool = False,
+    **settings: Any,
+) -> Report:
+    """Converts a source into a dataset and returns the report.
+
+    Args:
+      source: a path or pattern, or Python data; see `beam_pipeline.python_sources`.
+      output: the dataset's folder, as on the command line.
+      beam_flags: Beam's own flags.
+      between: a PTransform, own steps from Batch to Batch, one for one, between read and place.
+      watch: called ten times a second meanwhile.
+      progress: whether to show on standard error how far the run is.
+      settings: every setting of a spec, by its name: `shards=4`, `splits={...}`.
+
+    Raises:
+      UsageError: the job cannot be done as it stands.
+      BeamTFRecordError: it failed; nothing was committed.
+    """
+    started = time.monotonic()
+    # A job that makes no sense is refused before the data is stored.
+    spec = make_spec(
+        {**settings, "source": _path_of(source), "output": os.fspath(output)}
+    )
+    with contextlib.ExitStack() as stack:
+        if is_object_source(source):
+            folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
+            path = os.path.join(stack.enter_context(folder), _ORIGIN)
+            store_rows(
+                source,
+                path,
+                images=_columns(spec, ["image"]) | set(spec.image_columns or ()),
+                integers=_columns(spec, ["int64", "bool"]),
+            )
+            spec = spec.model_copy(update={"source": path})
+        plan = make_plan(spec)
+        shown = stack.enter_context(shown_progress(plan, quiet=not progress))
+
+        def watch_both() -> None:
+            shown()
+            watch()
+
+        convert_plan = _conversion()
+        manifest = convert_plan(
+            plan, beam_flags=beam_flags, between=between, watch=watch_both
+        )
+    result = success_json(manifest, plan, time.monotonic() - started)
+    fields = {field.name for field in dataclasses.fields(Report)}
+    return Report(**{key: value for key, value in result.items() if key in fields})
+
+
+def _path_of(source: object) -> str:
+    """Returns the path that a source is, or will be stored at."""
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else _ORIGIN
+
+
+def _columns(spec: Spec, kinds: Sequence[str]) -> set[str]:
+    """Returns the columns of the features that the job declares to be of a kind."""
+    return {
+        said.column or name
+        for name, said in spec.features.items()
+        if said.kind in kinds
+    }
+
+
+def _conversion() -> Callable[..., Manifest]:
+    """Imports what needs Beam, without what Beam has to say about itself."""
+    root = logging.getLogger()
+    handler = logging.NullHandler()
+    # With a handler of its own, the root logger prints no warnings by itself.
+    root.addHandler(handler)
+    try:
+        from beam_pipeline.conversion import convert_plan
+    finally:
+        root.removeHandler(handler)
+    return convert_plan

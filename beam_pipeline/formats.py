@@ -1,0 +1,166 @@
+"""The input formats: which files each of them takes, and where its code lies.
+
+A new format is one module in `transforms/formats/` and one line in `FORMATS`. Its code
+is imported when a source is of that format, and not before.
+"""
+
+import dataclasses
+import importlib
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from transforms.formats.image_suffixes import IMAGE_SUFFIXES
+
+if TYPE_CHECKING:
+    from transforms.formats.table import TableReader
+
+__all__ = ["FORMATS", "Format", "claimed_by"]
+
+_PACKED = r"(\.gz|\.zst)?"
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """One input format.
+
+    Attributes:
+      title: what it is called in messages.
+      files: a pattern of the lower-case paths of files that are its inputs.
+      reader: module and class of its `TableReader`; empty for trees of images.
+      companions: a pattern of files that are read beside the inputs, and are no items
+        themselves.
+      looks_closer: whether its module has `recognise(files, head)`, which returns None
+        for files that are of other formats in spite of their names.
+    """
+
+    title: str
+    files: str
+    reader: str = ""
+    companions: str = ""
+    looks_closer: bool = False
+
+    def takes(self, path: str) -> bool:
+        """Whether a file is one of its inputs."""
+        return re.search(self.files, path.lower()) is not None
+
+    def goes_with(self, path: str) -> bool:
+        """Whether a file is read beside the inputs."""
+        return bool(self.companions) and (
+            re.search(self.companions, path.lower()) is not None
+        )
+
+    def reader_class(self) -> "type[TableReader]":
+        """Imports the format's code."""
+        _, _, name = self.reader.rpartition(".")
+        return cast("type[TableReader]", getattr(self._module(), name))
+
+    def recogniser(self) -> Callable[..., object] | None:
+        """Returns what looks closer at the files of the format, if it has such."""
+        if not self.looks_closer:
+            return None
+        return getattr(self._module(), "recognise", None)
+
+    def _module(self) -> types.ModuleType:
+        module, _, _ = self.reader.rpartition(".")
+        return importlib.import_module(f"transforms.formats.{module}")
+
+
+_IMAGE = "|".join(map(re.escape, IMAGE_SUFFIXES))
+_ARCHIVE = r"\.(zip|tar|tar\.(gz|zst|bz2|xz)|tgz|tzst|tbz2|txz)$"
+# In the order in which a folder is tried: the first with a file of its own has it.
+FORMATS: Mapping[str, Format] = {
+    "cifar10": Format(
+        "CIFAR-10",
+        r"(^|/)(data|test)_batch[^/]*\.bin$",
+        "cifar.Cifar10Reader",
+        companions=r"(^|/)batches\.meta\.txt$",
+        looks_closer=True,
+    ),
+    "cifar100": Format(
+        "CIFAR-100",
+        r"(^|/)(train|test)\.bin$",
+        "cifar.Cifar100Reader",
+        companions=r"(^|/)(fine|coarse)_label_names\.txt$",
+        looks_closer=True,
+    ),
+    "idx": Format(
+        "IDX",
+        r"images[-.]idx\d-[a-z]+(\.gz)?$",
+        "idx.IdxReader",
+        companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
+        looks_closer=True,
+    ),
+    "tfrecord": Format(
+        "TFRecord",
+        r"(\.tfrecords?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
+        "tfrecord_files.TFRecordFiles",
+        companions=(
+            r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
+            r"|rejects\.jsonl|label_map\.pbtxt|[^/]*\.labels\.txt)$"
+        ),
+    ),
+    "coco": Format(
+        "COCO JSON",
+        r"(^|/)(?!captions_|person_keypoints_|stuff_|panoptic_|image_info_)[^/]*\.json$",
+        "coco.CocoReader",
+        companions=rf"({_IMAGE})$",
+        looks_closer=True,
+    ),
+    "voc": Format(
+        "Pascal VOC XML",
+        r"\.xml$",
+        "voc.VocReader",
+        companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
+        looks_closer=True,
+    ),
+    # Before images: a manifest says what they are.
+    "automl": Format(
+        "AutoML manifests",
+        rf"\.csv{_PACKED}$",
+        "automl.AutomlReader",
+        companions=rf"({_IMAGE})$",
+        looks_closer=True,
+    ),
+    "images": Format("images", rf"[^/]({_IMAGE})$"),
+    "csv": Format("CSV", rf"\.(csv|tsv){_PACKED}$", "csv_reader.CsvReader"),
+    "jsonl": Format(
+        "JSON lines", rf"\.(jsonl|ndjson){_PACKED}$", "json_lines.JsonLinesReader"
+    ),
+    "parquet": Format("Parquet", r"\.(parquet|pq)$", "parquet.ParquetReader"),
+    "arrow": Format(
+        "Arrow IPC", r"\.(arrow|arrows|feather|ipc)$", "arrow_ipc.ArrowReader"
+    ),
+    "jsonl": Format(
+        "JSON lines", rf"\.(jsonl|ndjson){_PACKED}$", "json_lines.JsonLinesReader"
+    ),
+    "numpy": Format("NumPy", r"\.np[yz]$", "numpy_files.NumpyReader"),
+    "archive": Format("archives", _ARCHIVE, "archive_reader.ArchiveReader"),
+    # What `archive` makes of most of them by itself.
+    "webdataset": Format("WebDataset", _ARCHIVE, "webdataset.WebDataset"),
+    # Only where a layout is given: nothing in the files says what they are.
+    "fixed": Format("fixed-length records", r"", "fixed_length.FixedLengthReader"),
+}
+_ONLY_WHEN_SAID = frozenset(["fixed"])
+
+
+def claimed_by(
+    files: Sequence[tuple[str, int]], head: Callable[[str], bytes] = lambda _: b""
+) -> str:
+    """Returns the first format that takes one of the files; empty for none.
+
+    Args:
+      files: paths relative to the source's root, and sizes in bytes.
+      head: gives the first bytes of a file, for formats whose names say too little.
+
+    Raises:
+      SourceError: the files of a format do not belong together.
+    """
+    for name, known in FORMATS.items():
+        if name in _ONLY_WHEN_SAID or not any(known.takes(path) for path, _ in files):
+            continue
+        recognise = known.recogniser()
+        if recognise is None or recognise(files, head) is not None:
+            return name
+    return ""

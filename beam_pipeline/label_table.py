@@ -1,0 +1,158 @@
+"""The table that labels a tree of images: read whole, typed, joined."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_pipeline.features import declare, infer_columns
+from beam_pipeline.formats import claimed_by
+from beam_pipeline.sources import Inputs
+from beam_pipeline.spec import Spec
+from transforms import files
+from transforms.core.conform import conform
+from transforms.core.infer import Evidence
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import SourceError, SpecError
+from transforms.files import FileEntry
+from transforms.formats.label_join import Labels, Orphan, join_labels
+from transforms.formats.table import Complaint, TableReader
+
+__all__ = ["LabelTable", "join_table", "read_labels"]
+
+_BLOCK_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelTable:
+    """A table of labels, as it is in its file.
+
+    Attributes:
+      name: the file's name.
+      columns: raw columns; n rows.
+      numbers: n 0-based row numbers.
+      refused: rows that cannot be read.
+    """
+
+    name: str
+    columns: dict[str, pa.Array]
+    numbers: npt.NDArray[np.int64]
+    refused: Sequence[Complaint]
+
+
+def read_labels(spec: Spec) -> LabelTable:
+    """Reads the whole table that `labels` names.
+
+    Raises:
+      SourceError: it cannot be read.
+      SpecError: it is of no known table format, or has no such id column.
+    """
+    from beam_pipeline.plan_tables import make_reader, table_files
+
+    path = str(spec.labels)
+    name = claimed_by([(path, 0)])
+    if name in ("", "images"):
+        raise SpecError(
+            f"labels must be a table, .csv or .parquet say; found {path!r}."
+        )
+    try:
+        size = files.size_of(path)
+        with files.open_input(path) as stream:
+            stamp_ns = os.fstat(stream.fileno()).st_mtime_ns
+    except OSError as error:
+        raise SourceError(
+            f"The table of labels must be readable; {path!r} is not: {error.strerror}."
+        ) from error
+    entry = FileEntry(os.path.basename(path), size, stamp_ns)
+    inputs = Inputs(name, os.path.dirname(os.path.abspath(path)), (entry,), {})
+    listed = table_files(inputs)
+    reader: TableReader = make_reader(spec, name)
+    sample = reader.sample(listed)
+    reader = reader.planned(sample, listed)
+    if spec.id_column not in sample.columns:
+        raise SpecError(
+            f"id_column must be a column of {path!r}; found {spec.id_column!r}; it has "
+            f"{', '.join(sample.columns)}."
+        )
+    refused: list[Complaint] = []
+    parts: list[dict[str, pa.Array]] = []
+    numbers = [np.zeros(0, np.int64)]
+    for block in reader.blocks(listed[0], block_bytes=_BLOCK_BYTES, limit_rows=None):
+        for raw in reader.read(listed[0], block, list(sample.columns)):
+            parts.append(dict(raw.columns))
+            numbers.append(raw.numbers)
+            refused += raw.refused
+    columns = {
+        column: pa.chunked_array(
+            [part[column] for part in parts], None if parts else pa.string()
+        ).combine_chunks()
+        for column in sample.columns
+    }
+    return LabelTable(os.path.basename(path), columns, np.concatenate(numbers), refused)
+
+
+def join_table(
+    spec: Spec, table: LabelTable, entries: Sequence[FileEntry]
+) -> tuple[Labels, Schema, dict[str, Evidence]]:
+    """Joins the images and the table, and types what the table says.
+
+    Returns:
+      What is said of each image, the table's features, and by name what their kinds
+      were inferred from.
+
+    Raises:
+      SourceError: an id stands twice.
+      SpecError: what is said of the features makes no sense.
+    """
+    id_column = str(spec.id_column)
+    ids = table.columns[id_column]
+    joined = join_labels(
+        entries, ids.cast(pa.string()), table.numbers, table=table.name
+    )
+    inference = infer_columns(table.columns, label_column=spec.label_column)
+    # Ids stay what they are, however much they look like numbers.
+    features = [
+        Feature(f.name, Kind.TEXT, is_label=f.is_label) if f.name == id_column else f
+        for f in inference.features
+    ]
+    schema = declare(
+        features, table.columns, spec.model_copy(update={"image_columns": []})
+    )
+    matched = joined.rows >= 0
+    positions = pa.array(np.where(matched, joined.rows, 0), mask=~matched)
+    taken = {name: column.take(positions) for name, column in table.columns.items()}
+    origins = pa.array([entry.origin for entry in entries], pa.string())
+    rows, misfits = conform(taken, schema, len(entries), origins)
+    faults: list[tuple[str, str] | None] = [
+        None
+        if found
+        else ("image_without_label", f"{table.name} has no row with the image's id")
+        for found in matched.tolist()
+    ]
+    for misfit in reversed(misfits):
+        for index in np.flatnonzero(misfit.bad & matched).tolist():
+            reason, message = misfit.complaint(index)
+            row = int(table.numbers[joined.rows[index]]) + 1
+            faults[index] = (str(reason), f"{table.name}, row {row}: {message}")
+    orphans = [
+        *joined.orphans,
+        *(
+            Orphan(number, reason, f"{table.name}: {message}")
+            for number, reason, message in table.refused
+        ),
+    ]
+    evidence = {
+        f.name: facts
+        for f, facts in zip(inference.features, inference.evidence, strict=True)
+        if f.name in schema.names
+    }
+    labels = Labels(
+        table=table.name,
+        columns={name: rows[name] for name in rows.schema.names},
+        faults=faults,
+        orphans=sorted(orphans, key=lambda orphan: orphan.row),
+    )
+    return labels, schema, evidence

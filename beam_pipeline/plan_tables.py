@@ -1,0 +1,436 @@
+"""Planning tables of any format: sample, schema, splits, what shards will hold."""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.features import declare, infer_all, infer_columns
+from beam_pipeline.formats import FORMATS
+from beam_pipeline.sources import (
+    Inputs,
+    PlannedSource,
+    portions_of,
+    rule_of,
+)
+from beam_pipeline.spec import Spec, load_spec
+from transforms.core.binary_layout import Layout
+from transforms.core.conform import conform
+from transforms.core.encoder import ExampleEncoder
+from transforms.core.frame import OVERHEAD_BYTES
+from transforms.core.infer import Evidence
+from transforms.core.model import Skipped
+from transforms.core.placement import (
+    SplitRule,
+    SplitSource,
+    is_split_name,
+    usual_order,
+)
+from transforms.core.record_columns import record_columns
+from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
+from transforms.errors import SpecError
+from transforms.formats.table import (
+    BY_SHARES,
+    DISCARD,
+    InputFile,
+    TableReader,
+    TableSample,
+    listing_of,
+)
+
+__all__ = ["make_reader", "plan_tables", "table_files"]
+
+# Rows whose records are encoded to learn how large records are.
+_SIZED_ROWS = 20_000
+# Of files whose name says none, where the names of others do.
+_DEFAULT_SPLIT = "train"
+_COLUMN_SETTINGS = (
+    "split_column",
+    "key_column",
+    "group_column",
+    "stratify_column",
+)
+# Blocks that `infer: full` reads one after another.
+_INFERRED_BYTES = 8 << 20
+# Settings that only some formats know.
+_FORMAT_SETTINGS = frozenset(
+    (
+        "delimiter quote escape header columns encoding encode layout bad_box "
+        "zip_encoding images_root first_pixel"
+    ).split()
+)
+# What tfrecorder's and AutoML's manifests say in their column of splits.
+_SPLIT_WORDS: Mapping[str, str] = {
+    "TRAIN": "train",
+    "TRAINING": "train",
+    "VALIDATION": "validation",
+    "VALIDATE": "validation",
+    "TEST": "test",
+    "UNASSIGNED": BY_SHARES,
+    "DISCARD": DISCARD,
+}
+# How AutoML splits the rows that its user has left to it.
+_UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
+# About what an image takes where the rows only say where it lies.
+_IMAGE_BYTES = 100_000
+
+
+def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
+    """Plans the files of a table format: samples them and infers their schema.
+
+    Raises:
+      SourceError: they cannot be read as one table.
+      SpecError: a setting makes no sense for them.
+    """
+    if spec.labels:
+        raise SpecError("labels are for folders of images; the source holds tables.")
+    reader = make_reader(spec, inputs.format)
+    found = table_files(inputs)
+    listed = reader.inputs(found)
+    skipped = dict(inputs.skipped)
+    if len(listed) < len(found):
+        skipped[str(Skipped.NOT_SELECTED)] = len(found) - len(listed)
+    sample = reader.sample(listed)
+    reader = reader.planned(sample, listed)
+    columns = sample.columns
+    words = _split_words(spec, reader, columns)
+    splits_by = spec.split_column or reader.split_column or words.column
+    if reader.split_column and (spec.splits or spec.split_column):
+        raise SpecError(
+            f"splits and split_column cannot be given where {reader.title} say the "
+            f"split themselves."
+        )
+    for setting in _COLUMN_SETTINGS:
+        _check_column(setting, getattr(spec, setting), columns)
+    schema, evidence = _schema(spec, reader, sample, listed, splits_by)
+    if not schema.of_kind(Kind.IMAGE) and (
+        spec.preset != "default" or spec.feature_names
+    ):
+        raise SpecError(
+            "preset and feature_names are for images; this table has none. Name "
+            "features by their columns, or with features in a --spec."
+        )
+    if schema.of_kind(Kind.BOX) and str(spec.resize).startswith("crop"):
+        raise SpecError(
+            "resize: crop would cut boxes away, and what belongs to them would have to "
+            "go too; use pad, shorter, longer or exact."
+        )
+    by_file = _splits_by_file(spec, reader, listed, splits_by)
+    rule, portions = _rule(spec, sample, listed, splits_by, words.meanings, by_file)
+    total_rows = _total_rows(sample, inputs)
+    rows = round(total_rows)
+    if spec.limit is not None:
+        rows = min(rows, spec.limit)
+    fraction = rows / total_rows if total_rows else 0.0
+    row_bytes = _record_bytes(sample, schema)
+    return PlannedSource(
+        make=lambda path: reader.source(
+            root=inputs.root,
+            listing=path,
+            schema=schema,
+            split_column="" if splits_by == reader.split_column else splits_by,
+            split_words=words.meanings,
+            default_split=_DEFAULT_SPLIT if by_file else "",
+            key_column=spec.key_column or "",
+            group_column=spec.group_column or "",
+            block_bytes=_block_bytes(inputs.bytes),
+            limit=spec.limit,
+        ),
+        listing=listing_of(listed),
+        schema=schema,
+        rule=rule,
+        records={name: round(rows * share) for name, share in portions.items()},
+        record_bytes={
+            name: round(rows * row_bytes * share) for name, share in portions.items()
+        },
+        input_bytes={name: max(round(inputs.bytes * fraction), 1) for name in portions},
+        classes={},
+        skipped=skipped,
+        expected_rows=None,
+        rows_bytes=inputs.bytes,
+        evidence=evidence,
+        label_map=reader.label_map(),
+        layout=f"{reader.title} of {len(columns)} columns",
+    )
+
+
+def make_reader(spec: Spec, format_name: str) -> TableReader:
+    """Returns the reader of a format with the settings that it knows.
+
+    Raises:
+      SpecError: a setting is for other formats.
+    """
+    known = FORMATS[format_name]
+    made = known.reader_class()
+    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
+    given: dict[str, Any] = {}
+    for name, field in Spec.model_fields.items():
+        value = getattr(spec, name)
+        if name not in _FORMAT_SETTINGS or value == field.default:
+            continue
+        if name not in fields:
+            raise SpecError(f"{name} is not for {known.title}; leave it out.")
+        given[name] = tuple(value) if isinstance(value, list) else value
+    if spec.infer == "full" and "full" in fields:
+        given["full"] = True
+    if "layout" in given:
+        given["layout"] = _layout(given["layout"])
+    return made(**given)
+
+
+def _layout(given: Mapping[str, Any] | str) -> Layout:
+    """Returns the layout of binary records, from a YAML file where it is a path."""
+    return Layout.from_mapping(load_spec(given) if isinstance(given, str) else given)
+
+
+def table_files(inputs: Inputs) -> list[InputFile]:
+    """Returns the inputs as table readers know them."""
+    starts = np.cumsum([0, *(entry.size for entry in inputs.entries)]).tolist()
+    return [
+        InputFile(
+            entry.path,
+            os.path.join(inputs.root, entry.path),
+            entry.size,
+            start,
+            entry.stamp,
+        )
+        for entry, start in zip(inputs.entries, starts, strict=False)
+    ]
+
+
+def _check_column(
+    setting: str, name: str | None, columns: Mapping[str, object]
+) -> None:
+    if name and name not in columns:
+        near = difflib.get_close_matches(name, list(columns), n=1, cutoff=0.0)
+        hint = f"; the nearest name is {near[0]!r}" if near else ""
+        raise SpecError(
+            f"{setting} must be a column of the source; found {name!r}{hint}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Words:
+    """The column that says the split by words of its own, and their meanings."""
+
+    column: str = ""
+    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) -> _Words:
+    """Recognises a manifest of images: upper-case words in a column `split`."""
+    name = spec.split_column or ("split" if "split" in columns else "")
+    if not name or name not in columns or reader.split_column:
+        return _Words()
+    column = columns[name]
+    if not pa.types.is_string(column.type):
+        return _Words()
+    found = set(pc.unique(column).to_pylist()) - {None, ""}
+    if not found or not found <= set(_SPLIT_WORDS):
+        return _Words()
+    if spec.splits and "UNASSIGNED" not in found:
+        # Shares over a manifest that leaves them nothing: all of it is split anew.
+        anew = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
+        return _Words(name, anew)
+    return _Words(name, _SPLIT_WORDS)
+
+
+def _schema(
+    spec: Spec,
+    reader: TableReader,
+    sample: TableSample,
+    listed: Sequence[InputFile],
+    splits_by: str,
+) -> tuple[Schema, dict[str, Evidence]]:
+    declared = reader.declared(sample)
+    known = {feature.source_column for feature in declared if not feature.derived}
+    known |= {feature.name for feature in declared if feature.derived}
+    columns = {
+        name: column
+        for name, column in sample.columns.items()
+        if name != splits_by and name not in known
+    }
+    label = spec.label_column
+    if label in known:
+        declared = tuple(
+            dataclasses.replace(f, is_label=f.source_column == label) for f in declared
+        )
+        label = None
+    if label is None and splits_by and "label" in columns and _is_manifest(columns):
+        label = "label"
+    if spec.infer == "full":
+        inference = infer_all(
+            _all_rows(reader, listed, list(columns)), label_column=label
+        )
+    else:
+        inference = infer_columns(columns, label_column=label)
+    names = [f.source_column for f in inference.features]
+    facts = dict(zip(names, inference.evidence, strict=True))
+    schema = declare([*declared, *inference.features], sample.columns, spec)
+    evidence = {
+        feature.name: facts[feature.source_column]
+        for feature in schema.features
+        if feature.source_column in facts and not feature.derived
+    }
+    return schema, evidence
+
+
+def _all_rows(
+    reader: TableReader, listed: Sequence[InputFile], columns: list[str]
+) -> Iterator[Mapping[str, pa.Array]]:
+    """Yields the raw columns of all rows, block by block."""
+    for file in listed:
+        for block in reader.blocks(file, block_bytes=_INFERRED_BYTES, limit_rows=None):
+            for raw in reader.read(file, block, columns):
+                yield {name: raw.columns[name] for name in columns}
+
+
+def _is_manifest(columns: Mapping[str, object]) -> bool:
+    return "image_uri" in columns
+
+
+def _splits_by_file(
+    spec: Spec, reader: TableReader, listed: Sequence[InputFile], splits_by: str
+) -> dict[str, str]:
+    """Returns each file's split, where the names of files say it; else nothing."""
+    if splits_by or spec.splits or spec.split_ids:
+        return {}
+    found = {file.origin: reader.split_of(file.origin) for file in listed}
+    if not any(found.values()):
+        return {}
+    return {origin: name or _DEFAULT_SPLIT for origin, name in found.items()}
+
+
+def _rule(
+    spec: Spec,
+    sample: TableSample,
+    listed: Sequence[InputFile],
+    splits_by: str,
+    words: Mapping[str, str],
+    by_file: Mapping[str, str],
+) -> tuple[SplitRule, dict[str, float]]:
+    if splits_by:
+        return _column_rule(spec, sample, splits_by, words)
+    if by_file:
+        sizes: dict[str, int] = {}
+        for file in listed:
+            name = by_file[file.origin]
+            sizes[name] = sizes.get(name, 0) + file.size
+        total = sum(sizes.values()) or 1
+        names = tuple(usual_order(sizes))
+        return SplitRule(SplitSource.COLUMN, names), {
+            name: sizes[name] / total for name in names
+        }
+    rule = rule_of(spec)
+    return rule, portions_of(rule)
+
+
+def _column_rule(
+    spec: Spec, sample: TableSample, splits_by: str, words: Mapping[str, str]
+) -> tuple[SplitRule, dict[str, float]]:
+    counts: dict[str, float] = {}
+    shares = spec.splits or _UNASSIGNED_SHARES
+    by_shares = 0
+    column = sample.columns[splits_by].cast(pa.string())
+    for item in column.value_counts().to_pylist():
+        text = item["values"]
+        meant = words.get(text, text)
+        # Cells that name no split are rejects, row by row, when they are read.
+        if meant == BY_SHARES and text in words:
+            by_shares += item["counts"]
+        elif meant and is_split_name(meant):
+            counts[meant] = counts.get(meant, 0) + item["counts"]
+    rule_shares: tuple[str, ...] = ()
+    if words and not sample.complete:
+        # Rows beyond the sample may leave their split to the shares.
+        by_shares = max(by_shares, 1)
+    if by_shares:
+        parts = {name: float(Fraction(share)) for name, share in shares.items()}
+        for name, part in parts.items():
+            counts[name] = counts.get(name, 0) + by_shares * part / sum(parts.values())
+    total = sum(counts.values()) or 1
+    names = tuple(usual_order(counts))
+    if by_shares:
+        # The splits that shares name come first: the rule counts them from there.
+        names = (*shares, *(name for name in names if name not in shares))
+        rule_shares = tuple(shares.values())
+    return SplitRule(SplitSource.COLUMN, names, rule_shares), {
+        name: counts.get(name, 0) / total for name in names
+    }
+
+
+def _total_rows(sample: TableSample, inputs: Inputs) -> float:
+    """Returns how many rows there are: exact where the format or the sample says."""
+    if sample.total_rows is not None:
+        return sample.total_rows
+    seen = sample.rows + sample.unread
+    return inputs.bytes * seen / sample.sampled_bytes if sample.sampled_bytes else seen
+
+
+def _record_bytes(sample: TableSample, schema: Schema) -> float:
+    """Returns the mean size of a framed record, from some rows of the sample."""
+    count = min(sample.rows, _SIZED_ROWS)
+    if not count:
+        return 0.0
+    # A class id takes less than the name; the estimate may be too high by that.
+    sized = Schema(
+        tuple(
+            dataclasses.replace(
+                f,
+                kind=_sized_kind(f),
+                inline=False,
+                vocabulary=None,
+                missing=Missing.OMIT if f.missing is Missing.REJECT else f.missing,
+            )
+            for f in schema.features
+            if not f.derived
+        )
+    )
+    columns = {name: _head(column, count) for name, column in sample.columns.items()}
+    rows, misfits = conform(columns, sized, count, "")
+    fits = np.ones(count, bool)
+    for misfit in misfits:
+        fits &= ~misfit.bad
+    if not fits.any():
+        return 0.0
+    rows = rows.filter(pa.array(fits))
+    found = record_columns(pa.table(rows), sized.features, {})
+    fields = [field for f in sized.features for field in record_fields(f)]
+    encoder = ExampleEncoder(pa.schema(fields))
+    encoded = encoder.encode(
+        pa.record_batch([found[f.name] for f in fields], pa.schema(fields))
+    )
+    size = len(encoded.buffers()[2]) / len(encoded) + OVERHEAD_BYTES
+    paths = [f for f in schema.of_kind(Kind.IMAGE) if not f.inline]
+    return size + _IMAGE_BYTES * len(paths)
+
+
+def _sized_kind(feature: Feature) -> Kind:
+    """Returns the kind of a feature whose records are as large, without a census."""
+    if feature.kind is Kind.IMAGE and feature.inline:
+        return Kind.BYTES
+    return Kind.TEXT if feature.kind in (Kind.LABEL, Kind.IMAGE) else feature.kind
+
+
+def _head(column: pa.Array | pa.ChunkedArray, count: int) -> pa.Array:
+    part = column.slice(0, count)
+    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+
+
+def _block_bytes(total: int) -> int:
+    """Returns the size of blocks: from the input alone, never from the workers.
+
+    Blocks times shards stays under half a million: with shards of 150 MB of records,
+    about three times their text, that is total ** 2 / (50 MB * block).
+    """
+    wanted = total * total // (50_000_000 * 500_000)
+    size = 8 << 20
+    while size < wanted and size < 256 << 20:
+        size *= 2
+    return size

@@ -1,0 +1,167 @@
+"""Rows of any origin to one Arrow IPC file: one schema, batches cut in one way.
+
+    batches of any types and sizes -> canonical types -> parts, a new one where
+    the types get wider -> one file of the widest, with batches of one number of rows
+
+The file depends on the values alone, never on how their source had cut them: its size
+is among the facts that a dataset's digest covers.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from transforms.core.common_type import as_type, canonical_type, wider_type
+from transforms.core.python_kinds import OddValueError
+from transforms.errors import SourceError
+
+__all__ = ["odd_row", "store_batches"]
+
+# Rows whose size decides how many make a batch.
+_MEASURED_ROWS = 64
+_BATCH_BYTES = 16 << 20
+_MOST_ROWS = 1 << 16
+
+
+def odd_row(name: str, row: int, error: Exception) -> SourceError:
+    """Returns the error for a value; `row` counts from 0, -1 where it is not known."""
+    place = f"in row {row + 1:,}, " if row >= 0 else ""
+    return SourceError(
+        f"All values of {name!r} must be of one kind that a feature can hold; "
+        f"{place}{str(error).rstrip('.')}. Convert them to one kind first, or leave the column out."
+    )
+
+
+def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:
+    """Writes batches as one Arrow IPC file at `path`; returns how many rows.
+
+    Names that a batch lacks are null there; new ones come last.
+
+    Raises:
+      SourceError: values of a column do not go together; names column and row.
+    """
+    rows = 0
+    parts: list[str] = []
+    part: _Part | None = None
+    schema = pa.schema([])
+    for batch in batches:
+        schema = _wider_schema(schema, batch.schema, rows)
+        if part is None or not part.schema.equals(schema):
+            if part is not None:
+                part.close()
+            parts.append(f"{path}.{len(parts)}")
+            part = _Part(parts[-1], schema)
+        part.write(_as_schema(batch, schema, rows))
+        rows += batch.num_rows
+    if part is None:
+        part = _Part(path, schema)
+    part.close()
+    if len(parts) == 1:
+        os.replace(parts[0], path)
+    elif parts:
+        _join(parts, schema, path)
+    return rows
+
+
+def _wider_schema(known: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
+    fields = {field.name: field.type for field in known}
+    for field in new:
+        kind = canonical_type(field.type)
+        before = fields.get(field.name, pa.null())
+        wide = wider_type(before, kind)
+        if wide is None:
+            raise odd_row(
+                field.name,
+                -1,
+                ValueError(
+                    f"they are {kind} from row {rows + 1:,} on, {before} before"
+                ),
+            )
+        fields[field.name] = wide
+    return pa.schema(list(fields.items()))
+
+
+def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        try:
+            columns.append(as_type(batch.column(field.name), field.type))
+        except OddValueError as error:
+            raise odd_row(field.name, rows + error.index, error) from error
+        except pa.ArrowException as error:
+            raise odd_row(field.name, -1, error) from error
+    if not columns:
+        return batch
+    return pa.record_batch(columns, schema=schema)
+
+
+def _join(parts: list[str], schema: pa.Schema, path: str) -> None:
+    """Writes the rows of several files as one, under one schema."""
+    whole = _Part(path, schema)
+    rows = 0
+    for name in parts:
+        with pa.OSFile(name, "rb") as source:
+            for batch in _batches_of(source):
+                whole.write(_as_schema(batch, schema, rows))
+                rows += batch.num_rows
+        os.remove(name)
+    whole.close()
+
+
+def _batches_of(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    reader = pa.ipc.open_file(source)
+    for index in range(reader.num_record_batches):
+        yield reader.get_batch(index)
+
+
+class _Part:
+    """A file under way; its batches have as many rows as make some 16 MiB."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._sink = pa.OSFile(path, "wb")
+        self._writer = pa.ipc.new_file(self._sink, schema)
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Takes rows of the part's schema, and writes what makes whole batches."""
+        self._waiting.append(batch)
+        self._count += batch.num_rows
+        if self._count >= (self._rows or _MEASURED_ROWS):
+            self._flush(last=False)
+
+    def close(self) -> None:
+        """Writes the rest."""
+        try:
+            self._flush(last=True)
+            self._writer.close()
+        finally:
+            self._sink.close()
+
+    def _flush(self, *, last: bool) -> None:
+        if not self._count:
+            return
+        table = pa.Table.from_batches(self._waiting, self.schema)
+        if not self._rows:
+            self._rows = _batch_rows(table.slice(0, _MEASURED_ROWS))
+        stop = self._count if last else self._count // self._rows * self._rows
+        for first in range(0, stop, self._rows):
+            piece = table.slice(first, min(self._rows, stop - first)).combine_chunks()
+            for batch in piece.to_batches():
+                self._writer.write_batch(batch)
+        rest = table.slice(stop)
+        self._waiting = rest.combine_chunks().to_batches() if rest.num_rows else []
+        self._count -= stop
+
+
+def _batch_rows(table: pa.Table) -> int:
+    """Returns the power of two of rows that take 16 MiB at most, or one row."""
+    each = max(table.nbytes // max(table.num_rows, 1), 1)
+    wanted = min(max(_BATCH_BYTES // each, 1), _MOST_ROWS)
+    return 1 << (wanted.bit_length() - 1)

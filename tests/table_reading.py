@@ -1,0 +1,124 @@
+"""What the tests of table readers share: plan, cut, read and put together again."""
+
+import dataclasses
+import os
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.model import Block, Rejection
+from transforms.core.schema import Schema
+from transforms.formats.table import (
+    InputFile,
+    TableReader,
+    TableSample,
+    TableSource,
+    listing_of,
+)
+
+
+@dataclasses.dataclass
+class Read:
+    """All that a reader gave: columns as Python values, and what was refused."""
+
+    columns: dict[str, list[Any]]
+    numbers: list[tuple[str, int]]
+    rejections: list[Rejection]
+    blocks: list[Block]
+    pieces: list[Block]
+    sample: TableSample
+    reader: TableReader
+
+
+def listed(folder: Any, names: Sequence[str]) -> list[InputFile]:
+    """Returns files of a folder as a planned source lists them."""
+    out: list[InputFile] = []
+    position = 0
+    for name in names:
+        path = os.path.join(folder, name)
+        status = os.stat(path)
+        stamp = files.stamp(status.st_size, status.st_mtime_ns)
+        out.append(InputFile(name, path, status.st_size, position, stamp))
+        position += status.st_size
+    return out
+
+
+def read_all(
+    reader: TableReader,
+    folder: Any,
+    names: Sequence[str],
+    *,
+    block_bytes: int = 1 << 20,
+    limit: int | None = None,
+    wanted: Sequence[str] | None = None,
+) -> Read:
+    """Samples, plans, cuts and reads; checks what holds for every format."""
+    inputs = listed(folder, names)
+    sample = reader.sample(inputs)
+    # As it travels to a worker.
+    reader = pickle.loads(pickle.dumps(reader.planned(sample, inputs)))
+    chosen = list(sample.columns) if wanted is None else list(wanted)
+    out = Read({name: [] for name in chosen}, [], [], [], [], sample, reader)
+    for file in inputs:
+        seen: set[int] = set()
+        expected = 0
+        before = file.position
+        for block in reader.blocks(file, block_bytes=block_bytes, limit_rows=limit):
+            assert block.origin == file.origin
+            assert block.stamp == file.stamp
+            out.blocks.append(block)
+            bare = InputFile(file.origin, file.path, 0, stamp=file.stamp)
+            for raw in reader.read(bare, block, chosen):
+                piece = raw.block
+                assert piece.start not in seen
+                assert not seen or piece.start > max(seen)
+                seen.add(piece.start)
+                assert piece.first_row == expected
+                expected += piece.rows
+                assert before <= piece.position <= file.position + file.size
+                before = piece.position
+                refused = {number for number, _, _ in raw.refused}
+                found = {*raw.numbers.tolist(), *refused}
+                rows = range(piece.first_row, piece.first_row + piece.rows)
+                assert found == set(rows)
+                assert len(raw.numbers) + len(refused) == piece.rows
+                assert np.all(np.diff(raw.numbers) > 0)
+                out.pieces.append(piece)
+                out.numbers += [(file.origin, n) for n in raw.numbers.tolist()]
+                if raw.reject is not None:
+                    out.rejections += raw.reject(sorted(raw.refused))
+                for name in chosen:
+                    assert isinstance(raw.columns[name], pa.Array)
+                    assert len(raw.columns[name]) == len(raw.numbers)
+                    out.columns[name] += raw.columns[name].to_pylist()
+    return out
+
+
+def rows_of(read: Read) -> list[dict[str, Any]]:
+    """Returns the rows as mappings."""
+    names = list(read.columns)
+    return [
+        dict(zip(names, values, strict=True))
+        for values in zip(*read.columns.values(), strict=True)
+    ]
+
+
+def source_of(
+    reader: TableReader,
+    folder: Any,
+    names: Sequence[str],
+    schema: Schema,
+    **settings: Any,
+) -> TableSource:
+    """Returns a planned source over a listing on disk."""
+    inputs = listed(folder, names)
+    path = os.path.join(folder, "listing.arrow.tmp")
+    table = listing_of(inputs)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    reader = reader.planned(reader.sample(inputs), inputs)
+    return TableSource(reader, str(folder), path, schema, **settings)

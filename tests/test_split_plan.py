@@ -1,0 +1,120 @@
+"""What a job's splits look up, as its settings say it."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_pipeline.sources import rule_of
+from beam_pipeline.spec import make_spec
+from beam_pipeline.split_plan import SplitPlan, plan_splits
+from transforms.core.placement import SplitSource
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.split_lock import Assignments
+from transforms.errors import SpecError, UsageError
+from transforms.split_locks import open_assignments, write_table
+from transforms.store import Store
+
+Folder = pathlib.Path
+SCHEMA = Schema(
+    (
+        Feature("id", Kind.TEXT),
+        Feature("weight", Kind.FLOAT),
+        Feature("animal", Kind.LABEL, column="kind of animal"),
+        Feature("tags", Kind.LABEL, shape=(None,)),
+    )
+)
+
+
+def planned(folder: Folder, **settings: Any) -> SplitPlan:
+    given = {"source": str(folder / "in"), "output": str(folder / "out"), **settings}
+    spec = make_spec(given)
+    return plan_splits(spec, SCHEMA, rule_of(spec))
+
+
+def test_plain_splits_look_nothing_up(tmp_path: Folder) -> None:
+    """Shares alone need no table, no lock and no fingerprints."""
+    found = planned(tmp_path, splits="train=0.8,test=0.2")
+    store = Store(str(tmp_path))
+    assert found.rule.source is SplitSource.SHARES
+    assert (found.identity, found.keyed, found.with_fingerprints) == (
+        "row",
+        False,
+        False,
+    )
+    assert (found.table_in(store), found.lock_in(store)) == ("", "")
+
+
+@pytest.mark.parametrize("column", ["animal", "kind of animal"])
+def test_classes_to_stratify_by(tmp_path: Folder, column: str) -> None:
+    """A feature by its own name, or by its column's."""
+    found = planned(tmp_path, splits="a=1,b=1", stratify_column=column)
+    assert found.rule.source is SplitSource.STRATIFIED
+    assert found.rule.stratify_by == "animal"
+    assert found.rule.names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [("weight", "is float"), ("tags", "with many"), ("nothing", "name a feature")],
+)
+def test_what_is_no_class(tmp_path: Folder, column: str, message: str) -> None:
+    """Floats, lists and columns that are not there are refused when planning."""
+    with pytest.raises(SpecError, match=message):
+        planned(tmp_path, splits="a=1,b=1", stratify_column=column)
+
+
+def test_a_table_of_ids(tmp_path: Folder) -> None:
+    """Its splits are the rule's, and workers find it in the work folder."""
+    path = tmp_path / "ids.csv"
+    path.write_text("id,split\na,test\nb,train\n")
+    found = planned(tmp_path, split_ids=str(path), key_column="id")
+    assert found.rule.source is SplitSource.TABLE
+    assert found.rule.names == ("train", "test")
+    assert found.with_fingerprints
+    store = Store(str(tmp_path / "work"))
+    store.make()
+    found.store_tables(store)
+    assert len(open_assignments(found.table_in(store))) == 2
+
+
+def locked(path: Folder, *, identity: str, names: tuple[str, ...]) -> str:
+    lock = Assignments.of(
+        np.arange(len(names), dtype=np.uint64),
+        np.arange(len(names)),
+        names=names,
+        identity=identity,
+    )
+    write_table(lock.to_table(), str(path), attempts=str(path.parent))
+    return str(path)
+
+
+def test_an_earlier_lock(tmp_path: Folder) -> None:
+    """A lock is read when it is there, and its bytes are part of the job."""
+    settings = {"splits": "a=1,b=1", "split_lock": str(tmp_path / "lock")}
+    fresh = planned(tmp_path, **settings)
+    assert fresh.lock is None
+    assert (fresh.lock_path, fresh.with_fingerprints) == (settings["split_lock"], True)
+    locked(tmp_path / "lock", identity="row", names=("a", "b"))
+    again = planned(tmp_path, **settings)
+    assert again.lock is not None
+    assert again.lock_digest != fresh.lock_digest
+    store = Store(str(tmp_path / "work"))
+    store.make()
+    again.store_tables(store)
+    assert open_assignments(again.lock_in(store)).units.tolist() == [0, 1]
+
+
+def test_locks_that_cannot_be_used(tmp_path: Folder) -> None:
+    """Another identity, unknown splits, a folder that is not there, the output."""
+    keyed = locked(tmp_path / "k", identity="key column 'id'", names=("a",))
+    with pytest.raises(SpecError, match="as this run does"):
+        planned(tmp_path, splits="a=1,b=1", split_lock=keyed)
+    planned(tmp_path, splits="a=1,b=1", split_lock=keyed, key_column="id")
+    with pytest.raises(SpecError, match=r"found \['a'\]"):
+        planned(tmp_path, splits="b=1", split_lock=keyed, key_column="id")
+    for bad in (tmp_path / "gone" / "lock", tmp_path / "out" / "lock"):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        with pytest.raises(UsageError, match="outside the output"):
+            planned(tmp_path, splits="a=1", split_lock=str(bad))

@@ -1,0 +1,177 @@
+"""Splits end to end: keys, groups, tables of ids, classes, locks and leaks."""
+
+import collections
+import pathlib
+import shutil
+from typing import Any
+
+import pandas
+import pytest
+from PIL import Image
+
+from beam_pipeline.conversion import convert_plan
+from beam_pipeline.plan import make_plan
+from beam_pipeline.spec import make_spec
+from transforms.core import messages
+from transforms.core.manifest import Manifest
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import RejectLimitError, SpecError
+
+Folder = pathlib.Path
+ANIMALS = ("cat", "dog", "goat")
+
+
+@pytest.fixture
+def source(tmp_path: Folder) -> Folder:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, name in enumerate("ab"):
+        write(folder / f"{name}.csv", range(number * 300, number * 300 + 300))
+    return folder
+
+
+def write(path: Folder, ids: range) -> None:
+    frame = pandas.DataFrame(
+        {
+            "id": [f"u{i}" for i in ids],
+            "animal": [ANIMALS[i * i % 7 % 3] for i in ids],
+            "site": [f"s{i % 17}" for i in ids],
+            "part": [["train", "test"][i % 2] for i in ids],
+        }
+    )
+    frame.to_csv(path, index=False)
+
+
+def convert(source: Folder, **settings: Any) -> tuple[Manifest, dict[str, str]]:
+    """Returns the manifest, and id -> split as the records have it."""
+    output = source.parent / "out"
+    if output.exists():
+        shutil.rmtree(output)
+    given = {"source": str(source), "output": str(output), "label_column": "animal"}
+    manifest = convert_plan(make_plan(make_spec({**given, **settings})))
+    found = {}
+    for split in manifest.splits:
+        for shard in split.shards:
+            for payload in TFRecordReader(str(output / shard.file)):
+                example = messages.Example.FromString(bytes(payload))
+                (key,) = example.features.feature["id"].bytes_list.value
+                found[key.decode()] = split.name
+    return manifest, found
+
+
+def notes(manifest: Manifest) -> list[str]:
+    return [note for note in manifest.run["notes"] if "split" in note or "ids" in note]
+
+
+@pytest.mark.parametrize("column", ["key_column", "group_column", "stratify_column"])
+def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
+    """Segments inline or in files: the same bytes."""
+    names = {"key_column": "id", "group_column": "site", "stratify_column": "animal"}
+    settings = {column: names[column], "splits": "train=0.8,test=0.2", "shards": 2}
+    first, _ = convert(source, **settings, segments="inline")
+    second, _ = convert(source, **settings, segments="files", workers=2)
+    assert first.digest == second.digest
+    assert first.records == 600
+
+
+def test_keys_are_placed_alike_wherever_they_stand(source: Folder) -> None:
+    """Rows that move to other files and places keep their splits by their keys."""
+    settings = {"key_column": "id", "splits": "train=0.5,test=0.5"}
+    _, before = convert(source, **settings)
+    frames = [pandas.read_csv(path) for path in sorted(source.iterdir())]
+    for path in source.iterdir():
+        path.unlink()
+    rows = pandas.concat(frames[::-1]).sample(frac=1, random_state=1)
+    rows.to_csv(source / "c.csv", index=False)
+    _, after = convert(source, **settings)
+    assert after == before
+
+
+def test_groups_are_not_torn(source: Folder) -> None:
+    """All rows of one site are in one split."""
+    _, found = convert(source, group_column="site", splits="train=0.5,test=0.5")
+    sites = collections.defaultdict(set)
+    for key, split in found.items():
+        sites[int(key[1:]) % 17].add(split)
+    assert all(len(splits) == 1 for splits in sites.values())
+    assert set(found.values()) == {"train", "test"}
+
+
+def test_classes_are_divided_exactly_and_locked(
+    source: Folder, tmp_path: Folder
+) -> None:
+    """Stratified to one row; with more rows and a lock again, and none has moved."""
+    settings = {
+        "stratify_column": "animal",
+        "splits": "train=0.7,val=0.2,test=0.1",
+        "split_lock": str(tmp_path / "lock"),
+        "key_column": "id",
+    }
+    shares = {"train": 0.7, "val": 0.2, "test": 0.1}
+    before: dict[str, str] = {}
+    for more in (None, range(600, 777), range(777, 1000)):
+        if more is not None:
+            write(source / f"{more.start}.csv", more)
+        _, found = convert(source, **settings)
+        assert {key: found[key] for key in before} == before
+        before = found
+        held = collections.Counter(
+            (ANIMALS[int(key[1:]) ** 2 % 7 % 3], split) for key, split in found.items()
+        )
+        for animal in ANIMALS:
+            total = sum(held[animal, split] for split in shares)
+            for split, share in shares.items():
+                assert abs(held[animal, split] - total * share) < 1 + 1e-9
+
+
+def test_a_lock_keeps_splits_when_shares_change(
+    source: Folder, tmp_path: Folder
+) -> None:
+    """Other shares move no row that the lock knows, and the report says how many."""
+    lock = {"split_lock": str(tmp_path / "lock")}
+    _, before = convert(source, splits="train=0.9,test=0.1", **lock)
+    manifest, after = convert(source, splits="train=0.1,test=0.9", **lock)
+    assert after == before
+    (note,) = notes(manifest)
+    assert note.startswith("rows that stay where the split lock has them")
+    with pytest.raises(SpecError, match="Every split of the split lock"):
+        convert(source, splits="train=0.1,other=0.9", **lock)
+
+
+def test_a_table_of_ids(source: Folder, tmp_path: Folder) -> None:
+    """Keys go where the table says; what it lacks is a reject, what it has too."""
+    wanted = {f"u{i}": ["train", "dev", "test"][i % 3] for i in range(599)}
+    frame = pandas.DataFrame(
+        {"id": [*wanted, "gone"], "split": [*wanted.values(), "dev"]}
+    )
+    path = str(tmp_path / "ids.parquet")
+    frame.to_parquet(path)
+    settings = {"split_ids": path, "key_column": "id"}
+    manifest, found = convert(source, **settings, max_reject_rate=0.1)
+    assert found == wanted
+    assert manifest.account.rejected == {"bad_split": 1}
+    assert notes(manifest) == ["ids of the table of ids that no row has: 1, as 'gone'"]
+    with pytest.raises(RejectLimitError, match="bad_split: 1"):
+        convert(source, **settings, max_reject_rate=0)
+
+
+def test_keys_in_two_splits_are_told(source: Folder) -> None:
+    """A column that tears a key apart is reported with rows of it."""
+    manifest, _ = convert(source, split_column="part", key_column="site")
+    (note,) = notes(manifest)
+    assert note.startswith("17 keys stand in more than one split: train and test: 17; ")
+
+
+def test_fault_129_an_image_in_two_splits(tmp_path: Folder) -> None:
+    """The same bytes under train and test are reported by their paths."""
+    for number, path in enumerate(("train/a/1.jpg", "train/a/2.jpg", "test/a/3.jpg")):
+        file = tmp_path / "in" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number * 80, 0, 0)).save(file)
+    shutil.copy(tmp_path / "in/train/a/2.jpg", tmp_path / "in/test/a/4.jpg")
+    given = {"source": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+    manifest = convert_plan(make_plan(make_spec(given)))
+    assert notes(manifest) == [
+        "1 image stands in more than one split: train and test: 1; for example "
+        "test: test/a/4.jpg = train: train/a/2.jpg"
+    ]

@@ -1,0 +1,188 @@
+"""Bounding boxes in pixels to boxes relative to their image, and which are bad.
+
+    x, y, width, height      COCO          -+
+    xmin, ymin, xmax, ymax   Pascal VOC    -+->  xmin, ymin, xmax, ymax, 0 to 1, float32
+
+Pixels are counted from the left and the top edge of the image, which is 0; the right
+edge of an image of 640 columns is 640. A box is judged before anything is done to it:
+
+| fault        | what is true of it                                               |
+| ------------ | ---------------------------------------------------------------- |
+| not_numbers  | there is a null, a NaN or an infinity in it                      |
+| reversed     | its width or height is negative: xmax < xmin, or ymax < ymin     |
+| empty        | its width or height is zero, or too small for float32            |
+| normalised   | it lies in the first pixel of a larger image: fractions, it seems |
+| outside      | it lies outside the image, or crosses its edge beyond tolerance  |
+
+A box that crosses an edge by no more than the tolerance, as rounding makes them, ends
+at the edge.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = [
+    "TOLERANCE_PIXELS",
+    "BoxFault",
+    "BoxForm",
+    "BoxPolicy",
+    "CheckedBoxes",
+    "box_lists",
+    "check_boxes",
+    "describe",
+]
+
+# Tools round outwards, and some count the last pixel in and some do not.
+TOLERANCE_PIXELS = 1.0
+
+Floats = npt.NDArray[np.float64]
+
+
+class BoxForm(enum.StrEnum):
+    """What the four numbers of a box are."""
+
+    XYWH = "x, y, width, height"
+    XYXY = "xmin, ymin, xmax, ymax"
+
+
+class BoxFault(enum.IntEnum):
+    """What is wrong with a box; see the module's docstring."""
+
+    NONE = 0
+    NOT_NUMBERS = 1
+    REVERSED = 2
+    EMPTY = 3
+    NORMALISED = 4
+    OUTSIDE = 5
+
+
+class BoxPolicy(enum.StrEnum):
+    """What becomes of a bad box."""
+
+    # It is rejected by itself; its image lives on.
+    BOX = "box"
+    # The image is rejected with all of its boxes.
+    IMAGE = "image"
+    # What lies outside the image is cut off; else as with BOX.
+    CLIP = "clip"
+
+
+_WORDS = {
+    BoxFault.NOT_NUMBERS: "four finite numbers are needed",
+    BoxFault.REVERSED: "its width and height must not be negative",
+    BoxFault.EMPTY: "it has no area",
+    BoxFault.NORMALISED: (
+        "it lies within one pixel; fractions of the image, perhaps, where pixels are "
+        "needed"
+    ),
+    BoxFault.OUTSIDE: "it must lie inside the image",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckedBoxes:
+    """n boxes that were judged.
+
+    Attributes:
+      relative: float32 array (n, 4) of xmin, ymin, xmax, ymax from 0 to 1, minimum
+        below maximum; zeros where the box is bad.
+      faults: int8 array of n, of `BoxFault`.
+    """
+
+    relative: npt.NDArray[np.float32]
+    faults: npt.NDArray[np.int8]
+
+
+def check_boxes(
+    boxes: npt.ArrayLike,
+    sizes: npt.ArrayLike,
+    *,
+    form: BoxForm,
+    tolerance: float = TOLERANCE_PIXELS,
+    clip: bool = False,
+) -> CheckedBoxes:
+    """Returns boxes relative to their images, and what is wrong with the others.
+
+    Boxes that are relative already are checked with sizes of 1 and a tolerance in
+    that unit.
+
+    Args:
+      boxes: n x 4 numbers in pixels; NaN for what is missing.
+      sizes: n x 2, width and height in pixels of each box's image; both above 0.
+      form: what the four numbers are.
+      tolerance: pixels by which a box may cross an edge.
+      clip: cut boxes at the edges, however far they cross them; those of which
+        nothing is left stay outside.
+    """
+    given = np.asarray(boxes, np.float64).reshape(-1, 4)
+    extents = np.asarray(sizes, np.float64).reshape(-1, 2)
+    corners = given.copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        if form is BoxForm.XYWH:
+            corners[:, 2:] += corners[:, :2]
+            spans = given[:, 2:]
+        else:
+            spans = corners[:, 2:] - corners[:, :2]
+        cut = np.clip(corners.reshape(-1, 2, 2), 0.0, extents[:, None, :])
+        relative = (cut / extents[:, None, :]).reshape(-1, 4).astype(np.float32)
+        # Each rule overrules those above it.
+        faults = np.zeros(len(given), np.int8)
+        faults[~_has_area(relative)] = BoxFault.EMPTY
+        reach = np.inf if clip else tolerance
+        faults[_outside(corners, extents, reach)] = BoxFault.OUTSIDE
+        tiny = (corners <= 1.0) & (corners >= 0.0)
+        faults[tiny.all(1) & (extents > 1.0).all(1)] = BoxFault.NORMALISED
+        faults[(spans == 0.0).any(1)] = BoxFault.EMPTY
+        faults[(spans < 0.0).any(1)] = BoxFault.REVERSED
+    faults[~np.isfinite(corners).all(1)] = BoxFault.NOT_NUMBERS
+    relative[faults != BoxFault.NONE] = 0.0
+    return CheckedBoxes(relative, faults)
+
+
+def _has_area(relative: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    return np.asarray((relative[:, 2:] > relative[:, :2]).all(1))
+
+
+def _outside(corners: Floats, extents: Floats, reach: float) -> npt.NDArray[np.bool_]:
+    """Tells which boxes cross an edge by more than `reach`, or share no area."""
+    low, high = corners[:, :2], corners[:, 2:]
+    crosses = (low < -reach) | (high > extents + reach)
+    apart = (high <= 0.0) | (low >= extents)
+    return np.asarray((crosses | apart).any(1))
+
+
+def describe(
+    fault: BoxFault, box: Sequence[float], size: Sequence[float], form: BoxForm
+) -> str:
+    """Returns in words, with the values, what is wrong with a box.
+
+    Args:
+      fault: what `check_boxes` found.
+      box: its four numbers.
+      size: width and height of its image.
+      form: what the four numbers are.
+    """
+    numbers = ", ".join(f"{value:.10g}" for value in box)
+    width, height = size
+    return (
+        f"box ({form}) [{numbers}] in an image of {width:g} x {height:g} pixels: "
+        f"{_WORDS[fault]}"
+    )
+
+
+def box_lists(relative: npt.NDArray[np.float32], counts: npt.ArrayLike) -> pa.ListArray:
+    """Returns boxes as the rows hold them: list<fixed_size_list<float>[4]>.
+
+    Args:
+      relative: (n, 4), image by image.
+      counts: how many of them each image has; they sum to n.
+    """
+    offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    flat = pa.array(np.ascontiguousarray(relative, np.float32).reshape(-1))
+    sides = pa.FixedSizeListArray.from_arrays(flat, 4)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), sides)

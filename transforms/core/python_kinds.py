@@ -1,0 +1,120 @@
+"""What a Python value is, in a word, whatever library made it.
+
+    Enum -> its value    pathlib, UUID -> text    NaT, pandas.NA -> None
+    np.str_, np.bytes_, arrays without dimensions -> the value
+
+| word                             | types                                        |
+| -------------------------------- | -------------------------------------------- |
+| bool, int, float, decimal        | Python's, and NumPy's of every width         |
+| text, bytes                      | str; bytes, bytearray, memoryview            |
+| datetime, date, time, timedelta  | those of the module `datetime`               |
+| datetime64, timedelta64          | NumPy's                                      |
+| array, list, mapping             | NumPy's; list, tuple, range; any mapping     |
+"""
+
+import datetime
+import decimal
+import enum
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from transforms.errors import bounded
+
+__all__ = ["OddValueError", "family_of", "is_known", "plain_values", "shown"]
+
+_SHOWN_CHARS = 80
+# In the order of trial: a bool is an int, a datetime a date, a timedelta64 an integer.
+_FAMILIES: dict[str, tuple[type, ...]] = {
+    "bool": (bool, np.bool_),
+    "timedelta64": (np.timedelta64,),
+    "int": (int, np.integer),
+    "float": (float, np.floating),
+    "text": (str,),
+    "bytes": (bytes, bytearray, memoryview),
+    "datetime": (datetime.datetime,),
+    "date": (datetime.date,),
+    "time": (datetime.time,),
+    "timedelta": (datetime.timedelta,),
+    "datetime64": (np.datetime64,),
+    "decimal": (decimal.Decimal,),
+    "array": (np.ndarray,),
+    "list": (list, tuple, range),
+    "mapping": (Mapping,),
+}
+_CONVERTERS: dict[type[Any], Callable[[Any], Any] | None] = {}
+_FAMILY_OF: dict[type[Any], str] = {}
+
+
+class OddValueError(ValueError):
+    """A value that does not go with the others, or that Arrow has no type for.
+
+    Attributes:
+      index: of the value among those given; -1 where it is not one value's fault.
+    """
+
+    def __init__(self, message: str, index: int = -1) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+def family_of(kind: type[Any]) -> str:
+    """Returns what values of a type are, in a word; empty for what no feature holds."""
+    found = _FAMILY_OF.get(kind)
+    if found is None:
+        names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
+        found = _FAMILY_OF[kind] = next(names, "")
+    return found
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is missing, or of a type that some feature holds."""
+    return value is None or bool(family_of(type(value)))
+
+
+def plain_values(values: list[Any]) -> list[Any]:
+    """Returns n values as the types of the table above; the list itself if they are."""
+    types = set(map(type, values))
+    for kind in types.difference(_CONVERTERS):
+        _CONVERTERS[kind] = _converter(kind)
+    if all(_CONVERTERS[kind] is None for kind in types):
+        return values
+    return [_converted(value) for value in values]
+
+
+def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
+    """Returns how values of a type become those of another; None if they stay."""
+    if issubclass(kind, enum.Enum):
+        return lambda value: value.value
+    if kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas"):
+        return lambda _: None
+    if issubclass(kind, np.str_ | np.bytes_):
+        return lambda value: value.item()
+    if issubclass(kind, np.ndarray):
+        # An array without dimensions is a single value.
+        return lambda value: value if value.ndim else value[()]
+    if issubclass(kind, (os.PathLike, uuid.UUID)) and not issubclass(kind, str):
+        return str if issubclass(kind, uuid.UUID) else os.fspath
+    if issubclass(kind, np.datetime64):
+        return lambda value: None if np.isnat(value) else value
+    return None
+
+
+def _converted(value: Any) -> Any:
+    """Returns a value as `_FAMILIES` knows it: an Enum's value may be one in turn."""
+    while (convert := _converter(type(value))) is not None:
+        changed = convert(value)
+        if changed is value or type(changed) is type(value):
+            return changed
+        value = changed
+    return value
+
+
+def shown(value: Any) -> str:
+    """Returns a value, or what kind of array it is, for a message."""
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype} of shape {value.shape}"
+    return f"{bounded(repr(value), _SHOWN_CHARS)} ({type(value).__name__})"

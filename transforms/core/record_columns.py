@@ -1,0 +1,158 @@
+"""Rows to the columns of records: what the Example encoder is given.
+
+label      class names         -> class ids
+box        list of 4 sides     -> four lists, one for each side
+ragged     list of lists       -> all values in one list, and the lists' lengths
+the rest                       as it is
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.schema import (
+    BOX_SIDES,
+    Feature,
+    Kind,
+    Schema,
+    Unknown,
+    record_fields,
+)
+from transforms.errors import EncodingError
+
+__all__ = ["count_parts", "label_ids", "record_columns", "record_schema"]
+
+
+def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
+    """Returns the Arrow schema that the Example encoder is given."""
+    return pa.schema(
+        [
+            field
+            for feature in schema.features
+            if feature.name not in without
+            for field in record_fields(feature)
+        ]
+    )
+
+
+def record_columns(
+    rows: pa.Table,
+    features: Sequence[Feature],
+    classes: Mapping[str, tuple[str, ...]],
+) -> dict[str, pa.Array]:
+    """Returns the columns of records that rows alone decide, by their keys.
+
+    Images that lie elsewhere and what is derived of images are left out.
+
+    Args:
+      rows: n rows.
+      features: of the rows.
+      classes: label feature -> its class names in the order of their ids.
+    """
+    columns: dict[str, pa.Array] = {}
+    for feature in features:
+        if feature.derived or feature.internal or feature.kind is Kind.IMAGE:
+            continue
+        column = rows[feature.name]
+        if feature.kind is Kind.LABEL:
+            column = label_ids(
+                column,
+                classes[feature.name],
+                others=feature.unknown is Unknown.OOV
+                and feature.vocabulary is not None,
+            )
+        array = _whole(column)
+        if feature.kind is Kind.BOX:
+            parts = _sides(array)
+        elif feature.is_ragged:
+            parts = _unragged(array)
+        else:
+            parts = [array]
+        columns.update(zip(feature.record_keys, parts, strict=True))
+    return columns
+
+
+def count_parts(rows: pa.Table, features: Sequence[Feature]) -> dict[str, int]:
+    """Returns how many parts ("boxes") the rows have in all."""
+    boxes = [feature for feature in features if feature.kind is Kind.BOX]
+    counts = [
+        pc.sum(pc.list_value_length(rows[feature.name])).as_py() or 0
+        for feature in boxes
+    ]
+    return {"boxes": sum(counts)} if boxes else {}
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def label_ids(
+    names: pa.Array | pa.ChunkedArray, classes: tuple[str, ...], *, others: bool = False
+) -> pa.Array | pa.ChunkedArray:
+    """Returns the class ids of class names; missing names stay missing.
+
+    Args:
+      names: n names, or n lists of them.
+      classes: the names in the order of their ids.
+      others: whether all names that are no class get the last class's id.
+
+    Raises:
+      EncodingError: a name is no class: rows were changed after they were counted.
+    """
+    if pa.types.is_list(names.type):
+        lists = _whole(names)
+        inner = label_ids(lists.flatten(), classes, others=others)
+        return _lists_like(lists, inner)
+    ids = pc.index_in(names, value_set=_value_set(classes))
+    if ids.null_count != names.null_count:
+        unknown = pc.and_(ids.is_null(), names.is_valid())
+        if not others:
+            raise EncodingError(
+                f"Every class name must be in the vocabulary; "
+                f"{names.filter(unknown)[0].as_py()!r} is not."
+            )
+        last = pa.scalar(len(classes) - 1, ids.type)
+        ids = pc.if_else(unknown, last, ids)
+    return ids.cast(pa.int64())
+
+
+@functools.lru_cache(maxsize=16)
+def _value_set(classes: tuple[str, ...]) -> pa.Array:
+    return pa.array(classes, pa.string())
+
+
+def _offsets(lists: pa.Array) -> np.ndarray:
+    """Returns the n + 1 offsets of lists into their flattened values, from 0."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+
+
+def _lists_like(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns lists of other values: as long as the given ones, null where they are."""
+    mask = lists.is_null() if lists.null_count else None
+    return pa.ListArray.from_arrays(pa.array(_offsets(lists)), values, mask=mask)
+
+
+def _sides(boxes: pa.Array) -> list[pa.Array]:
+    """Returns n lists of the boxes' sides, one column for each side."""
+    flat = boxes.flatten()
+    sides = flat.flatten().to_numpy(zero_copy_only=False).reshape(-1, len(BOX_SIDES))
+    return [
+        _lists_like(boxes, pa.array(np.ascontiguousarray(sides[:, i])))
+        for i in range(len(BOX_SIDES))
+    ]
+
+
+def _unragged(lists: pa.Array) -> list[pa.Array]:
+    """Returns the values of lists of lists in one list each, and the lengths."""
+    inner = lists.flatten()
+    lengths = pc.fill_null(pc.list_value_length(inner), 0).cast(pa.int64())
+    bounds = _offsets(inner)[_offsets(lists)]
+    mask = lists.is_null() if lists.null_count else None
+    values = pa.ListArray.from_arrays(
+        pa.array(bounds, pa.int32()), inner.flatten(), mask=mask
+    )
+    return [values, _lists_like(lists, lengths)]

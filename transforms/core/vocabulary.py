@@ -1,0 +1,211 @@
+"""Vocabularies of class labels: which names there are, and the id of each.
+
+A name's id is its position. Names that were given, by the spec or by a lock, come
+first and in their order; what else the rows hold follows, sorted by UTF-8 bytes, or
+shares the id after the last, or is rejected: `transforms.core.schema.Unknown` says.
+
+File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
+lock a backslash, a line feed, a carriage return and the empty name are written as
+`\\\\`, `\\n`, `\\r` and `\\e`; in a given file a line is a name as it stands.
+"""
+
+import dataclasses
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+from transforms.core.schema import Unknown
+from transforms.errors import SpecError, bounded
+
+__all__ = [
+    "UNKNOWN_NAME",
+    "Vocabulary",
+    "format_lock",
+    "parse_lock",
+    "parse_names",
+    "vocabulary_warnings",
+]
+
+# The class of all names that a vocabulary does not hold.
+UNKNOWN_NAME = "<unknown>"
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+_MEANINGS = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
+_EMPTY = "\\e"
+_MAX_SHOWN = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The class names of one feature, as far as they are known before the rows are.
+
+    Attributes:
+      given: names in the order of their ids.
+      unknown: what becomes of other names. REJECT leaves none to come.
+    """
+
+    given: tuple[str, ...] = ()
+    unknown: Unknown = Unknown.APPEND
+
+    def __post_init__(self) -> None:
+        if len(set(self.given)) != len(self.given):
+            twice = next(n for i, n in enumerate(self.given) if n in self.given[:i])
+            raise SpecError(
+                f"A vocabulary must name each class once; {twice!r} stands there "
+                f"twice. Remove one."
+            )
+        if self.unknown is Unknown.OOV and UNKNOWN_NAME in self.given:
+            raise SpecError(
+                f"A vocabulary with unknown: oov must not name {UNKNOWN_NAME!r} "
+                f"itself: that is the class of all other names. Remove it."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        given: Sequence[str] | None,
+        locked: Sequence[str] | None,
+        unknown: Unknown,
+    ) -> "Vocabulary":
+        """Joins what the spec gives and what a lock keeps; the lock's ids stay.
+
+        Without given names every name is welcome, whatever `unknown` says.
+        """
+        kept = tuple(locked or ())
+        if given is None:
+            return cls(kept, Unknown.APPEND)
+        known = set(kept)
+        new = tuple(name for name in given if name not in known)
+        return cls((*kept, *new), unknown)
+
+    def settled(self, found: Iterable[str]) -> tuple[str, ...]:
+        """Returns all names in the order of their ids.
+
+        Args:
+          found: the distinct names of all rows, in any order.
+        """
+        if self.unknown is Unknown.OOV:
+            return (*self.given, UNKNOWN_NAME)
+        if self.unknown is Unknown.REJECT:
+            return self.given
+        new = set(found) - set(self.given)
+        return (*self.given, *sorted(new, key=str.encode))
+
+    def to_lock(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Returns the names that a lock must keep, of those that were settled."""
+        return tuple(classes[:-1] if self.unknown is Unknown.OOV else classes)
+
+
+def format_lock(names: Sequence[str]) -> bytes:
+    """Returns the text of a lock file."""
+    lines = [re.sub(r"[\\\n\r]", lambda m: _ESCAPES[m[0]], n) or _EMPTY for n in names]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def parse_lock(data: bytes, *, path: str) -> tuple[str, ...]:
+    """Inverse of `format_lock`; `path` is for messages.
+
+    Raises:
+      SpecError: the text is no lock file, or names a class twice.
+    """
+    return _unique([_unescaped(line, path) for line in _lines(data, path)], path)
+
+
+def parse_names(data: bytes, *, path: str) -> tuple[str, ...]:
+    """Returns the names of a file that was given: one a line, as they stand.
+
+    Raises:
+      SpecError: the text is no such file, or names a class twice.
+    """
+    lines = _lines(data, path)
+    for number, line in enumerate(lines, 1):
+        if not line:
+            raise SpecError(
+                f"Every line of the vocabulary {path!r} must hold a name; line "
+                f"{number:,} is empty. Remove it."
+            )
+    return _unique(lines, path)
+
+
+def _lines(data: bytes, path: str) -> list[str]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(
+            f"A vocabulary must be UTF-8 text; {path!r} is not at byte "
+            f"{error.start:,}. Convert it."
+        ) from error
+    # Only these end a line: names may hold what Python's splitlines() takes for one.
+    lines = text.replace("\r\n", "\n").split("\n")
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _unescaped(line: str, path: str) -> str:
+    if line == _EMPTY:
+        return ""
+
+    def meaning(match: re.Match[str]) -> str:
+        if match[0] not in _MEANINGS:
+            raise SpecError(
+                f"In the vocabulary lock {path!r} a backslash must begin one of "
+                f"\\\\, \\n and \\r; found {line[:60]!r}. Restore the file."
+            )
+        return _MEANINGS[match[0]]
+
+    return re.sub(r"\\.?", meaning, line)
+
+
+def _unique(names: Sequence[str], path: str) -> tuple[str, ...]:
+    lines: dict[str, int] = {}
+    for number, name in enumerate(names, 1):
+        if name in lines:
+            raise SpecError(
+                f"The vocabulary {path!r} must name each class once; {name[:60]!r} "
+                f"stands on lines {lines[name]:,} and {number:,}. Remove one."
+            )
+        lines[name] = number
+    return tuple(names)
+
+
+def vocabulary_warnings(
+    feature: str, classes: Sequence[str], counts: Mapping[str, int]
+) -> list[str]:
+    """Returns what looks like a slip in a vocabulary, each in at most 1 KiB.
+
+    Args:
+      feature: its name.
+      classes: the class names.
+      counts: class name -> records.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in classes:
+        alike.setdefault(_folded(name), []).append(name)
+    groups = [names for names in alike.values() if len(names) > 1]
+    padded = [name for name in classes if name != name.strip()]
+    empty = [name for name in classes if not counts.get(name) and name != UNKNOWN_NAME]
+    out = []
+    if groups:
+        shown = "; ".join(" and ".join(map(repr, names)) for names in groups[:5])
+        out.append(f"{len(groups):,} class names of {feature!r} are alike: {shown}")
+    if padded:
+        out.append(
+            f"{len(padded):,} class names of {feature!r} begin or end with a space: "
+            f"{_shown(padded)}"
+        )
+    if empty:
+        out.append(
+            f"{len(empty):,} classes of {feature!r} have no record: {_shown(empty)}"
+        )
+    return [bounded(text) for text in out]
+
+
+def _folded(name: str) -> str:
+    """Returns what is left when normal form, case and spaces do not matter."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = " ..." if len(names) > _MAX_SHOWN else ""
+    return ", ".join(map(repr, names[:_MAX_SHOWN])) + more

@@ -1,0 +1,227 @@
+"""Members of archives: what is known of one, what became of it, what it may be.
+
+An archive comes from anywhere. A name that would lead out of a folder, a link, a
+device, an archive in the archive or a bomb is never followed, made or entered: the
+member becomes a fault with a reason, and nothing is ever written to disk under the
+name that an archive says.
+"""
+
+import dataclasses
+import re
+import unicodedata
+
+from transforms.core.model import Reason, Skipped
+from transforms.errors import bounded
+
+__all__ = [
+    "ARCHIVE_SUFFIXES",
+    "Content",
+    "Found",
+    "Limits",
+    "Member",
+    "MemberFault",
+    "SkippedMember",
+    "decode_name",
+    "is_archive_name",
+    "is_litter",
+    "name_fault",
+    "path_of",
+    "shown_name",
+]
+
+ARCHIVE_SUFFIXES = (
+    ".zip",
+    ".tar",
+    ".tar.gz",
+    ".tgz",
+    ".tar.zst",
+    ".tzst",
+    ".tar.bz2",
+    ".tbz2",
+    ".tar.xz",
+    ".txz",
+)
+# Read by nothing here, but archives all the same: never data of their own.
+_FOREIGN_SUFFIXES = (".7z", ".rar", ".tar.lz4", ".tar.lzma", ".tar.z", ".cab", ".cpio")
+_LITTER = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
+_DRIVE = re.compile("[A-Za-z]:")
+_SHOWN_CHARS = 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What an archive may ask for before it is taken for a bomb.
+
+    Attributes:
+      max_member_bytes: of one member, unpacked; a larger one is a fault.
+      max_total_bytes: of all members together, unpacked; more is an error.
+      max_ratio: unpacked bytes a packed byte, of a member of a zip (a fault) or of
+        the whole stream of a tar (an error). Deflate cannot give more than 1,032.
+      ratio_free_bytes: unpacked, less than which no ratio is too high.
+      max_members: more is an error.
+    """
+
+    max_member_bytes: int = 1 << 30
+    max_total_bytes: int = 1 << 42
+    max_ratio: int = 200
+    ratio_free_bytes: int = 16 << 20
+    max_members: int = 5_000_000
+
+    def is_bomb(self, unpacked: int, packed: int) -> bool:
+        """Whether so many bytes out of so few are too many."""
+        return unpacked > max(self.ratio_free_bytes, packed * self.max_ratio)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """One member as the archive's headers have it; directories are not members.
+
+    Attributes:
+      index: 0-based place among the archive's entries, directories included.
+      raw_name: as stored.
+      name: decoded, without `./` and doubled `/`; bytes that are not text stand in it
+        as surrogate escapes (and the member has a fault).
+      size: bytes, unpacked, as declared.
+      offset: of its header, in the file or in the unpacked stream of a packed tar.
+      data_offset: of its data in the same; -1 where only the header says (zip).
+      packed: bytes as stored.
+      end: where the next entry begins, the last byte that the data may touch (zip).
+      method: of the compression, by the numbers of zip; 0 in a tar.
+      flags: of a zip's entry.
+      crc32: of the content (zip).
+      fault: why it is not to be read, as far as the headers show; None for nothing.
+      message: the fault in words.
+    """
+
+    index: int
+    raw_name: bytes
+    name: str
+    size: int
+    offset: int
+    data_offset: int = -1
+    packed: int = 0
+    end: int = 0
+    method: int = 0
+    flags: int = 0
+    crc32: int = 0
+    fault: Reason | None = None
+    message: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The name in NFC: the identity that placement hashes."""
+        return unicodedata.normalize("NFC", self.name)
+
+    @property
+    def printable(self) -> str:
+        """The name for reports: what is no text in it is escaped."""
+        raw = self.origin.encode("utf-8", "surrogateescape")
+        return raw.decode("utf-8", "backslashreplace")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Content:
+    """A member that was read, its size and (in a zip) its checksum found right."""
+
+    member: Member
+    data: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemberFault:
+    """A member that cannot be an item, and why.
+
+    Attributes:
+      member: as the headers have it.
+      reason: from the closed list.
+      message: at most 1 KiB, for a person.
+    """
+
+    member: Member
+    reason: Reason
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SkippedMember:
+    """A member that is left out on purpose."""
+
+    member: Member
+    reason: Skipped
+
+
+Found = Content | MemberFault | SkippedMember
+
+
+def is_archive_name(name: str) -> bool:
+    """Whether a file of that name is an archive that can be read."""
+    return name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def is_litter(name: str) -> bool:
+    """Whether a path has a hidden part or one that operating systems leave behind."""
+    return any(part.startswith(".") or part in _LITTER for part in name.split("/"))
+
+
+def decode_name(raw: bytes, encoding: str) -> tuple[str, bool]:
+    """Returns a stored name as text, and whether it is text in that encoding."""
+    try:
+        return raw.decode(encoding), True
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "surrogateescape"), False
+
+
+def path_of(name: str) -> str:
+    """Returns a path without the parts that mean nothing: `./a//b` is `a/b`.
+
+    What would lead elsewhere, a `/` at the start say, stays for `name_fault` to see.
+    """
+    path = "/".join(part for part in name.split("/") if part not in ("", "."))
+    return f"/{path}" if name.startswith("/") else path
+
+
+def name_fault(name: str, *, is_text: bool) -> tuple[Reason | None, str]:
+    """Returns why a member of that name is no item, and in words; (None, "") if it is.
+
+    Args:
+      name: from `path_of`.
+      is_text: whether it could be decoded.
+    """
+    shown = shown_name(name)
+    unsafe = ""
+    if not name or name == "/":
+        unsafe = "is empty"
+    elif name.startswith("/"):
+        unsafe = "is absolute"
+    elif _DRIVE.match(name):
+        unsafe = "starts with a drive letter"
+    elif "\\" in name:
+        unsafe = "holds a backslash"
+    elif "\0" in name:
+        unsafe = "holds a zero byte"
+    elif ".." in name.split("/"):
+        unsafe = "leads out of its folder"
+    if unsafe:
+        return Reason.UNSAFE_PATH, (
+            f"names of members must be relative paths with '/' between; {shown} "
+            f"{unsafe}. Pack the archive again from inside the folder."
+        )
+    if not is_text:
+        return Reason.INVALID_ENCODING, (
+            f"names of members must be UTF-8 unless their encoding is stated; {shown} "
+            f"is not. State it (--zip-encoding cp949, say)."
+        )
+    if name.lower().endswith(ARCHIVE_SUFFIXES + _FOREIGN_SUFFIXES):
+        return Reason.NESTED_ARCHIVE, (
+            f"archives are read one level deep; {shown} is an archive in an archive. "
+            f"Take it out and name it as a source of its own, or exclude it."
+        )
+    return None, ""
+
+
+def shown_name(name: str) -> str:
+    """Returns a name as messages have it: quoted, escaped and not too long."""
+    shown = ascii(name) if not name.isprintable() else repr(name)
+    if len(shown) > _SHOWN_CHARS:
+        shown = f"{shown[:_SHOWN_CHARS]}...{shown[-1]}"
+    return bounded(shown)

@@ -1,0 +1,277 @@
+"""Manifests of AutoML Vision, parsed: CSV without header, an image on one row or more.
+
+    ML_USE,path,LABEL,LABEL,...                        classification
+    ML_USE,path,label,x,y,x,y,x,y,x,y                  detection: the corners in turn,
+    ML_USE,path,label,x,y,,,x,y,,                      or two that lie across
+
+Rows of one path, by NFC, are one image, at the place of the first: what they say is
+joined. They must agree on ML_USE, or the image would be in two splits. A row that
+begins with the path has no ML_USE, which says UNASSIGNED.
+
+Rows are of any number of fields and belong together across the file, so a file is
+parsed as a whole, row by row in Python, and kept; see `MAX_BYTES`.
+
+Source: the pages "Preparing your training data" and "Formatting a training data CSV"
+of AutoML Vision, classification and object detection.
+"""
+
+import csv
+import dataclasses
+import errno
+import functools
+import hashlib
+import io
+import sys
+import threading
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from transforms import files
+from transforms.core.model import Reason
+from transforms.errors import SourceError
+from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.unpacked import is_packed, open_unpacked
+
+__all__ = [
+    "DISCARD",
+    "MAX_BYTES",
+    "UNASSIGNED",
+    "Item",
+    "Manifest",
+    "Mention",
+    "load_manifest",
+    "starts_manifest",
+]
+
+# A million rows or two; their Python objects take about five times that.
+MAX_BYTES = 256 << 20
+UNASSIGNED = "UNASSIGNED"
+DISCARD = "DISCARD"
+# What may stand in front of a path, in capitals, and what it comes to.
+_USES: Mapping[str, str] = {
+    "TRAIN": "TRAIN",
+    "TRAINING": "TRAIN",
+    "VALIDATION": "VALIDATION",
+    "VALIDATE": "VALIDATION",
+    "TEST": "TEST",
+    UNASSIGNED: UNASSIGNED,
+    DISCARD: DISCARD,
+    "": UNASSIGNED,
+}
+_CACHED_FILES = 4
+# label, and four pairs of coordinates.
+_BOX_FIELDS = 9
+_LOADING = threading.Lock()
+
+Fault = tuple[Reason, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mention:
+    """A row: its 0-based number, its 1-based line, and the fields behind the path."""
+
+    row: int
+    line: int
+    rest: tuple[str, ...]
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the fields are a label and corners, of which one is a number."""
+        corners = [text for text in self.rest[1:] if text.strip()]
+        return (
+            len(self.rest) == _BOX_FIELDS
+            and bool(corners)
+            and all(_is_number(text) for text in corners)
+        )
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is said of the image."""
+        return not any(text.strip() for text in self.rest)
+
+
+@dataclasses.dataclass(slots=True)
+class Item:
+    """An image, or a row that names none.
+
+    Attributes:
+      path: as the first row has it; empty where there is none.
+      use: one of TRAIN, VALIDATION, TEST, UNASSIGNED and DISCARD.
+      mentions: its rows.
+      fault: why it cannot be used; None for nothing.
+    """
+
+    path: str
+    use: str
+    mentions: list[Mention]
+    fault: Fault | None = None
+
+    @property
+    def row(self) -> int:
+        """0-based number of its first row."""
+        return self.mentions[0].row
+
+    @property
+    def labels(self) -> list[str]:
+        """The distinct labels of all rows, in their order."""
+        texts = (text.strip() for m in self.mentions for text in m.rest)
+        return list(dict.fromkeys(text for text in texts if text))
+
+    @property
+    def sha256(self) -> str:
+        """Of its fields."""
+        fields = [self.use, self.path, *(t for m in self.mentions for t in m.rest)]
+        text = "\0".join(fields)
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Manifest:
+    """One file.
+
+    Attributes:
+      items: by their first rows.
+      rows: how many the file has.
+      has_boxes: whether it is one of object detection.
+    """
+
+    items: Sequence[Item]
+    rows: int
+    has_boxes: bool
+
+
+def load_manifest(path: str, stamp: int = 0) -> Manifest:
+    """Returns a file's content; the last ones are kept in memory.
+
+    Args:
+      path: of the file, which may be compressed.
+      stamp: what it had when it was listed; 0 for unknown.
+
+    Raises:
+      SourceError: it is no CSV, or too large.
+      OSError: it cannot be read, or has changed since it was listed.
+    """
+    with files.open_input(path) as file:
+        found = files.stamp_of(file)
+    if stamp and found != stamp:
+        raise OSError(errno.ESTALE, "it has changed since it was listed", path)
+    with _LOADING:
+        return _load(path, found)
+
+
+def starts_manifest(line: str) -> bool:
+    """Whether a file's first line is a row: ML_USE or nothing, and an image's path."""
+    try:
+        fields = next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return False
+    use = fields[0].strip() if fields else "-"
+    return len(fields) > 1 and use.upper() in _USES and _is_path(fields[1])
+
+
+@functools.lru_cache(maxsize=_CACHED_FILES)
+def _load(path: str, stamp: int) -> Manifest:
+    if is_packed(path):
+        with open_unpacked(path, path) as stream:
+            # Raw streams give what they have: up to the limit, and one byte more.
+            data = bytearray()
+            while len(data) <= MAX_BYTES and (part := stream.read(1 << 20)):
+                data += part
+    else:
+        content, found = files.read_stamped(path)
+        if found != stamp:
+            raise OSError(errno.ESTALE, "it has changed while it was read", path)
+        data = bytearray(content)
+    if len(data) > MAX_BYTES:
+        raise SourceError(
+            f"An AutoML manifest is parsed as a whole, up to {MAX_BYTES:,} bytes; "
+            f"{path!r} has more. Cut it into several files, by images."
+        )
+    return _parse(bytes(data), path)
+
+
+def _parse(data: bytes, path: str) -> Manifest:
+    # What is not UTF-8 stays visible, and is refused row by row.
+    text = data.decode("utf-8-sig", errors="surrogateescape")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    images: dict[str, Item] = {}
+    items: list[Item] = []
+    row = line = 0
+    has_boxes = False
+    try:
+        for fields in reader:
+            line, first_line = reader.line_num, line + 1
+            if not fields:
+                continue
+            item = _item(fields, row, first_line)
+            row += 1
+            has_boxes = has_boxes or item.mentions[0].is_box
+            _join(item, images, items)
+    except csv.Error as error:
+        raise SourceError(
+            f"{path!r} must be CSV; in line {reader.line_num}: {error}. Correct it."
+        ) from error
+    return Manifest(items, row, has_boxes)
+
+
+def _item(fields: Sequence[str], row: int, line: int) -> Item:
+    """Returns what one row says."""
+    first = fields[0].strip()
+    known = first.upper() in _USES
+    if not known and _is_path(first):
+        fields = ["", *fields]
+        first, known = "", True
+    rest = tuple(sys.intern(field) for field in fields[2:])
+    path = fields[1] if len(fields) > 1 else ""
+    use = _USES.get(first.upper(), UNASSIGNED)
+    item = Item(path, use, [Mention(row, line, rest)])
+    if not all(_is_utf8(field) for field in fields):
+        item.path, item.fault = "", (Reason.INVALID_ENCODING, "it must be UTF-8")
+    elif not known:
+        words = ", ".join(word for word in _USES if word)
+        item.fault = (
+            Reason.BAD_SPLIT,
+            f"the first field must be one of {words}, or the path; found "
+            f"{first[:60]!r}",
+        )
+    elif not path.strip():
+        item.fault = (Reason.MISSING_VALUE, "the path of the image is empty")
+    return item
+
+
+def _join(item: Item, images: dict[str, Item], items: list[Item]) -> None:
+    """Adds a row to the image that it names."""
+    if item.fault is not None:
+        items.append(item)
+        return
+    key = unicodedata.normalize("NFC", item.path)
+    image = images.setdefault(key, item)
+    if image is item:
+        items.append(item)
+        return
+    image.mentions += item.mentions
+    if image.use != item.use and image.fault is None:
+        image.fault = (
+            Reason.BAD_SPLIT,
+            f"all rows of an image must say one split; row {image.row + 1} says "
+            f"{image.use} and row {item.row + 1} says {item.use}",
+        )
+
+
+def _is_path(text: str) -> bool:
+    return "://" in text or is_image_name(text.strip())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_utf8(text: str) -> bool:
+    return text.isascii() or cast(
+        bool, not any("\udc80" <= c <= "\udcff" for c in text)
+    )

@@ -1,0 +1,183 @@
+"""Where JSON lines can be cut: lines, and which of them are rows.
+
+A line ends with LF, or with CR LF; a line of spaces alone is no row. Nothing else is
+looked at here: a line is a row whatever it holds.
+"""
+
+import codecs
+import dataclasses
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.errors import SourceError
+
+__all__ = ["MAX_LINE_BYTES", "Cut", "Lines", "cut", "lines_of"]
+
+# Longer than any honest line; what is one line for so long is no JSON lines.
+MAX_LINE_BYTES = 64 << 20
+
+_SPACES = b" \t\r\n"
+_STEP_BYTES = 1 << 20
+_FOREIGN_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+_Longs = npt.NDArray[np.int64]
+
+
+class Stream(Protocol):
+    """What lines are read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Returns up to `size` bytes, none at the end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lines:
+    """The rows of a piece of text; n of them.
+
+    Attributes:
+      starts: int64 array of n: where each row's line begins.
+      stops: int64 array of n: where it ends, the LF left out.
+      numbers: int64 array of n: how many lines end before it.
+      plain: whether every line begins with "{" and ends with "}".
+      total: how many lines end.
+    """
+
+    starts: _Longs
+    stops: _Longs
+    numbers: _Longs
+    plain: bool
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """A piece of a file that ends where a line ends.
+
+    Attributes:
+      data: its bytes.
+      start: where it begins in the file, or in its content unpacked.
+      first_row, first_line: of its first line; see `Block`.
+      rows: how many lines of it are rows.
+    """
+
+    data: bytes
+    start: int
+    first_row: int
+    first_line: int
+    rows: int
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.start + len(self.data)
+
+
+def lines_of(data: bytes) -> Lines:
+    """Returns which lines of a text are rows."""
+    octets = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(octets == 10)
+    total = len(ends)
+    if len(data) and (not total or ends[-1] != len(data) - 1):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
+    numbers = np.arange(len(ends))
+    # The last byte of a line; of an empty one that of the line before.
+    last = octets[np.maximum(ends - 1, 0)]
+    returns = last == 13
+    if returns.any():
+        last = np.where(returns, octets[np.maximum(ends - 2, 0)], last)
+    first = octets[np.minimum(starts, max(len(octets) - 1, 0))]
+    odd = np.flatnonzero((first != 123) | (last != 125) | (ends - starts < 2))
+    plain = True
+    if len(odd):
+        keep = np.ones(len(ends), np.bool_)
+        for index in odd.tolist():
+            line = data[starts[index] : ends[index]].strip(_SPACES)
+            keep[index] = bool(line)
+            plain &= not line or (line[:1] == b"{" and line[-1:] == b"}")
+        starts, ends, numbers = starts[keep], ends[keep], numbers[keep]
+    return Lines(starts, ends, numbers, plain, total)
+
+
+def cut(
+    stream: Stream, origin: str, block_bytes: int, limit_rows: int | None = None
+) -> Iterator[Cut]:
+    """Yields the pieces of a file that hold rows, `block_bytes` or longer.
+
+    The byte order mark of UTF-8 lies in none of them.
+
+    Args:
+      stream: the file, from its beginning.
+      origin: its name in messages.
+      block_bytes: least size of a piece but the last.
+      limit_rows: stop after so many rows.
+
+    Raises:
+      SourceError: a line is longer than `MAX_LINE_BYTES`, or the file is UTF-16.
+    """
+    waiting = bytearray(stream.read(len(codecs.BOM_UTF32_LE)))
+    mark = _mark_length(bytes(waiting), origin)
+    del waiting[:mark]
+    start, row, line = mark, 0, 1
+    ended = False
+    while not (ended and not waiting) and (limit_rows is None or row < limit_rows):
+        end = waiting.find(b"\n", max(block_bytes, 1) - 1) + 1
+        looked = len(waiting)
+        while not end and not ended:
+            part = stream.read(_STEP_BYTES)
+            waiting += part
+            ended = not part
+            end = waiting.find(b"\n", max(looked, block_bytes - 1)) + 1
+            looked = len(waiting)
+            _check_length(waiting, block_bytes, origin, line)
+        data = bytes(waiting[: end or len(waiting)])
+        del waiting[: len(data)]
+        lines = lines_of(data)
+        rows = len(lines)
+        if limit_rows is not None and row + rows > limit_rows:
+            rows = limit_rows - row
+            data = data[: int(lines.stops[rows - 1]) + 1]
+        if rows:
+            # Empty lines in front belong to no piece.
+            skip = int(lines.starts[0])
+            first = line + int(lines.numbers[0])
+            yield Cut(data[skip:], start + skip, row, first, rows)
+        start, row, line = start + len(data), row + rows, line + lines.total
+
+
+def _check_length(waiting: bytearray, block_bytes: int, origin: str, line: int) -> None:
+    if len(waiting) <= max(block_bytes, 0) + MAX_LINE_BYTES:
+        return
+    line += waiting.count(b"\n")
+    raise SourceError(
+        f"{origin}, line {line}: the line that starts here is longer than "
+        f"{MAX_LINE_BYTES >> 20} MiB; JSON lines hold an object a line. Write one "
+        f"array, or indented objects, again as lines."
+    )
+
+
+def _mark_length(head: bytes, origin: str) -> int:
+    """Returns how long the byte order mark at the start of a file is.
+
+    Raises:
+      SourceError: it is that of UTF-16 or UTF-32.
+    """
+    if head.startswith(codecs.BOM_UTF8):
+        return len(codecs.BOM_UTF8)
+    for mark, name in _FOREIGN_MARKS.items():
+        if head.startswith(mark):
+            raise SourceError(
+                f"{origin} is {name}; JSON is read as UTF-8. Convert it first."
+            )
+    return 0

@@ -1,0 +1,152 @@
+"""A tree of images and the table that labels them, joined by id.
+
+An id is the name of a file without its suffix, or its whole name, or its path (with
+or without suffix) relative to the root: the first of these that the ids look like is
+taken for all of them. Names are compared in NFC: a file system that stores them in NFD
+makes no difference.
+
+What has no partner is an item all the same, and becomes a reject with its reason when
+the listing is read: images without a label, labels without an image, and label rows
+that cannot be read.
+"""
+
+import dataclasses
+import os
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.model import Reason
+from transforms.errors import SourceError
+from transforms.files import FileEntry
+from transforms.formats.image_suffixes import is_image_name
+
+__all__ = ["Joined", "Labels", "Orphan", "join_labels"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Orphan:
+    """An item of the table that no image belongs to.
+
+    Attributes:
+      row: its 0-based number in the table.
+      reason, message: of the reject that it becomes.
+    """
+
+    row: int
+    reason: Reason
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Labels:
+    """What a table says of the images of a tree.
+
+    Attributes:
+      table: the table's name.
+      columns: typed values by feature name, one for each image.
+      faults: for each image (reason, message) of its reject, or None.
+      orphans: the table's rows that become rejects of their own.
+    """
+
+    table: str
+    columns: Mapping[str, pa.Array]
+    faults: Sequence[tuple[str, str] | None]
+    orphans: Sequence[Orphan]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """The images of a tree with the rows of the table that label them.
+
+    Attributes:
+      rows: int64 array, for each image: the position of its row among the table's
+        columns, -1 for none.
+      orphans: the table's rows without an image, in the table's order.
+    """
+
+    rows: npt.NDArray[np.int64]
+    orphans: list[Orphan]
+
+
+def join_labels(
+    entries: Sequence[FileEntry],
+    ids: pa.Array,
+    numbers: npt.NDArray[np.int64],
+    *,
+    table: str,
+) -> Joined:
+    """Joins n images and m rows of a table.
+
+    Args:
+      entries: the images.
+      ids: m texts, one a row of the table; null for none.
+      numbers: m 0-based row numbers, for messages.
+      table: the table's name, for messages.
+
+    Raises:
+      SourceError: an id stands twice in the table, or is that of two images.
+    """
+    texts = [
+        None if text is None else unicodedata.normalize("NFC", text)
+        for text in ids.to_pylist()
+    ]
+    places: dict[str, int] = {}
+    orphans: list[Orphan] = []
+    for place, text in enumerate(texts):
+        if not text:
+            message = f"{table}: the row has no id"
+            row = int(numbers[place])
+            orphans.append(Orphan(row, Reason.LABEL_WITHOUT_IMAGE, message))
+        elif text in places:
+            first, second = int(numbers[places[text]]) + 1, int(numbers[place]) + 1
+            raise SourceError(
+                f"Every id must stand once in the table of labels; in {table} {text!r} "
+                f"stands in rows {first} and {second}. Remove one."
+            )
+        else:
+            places[text] = place
+    key_of = _key_of(list(places))
+    seen: dict[str, str] = {}
+    rows = np.full(len(entries), -1, np.int64)
+    for index, entry in enumerate(entries):
+        key = key_of(entry.origin)
+        if key in places and key in seen:
+            raise SourceError(
+                f"Every id must be that of one image; {key!r} is that of "
+                f"{seen[key]!r} and {entry.path!r}. Rename one, or use ids that are "
+                f"paths."
+            )
+        seen[key] = entry.path
+        rows[index] = places.get(key, -1)
+    for text, place in places.items():
+        if text not in seen:
+            message = f"{table}: there is no image with the id {text[:80]!r}"
+            orphans.append(
+                Orphan(int(numbers[place]), Reason.LABEL_WITHOUT_IMAGE, message)
+            )
+    orphans.sort(key=lambda orphan: orphan.row)
+    return Joined(rows, orphans)
+
+
+def _key_of(ids: Sequence[str]) -> Callable[[str], str]:
+    """Returns what makes the id of an image's path, by what the ids look like."""
+    suffixed = any(is_image_name(text) for text in ids)
+    if any("/" in text for text in ids):
+        return _path if suffixed else _path_stem
+    return os.path.basename if suffixed else _stem
+
+
+def _path(path: str) -> str:
+    return path
+
+
+def _path_stem(path: str) -> str:
+    return os.path.splitext(path)[0]
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]

@@ -1,0 +1,52 @@
+"""Words in the names of files and folders that say a split.
+
+    instances_train2017.json    train         valid/_annotations.coco.json  validation
+    person_keypoints_val.json   validation    image_info_test-dev2017.json  test
+
+A word counts where no letter stands beside it. The file's own name comes before its
+folders, the nearer folder before the farther, and in a name the first word wins.
+
+The names of tables are free, and `photos of test tubes.csv` is no test split: of them
+only the start of a numbered file and whole names of folders count.
+
+    data/train-00000-of-00002-4e1f.parquet    train
+    test/metadata.csv                         test
+
+Source of the words: Hugging Face datasets, `data_files.py`.
+"""
+
+import re
+
+__all__ = ["split_in_path", "split_of_table"]
+
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+_NUMBERED = re.compile(r"([a-z]+)-\d+-of-\d+[-.]")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def split_in_path(path: str) -> str:
+    """Returns the split that a path with `/` between says; empty for none."""
+    for name in reversed(path.lower().split("/")):
+        for word in _LETTERS.findall(name):
+            if word in _SPLITS:
+                return _SPLITS[word]
+    return ""
+
+
+def split_of_table(path: str) -> str:
+    """Returns the split that the path of a table surely says; empty for none."""
+    *folders, name = path.lower().split("/")
+    numbered = _NUMBERED.match(name)
+    words = [numbered[1] if numbered else "", *reversed(folders)]
+    return next((_SPLITS[word] for word in words if word in _SPLITS), "")

@@ -1,0 +1,127 @@
+"""Compressed input files as streams of their content, by what their bytes say.
+
+gzip, zlib and zstd streams are unpacked in bounded memory and must end as they say:
+a file that was cut off is an error, never a shorter table.
+"""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.compression import Compression, Inflater
+from transforms.errors import SourceError, TFRecordError
+
+__all__ = ["PACKED_SUFFIXES", "Unpacked", "is_packed", "open_unpacked", "plain_name"]
+
+PACKED_SUFFIXES = (".gz", ".zst", ".zz")
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_PIECE_BYTES = 1 << 20
+
+
+def plain_name(path: str) -> str:
+    """Returns a path without the suffix of its compression, if it has one."""
+    for suffix in PACKED_SUFFIXES:
+        if path.lower().endswith(suffix):
+            return path[: -len(suffix)]
+    return path
+
+
+def is_packed(path: str) -> bool:
+    """Whether a file is gzip or zstd by its first bytes; raises OSError."""
+    with files.open_input(path) as stream:
+        head = stream.read(4)
+    return head.startswith(_GZIP) or head == _ZSTD
+
+
+class Unpacked(io.RawIOBase):
+    """The content of a compressed file, to be read once from its start.
+
+    Bytes from the last `forget` on are kept: `seek` goes back among them, and `take`
+    returns them.
+    """
+
+    def __init__(self, file: IO[bytes], origin: str) -> None:
+        super().__init__()
+        head = file.read(4)
+        file.seek(0)
+        self._file = file
+        self._origin = origin
+        self._source: Inflater | _Zstd = (
+            _Zstd(file) if head == _ZSTD else Inflater(self._stored, Compression.GZIP)
+        )
+        self._kept = bytearray()
+        self._begin = 0
+        self._position = 0
+
+    def _stored(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the compressed file that were read so far."""
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Returns up to `size` bytes, none at the end; raises SourceError."""
+        if size is None or size < 0:
+            return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
+        offset = self._position - self._begin
+        if offset == len(self._kept):
+            try:
+                piece = self._source.read(min(size, _PIECE_BYTES))
+            except (TFRecordError, OSError, pa.ArrowException) as error:
+                raise SourceError(
+                    f"A compressed file must be whole; {self._origin} is not: "
+                    f"{error}. Fetch or write it again."
+                ) from error
+            self._kept += piece
+        data = bytes(self._kept[offset : offset + size])
+        self._position += len(data)
+        return data
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        """Goes to a byte that is still kept."""
+        if whence or not self._begin <= position <= self._begin + len(self._kept):
+            raise io.UnsupportedOperation("only what is kept can be read again")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        """Returns the position in the content."""
+        return self._position
+
+    def take(self, start: int, stop: int) -> bytes:
+        """Returns bytes [start, stop) of the content, which must be kept."""
+        return bytes(self._kept[start - self._begin : stop - self._begin])
+
+    def forget(self, position: int) -> None:
+        """Lets go of everything before a position."""
+        del self._kept[: position - self._begin]
+        self._begin = position
+
+
+class _Zstd:
+    """The content of zstd frames; Arrow raises OSError for one that is cut off."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read(size)
+
+
+@contextlib.contextmanager
+def open_unpacked(path: str, origin: str) -> Iterator[Unpacked]:
+    """Opens a compressed file; raises OSError."""
+    with files.open_input(path) as file:
+        yield Unpacked(file, origin)

@@ -1,0 +1,148 @@
+"""Pascal VOC XML: one file an image, its size and its objects.
+
+    <annotation>
+      <filename>000001.jpg</filename>
+      <size><width>353</width><height>500</height><depth>3</depth></size>
+      <object>
+        <name>dog</name> <pose>Left</pose> <truncated>1</truncated>
+        <difficult>0</difficult>
+        <bndbox><xmin>48</xmin><ymin>240</ymin><xmax>195</xmax><ymax>371</ymax></bndbox>
+        <part>...</part>
+      </object>
+    </annotation>
+
+A document type is refused before anything of it is read: entities declared there may
+expand without end, or name other files.
+
+Source: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html
+"""
+
+import dataclasses
+import math
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+__all__ = ["VocImage", "VocObject", "parse_voc"]
+
+# Far more than any image has objects; what is larger is something else.
+_MAX_BYTES = 16 << 20
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+_BOOLS = {"0": 0, "1": 1, "false": 0, "true": 1}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VocObject:
+    """One object.
+
+    Attributes:
+      name: of its class; empty where there is none.
+      pose: its view; empty where there is none.
+      truncated, difficult: 0 or 1; 0 where not stated, None where neither.
+      box: xmin, ymin, xmax, ymax in pixels; NaN for what is no number.
+      stated: the box as it is written.
+    """
+
+    name: str
+    pose: str
+    truncated: int | None
+    difficult: int | None
+    box: tuple[float, float, float, float]
+    stated: tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VocImage:
+    """One file.
+
+    Attributes:
+      filename: of the image; empty where not stated.
+      width, height: in pixels; None where they are no positive whole numbers.
+      stated: width and height as they are written.
+      objects: in the file's order.
+    """
+
+    filename: str
+    width: int | None
+    height: int | None
+    stated: tuple[str | None, str | None]
+    objects: tuple[VocObject, ...]
+
+
+def parse_voc(data: bytes) -> VocImage:
+    """Returns the content of a file.
+
+    Raises:
+      ValueError: it is not XML, has a document type, or is no annotation.
+    """
+    root = _parse(data)
+    if root.tag != "annotation":
+        raise ValueError(f"its root must be <annotation>, it is <{root.tag[:60]}>")
+    width, height = root.findtext("size/width"), root.findtext("size/height")
+    return VocImage(
+        (root.findtext("filename") or "").strip(),
+        _pixels(width),
+        _pixels(height),
+        (width, height),
+        tuple(map(_object, root.iterfind("object"))),
+    )
+
+
+def _parse(data: bytes) -> Element:
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"it has {len(data)} bytes; at most {_MAX_BYTES} are read")
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError) as error:
+        raise ValueError(f"it is not well-formed XML: {error}") from error
+    return builder.close()
+
+
+def _refuse(*_: object) -> None:
+    raise ValueError("a document type (<!DOCTYPE ...>) is not allowed in it")
+
+
+def _object(item: Element) -> VocObject:
+    # Searching for each child by its name takes far longer than looking at them all.
+    fields = {child.tag: child for child in reversed(item)}
+    corners = {side.tag: side.text or "" for side in reversed(fields.get("bndbox", ()))}
+    stated = tuple(map(corners.get, _SIDES))
+    xmin, ymin, xmax, ymax = map(_number, stated)
+
+    def text(tag: str) -> str:
+        found = fields.get(tag)
+        return "" if found is None else (found.text or "").strip()
+
+    return VocObject(
+        text("name"),
+        text("pose"),
+        _flag(text("truncated")),
+        _flag(text("difficult")),
+        (xmin, ymin, xmax, ymax),
+        stated,
+    )
+
+
+def _number(text: str | None) -> float:
+    # Python reads 1_0 as ten.
+    if text is None or "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _pixels(text: str | None) -> int | None:
+    number = _number(text)
+    return int(number) if 0 < number < 2**31 and number.is_integer() else None
+
+
+def _flag(text: str) -> int | None:
+    return _BOOLS.get(text.lower()) if text else 0

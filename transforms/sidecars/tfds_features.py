@@ -1,0 +1,230 @@
+"""`features.json`: what TFDS is told of every key of the records.
+
+| feature             | always present        | else                  | absent gives   |
+| ------------------- | --------------------- | --------------------- | ---------------|
+| int64, timestamp    | Scalar                | optional Scalar       | smallest value |
+| float               | Scalar                | optional Scalar       | smallest value |
+| bool                | Scalar                | optional Scalar       | False          |
+| text                | Text                  | optional Scalar       | empty          |
+| bytes, proto tensor | Scalar of strings     | optional Scalar       | empty          |
+| label               | ClassLabel            | Sequence of 0 or 1    | empty          |
+| image               | Image                 | Sequence of 0 or 1    | empty          |
+| raw tensor          | Tensor, decoded       | Sequence of 0 or 1    | empty          |
+| list                | Sequence              | Sequence              | empty          |
+| list of known shape | Tensor                | Tensor, first size -1 | empty          |
+| ragged list         | Sequence of Sequences | the same              | empty          |
+| box                 | four Sequences        | the same              | empty          |
+
+Keys stand as the records have them: boxes as `name/xmin` and so on, each a feature of
+its own; of a ragged list TFDS finds `name/ragged_flat_values` by itself.
+
+Sources: `tensorflow_datasets/core/proto/feature.proto`, `core/features/` and
+`core/example_parser.py` of TFDS 4.9.10; all of it tried out by the tests.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transforms.core.manifest import FeatureFacts, Manifest
+from transforms.core.schema import Feature, Kind
+
+__all__ = ["Shown", "show_features", "typed"]
+
+_PACKAGE = "tensorflow_datasets.core.features."
+_DTYPES = {
+    Kind.INT64: "int64",
+    Kind.FLOAT: "float32",
+    Kind.BOOL: "bool",
+    Kind.TEXT: "string",
+    Kind.BYTES: "string",
+    Kind.TIMESTAMP: "int64",
+    Kind.LABEL: "int64",
+    Kind.TENSOR: "string",
+    Kind.BOX: "float32",
+}
+# What `tf.io.decode_raw` takes, and TFDS with it; uint64 TFDS makes of int64.
+_RAW_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint64 float16 float32 float64 "
+    "complex64 complex128".split()
+)
+# A BMP has at least these before its pixels.
+_BMP_HEADER_BYTES = 54
+
+_Json = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shown:
+    """What TFDS shows.
+
+    Attributes:
+      features: key -> the JSON form of the proto `Feature`.
+      notes: sentences on features that it shows as something less.
+    """
+
+    features: Mapping[str, _Json]
+    notes: tuple[str, ...]
+
+
+def show_features(manifest: Manifest, listed: frozenset[str]) -> Shown:
+    """Returns what `features.json` says of each key of the records.
+
+    Args:
+      manifest: of the dataset.
+      listed: the labels whose class names have a file.
+    """
+    features: dict[str, _Json] = {}
+    notes = []
+    for facts in manifest.features:
+        feature = facts.feature
+        if feature.internal:
+            continue
+        optional = facts.statistics.present < manifest.records
+        if note := _lesser(feature, optional):
+            notes.append(f"TFDS will show {feature.name!r} as {note}.")
+        described = _describe(facts, manifest, feature.name in listed)
+        for key in feature.record_keys if feature.kind is Kind.BOX else [feature.name]:
+            features[key] = described
+    return Shown(features, tuple(notes))
+
+
+def typed(class_name: str, **content: _Json) -> _Json:
+    """Returns the JSON form of a proto `Feature` of one of TFDS's classes."""
+    return {"pythonClassName": _PACKAGE + class_name, **content}
+
+
+def _describe(facts: FeatureFacts, manifest: Manifest, listed: bool) -> _Json:
+    feature = facts.feature
+    optional = facts.statistics.present < manifest.records
+    if feature.kind is Kind.IMAGE:
+        image = _image(facts, manifest)
+        return _sequence(image) if optional else image
+    if feature.kind is Kind.TENSOR and not _undecodable(feature):
+        tensor = _tensor(feature.shape, feature.dtype, "bytes")
+        return _sequence(tensor) if optional else tensor
+    if feature.is_ragged:
+        return _sequence(_sequence(_value(facts, listed)))
+    if feature.kind is Kind.BOX:
+        return _sequence(_value(facts, listed))
+    if len(feature.shape) == 1 and feature.is_list:
+        (length,) = feature.shape
+        if feature.kind is Kind.LABEL or length is None:
+            return _sequence(_value(facts, listed), None if optional else length)
+    if feature.is_list:
+        return _tensor(_list_shape(feature, optional), _DTYPES[feature.kind])
+    if optional:
+        if feature.kind is Kind.LABEL and listed:
+            return _sequence(_value(facts, listed))
+        return _scalar(feature.kind, optional=True)
+    return _value(facts, listed)
+
+
+def _value(facts: FeatureFacts, listed: bool) -> _Json:
+    """Returns what a single value is."""
+    kind = facts.feature.kind
+    if kind is Kind.LABEL and listed:
+        return typed(
+            "class_label_feature.ClassLabel",
+            classLabel={"numClasses": str(len(facts.classes))},
+        )
+    return typed("text_feature.Text", text={}) if kind is Kind.TEXT else _scalar(kind)
+
+
+def _scalar(kind: Kind, *, optional: bool = False) -> _Json:
+    tensor: _Json = {"shape": {}, "dtype": _DTYPES[kind], "encoding": "none"}
+    if optional:
+        tensor["optional"] = True
+    return typed("scalar.Scalar", tensor=tensor)
+
+
+def _tensor(shape: tuple[int | None, ...], dtype: str, encoding: str = "none") -> _Json:
+    return typed(
+        "tensor_feature.Tensor",
+        tensor={"shape": _dimensions(shape), "dtype": dtype, "encoding": encoding},
+    )
+
+
+def _sequence(feature: _Json, length: int | None = None) -> _Json:
+    size = "-1" if length is None else str(length)
+    return typed(
+        "sequence_feature.Sequence", sequence={"length": size, "feature": feature}
+    )
+
+
+def _dimensions(shape: tuple[int | None, ...]) -> _Json:
+    return {"dimensions": ["-1" if n is None else str(n) for n in shape]}
+
+
+def _list_shape(feature: Feature, optional: bool) -> tuple[int | None, ...]:
+    """Returns the shape in which TFDS can read a list that is not ragged."""
+    shape = feature.shape
+    if optional and None not in shape:
+        # A list that is absent has another size than the others.
+        shape = (None, *shape[1:])
+    # TensorFlow ends with a floating point exception where it divides by a size of 0.
+    too_many = shape.count(None) > 1 or (None in shape and 0 in shape)
+    return (None,) if too_many else shape
+
+
+def _lesser(feature: Feature, optional: bool) -> str:
+    """Returns as what TFDS shows a feature and why, "" where nothing is lost."""
+    if feature.kind is Kind.TENSOR and (reason := _undecodable(feature)):
+        return f"bytes: {reason}"
+    dimensions = 0 if feature.is_ragged or not feature.is_list else len(feature.shape)
+    if dimensions > 1 and len(_list_shape(feature, optional)) == 1:
+        return "flat lists: it has no lists of this shape"
+    return ""
+
+
+def _undecodable(feature: Feature) -> str:
+    """Returns why TFDS cannot decode a tensor, "" if it can."""
+    if feature.encoding == "proto":
+        return "tf.io.parse_tensor decodes them"
+    if feature.dtype not in _RAW_DTYPES:
+        return f"it cannot decode {feature.dtype or 'an unknown type'}"
+    if feature.shape.count(None) > 1:
+        return "more than one size of the shape is unknown"
+    if 0 in feature.shape and None in feature.shape:
+        return "there is nothing in them"
+    return ""
+
+
+def _image(facts: FeatureFacts, manifest: Manifest) -> _Json:
+    channels = _channels(facts, manifest)
+    # No encodingFormat: it matters to writers only, and files may be mixed.
+    return typed(
+        "image_feature.Image",
+        image={"shape": _dimensions((None, None, channels)), "dtype": "uint8"},
+    )
+
+
+def _channels(image: FeatureFacts, manifest: Manifest) -> int | None:
+    """Returns how many channels TFDS is to decode; None: as many as each image has.
+
+    All formats decode to 3. Only 4-channel PNG and BMP have a depth of 4. Gray JPEG
+    and PNG decode to 1, but TensorFlow refuses that for gray BMP: there each image is
+    decoded as it is, unless all files are too small to be a BMP of that size.
+    """
+    by_role = dict(_derived(image, manifest))
+    depth = by_role.get("depth")
+    if depth is None or depth.minimum != depth.maximum:
+        return 3
+    if depth.minimum == 4:
+        return 4
+    if depth.minimum != 1:
+        return 3
+    height, width = by_role.get("height"), by_role.get("width")
+    if height is None or width is None:
+        return None
+    smallest_bmp = _BMP_HEADER_BYTES + (height.minimum or 0) * (width.minimum or 0)
+    return 1 if (image.statistics.maximum or 0) < smallest_bmp else None
+
+
+def _derived(image: FeatureFacts, manifest: Manifest) -> Iterator[tuple[str, Any]]:
+    """Yields (what it is, its statistics) of the features read off one image."""
+    for facts in manifest.features:
+        source = facts.feature.derived_from
+        # Without a name it is the only image there is.
+        if facts.feature.derived and source in ("", image.feature.name):
+            yield facts.feature.derived, facts.statistics

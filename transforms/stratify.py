@@ -1,0 +1,216 @@
+"""The stage `stratify`: all batches, read beforehand -> where each class is cut.
+
+    batches -+- (bucket of classes, Segment of hashes by class) -> group -> bounds
+             +- rows of each class -> summed -> rows of each class and split -^
+
+It reads what `place` will read again: batches never wait for the answer, only blocks.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from transforms.core import segment
+from transforms.core.identity import LOCK, SPLIT, hash_texts, unit_hashes
+from transforms.core.model import Batch, Block, Segment
+from transforms.core.placement import SplitRule, UInt64s
+from transforms.core.split_lock import Assignments
+from transforms.core.strata import (
+    ClassCount,
+    Strata,
+    class_names,
+    cut_class,
+    merge_counts,
+    share_out,
+)
+from transforms.split_locks import open_assignments
+from transforms.store import Store
+
+__all__ = ["AwaitStrata", "TakeStrata"]
+
+COUNTS = "counts"
+
+# Classes go into so many groups, a power of two: of 200,000 classes each batch still
+# sends few pieces, and no group holds much of all.
+_BUCKET_BITS = 4
+_PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
+
+_Counts = Mapping[str | None, ClassCount]
+_Wanted = Mapping[str | None, tuple[int, ...]]
+_Bounds = Mapping[str | None, UInt64s]
+
+
+@dataclasses.dataclass
+class AwaitStrata(beam.PTransform):
+    """Holds blocks back until the strata are known.
+
+    Input and output: blocks. Only they wait in the runner; without this step it would
+    keep the batches that are read of them.
+
+    Attributes:
+      strata: the one Strata of all rows.
+    """
+
+    strata: beam.pvalue.AsSingleton
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
+        """Passes each block on."""
+        return blocks | "Hold back" >> beam.Map(_same, self.strata)
+
+
+def _same(block: Block, strata: Strata) -> Block:
+    return block
+
+
+@dataclasses.dataclass
+class TakeStrata(beam.PTransform):
+    """Finds where every class is to be cut for the rule's shares.
+
+    Input: the batches that `place` will be given, read beforehand. Output: one
+    Strata. A retry writes the same pieces again. Counters: rows_counted.
+
+    Attributes:
+      rule: a stratified one.
+      store: where hashes lie meanwhile, 8 bytes a row.
+      lock: path of the splits that earlier runs gave; empty for none.
+    """
+
+    rule: SplitRule
+    store: Store
+    lock: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Strata]:
+        """Counts and hashes each batch, then cuts each class."""
+        hashed = batches | "Hash classes" >> (
+            beam.ParDo(_HashClasses(self.rule, self.store, self.lock))
+            .with_output_types(tuple[int, Segment])
+            .with_outputs(COUNTS, main="pieces")
+        )
+        wanted = (
+            hashed.counts
+            | "Sum counts" >> beam.CombineGlobally(_sum_counts)
+            | "Share out" >> beam.Map(_share_out, self.rule)
+        )
+        splits = len(self.rule.names)
+        return (
+            hashed.pieces
+            # (bucket, segment) -> (bucket, [segment, ...]), in any order
+            | "Group by class" >> beam.GroupByKey()
+            | "Cut classes"
+            >> beam.Map(_cut, self.store, beam.pvalue.AsSingleton(wanted))
+            | "Gather bounds" >> beam.combiners.ToList()
+            | "Join bounds" >> beam.Map(_join, splits)
+        )
+
+
+class _HashClasses(beam.DoFn):
+    def __init__(self, rule: SplitRule, store: Store, lock: str) -> None:
+        super().__init__()
+        self.rule = rule
+        self.store = store
+        self.lock_path = lock
+        self.lock: Assignments | None = None
+        self.rows_counted = beam.metrics.Metrics.counter("stratify", "rows_counted")
+
+    def setup(self) -> None:
+        if self.lock_path:
+            self.lock = open_assignments(self.lock_path)
+
+    def process(
+        self, batch: Batch
+    ) -> Iterator[tuple[int, Segment] | beam.pvalue.TaggedOutput]:
+        if not batch.rows.num_rows:
+            return
+        counts, rows = hash_classes(batch, self.rule, self.lock)
+        self.rows_counted.inc(batch.rows.num_rows)
+        yield beam.pvalue.TaggedOutput(COUNTS, counts)
+        hashes = hash_texts(rows["class"], "class", purpose="stratify")
+        buckets = (hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
+        cut = segment.cut(rows, buckets)
+        stored = self.store.put(
+            f"classes\0{batch.block.origin}",
+            batch.block.start,
+            [(part.num_rows, segment.serialize(part)) for _, part in cut],
+        )
+        for (bucket, _), piece in zip(cut, stored, strict=True):
+            yield bucket, piece
+
+
+def hash_classes(
+    batch: Batch, rule: SplitRule, lock: Assignments | None
+) -> tuple[dict[str | None, ClassCount], pa.RecordBatch]:
+    """Returns the rows of each class of a batch: their numbers, and their hashes.
+
+    Args:
+      batch: n rows.
+      rule: a stratified one.
+      lock: rows that it knows are counted, and not hashed.
+    """
+    encoded = class_names(batch.rows[rule.stratify_by]).dictionary_encode(
+        null_encoding="encode"
+    )
+    names, codes = encoded.dictionary, np.asarray(encoded.indices).astype(np.int64)
+    hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
+    locked = np.zeros((len(names), len(rule.names)), np.int64)
+    if lock is not None:
+        found = lock.find(unit_hashes(batch, purpose=LOCK))
+        known = found >= 0
+        place = np.array([rule.names.index(name) for name in lock.names], np.int64)
+        if known.any():
+            np.add.at(locked, (codes[known], place[found[known]]), 1)
+        codes, hashes = codes[~known], hashes[~known]
+    new = np.bincount(codes, minlength=len(names))
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.concatenate([[0], np.cumsum(new)]), pa.int32()),
+        pa.array(hashes[np.argsort(codes, kind="stable")]),
+    )
+    counts = {
+        name: ClassCount(count, tuple(kept))
+        for name, count, kept in zip(
+            names.to_pylist(), new.tolist(), locked.tolist(), strict=True
+        )
+    }
+    return counts, pa.RecordBatch.from_arrays([names, lists], schema=_PIECE)
+
+
+def _sum_counts(parts: Iterable[_Counts]) -> _Counts:
+    return merge_counts(parts)
+
+
+def _share_out(counts: _Counts, rule: SplitRule) -> _Wanted:
+    return share_out(counts, rule.proportions())
+
+
+def _cut(
+    element: tuple[int, Iterable[Segment]], store: Store, wanted: _Wanted
+) -> _Bounds:
+    """Returns the bounds of the classes in one bucket."""
+    _, segments = element
+    pieces = [segment.deserialize(store.get(piece), _PIECE) for piece in segments]
+    rows = pa.Table.from_batches(pieces)
+    encoded = rows["class"].combine_chunks().dictionary_encode(null_encoding="encode")
+    lists = rows["hashes"].combine_chunks()
+    lengths = np.asarray(lists.value_lengths())
+    codes = np.repeat(np.asarray(encoded.indices), lengths)
+    hashes = np.asarray(lists.flatten())
+    hashes = hashes[np.lexsort((hashes, codes))]
+    names = encoded.dictionary.to_pylist()
+    stops = np.cumsum(np.bincount(codes, minlength=len(names)))
+    parts = np.split(hashes, stops[:-1])
+    return {
+        name: cut_class(part, wanted[name])
+        for name, part in zip(names, parts, strict=True)
+    }
+
+
+def _join(parts: list[_Bounds], splits: int) -> Strata:
+    return Strata.of(parts, splits)
