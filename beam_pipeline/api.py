@@ -68,7 +68,7 @@ def convert(
       source: a path or pattern, or Python data; see `beam_pipeline.python_sources`.
       output: the dataset's folder, as on the command line.
       beam_flags: Beam's own flags.
-      between: a PTransform, own steps from Batch to Batch, one for one, between read and place.
+      between: a PTransform from Batch to Batch, one for one, between read and place.
       watch: called ten times a second meanwhile.
       progress: whether to show on standard error how far the run is.
       settings: every setting of a spec, by its name: `shards=4`, `splits={...}`.

@@ -2,10 +2,11 @@
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_pipeline.spec import FeatureSpec, Spec
 from beam_pipeline.vocabularies import class_names
@@ -15,6 +16,7 @@ from transforms.core.infer import (
     infer_batches,
     infer_features,
 )
+from transforms.core.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.core.values import column_of
 from transforms.errors import EncodingError, SpecError
@@ -193,14 +195,29 @@ def _with_images(
             if feature.kind is Kind.IMAGE
             or (feature.kind is Kind.TEXT and _holds_images(feature, columns, spec))
         }
-    single = len(chosen) == 1
+    taken = {f.name for f in features if f.source_column not in chosen}
+    prefixes = _prefixes([f for f in features if f.source_column in chosen], taken)
     out: list[Feature] = []
     for feature in features:
         if feature.source_column not in chosen:
             out.append(feature)
             continue
-        out += _image_features(feature, columns, single, spec)
+        made = _image_features(feature, columns, prefixes[feature.name], spec)
+        # What the table says itself, a height say, is not stored a second time.
+        out += [f for f in made if f.kind is Kind.IMAGE or f.name not in taken]
     return out
+
+
+def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, str]:
+    """Returns what the names of each image begin with; nothing for the only one."""
+    if len(chosen) == 1 and "image" not in taken:
+        return {chosen[0].name: ""}
+    bases = {}
+    for name in (feature.name for feature in chosen):
+        ending = next((e for e in _IMAGE_ENDINGS if name.endswith(e)), "")
+        bases[name] = name.removesuffix(ending) or name
+    found = [*bases.values(), *taken]
+    return {n: base if found.count(base) == 1 else n for n, base in bases.items()}
 
 
 def _holds_images(
@@ -223,23 +240,20 @@ def _holds_images(
 def _image_features(
     feature: Feature,
     columns: Mapping[str, pa.Array | pa.ChunkedArray],
-    single: bool,
+    prefix: str,
     spec: Spec,
 ) -> list[Feature]:
     """Returns image, file name and dimensions, as a tree of images has them."""
-    column, name = feature.source_column, feature.name
+    column = feature.source_column
     found = columns.get(column)
-    inline = feature.inline or (
-        found is not None and not pa.types.is_string(found.type)
-    )
+    inline = _is_inline(feature, found)
+    named = not inline and (found is None or pa.types.is_string(found.type))
     names = dict(PRESETS[spec.preset]) | spec.feature_names
-    for role in ("label", "text", "synset", *(["filename"] if inline else [])):
+    for role in ("label", "text", "synset", *([] if named else ["filename"])):
         names.pop(role, None)
-    if not single:
-        ending = next((e for e in _IMAGE_ENDINGS if name.endswith(e)), "")
-        base = name.removesuffix(ending) or name
+    if prefix:
         names = {
-            role: base if role == "image" else f"{base}/{given}"
+            role: prefix if role == "image" else f"{prefix}/{given}"
             for role, given in names.items()
         }
     made = image_schema({role: given for role, given in names.items() if given})
@@ -253,10 +267,21 @@ def _image_features(
                 )
             )
         elif part.derived:
-            out.append(dataclasses.replace(part, derived_from="" if single else image))
+            out.append(dataclasses.replace(part, derived_from=image if prefix else ""))
         else:
             out.append(dataclasses.replace(part, column=column))
     return [dataclasses.replace(f, column="") if f.column == f.name else f for f in out]
+
+
+def _is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bool:
+    """Whether the rows hold images themselves, not where they lie."""
+    if column is None or pa.types.is_string(column.type):
+        return feature.inline
+    if not is_image_struct(column.type):
+        return True
+    # Hugging Face's images that were not embedded have a path alone.
+    held, paths = (pc.struct_field(column, name) for name in ("bytes", "path"))
+    return bool(held.null_count < len(column) or paths.null_count == len(column))
 
 
 def _apply(

@@ -132,9 +132,6 @@ FORMATS: Mapping[str, Format] = {
     "arrow": Format(
         "Arrow IPC", r"\.(arrow|arrows|feather|ipc)$", "arrow_ipc.ArrowReader"
     ),
-    "jsonl": Format(
-        "JSON lines", rf"\.(jsonl|ndjson){_PACKED}$", "json_lines.JsonLinesReader"
-    ),
     "numpy": Format("NumPy", r"\.np[yz]$", "numpy_files.NumpyReader"),
     "archive": Format("archives", _ARCHIVE, "archive_reader.ArchiveReader"),
     # What `archive` makes of most of them by itself.

@@ -153,14 +153,16 @@ def _from_reader(
     reader: pa.RecordBatchReader, images: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
     _check_names(reader.schema.names, "table")
-    # The columns of a table without rows are its own, too.
-    yield pa.RecordBatch.from_pylist([], reader.schema)
     rows = 0
     for batch in reader:
         for first in range(0, batch.num_rows, _PIECE_ROWS):
             piece = batch.slice(first, _PIECE_ROWS)
             yield _with_images(piece, images, rows)
             rows += piece.num_rows
+    if not rows:
+        # The columns of a table without rows are its own, too.
+        none = [pa.chunked_array([], f.type).combine_chunks() for f in reader.schema]
+        yield pa.record_batch(none, schema=reader.schema)
 
 
 def _with_images(
@@ -169,7 +171,7 @@ def _with_images(
     """Returns rows with the tensors of columns of images as PNG files."""
     for index, field in enumerate(batch.schema):
         if field.name in images and isinstance(field.type, pa.FixedShapeTensorType):
-            pixels = batch.column(index).to_numpy_ndarray()
+            pixels = [v.to_numpy() if v.is_valid else None for v in batch.column(index)]
             column = _column(field.name, pixels, images, rows)
             batch = batch.set_column(index, field.name, column)
     return batch

@@ -27,9 +27,10 @@ _MOST_ROWS = 1 << 16
 def odd_row(name: str, row: int, error: Exception) -> SourceError:
     """Returns the error for a value; `row` counts from 0, -1 where it is not known."""
     place = f"in row {row + 1:,}, " if row >= 0 else ""
+    found = str(error).rstrip(".")
     return SourceError(
         f"All values of {name!r} must be of one kind that a feature can hold; "
-        f"{place}{str(error).rstrip('.')}. Convert them to one kind first, or leave the column out."
+        f"{place}{found}. Convert them to one kind first, or leave the column out."
     )
 
 

@@ -66,7 +66,9 @@ def _of_values(values: list[Any]) -> pa.Array:
         return pa.nulls(len(values))
     if "" in families:
         index = next(i for i, v in enumerate(values) if not is_known(v))
-        raise OddValueError(f"no feature holds a {type(values[index]).__name__}", index)
+        raise OddValueError(
+            f"no feature holds what is of type {type(values[index]).__name__}", index
+        )
     makers = [make for known, make in _MAKERS if families <= known]
     if not makers:
         first = family_of(type(next(v for v in values if v is not None)))
@@ -322,7 +324,8 @@ def _of_times(array: Array) -> pa.Array:
     if step != 1 or wanted not in _ARROW_UNITS:
         raise OddValueError(f"{array.dtype} has no type in Arrow")
     wide = _native(array).astype(f"{array.dtype.kind}8[{wanted}]")
-    if not (np.isnat(array) | (wide == array)).all():
+    # NumPy wraps what lies beyond 64 bits.
+    if not (np.isnat(array) | (wide.astype(array.dtype) == array)).all():
         raise OddValueError(f"{array.dtype} holds what is beyond {wide.dtype}")
     mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
     return pa.array(np.asarray(wide), mask=mask)

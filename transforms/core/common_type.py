@@ -29,6 +29,8 @@ def canonical_type(kind: pa.DataType) -> pa.DataType:
     """Returns the one type for all ways of storing the same values."""
     types = pa.types
     if isinstance(kind, pa.FixedShapeTensorType):
+        if list(kind.permutation or ()) == sorted(kind.permutation or ()):
+            return pa.fixed_shape_tensor(kind.value_type, kind.shape)
         return kind
     if isinstance(kind, pa.BaseExtensionType):
         return canonical_type(kind.storage_type)
@@ -142,6 +144,9 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type.equals(kind):
         return array
     if isinstance(array, pa.ExtensionArray):
+        if canonical_type(array.type).equals(kind):
+            storage = as_type(array.storage, getattr(kind, "storage_type", kind))
+            return _rewrapped(storage, kind)
         return as_type(array.storage, kind)
     if pa.types.is_dictionary(array.type):
         return as_type(array.dictionary_decode(), kind)
@@ -156,6 +161,12 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _is_list(array.type) and _is_list(kind):
         return _lists_as(array, kind)
     return array.cast(kind)
+
+
+def _rewrapped(storage: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, storage)
+    return storage
 
 
 def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:

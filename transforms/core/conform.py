@@ -121,6 +121,9 @@ def _column(
     if coerced.bad is not None:
         misfits.append(Misfit(feature, raw, coerced.bad, coerced.reason, coerced))
     values = coerced.values
+    if feature.kind is Kind.IMAGE and not feature.inline:
+        # An empty path is none: it would name the folder.
+        values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
     if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:
         unknown = _outside(values, feature.vocabulary)
         if unknown is not None:

@@ -91,6 +91,8 @@ class Skipped(enum.StrEnum):
     DISCARDED = "discarded"
     DUPLICATE = "duplicate"
     NOT_SELECTED = "not_selected"
+    REPEATED_HEADER = "repeated_header"
+    END_MARK = "end_mark"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -77,12 +77,15 @@ def is_known(value: Any) -> bool:
 
 def plain_values(values: list[Any]) -> list[Any]:
     """Returns n values as the types of the table above; the list itself if they are."""
-    types = set(map(type, values))
-    for kind in types.difference(_CONVERTERS):
-        _CONVERTERS[kind] = _converter(kind)
-    if all(_CONVERTERS[kind] is None for kind in types):
+    if not any(map(_known_converter, set(map(type, values)))):
         return values
     return [_converted(value) for value in values]
+
+
+def _known_converter(kind: type[Any]) -> Callable[[Any], Any] | None:
+    if kind not in _CONVERTERS:
+        _CONVERTERS[kind] = _converter(kind)
+    return _CONVERTERS[kind]
 
 
 def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
@@ -105,7 +108,7 @@ def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 def _converted(value: Any) -> Any:
     """Returns a value as `_FAMILIES` knows it: an Enum's value may be one in turn."""
-    while (convert := _converter(type(value))) is not None:
+    while (convert := _known_converter(type(value))) is not None:
         changed = convert(value)
         if changed is value or type(changed) is type(value):
             return changed

@@ -164,7 +164,7 @@ class ArchiveTables(TableReader):
                     continue
                 with memory as inner:
                     for raw in self._rows(inner, block, columns, left):
-                        yield dataclasses.replace(raw, skipped=skipped)
+                        yield _also_skipped(raw, skipped)
                         skipped = {}
                         if left is not None:
                             left -= raw.block.rows
@@ -174,7 +174,7 @@ class ArchiveTables(TableReader):
         ]
         with self._member_file(archive, member) as inner:
             for raw in self._rows(inner, block, columns, block.rows or None):
-                yield dataclasses.replace(raw, skipped=skipped)
+                yield _also_skipped(raw, skipped)
                 skipped = {}
 
     def _rows(
@@ -297,6 +297,12 @@ class ArchiveTables(TableReader):
             total_rows=None,
             sampled_bytes=max(round(packed * share * read / max(content, 1)), 1),
         )
+
+
+def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
+    """Returns the rows with members left out, beside rows that the format skips."""
+    both = collections.Counter(raw.skipped) + collections.Counter(skipped)
+    return dataclasses.replace(raw, skipped=dict(both))
 
 
 class _Memory:

@@ -7,7 +7,6 @@ csv_records.py   whole records -> columns of text
 csv_header.py    a file -> the names of its columns
 csv_sample.py    files -> a sample of their rows as text
 csv_read.py      a block -> columns of text, and the rows that cannot be read
-csv_stream.py    a compressed file -> its blocks and their text
 csv_reader.py    all of this as the reader of a table format
 """
 
@@ -15,11 +14,12 @@ from transforms.formats.csv_blocks import iter_blocks
 from transforms.formats.csv_dialect import CsvDialect
 from transforms.formats.csv_header import check_same_columns, read_header
 from transforms.formats.csv_read import read_raw
-from transforms.formats.csv_sample import Sample, sample_blocks
+from transforms.formats.csv_sample import Sample, SampleInput, sample_blocks
 
 __all__ = [
     "CsvDialect",
     "Sample",
+    "SampleInput",
     "check_same_columns",
     "iter_blocks",
     "read_raw",

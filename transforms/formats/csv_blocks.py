@@ -45,8 +45,8 @@ def iter_blocks(
       limit_rows: stop after so many rows.
 
     Raises:
-      SourceError: a quote is not closed, a record is longer than `MAX_RECORD_BYTES`,
-        or a file that is to be transcoded whole is too large or not valid.
+      SourceError: a quote is not closed, the file ends after an escape, a record is
+        longer than `MAX_RECORD_BYTES`, or a file that is to be transcoded whole is too large or not valid.
     """
     stream.seek(0)
     head = stream.read(4)
@@ -114,8 +114,8 @@ def _scanned(
         row += count
         line += lines.count()
         base = end
-    if scan.inside:
-        raise unclosed(origin, record_line, dialect)
+    if scan.inside or scan.escaped:
+        raise unclosed(origin, record_line, scan)
     if block is not None:
         yield _closed(block, base, row)
 
@@ -132,9 +132,14 @@ def too_long(origin: str, line: int, dialect: CsvDialect) -> SourceError:
     )
 
 
-def unclosed(origin: str, line: int, dialect: CsvDialect) -> SourceError:
-    """Returns the error for a file that ends inside quotes."""
+def unclosed(origin: str, line: int, scan: Scan) -> SourceError:
+    """Returns the error for a file that ends inside quotes or after an escape."""
+    mark, end = f"a quote ({scan.dialect.quote})", "is not closed before the end"
+    if not scan.inside:
+        mark, end = (
+            f"an escape ({scan.dialect.escape})",
+            "has nothing to escape at the end",
+        )
     return SourceError(
-        f"{origin}, line {line}: a quote ({dialect.quote}) in the record that starts "
-        f"here is not closed before the end of the file"
+        f"{origin}, line {line}: {mark} in the record that starts here {end} of the file"
     )

@@ -41,11 +41,14 @@ class CsvDialect:
 
     `CsvDialect()` is RFC 4180 with a header; `CsvDialect(delimiter="\\t")` is TSV;
     `CsvDialect(header=False, columns=("id", "label"))` names the columns of a file
-    that does not.
+    that does not. Lines that start with `#` are records like any other: no dialect
+    has comments.
 
     Attributes:
       delimiter: one ASCII character between fields.
       quote: one ASCII character around fields; empty if quotes mean nothing.
+      escape: one ASCII character that takes the meaning from the one after it, inside
+        quotes and outside; empty for none.
       header: the first record holds the columns' names.
       columns: the columns' names, in the file's order; they replace the header's.
       encoding: a text encoding that Python knows. The byte order mark of UTF-16 or
@@ -57,6 +60,7 @@ class CsvDialect:
 
     delimiter: str = ","
     quote: str = '"'
+    escape: str = ""
     header: bool = True
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
@@ -74,6 +78,16 @@ class CsvDialect:
             )
         if self.quote == self.delimiter:
             raise SpecError(f"delimiter and quote must differ; both are {self.quote!r}")
+        if self.escape and not _is_mark(self.escape):
+            raise SpecError(
+                f"escape must be one ASCII character, no letter, digit or line end, or "
+                f"empty for none; found {self.escape!r}"
+            )
+        if self.escape and self.escape in (self.delimiter, self.quote):
+            raise SpecError(
+                f"escape must differ from delimiter and quote; found {self.escape!r}, "
+                f"and a doubled quote needs no escape"
+            )
         if self.columns is not None and (
             not self.columns
             or "" in self.columns
@@ -112,9 +126,9 @@ def bom_length(head: bytes, encoding: str) -> int:
 
 @functools.lru_cache(maxsize=64)
 def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
-    """Tells if delimiters, quotes and line ends can be found in the encoded bytes."""
+    """Tells if what gives a file its structure can be found in the encoded bytes."""
     ascii_bytes = bytes(range(128))
-    marks = {"\n", "\r", dialect.delimiter, dialect.quote or "\n"}
+    marks = {"\n", "\r", dialect.delimiter, *dialect.quote, *dialect.escape}
     try:
         text = ascii_bytes.decode(encoding)
     except UnicodeDecodeError:

@@ -1,7 +1,14 @@
 """The names of a CSV file's columns."""
 
 import codecs
+import functools
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.errors import SourceError
 from transforms.formats.csv_blocks import MAX_RECORD_BYTES, too_long, unclosed
@@ -14,12 +21,14 @@ from transforms.formats.csv_dialect import (
 from transforms.formats.csv_records import count_fields, parse
 from transforms.formats.csv_scan import Scan, Stream, pieces_of
 
-__all__ = ["check_same_columns", "read_header"]
+__all__ = ["check_same_columns", "read_header", "repeats_header"]
 
 # Nearly every header ends within so much; what does not is read again from its start.
 _FIRST_BYTES = 64 << 10
 _OTHER_DELIMITERS = ";\t|,"
+_OTHER_QUOTES = "'`\""
 _SHOWN_NAMES = 8
+_BOM = "\ufeff"
 
 
 def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
@@ -31,7 +40,8 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     Raises:
       SourceError: the file is empty ("no header"); a name is empty or stands twice;
         the first record is not valid in the encoding; the header has another number of
-        fields than `dialect.columns`; the only name holds another usual delimiter.
+        fields than `dialect.columns`; the only name holds another usual delimiter, or
+        all names stand in other quotes.
     """
     record = _first_record(stream, dialect, origin)
     count = count_fields(record, dialect)
@@ -52,6 +62,7 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     names = tuple(field[0].as_py() or "" for field in fields)
     if count == 1:
         _check_delimiter(names[0], dialect, origin)
+    _check_quote(names, dialect, origin)
     _check_names(names, origin)
     return names
 
@@ -84,6 +95,36 @@ def check_same_columns(
     )
 
 
+def repeats_header(
+    columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
+) -> npt.NDArray[np.bool_] | None:
+    """Tells which of n rows hold the columns' names: the header of a joined file.
+
+    Args:
+      columns: n texts each, string or binary; at least one.
+      places: the place of each column in the file.
+      names: the names of all columns of the file.
+
+    Returns:
+      n bools; None where no row does.
+    """
+    # The first name is compared last: a joined file may bring its byte order mark
+    # before it, which makes quotes there literal.
+    ordered = sorted(zip(columns, places, strict=True), key=lambda item: item[1] == 0)
+    found: Any = None
+    for column, place in ordered:
+        name = names[place]
+        said = [name] if place else [name, _BOM + name, f'{_BOM}"{name}"']
+        binary = pa.types.is_binary(column.type)
+        words = [pa.scalar(text.encode() if binary else text) for text in said]
+        same = functools.reduce(pc.or_, [pc.equal(column, word) for word in words])
+        found = same if found is None else pc.and_(found, same)
+        if not pc.any(found).as_py():
+            return None
+    filled = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return np.array(filled, np.bool_)
+
+
 def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
     """Returns the first record as UTF-8, perhaps with its line end; b"" without one."""
     stream.seek(0)
@@ -111,8 +152,8 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
                 text = text[: starts.nth(1)]
                 break
             line = 1 + (lines.before(starts.nth(0)) if starts.count() else 0)
-            if ended and scan.inside:
-                raise unclosed(origin, line, dialect)
+            if ended and (scan.inside or scan.escaped):
+                raise unclosed(origin, line, scan)
             if ended:
                 break
             if size > MAX_RECORD_BYTES:
@@ -135,6 +176,18 @@ def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
                 f"{origin}: the header is one column, {name[:60]!r}, with "
                 f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
                 f"--delimiter"
+            )
+
+
+def _check_quote(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
+    for mark in _OTHER_QUOTES:
+        if mark != dialect.quote and all(
+            len(name) > 1 and name[0] == name[-1] == mark for name in names
+        ):
+            raise SourceError(
+                f"{origin}: all names of the header stand in {mark}, with "
+                f"{dialect.quote or 'none'} as the quote, {names[0][:60]} say; is it "
+                f"{mark}? Say so with --quote"
             )
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.model import Block, Reason, Rejection
+from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.errors import ConservationError, SourceError, bounded
 from transforms.formats.csv_dialect import (
     CsvDialect,
@@ -17,13 +17,24 @@ from transforms.formats.csv_dialect import (
     to_utf8,
     whole_to_utf8,
 )
-from transforms.formats.csv_records import Records, locate, parse
+from transforms.formats.csv_header import repeats_header
+from transforms.formats.csv_records import (
+    END_MARK,
+    Records,
+    locate,
+    parse,
+    parse_bytes,
+)
 from transforms.formats.table import STAGE, Complaint, RawRows
 
 __all__ = ["read_raw"]
 
 # Enough to recognise a value, little enough for the whole message to fit.
 _SHOWN_CHARS = 60
+
+Mask = npt.NDArray[np.bool_]
+# Column -> its cells, and which of them are not valid text; None for none.
+_Texts = dict[str, tuple[pa.Array, Mask | None]]
 
 
 def read_raw(
@@ -36,7 +47,8 @@ def read_raw(
     """Returns the records of a block as columns of text.
 
     A row with another number of fields, or with a cell that is not valid text, is
-    refused; only the columns wanted are looked at.
+    refused; only the columns wanted are looked at. A record that says the header
+    again, as in files that were joined, is skipped, and so is a lone Ctrl-Z.
 
     Args:
       data: the file's bytes from `block.start` to `block.stop`.
@@ -54,7 +66,8 @@ def read_raw(
             f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
         )
     source = _Source(data, block, dialect)
-    records, texts = _texts(source, columns, wanted)
+    # Something has to be parsed for the records to be counted.
+    records, texts = _texts(source, columns, wanted or columns[:1])
     if len(records) != block.rows:
         raise ConservationError(
             f"{block.origin}, bytes {block.start} to {block.stop}: the scan counted "
@@ -67,8 +80,13 @@ def read_raw(
         (first + index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
         for index, fields in records.miscounted
     ]
+    no_rows = _no_rows(source, records, texts, columns)
+    skipped = {Skipped.END_MARK: len(records.end_marks)}
     del records
     unread = np.zeros(len(numbers), np.bool_)
+    for reason, mask in no_rows.items():
+        skipped[reason] = skipped.get(reason, 0) + int(mask.sum())
+        unread |= mask
     for name, (text, mask) in texts.items():
         if mask is None:
             continue
@@ -76,12 +94,19 @@ def read_raw(
             message = source.undecodable(name, text[place])
             refused.append((int(numbers[place]), Reason.INVALID_ENCODING, message))
         unread |= mask
-    found = {name: _as_string(*item) for name, item in texts.items()}
+    found = {name: _as_string(*texts[name]) for name in wanted}
     if unread.any():
         fits = pa.array(~unread)
         found = {name: column.filter(fits) for name, column in found.items()}
         numbers = numbers[~unread]
-    return RawRows(block, found, numbers, refused, source.rejections)
+    return RawRows(
+        block,
+        found,
+        numbers,
+        refused,
+        source.rejections,
+        skipped={str(reason): count for reason, count in skipped.items() if count},
+    )
 
 
 class _Source:
@@ -151,14 +176,12 @@ class _Source:
 
 def _texts(
     source: _Source, columns: Sequence[str], wanted: Sequence[str]
-) -> tuple[Records, dict[str, tuple[pa.Array, npt.NDArray[np.bool_] | None]]]:
+) -> tuple[Records, _Texts]:
     """Returns the records, and each column with a mask of what is not valid text."""
     try:
         records = parse(source.utf8, columns, wanted, source.dialect)
     except pa.ArrowInvalid:
-        records = parse(
-            source.utf8, columns, wanted, source.dialect, as_type=pa.binary()
-        )
+        records = parse_bytes(source.utf8, columns, wanted, source.dialect)
         masks = [_undecodable(column) for column in records.columns]
         return records, dict(
             zip(wanted, zip(records.columns, masks, strict=True), strict=True)
@@ -169,7 +192,56 @@ def _texts(
     }
 
 
-def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+def _no_rows(
+    source: _Source,
+    records: Records,
+    texts: _Texts,
+    columns: Sequence[str],
+) -> dict[Skipped, Mask]:
+    """Returns which of the records of the right length are no rows, by reason."""
+    found = [text for text, _ in texts.values()]
+    if len(columns) == 1:
+        # The one text of a row may be the column's name, but hardly this.
+        marks = pc.fill_null(pc.equal(found[0], _scalar(END_MARK, found[0])), False)
+        return {Skipped.END_MARK: _mask(marks)} if pc.any(marks).as_py() else {}
+    if not source.dialect.header or source.dialect.columns is not None:
+        return {}
+    places = [columns.index(name) for name in texts]
+    repeats = repeats_header(found, places, columns)
+    if repeats is None:
+        return {}
+    if len(texts) < len(columns):
+        repeats[repeats] = _confirmed(source, records.indices[repeats], columns)
+    return {Skipped.REPEATED_HEADER: repeats}
+
+
+def _confirmed(
+    source: _Source, indices: npt.NDArray[np.int64], columns: Sequence[str]
+) -> Mask:
+    """Tells which of the records hold the header's names in all of their fields."""
+    places = locate(source.utf8, source.dialect, indices)
+    view = memoryview(source.utf8)
+    text = b"\n".join(
+        bytes(view[start:stop])
+        for start, stop in zip(
+            places.starts.tolist(), places.stops.tolist(), strict=True
+        )
+    )
+    records = parse_bytes(text, columns, columns, source.dialect)
+    everywhere = range(len(columns))
+    repeats = repeats_header(records.columns, everywhere, columns)
+    return np.zeros(len(indices), np.bool_) if repeats is None else repeats
+
+
+def _scalar(text: str, like: pa.Array) -> pa.Scalar:
+    return pa.scalar(text.encode() if pa.types.is_binary(like.type) else text)
+
+
+def _mask(bools: pa.Array) -> Mask:
+    return np.array(bools.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _undecodable(column: pa.Array) -> Mask | None:
     """Returns which cells of a binary column are not valid UTF-8; None for none."""
     try:
         column.cast(pa.string())
@@ -188,7 +260,7 @@ def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:
     return bad
 
 
-def _as_string(text: pa.Array, undecodable: npt.NDArray[np.bool_] | None) -> pa.Array:
+def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
     if undecodable is not None:
         text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
     return text.cast(pa.string())

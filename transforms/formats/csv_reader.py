@@ -12,7 +12,7 @@ from transforms.formats.csv_blocks import iter_blocks
 from transforms.formats.csv_dialect import CsvDialect
 from transforms.formats.csv_header import check_same_columns, read_header
 from transforms.formats.csv_read import read_raw
-from transforms.formats.csv_sample import sample_blocks
+from transforms.formats.csv_sample import Sample, SampleInput, sample_blocks
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -25,8 +25,11 @@ __all__ = ["CsvReader"]
 
 # Pieces of a compressed file, of its content.
 _PIECE_BYTES = 16 << 20
-# Content of compressed files that a sample reads.
+# Content of compressed files that a sample reads, of so many files at most.
 _SAMPLE_BYTES = 8 << 20
+_SAMPLE_FILES = 64
+# Of each file: enough for any header.
+_LEAST_SAMPLE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,9 +37,10 @@ class CsvReader(TableReader):
     """CSV files under one header.
 
     Attributes:
-      delimiter: between fields; None for a tab where all files are .tsv, else a comma.
+      delimiter: between fields; None for a tab in files named .tsv, else a comma.
       quote, escape, header, columns, encoding: see `CsvDialect`.
       names: the names of all columns, once they are known.
+      named_in: the file that they were read from.
     """
 
     title: ClassVar[str] = "CSV"
@@ -49,50 +53,49 @@ class CsvReader(TableReader):
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
     names: tuple[str, ...] = ()
+    named_in: str = ""
 
-    @property
-    def dialect(self) -> CsvDialect:
-        """How the files are written."""
+    def dialect_of(self, origin: str) -> CsvDialect:
+        """Returns how a file is written."""
+        delimiter = self.delimiter
+        if delimiter is None:
+            is_tsv = plain_name(origin).lower().endswith(".tsv")
+            delimiter = "\t" if is_tsv else ","
         return CsvDialect(
-            delimiter="," if self.delimiter is None else self.delimiter,
+            delimiter=delimiter,
             quote=self.quote,
+            escape=self.escape,
             header=self.header,
             columns=self.columns,
             encoding=self.encoding,
         )
 
-    def _of(self, files_: Sequence[InputFile]) -> "CsvReader":
-        tabs = all(plain_name(f.origin).lower().endswith(".tsv") for f in files_)
-        if self.delimiter is not None or not tabs:
-            return self
-        return dataclasses.replace(self, delimiter="\t")
-
     def sample(self, files_: Sequence[InputFile]) -> TableSample:
         """Returns rows as text, from places spread evenly over the files."""
-        reader = self._of(files_)
         if any(is_packed(file.path) for file in files_):
-            return reader._packed_sample(files_)
+            return self._packed_sample(files_)
         sample = sample_blocks(
-            [(file.origin, file.size, _opener(file.path)) for file in files_],
-            reader.dialect,
+            [
+                SampleInput(
+                    file.origin,
+                    file.size,
+                    _opener(file.path),
+                    self.dialect_of(file.origin),
+                )
+                for file in files_
+            ]
         )
-        total = sample.rows + sample.miscounted
+        # A source without a byte of rows is complete too.
         complete = sample.sampled_bytes == 0 or sample.complete
-        return TableSample(
-            sample.columns,
-            sample.rows,
-            unread=sample.miscounted,
-            sampled_bytes=sample.sampled_bytes,
-            total_rows=total if complete else None,
-            complete=complete,
-        )
+        return _table_sample(sample, sample.sampled_bytes, complete)
 
     def _packed_sample(self, files_: Sequence[InputFile]) -> TableSample:
-        """Returns the first rows of each file; compressed content has no middle."""
-        each = max(_SAMPLE_BYTES // len(files_), 1 << 18)
+        """Returns the first rows of files; compressed content has no middle."""
+        chosen = files_[:: -(-len(files_) // _SAMPLE_FILES)]
+        each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
         inputs = []
-        used = whole = 0
-        for file in files_:
+        used = 0
+        for file in chosen:
             if is_packed(file.path):
                 with open_unpacked(file.path, file.origin) as stream:
                     text, ended = _start_of(stream, each)
@@ -101,27 +104,20 @@ class CsvReader(TableReader):
                 with files.open_input(file.path) as plain:
                     text, ended = _start_of(plain, each)
                     used += len(text)
-            whole += ended
-            inputs.append((file.origin, text, ended))
-        sample = sample_blocks(
-            [(origin, len(text), _memory(text)) for origin, text, _ in inputs],
-            self.dialect,
-            ended=[ended for _, _, ended in inputs],
-        )
-        complete = whole == len(inputs)
-        total = sample.rows + sample.miscounted
-        return TableSample(
-            sample.columns,
-            sample.rows,
-            unread=sample.miscounted,
-            sampled_bytes=used,
-            total_rows=total if complete else None,
-            complete=complete,
-        )
+            dialect = self.dialect_of(file.origin)
+            inputs.append(
+                SampleInput(file.origin, len(text), _memory(text), dialect, ended)
+            )
+        complete = len(chosen) == len(files_) and all(each.ended for each in inputs)
+        return _table_sample(sample_blocks(inputs), used, complete)
 
     def planned(self, sample: TableSample, files_: Sequence[InputFile]) -> "CsvReader":
         """Returns the reader that knows the names of all columns."""
-        return dataclasses.replace(self._of(files_), names=tuple(sample.columns))
+        # Of many files only those that hold anything were looked into.
+        first = next((file for file in files_ if file.size), files_[0])
+        return dataclasses.replace(
+            self, names=tuple(sample.columns), named_in=first.origin
+        )
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -138,7 +134,7 @@ class CsvReader(TableReader):
             for block in iter_blocks(
                 stream,
                 file.origin,
-                self.dialect,
+                self.dialect_of(file.origin),
                 block_bytes=block_bytes,
                 limit_rows=limit_rows,
             ):
@@ -148,13 +144,13 @@ class CsvReader(TableReader):
 
     def _packed_block(self, file: InputFile, limit: int | None) -> Iterator[Block]:
         rows = 0
-        with open_unpacked(file.path, file.origin) as stream:
+        with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
             self._check_header(stream, file.origin)
             if limit is not None:
                 for block in iter_blocks(
                     stream,
                     file.origin,
-                    self.dialect,
+                    self.dialect_of(file.origin),
                     block_bytes=_PIECE_BYTES,
                     limit_rows=limit,
                 ):
@@ -173,29 +169,40 @@ class CsvReader(TableReader):
         self, file: InputFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
+        dialect, stamp = self.dialect_of(file.origin), block.stamp
         if not is_packed(file.path):
-            data = files.read_range(
-                file.path, block.start, block.stop, stamp=block.stamp
-            )
-            yield read_raw(data, block, self.dialect, self.names, columns)
+            data = files.read_range(file.path, block.start, block.stop, stamp=stamp)
+            yield read_raw(data, block, dialect, self.names, columns)
             return
-        with open_unpacked(file.path, file.origin) as stream:
+        with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
             for piece in iter_blocks(
                 stream,
                 file.origin,
-                self.dialect,
+                dialect,
                 block_bytes=_PIECE_BYTES,
                 limit_rows=block.rows or None,
             ):
                 data = stream.take(piece.start, piece.stop)
                 stream.forget(piece.stop)
                 at = block.position + min(stream.consumed, block.stop)
-                placed = dataclasses.replace(piece, position=at, stamp=block.stamp)
-                yield read_raw(data, placed, self.dialect, self.names, columns)
+                placed = dataclasses.replace(piece, position=at, stamp=stamp)
+                yield read_raw(data, placed, dialect, self.names, columns)
 
     def _check_header(self, stream: Any, origin: str) -> None:
-        names = read_header(stream, self.dialect, origin)
-        check_same_columns("the first file", self.names, origin, names)
+        names = read_header(stream, self.dialect_of(origin), origin)
+        check_same_columns(self.named_in, self.names, origin, names)
+
+
+def _table_sample(sample: Sample, used: int, complete: bool) -> TableSample:
+    """Returns the sample as the table formats have it; `used` bytes were read for it."""
+    return TableSample(
+        sample.columns,
+        sample.rows,
+        unread=sample.miscounted,
+        sampled_bytes=used,
+        total_rows=sample.rows + sample.miscounted if complete else None,
+        complete=complete,
+    )
 
 
 def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:

@@ -12,9 +12,20 @@ from pyarrow import csv as arrow_csv
 from transforms.formats.csv_dialect import CsvDialect
 from transforms.formats.csv_scan import Scan, pieces_of
 
-__all__ = ["Places", "Records", "count_fields", "locate", "parse"]
+__all__ = [
+    "END_MARK",
+    "Places",
+    "Records",
+    "count_fields",
+    "locate",
+    "parse",
+    "parse_bytes",
+]
 
+END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
+# Arrow cannot tell of a row of another length that is not valid UTF-8.
+_ONLY_ASCII = bytes(range(128)) + b"?" * 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,16 +36,19 @@ class Records:
       columns: for each column asked for, n texts; null where the cell is blank and
         not quoted.
       indices: int64 array of n: the position of each among the r.
-      miscounted: of the other r - n: position and number of fields.
+      miscounted: of others: position and number of fields.
+      end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
+        end of a text, where a table has more columns than one.
     """
 
     columns: tuple[pa.Array, ...]
     indices: npt.NDArray[np.int64]
     miscounted: tuple[tuple[int, int], ...]
+    end_marks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
-        """The number r of records, miscounted ones included."""
-        return len(self.indices) + len(self.miscounted)
+        """The number r of records, those of another length included."""
+        return len(self.indices) + len(self.miscounted) + len(self.end_marks)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,16 +80,20 @@ def parse(
       data: the records; no header, no byte order mark.
       names: the names of the file's columns.
       wanted: the distinct columns to return, in this order; at least one.
-      dialect: delimiter and quote are used.
+      dialect: delimiter, quote and escape are used.
       as_type: `pa.binary()` for text that is perhaps not valid UTF-8; default string.
 
     Raises:
       pyarrow.ArrowInvalid: a wanted cell is not valid UTF-8.
     """
     miscounted: list[tuple[int, int]] = []
+    end_marks: list[int] = []
 
     def note(row: Any) -> str:
-        miscounted.append((row.number - 1, row.actual_columns))
+        if row.actual_columns == 1 and row.text == END_MARK:
+            end_marks.append(row.number - 1)
+        else:
+            miscounted.append((row.number - 1, row.actual_columns))
         return "skip"
 
     view = memoryview(data)
@@ -100,15 +118,37 @@ def parse(
             quoted_strings_can_be_null=False,
         ),
     )
-    total = table.num_rows + len(miscounted)
-    indices = np.arange(total, dtype=np.int64)
-    if miscounted:
-        indices = np.delete(indices, [index for index, _ in miscounted])
+    others = [*end_marks, *(index for index, _ in miscounted)]
+    indices = np.arange(table.num_rows + len(others), dtype=np.int64)
+    if others:
+        indices = np.delete(indices, others)
     columns = tuple(
         column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         for column in table.itercolumns()
     )
-    return Records(columns, indices, tuple(miscounted))
+    return Records(columns, indices, tuple(miscounted), tuple(end_marks))
+
+
+def parse_bytes(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+) -> Records:
+    """Parses whole records that are perhaps not valid UTF-8 to columns of binary."""
+    data = bytes(data)
+    # What gives records their fields is ASCII: their lengths stay as they are.
+    found = parse(data.translate(_ONLY_ASCII), names, wanted, dialect)
+    others = np.array(
+        sorted([*found.end_marks, *(index for index, _ in found.miscounted)]), np.int64
+    )
+    if len(others):
+        places = locate(data, dialect, others)
+        begins = [0, *places.stops.tolist()]
+        ends = [*places.starts.tolist(), len(data)]
+        data = b"".join(data[a:b] for a, b in zip(begins, ends, strict=True))
+    parsed = parse(data, names, wanted, dialect, as_type=pa.binary())
+    return dataclasses.replace(found, columns=parsed.columns)
 
 
 def count_fields(data: bytes, dialect: CsvDialect) -> int:
@@ -171,6 +211,7 @@ def _parse_options(dialect: CsvDialect, handler: Any) -> arrow_csv.ParseOptions:
     return arrow_csv.ParseOptions(
         delimiter=dialect.delimiter,
         quote_char=dialect.quote or False,
+        escape_char=dialect.escape or False,
         newlines_in_values=True,
         invalid_row_handler=handler,
     )

@@ -18,11 +18,15 @@ from transforms.formats.csv_dialect import (
     file_encoding,
     is_scannable,
 )
-from transforms.formats.csv_header import check_same_columns, read_header
+from transforms.formats.csv_header import (
+    check_same_columns,
+    read_header,
+    repeats_header,
+)
 from transforms.formats.csv_records import Records, parse
 from transforms.formats.csv_scan import Scan, pieces_of
 
-__all__ = ["SAMPLE_BYTES", "Sample", "sample_blocks"]
+__all__ = ["SAMPLE_BYTES", "Sample", "SampleInput", "sample_blocks"]
 
 SAMPLE_BYTES = 64 << 20
 # A larger source is sampled in so many places.
@@ -31,7 +35,24 @@ _THREADS = 2
 # So many of 100 rows of another length than the header's are no accident.
 _MISCOUNTED_IN_100 = 90
 
-Input = tuple[str, int, Callable[[], Any]]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleInput:
+    """A file to take rows from.
+
+    Attributes:
+      origin: its name in messages.
+      size: bytes.
+      opener: opens it.
+      dialect: how it is written.
+      ended: what is opened ends where the file does.
+    """
+
+    origin: str
+    size: int
+    opener: Callable[[], Any]
+    dialect: CsvDialect
+    ended: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,59 +78,48 @@ class Sample:
 
 
 def sample_blocks(
-    inputs: Sequence[Input],
-    dialect: CsvDialect,
-    *,
-    sample_bytes: int = SAMPLE_BYTES,
-    ended: Sequence[bool] | None = None,
+    inputs: Sequence[SampleInput], *, sample_bytes: int = SAMPLE_BYTES
 ) -> Sample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
     The same files give the same sample. A place inside a file starts at the next line
     end that ends a record by the better of two readings: that it lies inside quotes,
-    and that it does not. Records cut off by a place's ends are left out.
+    and that it does not. Records cut off by a place's ends are left out, and so are
+    those that say the header again.
 
     Args:
-      inputs: for each file its origin, its size in bytes, and what opens it.
-      dialect: how they are written.
+      inputs: the files.
       sample_bytes: about how much to read.
-      ended: for each input whether it ends where its file does; None for all.
 
     Raises:
       SourceError: a file looked into has no header, other columns than the first or
         text that is not valid in the encoding; or nearly all rows have another number
         of fields than the header.
     """
-    places = _places([size for _, size, _ in inputs], sample_bytes)
+    places = _places([each.size for each in inputs], sample_bytes)
     few = len(inputs) <= _PLACES
-    first: tuple[str, tuple[str, ...]] | None = None
+    first: tuple[SampleInput, tuple[str, ...]] | None = None
     batches: list[tuple[pa.Array, ...]] = []
     lengths: collections.Counter[int] = collections.Counter()
     sampled_bytes = 0
-    whole = [True] * len(inputs) if ended is None else ended
-    for (origin, size, opener), ranges, at_end in zip(
-        inputs, places, whole, strict=True
-    ):
+    for each, ranges in zip(inputs, places, strict=True):
         if not ranges and not few:
             continue
-        with contextlib.closing(opener()) as stream:
-            names = read_header(stream, dialect, origin)
+        with contextlib.closing(each.opener()) as stream:
+            names = read_header(stream, each.dialect, each.origin)
             if first is None:
-                first = (origin, names)
-            check_same_columns(*first, origin, names)
-            stream.seek(0)
-            encoding = file_encoding(stream.read(4), dialect, origin)
-            end = size if at_end else size + 1
-            texts = _texts(stream, ranges, origin, end, encoding, dialect)
-            for records, used in _parsed(texts, names, dialect):
-                batches.append(records.columns)
+                first = (each, names)
+            check_same_columns(first[0].origin, first[1], each.origin, names)
+            for records, used in _parsed(_texts(stream, ranges, each), names, each):
+                batches.append(_rows(records.columns, names, each.dialect))
                 lengths.update(count for _, count in records.miscounted)
                 sampled_bytes += used
     if first is None:
         raise SourceError("a sample needs at least one CSV file; found none")
-    origin, names = first
+    file, names = first
     rows = sum(len(columns[0]) for columns in batches)
-    _check_lengths(lengths, rows, origin, names, dialect)
+    _check_lengths(lengths, rows, file, names)
+    total_bytes = sum(each.size for each in inputs)
     return Sample(
         columns={
             name: pa.chunked_array([columns[i] for columns in batches], pa.string())
@@ -118,13 +128,26 @@ def sample_blocks(
         rows=rows,
         miscounted=lengths.total(),
         sampled_bytes=sampled_bytes,
-        total_bytes=sum(size for _, size, _ in inputs),
-        complete=sum(size for _, size, _ in inputs) <= sample_bytes,
+        total_bytes=total_bytes,
+        complete=total_bytes <= sample_bytes and all(each.ended for each in inputs),
     )
 
 
+def _rows(
+    columns: tuple[pa.Array, ...], names: Sequence[str], dialect: CsvDialect
+) -> tuple[pa.Array, ...]:
+    """Returns the columns without the header's names, where files were joined."""
+    if not dialect.header or dialect.columns is not None or len(names) == 1:
+        return columns
+    repeats = repeats_header(columns, range(len(names)), names)
+    if repeats is None:
+        return columns
+    kept = pa.array(~repeats)
+    return tuple(column.filter(kept) for column in columns)
+
+
 def _parsed(
-    texts: Iterator[tuple[bytes, int]], names: Sequence[str], dialect: CsvDialect
+    texts: Iterator[tuple[bytes, int]], names: Sequence[str], file: SampleInput
 ) -> Iterator[tuple[Records, int]]:
     """Parses the texts, the next one being read and parsed meanwhile."""
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -132,7 +155,8 @@ def _parsed(
             collections.deque()
         )
         for text, used in texts:
-            waiting.append((pool.submit(parse, text, names, names, dialect), used))
+            parsing = pool.submit(parse, text, names, names, file.dialect)
+            waiting.append((parsing, used))
             if len(waiting) > _THREADS:
                 parsed, length = waiting.popleft()
                 yield parsed.result(), length
@@ -165,14 +189,12 @@ def _places(sizes: Sequence[int], sample_bytes: int) -> list[list[tuple[int, int
 
 
 def _texts(
-    stream: Any,
-    ranges: Sequence[tuple[int, int]],
-    origin: str,
-    size: int,
-    encoding: str,
-    dialect: CsvDialect,
+    stream: Any, ranges: Sequence[tuple[int, int]], file: SampleInput
 ) -> Iterator[tuple[bytes, int]]:
     """Yields whole records of each range as UTF-8, and their length in the file."""
+    origin, dialect = file.origin, file.dialect
+    stream.seek(0)
+    encoding = file_encoding(stream.read(4), dialect, origin)
     scannable = is_scannable(encoding, dialect)
     if not scannable:
         # Such text makes sense only from the file's start.
@@ -182,7 +204,13 @@ def _texts(
         data = next(pieces_of(stream, stop - start), b"") if start < stop else b""
         offset = start + (0 if start else bom_length(data, encoding))
         data = data[offset - start :]
-        ended = stop >= size
+        if start and dialect.escape:
+            # Who knows how many escapes stand before them: they are left out, and what
+            # follows them means nothing.
+            kept = data.lstrip(dialect.escape.encode())
+            offset += len(data) - len(kept)
+            data = kept
+        ended = file.ended and stop >= file.size
         text = data if scannable else _decoded(data, encoding, origin, offset, ended)
         low, high, lines = _whole_records(text, dialect, begun=start > 0, ended=ended)
         if low == high:
@@ -207,11 +235,12 @@ def _whole_records(
     """
     if not text:
         return 0, 0, 0
-    scan = Scan(dialect, breaks=not begun)
+    literal = begun and bool(dialect.escape)
+    scan = Scan(dialect, escaped=literal, breaks=not begun)
     starts, lines = scan.advance(text)
     if begun and scan.strays:
         # Outside quotes some of them mean nothing; inside perhaps fewer.
-        other = Scan(dialect, inside=True, breaks=False)
+        other = Scan(dialect, inside=True, escaped=literal, breaks=False)
         other_starts, _ = other.advance(text)
         if other.strays < scan.strays:
             scan, starts = other, other_starts
@@ -220,8 +249,8 @@ def _whole_records(
     if last is None or starts.count() <= skip:
         return 0, 0, 0
     low = starts.nth(skip)
-    # A quote that is not closed is the reader's to report.
-    high = len(text) if ended and not scan.inside else last
+    # A quote that is not closed is the reader's to report, or an escape of nothing.
+    high = len(text) if ended and not (scan.inside or scan.escaped) else last
     return low, high, lines.before(low)
 
 
@@ -260,9 +289,8 @@ def _decoded(
 def _check_lengths(
     miscounted: collections.Counter[int],
     rows: int,
-    origin: str,
+    file: SampleInput,
     names: Sequence[str],
-    dialect: CsvDialect,
 ) -> None:
     """Raises SourceError if nearly no row has as many fields as the header."""
     wrong = miscounted.total()
@@ -270,7 +298,7 @@ def _check_lengths(
         return
     usual, _ = miscounted.most_common(1)[0]
     raise SourceError(
-        f"{origin}: {wrong} of {rows + wrong} sampled rows have another number of "
+        f"{file.origin}: {wrong} of {rows + wrong} sampled rows have another number of "
         f"fields than the {len(names)} columns, most of them {usual}; the delimiter is "
-        f"taken to be {dialect.delimiter!r}: if it is not, say so with --delimiter"
+        f"taken to be {file.dialect.delimiter!r}: if it is not, say so with --delimiter"
     )

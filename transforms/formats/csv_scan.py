@@ -5,7 +5,8 @@ that it gives as a part of the file:
 
 - a quote opens only at the start of a field; inside, `""` is one quote; after the
   closing quote the rest of the field is literal;
-- LF, CRLF and a lone CR end a record; blank lines are no records.
+- LF, CRLF and a lone CR end a record; blank lines are no records;
+- the byte after an escape is literal wherever it stands, a line end too.
 
 A piece of 512 KiB becomes masks of one bit a byte. Bytes inside quotes are where the
 number of quotes so far is odd, which a prefix XOR gives for 64 bytes at once. That is
@@ -109,14 +110,16 @@ class Scan:
     """The state of the scan between two pieces of one file.
 
     Attributes:
-      dialect: delimiter and quote are used.
+      dialect: delimiter, quote and escape are used.
       inside: the next byte lies inside quotes.
+      escaped: the next byte is literal.
       breaks: the byte before the next one ended a line, so that a record may start.
       strays: how many quotes so far mean nothing where they stand.
     """
 
     dialect: CsvDialect
     inside: bool = False
+    escaped: bool = False
     breaks: bool = True
     strays: int = 0
     # Of the byte before the next one: a quote may open after it; it was a CR.
@@ -135,36 +138,63 @@ class Scan:
             crs = _bits(data == _CR)
             lines = (breaks | crs) & ~(breaks & _shifted(crs, self._cr))
             breaks = breaks | crs
+        literal: Words | None = None
+        escape = self.dialect.escape.encode()
+        if escape and (self.escaped or escape in piece):
+            literal = self._literal(data)
+            breaks = breaks & ~literal
         quote = self.dialect.quote.encode()
+        last = (len(piece) - 1) % 64
         last_opens = piece[-1] in b"\r\n" + self.dialect.delimiter.encode()
+        if literal is not None and int(literal[-1]) >> last & 1:
+            last_opens = False
         if quote and (self.inside or quote in piece):
-            quotes, inside = self._quoted(data, breaks)
+            quotes, inside = self._quoted(data, breaks, literal)
             outer = breaks & ~inside
-            last_opens |= bool(int(quotes[-1]) >> ((len(piece) - 1) % 64) & 1)
+            last_opens |= bool(int(quotes[-1]) >> last & 1)
         else:
             outer = breaks
         starts = ~outer & _shifted(outer, self.breaks)
         if tail := len(piece) % 64:
             starts[-1] &= np.uint64((1 << tail) - 1)
         self._opens = last_opens
-        self.breaks = bool(int(outer[-1]) >> ((len(piece) - 1) % 64) & 1)
+        self.breaks = bool(int(outer[-1]) >> last & 1)
         self._cr = piece[-1] == _CR
         return Marks(starts), Marks(lines)
 
+    def _literal(self, data: npt.NDArray[np.uint8]) -> Words:
+        """Returns the bytes that an escape before them makes literal."""
+        at = np.flatnonzero(data == ord(self.dialect.escape))
+        # In a run of escapes every other one is itself escaped.
+        fresh = np.diff(at, prepend=-2) != 1
+        order = np.arange(len(at))
+        order -= np.maximum.accumulate(np.where(fresh, order, 0))
+        active = order % 2 == 0
+        if self.escaped and len(at) and at[0] == 0:
+            first_run = np.cumsum(fresh) == 1
+            active ^= first_run
+        mask = np.zeros(-(-len(data) // 64) * 64 + 1, np.uint8)
+        mask[at[active] + 1] = 1
+        mask[0] = self.escaped
+        self.escaped = bool(mask[len(data)])
+        mask[len(data)] = 0
+        return np.packbits(mask[:-1], bitorder="little").view(np.uint64)
+
     def _quoted(
-        self, data: npt.NDArray[np.uint8], breaks: Words
+        self, data: npt.NDArray[np.uint8], breaks: Words, literal: Words | None
     ) -> tuple[Words, Words]:
         """Returns the quotes that mean something, and the bytes inside quotes."""
-        delimiter, quote = ord(self.dialect.delimiter), ord(self.dialect.quote)
-        quotes = _bits(data == quote)
+        quotes = _bits(data == ord(self.dialect.quote))
+        ends = _bits(data == ord(self.dialect.delimiter))
+        if literal is not None:
+            quotes &= ~literal
+            ends &= ~literal
+        ends |= breaks
         inside = _odd_so_far(quotes, self.inside)
         # Where a quote that opens may follow. A quote before it can only be one that
         # closed: inside would else have ended there.
-        before = _bits(data == delimiter)
-        before |= breaks
-        before |= quotes
-        if (quotes & inside & ~_shifted(before, self._opens)).any():
-            stray = self._stray_quotes(data, Marks(quotes).positions())
+        if (quotes & inside & ~_shifted(ends | quotes, self._opens)).any():
+            stray = self._stray_quotes(quotes, _shifted(ends, self._opens))
             self.strays += len(stray)
             mask = np.zeros(len(quotes) * 64, np.uint8)
             mask[stray] = 1
@@ -173,21 +203,16 @@ class Scan:
         self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
-    def _stray_quotes(
-        self, data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
-    ) -> list[int]:
-        """Returns the positions, among those of quotes, of those without meaning."""
-        previous = data[at - 1]
-        opens = (previous == ord(self.dialect.delimiter)) | (previous == _LF)
-        opens |= previous == _CR
-        if len(at) and at[0] == 0:
-            opens[0] = self._opens
+    def _stray_quotes(self, quotes: Words, may_open: Words) -> list[int]:
+        """Returns the positions of the quotes without meaning."""
+        at = Marks(quotes).positions()
+        opens = np.unpackbits(may_open.view(np.uint8), bitorder="little")[at]
         stray = []
         inside, closed = self.inside, -2
-        for position, may_open in zip(at.tolist(), opens.tolist(), strict=True):
+        for position, fits in zip(at.tolist(), opens.tolist(), strict=True):
             if inside:
                 inside, closed = False, position
-            elif may_open or position == closed + 1:
+            elif fits or position == closed + 1:
                 inside = True
             else:
                 stray.append(position)
@@ -197,9 +222,13 @@ class Scan:
 def pieces_of(stream: Stream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
     """Yields what is left of the stream in pieces of `size` bytes, the last shorter."""
     while piece := stream.read(size):
-        # A raw file may give less than it was asked for.
-        while len(piece) < size and (more := stream.read(size - len(piece))):
-            piece += more
+        if len(piece) < size:
+            # A raw file or a compressed one may give less than it was asked for.
+            parts, left = [piece], size - len(piece)
+            while left and (more := stream.read(left)):
+                parts.append(more)
+                left -= len(more)
+            piece = b"".join(parts)
         yield piece
 
 

@@ -5,6 +5,7 @@ a file that was cut off is an error, never a shorter table.
 """
 
 import contextlib
+import errno
 import io
 from collections.abc import Iterator
 from typing import IO
@@ -53,7 +54,9 @@ class Unpacked(io.RawIOBase):
         self._file = file
         self._origin = origin
         self._source: Inflater | _Zstd = (
-            _Zstd(file) if head == _ZSTD else Inflater(self._stored, Compression.GZIP)
+            _Zstd(file)
+            if head == _ZSTD
+            else Inflater(self._stored, Compression.GZIP, path=origin)
         )
         self._kept = bytearray()
         self._begin = 0
@@ -79,7 +82,12 @@ class Unpacked(io.RawIOBase):
         if offset == len(self._kept):
             try:
                 piece = self._source.read(min(size, _PIECE_BYTES))
-            except (TFRecordError, OSError, pa.ArrowException) as error:
+            except TFRecordError as error:
+                # It names the file and the remedy.
+                raise SourceError(
+                    f"A compressed file must be whole. {error}"
+                ) from error
+            except (OSError, pa.ArrowException) as error:
                 raise SourceError(
                     f"A compressed file must be whole; {self._origin} is not: "
                     f"{error}. Fetch or write it again."
@@ -121,7 +129,13 @@ class _Zstd:
 
 
 @contextlib.contextmanager
-def open_unpacked(path: str, origin: str) -> Iterator[Unpacked]:
-    """Opens a compressed file; raises OSError."""
+def open_unpacked(path: str, origin: str, *, stamp: int = 0) -> Iterator[Unpacked]:
+    """Opens a compressed file.
+
+    Raises:
+      OSError: also when it has another stamp than a `stamp` given.
+    """
     with files.open_input(path) as file:
+        if stamp and files.stamp_of(file) != stamp:
+            raise OSError(errno.ESTALE, "it has changed since it was listed", path)
         yield Unpacked(file, origin)
