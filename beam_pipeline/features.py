@@ -319,6 +319,9 @@ def _apply(
         made = dataclasses.replace(
             made, encoding=made.encoding or "raw", dtype=made.dtype or "float32"
         )
+    if made.kind in (Kind.IMAGE, Kind.BOX) and said.shape is None:
+        # The shape that was inferred is the column's, and these have none.
+        made = dataclasses.replace(made, shape=())
     if made.separator and not made.shape:
         made = dataclasses.replace(made, shape=(None,))
     _check_feature(made)
@@ -369,7 +372,8 @@ def _labelled(feature: Feature, spec: Spec) -> Feature:
     """Returns a label with the vocabulary that the job gives for it."""
     if feature.kind is not Kind.LABEL or not feature.is_label:
         return feature
-    if spec.vocabulary is not None and feature.vocabulary is None:
+    said = spec.features.get(feature.name)
+    if spec.vocabulary is not None and (said is None or said.vocabulary is None):
         feature = dataclasses.replace(feature, vocabulary=class_names(spec.vocabulary))
     if spec.unknown_label != "reject":
         feature = dataclasses.replace(feature, unknown=Unknown(spec.unknown_label))

@@ -32,6 +32,7 @@ __all__ = [
     "first_records",
     "instant_text",
     "is_text",
+    "kind_text",
     "shape_text",
     "show",
 ]
@@ -295,6 +296,16 @@ def _tensor_text(feature: Feature, value: bytes) -> str:
             if len(value) % each == 0:
                 shape[shape.index(None)] = len(value) // each
     return f"{feature.dtype}{shape_text(shape)}, "
+
+
+def kind_text(feature: Feature) -> str:
+    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
+    shape = shape_text(feature.shape)
+    if feature.kind is Kind.TENSOR:
+        return f"tensor {feature.dtype}{shape}"
+    if feature.kind is Kind.TIMESTAMP:
+        return f"timestamp{shape} in {feature.unit or 's'}"
+    return f"{feature.kind}{shape}"
 
 
 def shape_text(shape: Sequence[int | None]) -> str:

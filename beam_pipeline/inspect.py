@@ -21,7 +21,7 @@ from beam_pipeline.dataset import (
     size_text,
 )
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
-from beam_pipeline.head import describe_bytes, instant_text, is_text, shape_text
+from beam_pipeline.head import describe_bytes, instant_text, is_text, kind_text
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Feature, Kind
@@ -127,7 +127,7 @@ def _features_table(manifest: Manifest) -> Table:
         feature = facts.feature
         if feature.internal:
             continue
-        kind = _kind_text(feature)
+        kind = kind_text(feature)
         if feature.is_label:
             kind += ", to predict"
         present = facts.statistics.present
@@ -140,16 +140,6 @@ def _features_table(manifest: Manifest) -> Table:
     return table
 
 
-def _kind_text(feature: Feature) -> str:
-    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
-    shape = shape_text(feature.shape)
-    if feature.kind is Kind.TENSOR:
-        return f"tensor {feature.dtype}{shape}"
-    if feature.kind is Kind.TIMESTAMP:
-        return f"timestamp{shape} in {feature.unit or 's'}"
-    return f"{feature.kind}{shape}"
-
-
 def _values_text(facts: FeatureFacts) -> str:
     """Returns the range of a feature's values, or of their lengths, and how many."""
     text, statistics = _range_text(facts), facts.statistics
@@ -157,9 +147,9 @@ def _values_text(facts: FeatureFacts) -> str:
         return text
     spread = _spread(f"{statistics.fewest:,}", f"{statistics.most:,}")
     if facts.feature.kind is Kind.BOX:
-        spread += " boxes"
+        spread += " box" if spread == "1" else " boxes"
     elif facts.feature.is_ragged:
-        spread += " rows"
+        spread += " row" if spread == "1" else " rows"
     return f"{text}; {spread} each" if text else f"{spread} each"
 
 

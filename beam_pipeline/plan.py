@@ -17,7 +17,7 @@ from beam_pipeline.sources import (
     find_inputs,
     named_entry,
 )
-from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec
+from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
 from beam_pipeline.vocabularies import vocabularies_of
 from transforms import files, target
@@ -139,6 +139,9 @@ def make_plan(spec: Spec) -> Plan:
     seen = target.check_target(spec.output, overwrite=spec.overwrite)
     spec = spec.model_copy(update={"name": spec.name or default_name(spec.source)})
     inputs, planned = plan_source(spec)
+    if isinstance(spec.layout, str):
+        # What it says decides bytes, not where it lies.
+        spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
     shards = {

@@ -20,6 +20,7 @@ from beam_pipeline.sources import (
     rule_of,
 )
 from beam_pipeline.spec import Spec, load_spec
+from beam_pipeline.vocabularies import class_names
 from transforms.core.binary_layout import Layout
 from transforms.core.conform import conform
 from transforms.core.encoder import ExampleEncoder
@@ -35,6 +36,7 @@ from transforms.core.placement import (
 from transforms.core.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.errors import SpecError
+from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import (
     BY_SHARES,
     DISCARD,
@@ -109,6 +111,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     for setting in _COLUMN_SETTINGS:
         _check_column(setting, getattr(spec, setting), columns)
     schema, evidence = _schema(spec, reader, sample, listed, splits_by)
+    _check_vocabulary(spec, schema)
     if not schema.of_kind(Kind.IMAGE) and (
         spec.preset != "default" or spec.feature_names
     ):
@@ -128,7 +131,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     if spec.limit is not None:
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
-    row_bytes = _record_bytes(sample, schema)
+    row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
     return PlannedSource(
         make=lambda path: reader.source(
             root=inputs.root,
@@ -181,12 +184,27 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
         given["full"] = True
     if "layout" in given:
         given["layout"] = _layout(given["layout"])
+    if "vocabulary" in fields and spec.vocabulary is not None:
+        given["vocabulary"] = class_names(spec.vocabulary)
     return made(**given)
 
 
 def _layout(given: Mapping[str, Any] | str) -> Layout:
     """Returns the layout of binary records, from a YAML file where it is a path."""
     return Layout.from_mapping(load_spec(given) if isinstance(given, str) else given)
+
+
+def _check_vocabulary(spec: Spec, schema: Schema) -> None:
+    """Raises SpecError where nothing could come of the class names given."""
+    label = next((f for f in schema.features if f.is_label), None)
+    if spec.vocabulary is None or (label and label.kind is Kind.LABEL):
+        return
+    found = f"{label.name!r} is {label.kind}" if label else "there is none"
+    raise SpecError(
+        f"vocabulary names the classes of a label that is names; {found}. Say which "
+        f"column it is with label_column, or in a --spec what kind it has, or leave "
+        f"vocabulary out."
+    )
 
 
 def table_files(inputs: Inputs) -> list[InputFile]:
@@ -373,7 +391,13 @@ def _total_rows(sample: TableSample, inputs: Inputs) -> float:
     return inputs.bytes * seen / sample.sampled_bytes if sample.sampled_bytes else seen
 
 
-def _record_bytes(sample: TableSample, schema: Schema) -> float:
+def _image_bytes(inputs: Inputs) -> float:
+    """Returns the mean size of the images beside the files; a guess without any."""
+    sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
+    return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
+
+
+def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> float:
     """Returns the mean size of a framed record, from some rows of the sample."""
     count = min(sample.rows, _SIZED_ROWS)
     if not count:
@@ -408,7 +432,7 @@ def _record_bytes(sample: TableSample, schema: Schema) -> float:
     )
     size = len(encoded.buffers()[2]) / len(encoded) + OVERHEAD_BYTES
     paths = [f for f in schema.of_kind(Kind.IMAGE) if not f.inline]
-    return size + _IMAGE_BYTES * len(paths)
+    return size + image_bytes * len(paths)
 
 
 def _sized_kind(feature: Feature) -> Kind:

@@ -6,7 +6,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from beam_pipeline.dataset import size_text
+from beam_pipeline.dataset import count_text, printable, size_text
+from beam_pipeline.head import kind_text
 from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
 from transforms.core.infer import Evidence
@@ -88,8 +89,9 @@ def show_plan(plan: Plan) -> None:
     console = Console(highlight=False)
     planned = plan.planned
     console.print(
-        f"source  {plan.spec.source}: {planned.layout}, {len(plan.inputs.entries):,} "
-        f"files, {size_text(plan.inputs.bytes)}",
+        f"source  {plan.spec.source}: {planned.layout}, "
+        f"{count_text(len(plan.inputs.entries), 'file')}, "
+        f"{size_text(plan.inputs.bytes)}",
         soft_wrap=True,
     )
     if planned.skipped:
@@ -105,10 +107,12 @@ def show_plan(plan: Plan) -> None:
     features = _table("feature", "kind", *more)
     for column in features.columns[1:]:
         column.justify = "left"
-    for feature in planned.schema.features:
-        kind = f"{feature.kind}, to predict" if feature.is_label else str(feature.kind)
+    for feature in planned.schema.stored:
+        kind = kind_text(feature)
+        if feature.is_label:
+            kind += ", to predict"
         facts = _evidence(planned.evidence.get(feature.name)) if known else ()
-        features.add_row(feature.name, kind, *facts)
+        features.add_row(printable(feature.name), kind, *facts)
     console.print(features)
     console.print()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from beam_pipeline.formats import FORMATS, Format, claimed_by
-from beam_pipeline.spec import Spec
+from beam_pipeline.spec import Spec, load_spec
 from transforms import files
 from transforms.core.infer import Evidence
 from transforms.core.placement import (
@@ -144,14 +144,14 @@ def find_inputs(spec: Spec) -> Inputs:
     wanted, entries = _recognise(spec, entries)
     if wanted == "images" and spec.labels:
         labels = os.path.abspath(spec.labels)
-        entries = [
-            entry
-            for entry in entries
-            if os.path.abspath(os.path.join(source, entry.path)) != labels
-        ]
+        entries = [e for e in entries if _absolute(source, e.path) != labels]
     known = FORMATS[wanted]
+    goes_with = _companions_of(known, spec)
+    if isinstance(spec.layout, str):
+        layout = os.path.abspath(spec.layout)
+        entries = [e for e in entries if _absolute(source, e.path) != layout]
     kept, skipped = images.select(
-        [entry for entry in entries if not known.goes_with(entry.path)],
+        [entry for entry in entries if not goes_with(entry.path)],
         takes=known.takes,
         include=spec.include,
         exclude=spec.exclude,
@@ -160,8 +160,33 @@ def find_inputs(spec: Spec) -> Inputs:
         raise SourceError(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
-    beside = tuple(entry for entry in entries if known.goes_with(entry.path))
+    beside = tuple(entry for entry in entries if goes_with(entry.path))
     return Inputs(wanted, source, tuple(kept), skipped, beside)
+
+
+def _absolute(root: str, path: str) -> str:
+    return os.path.abspath(os.path.join(root, path))
+
+
+def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool]:
+    """Returns what tells the files that are read beside the inputs.
+
+    Those of fixed-length records are the files of class names that the layout names.
+    """
+    layout = load_spec(spec.layout) if isinstance(spec.layout, str) else spec.layout
+    fields = (layout or {}).get("fields")
+    named = [
+        str(field["classes"])
+        for field in (fields if isinstance(fields, list) else [])
+        if isinstance(field, Mapping) and field.get("classes")
+    ]
+
+    def goes_with(path: str) -> bool:
+        return known.goes_with(path) or any(
+            path == name or path.endswith(f"/{name}") for name in named
+        )
+
+    return goes_with
 
 
 def _head_in(root: str) -> Callable[[str], bytes]:
@@ -235,7 +260,10 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     )
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
-    return Inputs(wanted, root, tuple(kept), skipped, _beside(known, root, kept))
+    beside: tuple[FileEntry, ...] = ()
+    if known.companions or spec.layout is not None:
+        beside = _beside(_companions_of(known, spec), root, kept)
+    return Inputs(wanted, root, tuple(kept), skipped, beside)
 
 
 def named_entry(path: str, root: str) -> FileEntry:
@@ -275,12 +303,15 @@ def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
 
 
 def _beside(
-    known: Format, root: str, entries: Sequence[FileEntry]
+    goes_with: Callable[[str], bool], root: str, entries: Sequence[FileEntry]
 ) -> tuple[FileEntry, ...]:
     """Returns the files beside the given ones that are read with them."""
-    if not known.companions:
-        return ()
-    return tuple(e for e in _neighbours(entries, root) if known.goes_with(e.path))
+    given = {entry.path for entry in entries}
+    return tuple(
+        e
+        for e in _neighbours(entries, root)
+        if goes_with(e.path) and e.path not in given
+    )
 
 
 def rule_of(spec: Spec) -> SplitRule:

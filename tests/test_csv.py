@@ -18,6 +18,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError, SpecError
 from transforms.formats.csv import (
     CsvDialect,
+    SampleInput,
     check_same_columns,
     iter_blocks,
     read_header,
@@ -97,6 +98,10 @@ def sha(record):
         ({"delimiter": "a"}, "delimiter must be"),
         ({"quote": "''"}, "quote must be"),
         ({"delimiter": ";", "quote": ";"}, "must differ"),
+        ({"escape": "\\\\"}, "escape must be"),
+        ({"escape": "n"}, "escape must be"),
+        ({"escape": '"'}, "escape must differ"),
+        ({"delimiter": "\\", "escape": "\\"}, "escape must differ"),
         ({"columns": ()}, "distinct names"),
         ({"columns": ("a", "a")}, "distinct names"),
         ({"columns": ("a", "")}, "distinct names"),
@@ -473,10 +478,15 @@ def test_rows_and_rejections_do_not_depend_on_the_block_size(records, block_byte
 
 def sample(*files, dialect=None, **options):
     inputs = [
-        (f"{number}.csv", len(data), lambda data=data: io.BytesIO(data))
+        SampleInput(
+            f"{number}.csv",
+            len(data),
+            lambda data=data: io.BytesIO(data),
+            dialect or CsvDialect(),
+        )
         for number, data in enumerate(files, start=1)
     ]
-    return sample_blocks(inputs, dialect or CsvDialect(), **options)
+    return sample_blocks(inputs, **options)
 
 
 def test_small_sources_are_sampled_whole():
@@ -498,7 +508,9 @@ def test_a_header_without_rows_is_sampled_as_text():
     assert [f.kind for f in infer_features(found.columns).features] == ["text"] * 2
 
 
-@pytest.mark.parametrize("cell", ["x", '"x"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe'])
+@pytest.mark.parametrize(
+    "cell", ["x", '"x"', '"x\n"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe']
+)
 def test_large_sources_are_sampled_evenly(cell):
     """Whole rows only, from all over the files, the same every time."""
     record = cell + ",{0}\n"

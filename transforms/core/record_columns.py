@@ -75,7 +75,9 @@ def record_columns(
     return columns
 
 
-def count_parts(rows: pa.Table, features: Sequence[Feature]) -> dict[str, int]:
+def count_parts(
+    rows: pa.Table | pa.RecordBatch, features: Sequence[Feature]
+) -> dict[str, int]:
     """Returns how many parts ("boxes") the rows have in all."""
     boxes = [feature for feature in features if feature.kind is Kind.BOX]
     counts = [

@@ -46,7 +46,8 @@ def iter_blocks(
 
     Raises:
       SourceError: a quote is not closed, the file ends after an escape, a record is
-        longer than `MAX_RECORD_BYTES`, or a file that is to be transcoded whole is too large or not valid.
+        longer than `MAX_RECORD_BYTES`, or a file that is to be transcoded whole is
+        too large or not valid.
     """
     stream.seek(0)
     head = stream.read(4)
@@ -134,12 +135,11 @@ def too_long(origin: str, line: int, dialect: CsvDialect) -> SourceError:
 
 def unclosed(origin: str, line: int, scan: Scan) -> SourceError:
     """Returns the error for a file that ends inside quotes or after an escape."""
-    mark, end = f"a quote ({scan.dialect.quote})", "is not closed before the end"
-    if not scan.inside:
-        mark, end = (
-            f"an escape ({scan.dialect.escape})",
-            "has nothing to escape at the end",
-        )
+    if scan.inside:
+        found, end = f"a quote ({scan.dialect.quote})", "is not closed before"
+    else:
+        found, end = f"an escape ({scan.dialect.escape})", "has nothing to escape at"
     return SourceError(
-        f"{origin}, line {line}: {mark} in the record that starts here {end} of the file"
+        f"{origin}, line {line}: {found} in the record that starts here {end} the end "
+        f"of the file"
     )

@@ -84,9 +84,9 @@ def read_raw(
     skipped = {Skipped.END_MARK: len(records.end_marks)}
     del records
     unread = np.zeros(len(numbers), np.bool_)
-    for reason, mask in no_rows.items():
-        skipped[reason] = skipped.get(reason, 0) + int(mask.sum())
-        unread |= mask
+    for skip, these in no_rows.items():
+        skipped[skip] = skipped.get(skip, 0) + int(these.sum())
+        unread |= these
     for name, (text, mask) in texts.items():
         if mask is None:
             continue

@@ -194,7 +194,7 @@ class CsvReader(TableReader):
 
 
 def _table_sample(sample: Sample, used: int, complete: bool) -> TableSample:
-    """Returns the sample as the table formats have it; `used` bytes were read for it."""
+    """Returns the sample as table formats have it; `used` bytes were read for it."""
     return TableSample(
         sample.columns,
         sample.rows,

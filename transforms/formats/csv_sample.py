@@ -236,11 +236,11 @@ def _whole_records(
     if not text:
         return 0, 0, 0
     literal = begun and bool(dialect.escape)
-    scan = Scan(dialect, escaped=literal, breaks=not begun)
+    scan = Scan(dialect, escaped=literal, breaks=not begun, wary=begun)
     starts, lines = scan.advance(text)
     if begun and scan.strays:
         # Outside quotes some of them mean nothing; inside perhaps fewer.
-        other = Scan(dialect, inside=True, escaped=literal, breaks=False)
+        other = Scan(dialect, inside=True, escaped=literal, breaks=False, wary=True)
         other_starts, _ = other.advance(text)
         if other.strays < scan.strays:
             scan, starts = other, other_starts

@@ -115,6 +115,8 @@ class Scan:
       escaped: the next byte is literal.
       breaks: the byte before the next one ended a line, so that a record may start.
       strays: how many quotes so far mean nothing where they stand.
+      wary: quotes that close before other text are strays too. They are legal, and a
+        sign that the text is misread.
     """
 
     dialect: CsvDialect
@@ -122,6 +124,7 @@ class Scan:
     escaped: bool = False
     breaks: bool = True
     strays: int = 0
+    wary: bool = False
     # Of the byte before the next one: a quote may open after it; it was a CR.
     _opens: bool = True
     _cr: bool = False
@@ -200,6 +203,11 @@ class Scan:
             mask[stray] = 1
             quotes &= ~np.packbits(mask, bitorder="little").view(np.uint64)
             inside = _odd_so_far(quotes, self.inside)
+        if self.wary:
+            # A piece's last byte is not judged: what follows it is not known.
+            followed = _preceding(ends | quotes)
+            followed[-1] |= _ONE << np.uint64((len(data) - 1) % 64)
+            self.strays += Marks(quotes & ~inside & ~followed).count()
         self.inside = bool(int(inside[-1]) >> 63)
         return quotes, inside
 
@@ -245,6 +253,13 @@ def _shifted(words: Words, carry: bool) -> Words:
     out = words << _ONE
     out[1:] |= words[:-1] >> _TOP
     out[0] |= np.uint64(carry)
+    return out
+
+
+def _preceding(words: Words) -> Words:
+    """Returns the mask of the bytes that stand before the marked ones."""
+    out = words >> _ONE
+    out[:-1] |= words[1:] << _TOP
     return out
 
 

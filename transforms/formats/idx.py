@@ -69,6 +69,7 @@ class IdxReader(TableReader):
         "png".
       order: "F" for images that are stored column by column, as EMNIST's are.
       classes: the file beside the images that names the classes; see `read_names`.
+      vocabulary: or their names, by id.
     """
 
     title = "IDX"
@@ -77,6 +78,7 @@ class IdxReader(TableReader):
     encode: Literal["raw", "png"] = "raw"
     order: Literal["C", "F"] = "C"
     classes: str = ""
+    vocabulary: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> DescribedSample:
         """Returns up to 1,024 images, evenly taken; of compressed files the first.
@@ -248,6 +250,7 @@ class IdxReader(TableReader):
             endianness=big,
             label=True,
             classes=self.classes,
+            class_count=len(self.vocabulary),
         )
         return image, label
 
@@ -275,6 +278,8 @@ class IdxReader(TableReader):
         return raw_rows(block, fields, views, columns, names, record)
 
     def _names(self, folder: str) -> Names:
+        if self.vocabulary:
+            return {_LABEL: self.vocabulary}
         if not self.classes:
             return {}
         return {_LABEL: read_names(os.path.join(folder, self.classes))}

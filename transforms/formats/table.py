@@ -39,6 +39,7 @@ from transforms.core.model import (
     Skipped,
 )
 from transforms.core.placement import is_split_name
+from transforms.core.record_columns import count_parts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError, bounded
 from transforms.formats.source import Source
@@ -422,10 +423,7 @@ class TableSource(Source):
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
         reject = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
         rejections = reject(sorted(complaints)) if complaints else []
-        gone = dict(raw.parts_gone)
-        for part, each in raw.parts_each.items():
-            gone[part] = gone.get(part, 0) + int(each[~keep].sum())
-
+        parts, gone, bad_parts = self._parts(raw, rows, keep)
         batch = Batch(
             raw.block,
             rows,
@@ -439,11 +437,29 @@ class TableSource(Source):
             batch = batch.filter(keep)
         return Reading(
             batch,
-            [*rejections, *raw.part_rejections],
+            [*rejections, *bad_parts],
             skipped,
-            raw.parts,
+            parts,
             gone,
         )
+
+    def _parts(
+        self, raw: RawRows, rows: pa.RecordBatch, keep: npt.NDArray[np.bool_]
+    ) -> tuple[dict[str, int], dict[str, int], Sequence[Rejection]]:
+        """Returns the parts of all rows, those of rows not kept, and bad ones.
+
+        Formats that judge no boxes state none: theirs are counted as they are.
+        """
+        if not self.schema.of_kind(Kind.BOX):
+            return {}, {}, ()
+        if not raw.parts:
+            gone = rows.filter(pa.array(~keep))
+            features = self.schema.features
+            return count_parts(rows, features), count_parts(gone, features), ()
+        lost = dict(raw.parts_gone)
+        for part, each in raw.parts_each.items():
+            lost[part] = lost.get(part, 0) + int(each[~keep].sum())
+        return dict(raw.parts), lost, raw.part_rejections
 
     def _splits(
         self, column: pa.Array

@@ -1,0 +1,777 @@
+"""CSV as it is written elsewhere: escapes, other quotes, newlines, compressed files."""
+
+import codecs
+import csv
+import dataclasses
+import gzip
+import hashlib
+import io
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyarrow import csv as arrow_csv
+
+from beam_pipeline.features import infer_all, infer_columns
+from transforms import files
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import ConservationError, SourceError
+from transforms.formats import csv_reader
+from transforms.formats.csv import (
+    CsvDialect,
+    SampleInput,
+    iter_blocks,
+    read_header,
+    read_raw,
+    sample_blocks,
+)
+from transforms.formats.csv_reader import CsvReader
+from transforms.formats.csv_records import count_fields, locate, parse, parse_bytes
+from transforms.formats.csv_scan import Scan, pieces_of
+from transforms.formats.table import InputFile
+
+NAMES = ("a", "b", "c")
+SLASHED = CsvDialect(header=False, escape="\\")
+
+# Escapes, quotes, delimiters and line ends in every order.
+soup = st.text('\\\\",\n\rx', max_size=60).map(str.encode)
+cell = st.sampled_from(
+    [
+        *("", "x", r"\"x", r"x\,y", "x\\\ny", "x\\\r\ny", r"\\", r"\\\"", r'"a\"b"'),
+        *(r'"a\\"', r'"a""b\""', '"a\\\nb"', '5" pipe', r'"a"\"b"', r"\ x", r'"\\",'),
+    ]
+)
+record = st.lists(cell, min_size=1, max_size=4).map(",".join)
+ending = st.sampled_from(["\n", "\r\n", "\r", "\n\n"])
+
+
+@st.composite
+def tables(draw):
+    """Records under several line ends, perhaps without the last one."""
+    text = "".join(
+        line + draw(ending) for line in draw(st.lists(record, min_size=1, max_size=8))
+    )
+    return (text.rstrip("\r\n") if draw(st.booleans()) else text).encode()
+
+
+def scan_by_hand(data, dialect):
+    """A byte at a time: starts of records, lines before each, whether it ends open."""
+    text = data.decode("latin-1")
+    delimiter, quote, escape = dialect.delimiter, dialect.quote, dialect.escape
+    starts, lines = [], []
+    line = 0
+    inside = literal = closed = False
+    fresh = opens = True
+    for at, char in enumerate(text):
+        if not inside and fresh and (literal or char not in "\r\n"):
+            starts.append(at)
+            lines.append(line)
+            fresh = False
+        if literal:
+            literal = opens = closed = False
+        elif escape and char == escape:
+            literal, opens, closed = True, False, False
+        elif inside:
+            inside = char != quote
+            closed = not inside
+        elif quote and char == quote and (opens or closed):
+            inside, opens, closed = True, False, False
+        elif char in "\r\n":
+            fresh, opens, closed = True, True, False
+        else:
+            opens, closed = char == delimiter, False
+        line += char == "\n" or (char == "\r" and text[at + 1 : at + 2] != "\n")
+    return starts, lines, inside or literal
+
+
+def parse_whole(data, dialect):
+    """Returns what Arrow makes of a whole file: rows by number; None of a bad one."""
+    bad = []
+
+    def note(row):
+        bad.append(row.number - 1)
+        return "skip"
+
+    table = arrow_csv.read_csv(
+        pa.BufferReader(data),
+        arrow_csv.ReadOptions(
+            column_names=NAMES, use_threads=False, block_size=len(data) + 1
+        ),
+        arrow_csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char=dialect.quote or False,
+            escape_char=dialect.escape or False,
+            newlines_in_values=True,
+            invalid_row_handler=note,
+        ),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(NAMES, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    rows = table.to_pylist()
+    for index in bad:
+        rows.insert(index, None)
+    return rows
+
+
+def rows_of(data, dialect, block_bytes, names=NAMES):
+    """Reads a file in blocks: the rows by number, None of one of another length."""
+    rows = {}
+    total = 0
+    for block in iter_blocks(
+        io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
+    ):
+        assert block.first_row == total
+        total += block.rows
+        piece = data[block.start : block.stop]
+        raw = read_raw(piece, block, dialect, names, names)
+        columns = [column.to_pylist() for column in raw.columns.values()]
+        cells = zip(*columns, strict=True)
+        for number, values in zip(raw.numbers.tolist(), cells, strict=True):
+            rows[number] = dict(zip(names, values, strict=True))
+    return [rows.get(number) for number in range(total)]
+
+
+# --- escapes -----------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    data=st.lists(st.one_of(soup, tables()), min_size=1, max_size=12).map(b"\n".join),
+    words=st.integers(1, 3),
+    quote=st.sampled_from(['"', "'", ""]),
+    delimiter=st.sampled_from([",", "\t"]),
+)
+@example(data=b"x" * 63 + b'\\",a\n"b', words=1, quote='"', delimiter=",")
+@example(data=b"x" * 62 + b'\\\\",a\n', words=1, quote='"', delimiter=",")
+@example(data=b"\\" * 131 + b"\nb\n", words=1, quote="", delimiter=",")
+def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
+    data, words, quote, delimiter
+):
+    """Escapes take the meaning of what follows, over the edges of pieces too."""
+    data = data.replace(b'"', quote.encode() or b'"')
+    dialect = CsvDialect(delimiter=delimiter, quote=quote, escape="\\")
+    scan = Scan(dialect)
+    found, before = [], []
+    base = line = 0
+    for piece in pieces_of(io.BytesIO(data), words * 64):
+        starts, lines = scan.advance(piece)
+        for position in starts.positions().tolist():
+            found.append(base + position)
+            before.append(line + lines.before(position))
+        base += len(piece)
+        line += lines.count()
+    is_open = scan.inside or scan.escaped
+    assert (found, before, is_open) == scan_by_hand(data, dialect)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.one_of(soup, tables()), block_bytes=st.integers(1, 40))
+@example(data=b'a,"b\\"\nc",d\ne\\\n,f,g\n', block_bytes=1)
+@example(data=b"a\\\r\nb,c,d\n", block_bytes=1)
+def test_blocks_with_escapes_equal_the_file_parsed_whole(data, block_bytes):
+    """At any block size the rows are those of Arrow's parse of the whole file."""
+    starts, lines, is_open = scan_by_hand(data, SLASHED)
+    if is_open:
+        message = rf"line {lines[-1] + 1}: (a quote|an escape) \("
+        with pytest.raises(SourceError, match=message):
+            rows_of(data, SLASHED, block_bytes)
+        return
+    rows = rows_of(data, SLASHED, block_bytes)
+    assert rows == (parse_whole(data, SLASHED) if data else [])
+    places = locate(data, SLASHED, np.arange(len(starts)))
+    assert places.starts.tolist() == starts
+    assert places.lines.tolist() == lines
+
+
+text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6)
+hard = st.text('\\\\",\n\r\t x', max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    grid=st.lists(st.tuples(*[st.one_of(text, hard)] * 3), max_size=10),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONE]),
+    doubled=st.booleans(),
+    delimiter=st.sampled_from([",", "\t"]),
+    quote=st.sampled_from(['"', "'"]),
+    block_bytes=st.integers(1, 60),
+)
+def test_escapes_are_read_as_pythons_csv_module_reads_them(
+    grid, quoting, doubled, delimiter, quote, block_bytes
+):
+    """Whatever it writes with an escape, its own reader and this one read alike."""
+    out = io.StringIO(newline="")
+    options = {"delimiter": delimiter, "quotechar": quote, "escapechar": "\\"}
+    writer = csv.writer(
+        out, lineterminator="\n", quoting=quoting, doublequote=doubled, **options
+    )
+    writer.writerows(grid)
+    written = out.getvalue()
+    reader = csv.reader(
+        io.StringIO(written, newline=""),
+        quoting=csv.QUOTE_NONE if quoting == csv.QUOTE_NONE else csv.QUOTE_MINIMAL,
+        **options,
+    )
+    # The module gives blank lines too, as rows of no fields.
+    expected = [row for row in reader if row]
+    shown = "" if quoting == csv.QUOTE_NONE else quote
+    dialect = CsvDialect(
+        delimiter=delimiter, quote=shown, header=False, escape="\\", columns=NAMES
+    )
+    rows = rows_of(written.encode(), dialect, block_bytes)
+    found = [None if row is None else [v or "" for v in row.values()] for row in rows]
+    assert found == [row if len(row) == 3 else None for row in expected]
+
+
+def test_an_escape_at_the_end_of_the_file_is_an_error():
+    """Arrow would drop it, and Python make a line end of it: the file was cut off."""
+    message = r"f.csv, line 2: an escape \(\\\) .* has nothing to escape at the end"
+    with pytest.raises(SourceError, match=message):
+        rows_of(b"a,b,c\nd,e,f\\", SLASHED, 1)
+    with pytest.raises(SourceError, match="line 1: an escape"):
+        read_header(io.BytesIO(b"a,b\\"), CsvDialect(escape="\\"), "f.csv")
+
+
+def test_a_header_may_hold_escapes():
+    """Names are read by the rules of rows."""
+    data = b'a\\,b,"c\\"d",e\\\nf\n1,2,3\n'
+    dialect = CsvDialect(escape="\\")
+    assert read_header(io.BytesIO(data), dialect, "f.csv") == ("a,b", 'c"d', "e\nf")
+    assert count_fields(data, dialect) == 3
+    (block,) = iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=1)
+    assert (block.start, block.first_line, block.rows) == (17, 3, 1)
+
+
+def test_an_escape_that_is_part_of_other_characters_is_found():
+    """In Shift JIS the backslash is the second byte of some: transcoded whole."""
+    dialect = CsvDialect(encoding="shift_jis", escape="\\", columns=("a", "b"))
+    data = "a,b\n表,x\\,y\nソ,z\n".encode("shift_jis")
+    assert b"\\," in "表,".encode("shift_jis")
+    (block,) = iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=1)
+    raw = read_raw(data, block, dialect, ("a", "b"), ("a", "b"))
+    assert raw.columns["a"].to_pylist() == ["表", "ソ"]
+    assert raw.columns["b"].to_pylist() == ["x,y", "z"]
+
+
+@pytest.mark.parametrize("around", ["", '"'])
+@pytest.mark.parametrize("word", [r"\,", r"\"", "\\\n", r"\\", 'x\\\n\\"\n'])
+def test_a_large_file_with_escapes_is_sampled_in_whole_rows(word, around):
+    """Places inside the file start at true records, wherever they fall."""
+    if word.endswith("\n") and not around:
+        word = word.replace('"\n', '"')
+    data = b"text,number\n" + b"".join(
+        f"{around}{word * (number % 7 + 1)}{around},{number}\n".encode()
+        for number in range(5_000)
+    )
+    dialect = CsvDialect(escape="\\")
+    inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), dialect)]
+    found = sample_blocks(inputs, sample_bytes=len(data) // 3)
+    assert found.miscounted == 0
+    numbers = [int(number) for number in found.columns["number"].to_pylist()]
+    assert len({number // 1_000 for number in numbers}) == 5
+    by_number = dict(zip(numbers, found.columns["text"].to_pylist(), strict=True))
+    whole = sample_blocks(inputs)
+    for number, value in by_number.items():
+        assert whole.columns["text"][number].as_py() == value
+
+
+# --- quotes, newlines --------------------------------------------------------------
+
+
+def test_other_quotes_and_none():
+    """`'` as the quote leaves `"` alone; with none, all quotes are text."""
+    data = b"'a,1','say \"hi\"',\"c\n'it''s',x,5' pipe\n"
+    dialect = CsvDialect(header=False, quote="'")
+    assert [tuple(row.values()) for row in rows_of(data, dialect, 1)] == [
+        ("a,1", 'say "hi"', '"c'),
+        ("it's", "x", "5' pipe"),
+    ]
+    plain = CsvDialect(header=False, quote="")
+    assert [tuple(row.values()) for row in rows_of(b'"a,b",c\n', plain, 1)] == [
+        ('"a', 'b"', "c")
+    ]
+
+
+def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module():
+    """Newlines, commas, doubled and stray quotes, at 1, 2, 4 ... KiB and whole."""
+    rng = np.random.default_rng(3)
+    words = ["", "x", "one\ntwo", "a, b", 'say "hi"', "\r\n", '"', ",\n,", "word"]
+    stray = ['5" pipe', 'a"b"c', ' "x"', '7"', 'x""']
+    lines = []
+    for number, (first, second, how) in enumerate(
+        rng.integers(0, (len(words), len(words), 4), (20_000, 3)).tolist()
+    ):
+        texts = [words[first], words[second]]
+        cells = ['"' + text.replace('"', '""') + '"' for text in texts]
+        if how == 0:
+            cells[0] = stray[number % len(stray)]
+        elif how == 1:
+            cells[1] += stray[number % len(stray)].lstrip('"')
+        lines.append(f"{number},{cells[0]},{cells[1]}\r\n")
+    written = "a,b,c\r\n" + "".join(lines)
+    data = written.encode()
+    _, *expected = csv.reader(io.StringIO(written, newline=""))
+    assert len(expected) == 20_000
+    wanted = [pa.array(column, pa.string()) for column in zip(*expected, strict=True)]
+    dialect = CsvDialect()
+    block_bytes = 1 << 10
+    while block_bytes < 2 * len(data):
+        parts, numbers = [], []
+        for block in iter_blocks(
+            io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
+        ):
+            piece = data[block.start : block.stop]
+            raw = read_raw(piece, block, dialect, NAMES, NAMES)
+            assert not raw.refused
+            assert not raw.skipped
+            parts.append(list(raw.columns.values()))
+            numbers.append(raw.numbers)
+        found = [pa.chunked_array(list(c)) for c in zip(*parts, strict=True)]
+        filled = [column.fill_null("").combine_chunks() for column in found]
+        assert [a.equals(b) for a, b in zip(filled, wanted, strict=True)] == [True] * 3
+        assert np.array_equal(np.concatenate(numbers), np.arange(20_000))
+        block_bytes *= 2
+
+
+# --- records that are no rows ------------------------------------------------------
+
+
+def read_all(data, dialect=None, *, wanted=None, block_bytes=1):
+    """Reads a file in blocks: rows of the wanted columns, numbers, refused, skipped."""
+    dialect = dialect or CsvDialect()
+    names = read_header(io.BytesIO(data), dialect, "f.csv")
+    wanted = names if wanted is None else wanted
+    rows, numbers, refused, skipped = [], [], [], {}
+    for block in iter_blocks(
+        io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
+    ):
+        piece = data[block.start : block.stop]
+        raw = read_raw(piece, block, dialect, names, wanted)
+        columns = [column.to_pylist() for column in raw.columns.values()]
+        rows += zip(*columns, strict=True)
+        numbers += raw.numbers.tolist()
+        refused += raw.refused
+        for reason, count in raw.skipped.items():
+            skipped[reason] = skipped.get(reason, 0) + count
+    return rows, numbers, refused, skipped
+
+
+MARK = codecs.BOM_UTF8
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("wanted", [("id", "name"), ("name",), ("id",)])
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"id,name\n",
+        b'"id","name"\n',
+        b"id,name\r\n\n",
+        MARK + b"id,name\n",
+        MARK + b'"id",name\n',
+    ],
+)
+def test_a_repeated_header_is_skipped_and_counted(header, wanted, block_bytes):
+    """In tables of text too, whichever columns are wanted; row numbers stay."""
+    data = header + b"a,b\n" + header + header + b"id,b\na,name\n" + header
+    rows, numbers, refused, skipped = read_all(
+        data, wanted=wanted, block_bytes=block_bytes
+    )
+    whole = [("a", "b"), ("id", "b"), ("a", "name")]
+    places = [("id", "name").index(name) for name in wanted]
+    assert rows == [tuple(row[place] for place in places) for row in whole]
+    assert (numbers, refused) == ([0, 3, 4], [])
+    assert skipped == {"repeated_header": 3}
+
+
+def test_what_is_no_repeated_header_stays():
+    """A single column may hold its own name; other names, spaces, a headless file."""
+    assert read_all(b"word\na\nword\n")[0] == [("a",), ("word",)]
+    assert read_all(b"a,b\nA,b\n a,b\n")[0] == [("A", "b"), (" a", "b")]
+    bare = CsvDialect(header=False)
+    again = b"column_0,column_1\n"
+    assert read_all(b"a,b\n" + again, bare)[0][1] == ("column_0", "column_1")
+    # The names given are not what the file's header says.
+    given_names = CsvDialect(columns=("x", "y"))
+    assert read_all(b"a,b\nx,y\n", given_names)[0] == [("x", "y")]
+
+
+def test_a_repeated_header_beside_invalid_text_and_in_utf_16():
+    """The exact path and transcoded files know it as well."""
+    data = b"id,name\na,\xff\nid,name\n\xff,name\nid,\xff\n"
+    rows, numbers, refused, skipped = read_all(data, block_bytes=1 << 20)
+    assert (rows, numbers, skipped) == ([], [], {"repeated_header": 1})
+    assert sorted(number for number, _, _ in refused) == [0, 2, 3]
+    only_id = read_all(data, wanted=("id",), block_bytes=1 << 20)
+    assert only_id[0] == [("a",), ("id",)]
+    assert only_id[3] == {"repeated_header": 1}
+    wide = "id,name\na,b\nid,name\n".encode("utf-16")
+    names = ("id", "name")
+    (block,) = iter_blocks(io.BytesIO(wide), "f.csv", CsvDialect(), block_bytes=1)
+    raw = read_raw(wide, block, CsvDialect(), names, names)
+    assert raw.skipped == {"repeated_header": 1}
+    assert raw.columns["id"].to_pylist() == ["a"]
+
+
+def test_a_sample_leaves_repeated_headers_out():
+    """Joined files of numbers are numbers, however short they are."""
+    data = b"n,x\n1,2\nn,x\n3,4\n"
+    inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), CsvDialect())]
+    found = sample_blocks(inputs)
+    assert found.columns["n"].to_pylist() == ["1", "3"]
+    assert found.rows == 2
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("header", [b"a,b\n1,x\n", b"a\n1\n"])
+def test_a_lone_ctrl_z_is_skipped_and_counted(header, block_bytes):
+    """DOS ended texts with it, and joined them as they were."""
+    data = header + b"\x1a\r\n" + header.split(b"\n")[1] + b"\n\x1a"
+    rows, numbers, refused, skipped = read_all(data, block_bytes=block_bytes)
+    assert (len(rows), numbers, refused) == (2, [0, 2], [])
+    assert skipped == {"end_mark": 2}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp949"])
+def test_a_row_of_another_length_may_be_invalid_text_too(encoding):
+    """Arrow cannot show such a row; it is one of another length all the same."""
+    data = b"a,b\n\xff,1,2\n3,4\n5,\xff\n\xff\n\xef\xbb\xbf\xff\n6,7"
+    dialect = CsvDialect(encoding=encoding)
+    for block_bytes in (1, 1 << 20):
+        rows, numbers, refused, _ = read_all(data, dialect, block_bytes=block_bytes)
+        assert rows == [("3", "4"), ("6", "7")]
+        assert numbers == [1, 5]
+        assert sorted((n, str(reason)) for n, reason, _ in refused) == [
+            (0, "field_count"),
+            (2, "invalid_encoding"),
+            (3, "field_count"),
+            (4, "field_count"),
+        ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.one_of(soup, tables()), junk=st.integers(128, 255))
+def test_text_that_is_not_valid_is_parsed_as_text_that_is(data, junk):
+    """Bytes in place of a letter change no field's place and no row's length."""
+    if scan_by_hand(data, SLASHED)[2] or not data:
+        return
+    clean = parse(data, NAMES, NAMES, SLASHED)
+    dirty = parse_bytes(data.replace(b"x", bytes([junk])), NAMES, NAMES, SLASHED)
+    assert dirty.indices.tolist() == clean.indices.tolist()
+    assert dirty.miscounted == clean.miscounted
+    for one, other in zip(dirty.columns, clean.columns, strict=True):
+        back = [c and c.replace(bytes([junk]), b"x").decode() for c in one.to_pylist()]
+        assert back == other.to_pylist()
+
+
+# --- compressed files --------------------------------------------------------------
+
+
+def zstd(data):
+    return pa.compress(data, codec="zstd", asbytes=True)
+
+
+PACKERS = {".gz": gzip.compress, ".zst": zstd}
+
+
+def stored(path: Path, data: bytes) -> InputFile:
+    path.write_bytes(data)
+    status = os.stat(path)
+    stamp = files.stamp(status.st_size, status.st_mtime_ns)
+    return InputFile(path.name, str(path), len(data), 0, stamp)
+
+
+def planned(*inputs: InputFile, **settings: object) -> CsvReader:
+    reader = CsvReader(**settings)
+    return reader.planned(reader.sample(inputs), inputs)
+
+
+def pieces_read(reader, file, *, limit=None, block_bytes=1 << 20):
+    """Returns what a reader gives of a file: pieces in order."""
+    out = []
+    for block in reader.blocks(file, block_bytes=block_bytes, limit_rows=limit):
+        out += reader.read(file, block, list(reader.names))
+    return out
+
+
+def table_read(pieces):
+    rows = []
+    for raw in pieces:
+        columns = [column.to_pylist() for column in raw.columns.values()]
+        cells = zip(*columns, strict=True)
+        rows += zip(raw.numbers.tolist(), cells, strict=True)
+    return rows
+
+
+ROWS = "".join(f'{n},"line one\nline ""two"" of {n}, 한글"\r\n' for n in range(3_000))
+CONTENT = ("n,text\r\n" + ROWS).encode()
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("piece_bytes", [1, 1_000, 65_536, 1 << 30])
+def test_pieces_of_a_compressed_file_are_the_rows_of_the_plain_one(
+    suffix, piece_bytes, tmp_path, monkeypatch
+):
+    """At any size of pieces, with rows, numbers, lines and bounds that join up."""
+    content = CONTENT[:20_000].rpartition(b"\r\n")[0] if piece_bytes == 1 else CONTENT
+    plain = stored(tmp_path / "t.csv", content)
+    file = stored(tmp_path / f"t.csv{suffix}", PACKERS[suffix](content))
+    monkeypatch.setattr(csv_reader, "_PIECE_BYTES", piece_bytes)
+    pieces = pieces_read(planned(file), file)
+    whole = pieces_read(planned(plain), plain)
+    assert table_read(pieces) == table_read(whole)
+    assert sum(raw.block.rows for raw in pieces) == whole[-1].numbers[-1] + 1
+    for one, two in itertools.pairwise(pieces):
+        assert one.block.stop == two.block.start
+        assert one.block.stop - one.block.start >= piece_bytes
+        assert one.block.first_row + one.block.rows == two.block.first_row
+        assert one.block.position <= two.block.position <= file.size
+    for raw in pieces:
+        before = content[: raw.block.start]
+        assert raw.block.first_line == before.count(b"\n") + 1
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("limit", [1, 7, 2_999, 3_000, 9_999])
+def test_a_limit_holds_in_compressed_files(suffix, limit, tmp_path, monkeypatch):
+    """The first so many rows, whatever the pieces are."""
+    monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 10_000)
+    file = stored(tmp_path / f"t.csv{suffix}", PACKERS[suffix](CONTENT))
+    reader = planned(file)
+    (block,) = reader.blocks(file, block_bytes=1, limit_rows=limit)
+    assert block.rows == min(limit, 3_000)
+    rows = table_read(pieces_read(reader, file, limit=limit))
+    assert [number for number, _ in rows] == list(range(min(limit, 3_000)))
+
+
+def test_several_gzip_members_and_zstd_frames_are_one_file(tmp_path):
+    """As `cat a.gz b.gz` makes them; a member ends anywhere, in a row too."""
+    for suffix, pack in PACKERS.items():
+        parts = [CONTENT[:9], CONTENT[9:1_003], b"", CONTENT[1_003:]]
+        file = stored(tmp_path / f"t.csv{suffix}", b"".join(map(pack, parts)))
+        rows = table_read(pieces_read(planned(file), file))
+        assert len(rows) == 3_000
+        assert rows[-1][1][0] == "2999"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "cp949"])
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_encodings_inside_compressed_files(suffix, encoding, tmp_path, monkeypatch):
+    """The marks are those of the content; UTF-16 is one piece."""
+    monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 5_000)
+    data = CONTENT.decode().encode(encoding)
+    file = stored(tmp_path / f"t.csv{suffix}", PACKERS[suffix](data))
+    given = {"encoding": "cp949"} if encoding == "cp949" else {}
+    reader = planned(file, **given)
+    assert reader.names == ("n", "text")
+    pieces = pieces_read(reader, file)
+    assert (len(pieces) == 1) == encoding.startswith(("utf-16", "utf-32"))
+    plain = stored(tmp_path / "t.csv", CONTENT)
+    assert table_read(pieces) == table_read(pieces_read(planned(plain), plain))
+    limited = pieces_read(reader, file, limit=5)
+    assert table_read(limited) == table_read(pieces)[:5]
+
+
+def test_a_file_is_unpacked_by_its_content(tmp_path):
+    """A plain file named .gz is read as it is, and gzip named .csv is unpacked."""
+    plain = stored(tmp_path / "plain.csv.gz", CONTENT)
+    packed = stored(tmp_path / "packed.csv", gzip.compress(CONTENT))
+    reader = planned(plain, packed)
+    found = [table_read(pieces_read(reader, file)) for file in (plain, packed)]
+    assert found[0] == found[1]
+    assert len(found[0]) == 3_000
+
+
+DAMAGE = {
+    "cut": lambda data: data[: len(data) // 2],
+    "cut in its last bytes": lambda data: data[:-2],
+    # Near the start: without a checksum zstd cannot tell of every byte.
+    "flipped": lambda data: data[:9] + bytes([255 - b for b in data[9:30]]) + data[30:],
+    "with junk behind": lambda data: data + b"junk",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_a_damaged_compressed_file_is_an_error_that_names_it(suffix, damage, tmp_path):
+    """Never a shorter table: the file, what is wrong and what to do."""
+    noise = np.random.default_rng(1).integers(0, 1 << 60, 20_000)
+    content = b"n,m\n" + b"".join(b"%d,%d\n" % (i, n) for i, n in enumerate(noise))
+    packed = PACKERS[suffix](content)
+    whole = stored(tmp_path / f"t.csv{suffix}", packed)
+    reader = planned(whole)
+    assert len(table_read(pieces_read(reader, whole))) == 20_000
+    bad = stored(tmp_path / f"t.csv{suffix}", DAMAGE[damage](packed))
+    with pytest.raises(SourceError, match=r"must be whole.*t\.csv\.(gz|zst)") as error:
+        pieces_read(reader, bad)
+    message = str(error.value)
+    assert message.count("Fetch or write it again.") == 1
+    assert ": :" not in message
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_an_empty_compressed_file_has_no_header(suffix, tmp_path):
+    """No byte of content, or no byte at all."""
+    for data in (PACKERS[suffix](b""), b"", PACKERS[suffix](b"\n\n")):
+        file = stored(tmp_path / f"t.csv{suffix}", data)
+        with pytest.raises(SourceError, match=r"t\.csv.*: no header"):
+            planned(file)
+
+
+def test_a_compressed_file_that_changed_is_not_read(tmp_path):
+    """The stamp of the listing holds for what is read later."""
+    file = stored(tmp_path / "t.csv.gz", gzip.compress(CONTENT))
+    reader = planned(file)
+    (block,) = reader.blocks(file, block_bytes=1, limit_rows=None)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CONTENT + b"1,2\r\n"))
+    with pytest.raises(OSError, match="changed since it was listed"):
+        list(reader.read(file, block, ["n"]))
+    with pytest.raises(OSError, match="changed since it was listed"):
+        list(reader.blocks(file, block_bytes=1, limit_rows=None))
+
+
+@pytest.mark.parametrize("suffix", ["", *PACKERS])
+def test_rejects_of_compressed_files_name_row_line_and_bytes(
+    suffix, tmp_path, monkeypatch
+):
+    """They are those of the plain file: places count in the content."""
+    monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 700)
+    lines = [b'%d,"two\nlines"' % n for n in range(200)]
+    for number in (0, 57, 58, 133, 199):
+        lines[number] = b"%d,bad,row" % number
+    lines[101] = b'x,"\n\nword"'
+    content = b"n,text\n\n" + b"\n".join(lines)
+    data = PACKERS[suffix](content) if suffix else content
+    file = stored(tmp_path / f"t.csv{suffix}", data)
+    reader = planned(file)
+    schema = Schema((Feature("n", Kind.INT64), Feature("text", Kind.TEXT)))
+    source = reader.source(root=str(tmp_path), listing="", schema=schema)
+    rejections, rows = [], 0
+    for block in reader.blocks(file, block_bytes=700, limit_rows=None):
+        for reading in source.read(dataclasses.replace(block, origin=file.origin)):
+            rejections += reading.rejections
+            rows += reading.batch.rows.num_rows
+    assert rows == 194
+    assert [one.row for one in rejections] == [1, 58, 59, 102, 134, 200]
+    for one in rejections:
+        record = lines[one.row - 1]
+        assert one.sha256 == hashlib.sha256(record).hexdigest()
+        assert (
+            one.line
+            == content.index(record)
+            - len(content[: content.index(record)].replace(b"\n", b""))
+            + 1
+        )
+        assert one.source == file.origin
+
+
+# --- several files -----------------------------------------------------------------
+
+
+def test_plain_and_compressed_files_are_one_table(tmp_path):
+    """Each is read as it is stored; .tsv has tabs, whatever stands beside it."""
+    one = stored(tmp_path / "1.csv", b"n,t\n1,a\n")
+    two = stored(tmp_path / "2.csv.gz", gzip.compress(b"n,t\n2,b\n"))
+    three = stored(tmp_path / "3.tsv", b"n\tt\n3\tc,d\n")
+    four = stored(tmp_path / "4.tsv.zst", zstd(b"n\tt\n4\te\n"))
+    reader = planned(one, two, three, four)
+    found = [table_read(pieces_read(reader, f))[0][1] for f in (one, two, three, four)]
+    assert found == [("1", "a"), ("2", "b"), ("3", "c,d"), ("4", "e")]
+    sample = CsvReader().sample([one, two, three, four])
+    assert sample.columns["t"].to_pylist() == ["a", "b", "c,d", "e"]
+    assert (sample.complete, sample.total_rows) == (True, 4)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_drift_between_files_names_files_and_columns(packed, tmp_path):
+    """Whether the sample meets it or only the reader does."""
+    data = b"n,other\n1,2\n"
+    one = stored(tmp_path / "1.csv", b"n,t\n1,a\n")
+    name = "2.csv.gz" if packed else "2.csv"
+    two = stored(tmp_path / name, gzip.compress(data) if packed else data)
+    message = rf"1\.csv and {name} differ: 't' only in 1\.csv; 'other' only in {name}"
+    with pytest.raises(SourceError, match=message):
+        CsvReader().sample([one, two])
+    with pytest.raises(SourceError, match=message):
+        pieces_read(planned(one), two)
+
+
+def test_many_compressed_files_are_sampled_by_some(tmp_path):
+    """Memory and time of planning do not grow with the number of files."""
+    inputs = [
+        stored(tmp_path / f"{n:03}.csv.gz", gzip.compress(b"n\n%d\n" % n))
+        for n in range(130)
+    ]
+    sample = CsvReader().sample(inputs)
+    assert sample.columns["n"].to_pylist() == [str(n) for n in range(0, 130, 3)]
+    assert (sample.complete, sample.total_rows) == (False, None)
+    per_row = sample.sampled_bytes / sample.rows
+    assert sum(f.size for f in inputs) / per_row == pytest.approx(130, rel=0.05)
+
+
+# --- kinds from all rows -----------------------------------------------------------
+
+odd = st.sampled_from(
+    ["", "NA", "1", "-7", "0.5", "007", "x", "true", "nan", "1e39", '""', " 2"]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    rows=st.lists(st.tuples(odd, odd), min_size=1, max_size=40),
+    repeats=st.sampled_from([1, 200]),
+    block_bytes=st.integers(1, 500),
+)
+def test_kinds_from_all_blocks_are_those_of_the_whole_table(rows, repeats, block_bytes):
+    """`infer: full` adds up over blocks what one look at everything says."""
+    lines = [",".join(row) for row in rows] + ["1,1"] * repeats
+    data = ("a,b\n" + "\n".join(lines) + "\n").encode()
+    dialect, names = CsvDialect(), ("a", "b")
+
+    def batches(size):
+        for block in iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=size):
+            piece = data[block.start : block.stop]
+            yield read_raw(piece, block, dialect, names, names).columns
+
+    (whole,) = batches(1 << 30)
+    expected = infer_columns(whole, label_column="b")
+    found = infer_all(batches(block_bytes), label_column="b")
+    assert found.features == expected.features
+    for one, other in zip(found.evidence, expected.evidence, strict=True):
+        assert (one.sampled, one.missing) == (other.sampled, other.missing)
+        assert (one.minimum, one.maximum) == (other.minimum, other.maximum)
+
+
+def test_kinds_from_all_blocks_need_the_memory_of_one():
+    """Blocks are let go as the next one comes."""
+    alive = []
+
+    def batches():
+        for number in range(200):
+            column = pa.array([f"{number + 1}{i:05}" for i in range(20_000)])
+            alive.append(pa.total_allocated_bytes())
+            yield {"n": column}
+            del column
+
+    inference = infer_all(batches(), label_column=None)
+    assert inference.features[0].kind is Kind.INT64
+    assert inference.evidence[0].sampled == 4_000_000
+    assert max(alive[100:]) <= max(alive[:20]) + (1 << 20)
+
+
+def test_a_block_of_another_number_of_rows_is_refused():
+    """What was counted must be there, skipped records included."""
+    data = b"a,b\n1,2\na,b\n3,4\n"
+    (block,) = iter_blocks(io.BytesIO(data), "f.csv", CsvDialect(), block_bytes=99)
+    assert block.rows == 3
+    with pytest.raises(ConservationError, match="counted 3 records, the parser 2"):
+        read_raw(data[4:12], block, CsvDialect(), ("a", "b"), ("a", "b"))
