@@ -23,6 +23,7 @@ TEST = [
     "scikit-learn>=1.4",
     "pycocotools>=2.0.8",
     "pillow-heif>=1",
+    "polars>=1",
 ]
 
 setup(

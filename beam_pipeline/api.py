@@ -92,7 +92,9 @@ def convert(
                 images=_columns(spec, ["image"]) | set(spec.image_columns or ()),
                 integers=_columns(spec, ["int64", "bool"]),
             )
-            spec = spec.model_copy(update={"source": path})
+            # Paths of images in the rows are as the caller's own program means them.
+            images_root = spec.images_root or os.getcwd()
+            spec = spec.model_copy(update={"source": path, "images_root": images_root})
         plan = make_plan(spec)
         shown = stack.enter_context(shown_progress(plan, quiet=not progress))
 

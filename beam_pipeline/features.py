@@ -111,6 +111,8 @@ def declare(
     inferred: Sequence[Feature],
     columns: Mapping[str, pa.Array | pa.ChunkedArray],
     spec: Spec,
+    *,
+    images_named: bool = False,
 ) -> Schema:
     """Returns the schema: inferred features, with images and the spec's word applied.
 
@@ -118,13 +120,16 @@ def declare(
       inferred: a feature for each column that is to be stored.
       columns: all raw columns of the sample, by name.
       spec: says more of some features, drops some, adds constants and the like.
+      images_named: whether images keep their names, and nothing is stored beside
+        them, where the spec says nothing else.
 
     Raises:
       SpecError: it names a column that is not there, or says what makes no sense.
     """
     kept = [f for f in inferred if f.source_column not in spec.drop]
     _check_drop(spec.drop, columns)
-    kept = _with_images(kept, columns, spec)
+    kept = _without_orphans(kept, columns)
+    kept = _with_images(kept, columns, spec, images_named=images_named)
     by_name = {feature.name: feature for feature in kept}
     for name, said in spec.features.items():
         by_name = _apply(name, said, by_name, columns)
@@ -171,15 +176,46 @@ def _check_keys(features: Sequence[Feature]) -> None:
             keys[key] = feature.name
 
 
+def _without_orphans(
+    features: Sequence[Feature], columns: Collection[str]
+) -> list[Feature]:
+    """Returns the features without what would be read off images that are dropped.
+
+    What the source has as a column too is a value of its own then.
+    """
+    images = {feature.name for feature in features if feature.kind is Kind.IMAGE}
+    out = []
+    for feature in features:
+        lost = (
+            feature.derived_from not in images if feature.derived_from else not images
+        )
+        if not (feature.derived or feature.states) or not lost:
+            out.append(feature)
+        elif feature.derived and feature.name in columns:
+            out.append(dataclasses.replace(feature, derived="", derived_from=""))
+    return out
+
+
 def _with_images(
     features: Sequence[Feature],
     columns: Mapping[str, pa.Array | pa.ChunkedArray],
     spec: Spec,
+    *,
+    images_named: bool,
 ) -> list[Feature]:
     """Returns the features, columns of images turned into what records have of them."""
-    if spec.image_columns is None and any(feature.derived for feature in features):
+    renamed = spec.preset != "default" or bool(spec.feature_names)
+    settled = images_named or any(feature.derived for feature in features)
+    if spec.image_columns is None and settled:
         # The format has said what its images are.
-        return list(features)
+        if not renamed:
+            return list(features)
+        if any(feature.states for feature in features):
+            raise SpecError(
+                "preset and feature_names are not for boxes, whose names are those of "
+                "the TF Object Detection API. Rename features in a --spec."
+            )
+        features = [feature for feature in features if not feature.derived]
     if spec.image_columns is not None:
         for name in spec.image_columns:
             if name not in columns:

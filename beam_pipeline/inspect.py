@@ -24,7 +24,7 @@ from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, instant_text, is_text, kind_text
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
 
 __all__ = ["show"]

@@ -84,7 +84,7 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             type=_choice("box", "image", "clip"),
             help="Detection: what a bad box costs [box].",
         ),
-        _flag("--images-root", metavar="FOLDER", help="Detection: where images lie."),
+        _flag("--images-root", metavar="FOLDER", help="Where images' paths start."),
         _flag("--first-pixel", type=int, metavar="0|1", help="Of VOC boxes [0]."),
         _flag("--zip-encoding", metavar="NAME", help="Of names that are not UTF-8."),
     ],

@@ -1,7 +1,5 @@
 """Planning a folder of images: its layout, its features, what its shards will hold."""
 
-import dataclasses
-
 import pyarrow as pa
 
 from beam_pipeline.features import declare, merged
@@ -15,7 +13,7 @@ from beam_pipeline.sources import (
 from beam_pipeline.spec import Spec
 from transforms.core.infer import Evidence
 from transforms.core.placement import SplitRule, SplitSource, check_split_name
-from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.schema import Kind
 from transforms.errors import SpecError
 from transforms.formats import images
 from transforms.formats.images import ImageTree
@@ -57,7 +55,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     else:
         features = images.image_schema(names).features
         if spec.preset == "imagenet":
-            features = tuple(map(_with_background, features))
+            features = tuple(map(images.with_background, features))
         schema = declare(features, {"label": pa.nulls(0, pa.string())}, spec)
     listing = images.arrange(
         entries,
@@ -118,13 +116,4 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
         layout=f"images as {layout}",
-    )
-
-
-def _with_background(feature: Feature) -> Feature:
-    """Returns a label whose ids start at 1, as those of ImageNet do."""
-    if feature.kind is not Kind.LABEL:
-        return feature
-    return dataclasses.replace(
-        feature, vocabulary=(images.BACKGROUND,), unknown=Unknown.APPEND
     )

@@ -36,13 +36,18 @@ from transforms.core.placement import (
 from transforms.core.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.errors import SpecError
+from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.images import PRESETS
 from transforms.formats.table import (
-    BY_SHARES,
-    DISCARD,
     InputFile,
     TableReader,
     TableSample,
+)
+from transforms.formats.table_source import (
+    BY_SHARES,
+    DISCARD,
+    TableSource,
     listing_of,
 )
 
@@ -64,7 +69,7 @@ _INFERRED_BYTES = 8 << 20
 _FORMAT_SETTINGS = frozenset(
     (
         "delimiter quote escape header columns encoding encode layout bad_box "
-        "zip_encoding images_root first_pixel"
+        "zip_encoding first_pixel"
     ).split()
 )
 # What tfrecorder's and AutoML's manifests say in their column of splits.
@@ -132,11 +137,15 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
     row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
+    # Files of one row each are read by the thousand.
+    source_class = FileRunSource if isinstance(reader, FileRunReader) else TableSource
     return PlannedSource(
-        make=lambda path: reader.source(
+        make=lambda path: source_class(
+            reader=reader,
             root=inputs.root,
             listing=path,
             schema=schema,
+            images_root=spec.images_root,
             split_column="" if splits_by == reader.split_column else splits_by,
             split_words=words.meanings,
             default_split=_DEFAULT_SPLIT if by_file else "",
@@ -171,7 +180,7 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
     """
     known = FORMATS[format_name]
     made = known.reader_class()
-    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
+    fields = _field_names(made)
     given: dict[str, Any] = {}
     for name, field in Spec.model_fields.items():
         value = getattr(spec, name)
@@ -180,13 +189,28 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
         if name not in fields:
             raise SpecError(f"{name} is not for {known.title}; leave it out.")
         given[name] = tuple(value) if isinstance(value, list) else value
+    if spec.images_root and "images_root" in fields:
+        given["images_root"] = spec.images_root
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:
         given["layout"] = _layout(given["layout"])
+    if "names" in fields:
+        names = dict(PRESETS[spec.preset]) | spec.feature_names
+        given["names"] = tuple((role, name) for role, name in names.items() if name)
+        given["background"] = spec.preset == "imagenet"
     if "vocabulary" in fields and spec.vocabulary is not None:
         given["vocabulary"] = class_names(spec.vocabulary)
     return made(**given)
+
+
+def _field_names(reader: object) -> set[str]:
+    return {field.name for field in dataclasses.fields(cast(Any, reader))}
+
+
+def _unnamed(spec: Spec) -> Spec:
+    """Returns a spec without names for images, which its reader knows already."""
+    return spec.model_copy(update={"preset": "default", "feature_names": {}})
 
 
 def _layout(given: Mapping[str, Any] | str) -> Layout:
@@ -290,7 +314,12 @@ def _schema(
         inference = infer_columns(columns, label_column=label)
     names = [f.source_column for f in inference.features]
     facts = dict(zip(names, inference.evidence, strict=True))
-    schema = declare([*declared, *inference.features], sample.columns, spec)
+    schema = declare(
+        [*declared, *inference.features],
+        sample.columns,
+        spec if "names" not in _field_names(reader) else _unnamed(spec),
+        images_named=reader.images_named,
+    )
     evidence = {
         feature.name: facts[feature.source_column]
         for feature in schema.features

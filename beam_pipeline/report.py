@@ -35,7 +35,7 @@ def _table(*columns: str) -> Table:
 
 def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     """Prints the summary of a committed dataset."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     table = _table("split", "records", "shards", "size")
     for split in manifest.splits:
         table.add_row(
@@ -86,7 +86,7 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
 
 def show_plan(plan: Plan) -> None:
     """Prints what a run would do."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     planned = plan.planned
     console.print(
         f"source  {plan.spec.source}: {planned.layout}, "
@@ -149,7 +149,7 @@ def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
     if evidence.misfits:
         wrong = ", ".join(evidence.misfit_examples[:_EXAMPLES])
         examples += f" ({evidence.misfits:,} do not fit: {wrong})"
-    return f"{present:.1%}", extent, examples
+    return f"{present:.1%}", extent, printable(examples)
 
 
 def success_json(manifest: Manifest, plan: Plan, seconds: float) -> dict[str, Any]:

@@ -303,6 +303,7 @@ BYTE_DECIDING = frozenset(Spec.model_fields) - {
     "allow_empty",
     "overwrite",
     # Paths: what the files say is among the inputs, the schema and the classes.
+    "images_root",
     "labels",
     "split_ids",
     "split_lock",

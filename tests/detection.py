@@ -18,7 +18,8 @@ from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection import BOXES
 from transforms.formats.file_runs import FileRunReader, FileRunSource
-from transforms.formats.table import InputFile, TableReader, TableSource, listing_of
+from transforms.formats.table import InputFile, TableReader
+from transforms.formats.table_source import TableSource, listing_of
 
 Folder = pathlib.Path
 POLICIES = [str(policy) for policy in BoxPolicy]

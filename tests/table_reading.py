@@ -16,9 +16,8 @@ from transforms.formats.table import (
     InputFile,
     TableReader,
     TableSample,
-    TableSource,
-    listing_of,
 )
+from transforms.formats.table_source import TableSource, listing_of
 
 
 @dataclasses.dataclass

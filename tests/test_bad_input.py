@@ -129,10 +129,9 @@ class TestImages:
         run = convert(source, tmp_path / "out")
         assert "reencoded 1" in run.out
         (row,) = [r for r in rows(tmp_path / "out") if r["filename"] == b"b/odd.jpg"]
-        with Image.open(io.BytesIO(row["image"])) as found:
-            with Image.open(io.BytesIO(data)) as wanted:
-                assert found.format == "PNG"
-                assert found.convert("RGB").tobytes() == wanted.convert("RGB").tobytes()
+        found, wanted = (Image.open(io.BytesIO(x)) for x in (row["image"], data))
+        assert found.format == "PNG"
+        assert found.convert("RGB").tobytes() == wanted.convert("RGB").tobytes()
         strict = ("--foreign-images", "reject", "--max-reject-rate", 0.1)
         convert(source, tmp_path / "strict", *strict)
         (reject,) = rejects(tmp_path / "strict")

@@ -26,7 +26,7 @@ from transforms.formats.csv import (
     sample_blocks,
 )
 from transforms.formats.csv_reader import CsvReader
-from transforms.formats.table import TableSource
+from transforms.formats.table_source import TableSource
 
 
 def read_block(

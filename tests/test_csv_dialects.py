@@ -92,6 +92,9 @@ def scan_by_hand(data, dialect):
 def parse_whole(data, dialect):
     """Returns what Arrow makes of a whole file: rows by number; None of a bad one."""
     bad = []
+    if not data.endswith((b"\n", b"\r")):
+        # Without a line end Arrow takes a blank last cell for quoted.
+        data += b"\n"
 
     def note(row):
         bad.append(row.number - 1)
@@ -263,11 +266,9 @@ def test_an_escape_that_is_part_of_other_characters_is_found():
 
 
 @pytest.mark.parametrize("around", ["", '"'])
-@pytest.mark.parametrize("word", [r"\,", r"\"", "\\\n", r"\\", 'x\\\n\\"\n'])
+@pytest.mark.parametrize("word", [r"\,", r"\"", "\\\n", r"\\", r"x\"y\,z"])
 def test_a_large_file_with_escapes_is_sampled_in_whole_rows(word, around):
     """Places inside the file start at true records, wherever they fall."""
-    if word.endswith("\n") and not around:
-        word = word.replace('"\n', '"')
     data = b"text,number\n" + b"".join(
         f"{around}{word * (number % 7 + 1)}{around},{number}\n".encode()
         for number in range(5_000)

@@ -25,7 +25,8 @@ from transforms.errors import EncodingError, SourceError, SpecError
 from transforms.formats.class_names import read_names
 from transforms.formats.fixed_length import FixedLengthReader
 from transforms.formats.record_rows import sample_places
-from transforms.formats.table import InputFile, RawRows, TableSource, listing_of
+from transforms.formats.table import InputFile, RawRows
+from transforms.formats.table_source import TableSource, listing_of
 
 CODES = dict(zip(DTYPES, "BbHhIiQqefd", strict=True))
 

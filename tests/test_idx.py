@@ -18,7 +18,8 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.idx import IdxReader, recognise
 from transforms.formats.idx_file import IdxHeader, parse_header
-from transforms.formats.table import InputFile, RawRows, TableSource, listing_of
+from transforms.formats.table import InputFile, RawRows
+from transforms.formats.table_source import TableSource, listing_of
 
 TYPES = {"u1": 8, "i1": 9, "i2": 11, "i4": 12, "f4": 13, "f8": 14}
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"

@@ -369,7 +369,7 @@ def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path):
     lines = b"".join(b'{"a": %d}\n' % i for i in range(100_000))
     packed = gzip.compress(lines)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-20])
-    with pytest.raises(SourceError, match=r"a\.jsonl\.gz is not"):
+    with pytest.raises(SourceError, match=r"must be whole\. a\.jsonl\.gz"):
         read_all(JsonLinesReader(), tmp_path, ["a.jsonl.gz"])
 
 

@@ -665,3 +665,14 @@ def test_polars(tmp_path: Folder) -> None:
     one = beam_pipeline.convert(polars.DataFrame(columns), tmp_path / "o", name="x")
     two = beam_pipeline.convert(pa.table(columns), tmp_path / "p", name="x")
     assert one.digest == two.digest
+
+
+def test_paths_of_images_are_those_of_the_program(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths in the rows start at the current folder."""
+    (tmp_path / "pictures").mkdir()
+    PIL.Image.new("RGB", (4, 3), "red").save(tmp_path / "pictures" / "a.png")
+    monkeypatch.chdir(tmp_path)
+    report = beam_pipeline.convert([{"image": "pictures/a.png", "n": 1}], "out")
+    assert (report.written, report.rejected) == (1, {})

@@ -305,6 +305,7 @@ def test_what_decides_bytes() -> None:
     assert set(Spec.model_fields) - BYTE_DECIDING == {
         "source",
         "output",
+        "images_root",
         "labels",
         "split_ids",
         "split_lock",

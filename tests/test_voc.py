@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.detection import POLICIES, inputs, read_all, records, source_of, write_image
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
-from transforms.formats.table import TableSource
+from transforms.formats.table_source import TableSource
 from transforms.formats.voc import SPLIT_COLUMN, SplitVocReader, VocReader
 
 Folder = pathlib.Path

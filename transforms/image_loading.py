@@ -33,6 +33,7 @@ _TASK_IMAGES = 16
 _FIRST_IMAGES = 8
 _MAX_IMAGES = 512
 _CHUNK_BYTES = 8 << 20
+_RETRY_SECONDS = 10
 _CHANGED = "it has another size or time than when it was listed"
 
 # Of each row one image a feature; None where it has none.
@@ -213,6 +214,9 @@ def _read(path: str, root: str) -> tuple[bytes, int]:
     parts = urllib.parse.urlsplit(path)
     if parts.scheme == "file":
         return _read_named(urllib.parse.unquote(parts.path), root)
+    if parts.scheme in ("gs", "gcs") and not parts.query:
+        # Without credentials Arrow would go on asking for a quarter of an hour.
+        path += f"?retry_limit_seconds={_RETRY_SECONDS}"
     system, inside = pyarrow.fs.FileSystem.from_uri(path)
     with system.open_input_file(inside) as file:
         return file.readall(), 0

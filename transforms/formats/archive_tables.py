@@ -33,7 +33,12 @@ from transforms.formats.archive_model import (
     is_litter,
     shown_name,
 )
-from transforms.formats.table import InputFile, RawRows, TableReader, TableSample
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
 
 __all__ = ["TABLE_NAMES", "ArchiveTables", "table_format"]
 

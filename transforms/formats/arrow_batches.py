@@ -27,7 +27,12 @@ from transforms.formats.arrow_types import (
     plain_type,
     wanted_fields,
 )
-from transforms.formats.table import Complaint, InputFile, RawRows, TableSample
+from transforms.formats.table import (
+    Complaint,
+    InputFile,
+    RawRows,
+    TableSample,
+)
 
 __all__ = [
     "PIECE_BYTES",

@@ -33,7 +33,12 @@ from transforms.formats.arrow_types import (
     merged_columns,
     wanted_fields,
 )
-from transforms.formats.table import InputFile, RawRows, TableReader, TableSample
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
 
 __all__ = ["ArrowReader"]
 

@@ -25,7 +25,11 @@ from transforms.formats.csv_records import (
     parse,
     parse_bytes,
 )
-from transforms.formats.table import STAGE, Complaint, RawRows
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    RawRows,
+)
 
 __all__ = ["read_raw"]
 

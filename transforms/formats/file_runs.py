@@ -9,7 +9,7 @@ import abc
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from transforms.formats.table import (
     InputFile,
     RawRows,
     TableReader,
-    TableSource,
     unreadable,
 )
+from transforms.formats.table_source import TableSource
 
 __all__ = ["FileRunReader", "FileRunSource"]
 
@@ -62,10 +62,6 @@ class FileRunReader(TableReader):
     ) -> Iterator[RawRows]:
         """Yields the one row of a file."""
         yield from self.read_files([file], block, columns)
-
-    def source(self, **settings: Any) -> TableSource:
-        """Returns the source of its files: one block for a run of them."""
-        return FileRunSource(reader=self, **settings)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

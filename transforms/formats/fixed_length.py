@@ -26,7 +26,12 @@ from transforms.formats.record_rows import (
     rows_a_block,
     sample_places,
 )
-from transforms.formats.table import InputFile, RawRows, TableReader, TableSample
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
 
 __all__ = [
     "FixedLengthReader",

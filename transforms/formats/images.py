@@ -42,7 +42,7 @@ from transforms.core.model import (
     Skipped,
 )
 from transforms.core.placement import usual_order
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels
@@ -60,6 +60,7 @@ __all__ = [
     "image_schema",
     "in_source_order",
     "select",
+    "with_background",
 ]
 
 SPLIT_WORDS = frozenset("train training val valid validation dev eval test".split())
@@ -162,6 +163,15 @@ def _feature(role: str, name: str) -> Feature:
         column=column if column != name else "",
         is_label=role == "label",
         derived="" if column else role,
+    )
+
+
+def with_background(feature: Feature) -> Feature:
+    """Returns a label whose ids start at 1, as those of ImageNet do."""
+    if feature.kind is not Kind.LABEL:
+        return feature
+    return dataclasses.replace(
+        feature, vocabulary=(BACKGROUND,), unknown=Unknown.APPEND
     )
 
 

@@ -20,9 +20,7 @@ from transforms.formats.json_types import (
     of_column,
     of_value,
 )
-from transforms.formats.table import (
-    Complaint,
-)
+from transforms.formats.table import Complaint
 
 __all__ = ["learned", "columns_of", "leaves_of"]
 

@@ -39,7 +39,12 @@ from transforms.formats.arrow_batches import (
 )
 from transforms.formats.arrow_types import Columns, merged_columns
 from transforms.formats.numpy_array import StoredArray
-from transforms.formats.table import InputFile, RawRows, TableReader, TableSample
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
 
 __all__ = ["NumpyReader"]
 

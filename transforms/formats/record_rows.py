@@ -15,7 +15,12 @@ from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.errors import SourceError, bounded
 from transforms.formats.class_names import Names
-from transforms.formats.table import STAGE, Complaint, RawRows, TableSample
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    RawRows,
+    TableSample,
+)
 
 __all__ = ["DescribedSample", "raw_rows", "rows_a_block", "sample_places"]
 

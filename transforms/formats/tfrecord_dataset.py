@@ -126,13 +126,16 @@ def _of_manifest(manifest: Manifest) -> Dataset:
 def _row_feature(facts: FeatureFacts) -> Feature:
     """Returns a feature of records as one to be read from them.
 
-    What was read off images, given or filled in is a value like any other now.
+    What was given or filled in is a value like any other now; what was read off an
+    image is read again, for the image may be made smaller.
     """
     feature = facts.feature
     return Feature(
         feature.name,
         feature.kind,
         is_label=feature.is_label,
+        derived=feature.derived,
+        derived_from=feature.derived_from,
         shape=feature.shape,
         dtype=feature.dtype,
         encoding=feature.encoding,

@@ -72,6 +72,7 @@ from transforms.formats.tfrecord_stated import (
     check_all_there,
     check_stated,
     known_features,
+    label_maps_beside,
     stated,
     stated_rows,
 )
@@ -87,13 +88,16 @@ class TFRecordFiles(TableReader):
       types: the features as records have them, once they are known.
       full: settle the types by all records of all files; else by those of the sample.
       datasets: that the files belong to.
+      classes: (class id, name) of the label maps beside the files.
     """
 
     title: ClassVar[str] = "TFRecord"
+    images_named: ClassVar[bool] = True
 
     types: pa.Schema | None = None
     full: bool = False
     datasets: tuple[Dataset, ...] = ()
+    classes: tuple[tuple[int, str], ...] = ()
 
     def inputs(self, files: Sequence[InputFile]) -> Sequence[InputFile]:
         """Returns the files that are to be read: of a dataset, its shards.
@@ -158,12 +162,23 @@ class TFRecordFiles(TableReader):
     def planned(
         self, sample: TableSample, files: Sequence[InputFile]
     ) -> "TFRecordFiles":
-        """Returns the reader that knows the features of the sample."""
-        return sample.reader if isinstance(sample, TFRecordSample) else self
+        """Returns the reader that knows the features of the sample.
+
+        Raises:
+          SourceError: label maps beside the files are damaged, or disagree.
+        """
+        known = sample.reader if isinstance(sample, TFRecordSample) else self
+        return dataclasses.replace(known, classes=label_maps_beside(files))
+
+    def label_map(self) -> dict[int, str]:
+        """Returns class id -> name as the label maps beside the files say."""
+        return dict(self.classes)
 
     def declared(self, sample: TableSample) -> tuple[Feature, ...]:
         """Returns the features that a dataset states, and images by their bytes."""
-        known = known_features(self.planned(sample, ()).datasets)
+        known = known_features(
+            sample.reader.datasets if isinstance(sample, TFRecordSample) else ()
+        )
         out = dict(known)
         for name, column in sample.columns.items():
             if name not in out and is_image_column(column):

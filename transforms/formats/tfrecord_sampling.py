@@ -14,9 +14,7 @@ from transforms.formats.arrow_batches import (
     PIECE_BYTES,
     opened_as_listed,
 )
-from transforms.formats.table import (
-    InputFile,
-)
+from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_columns import Learned, combined, learn
 from transforms.formats.tfrecord_cut import (
     compression_of,

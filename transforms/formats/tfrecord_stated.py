@@ -4,15 +4,16 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
+from transforms import files as storage
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, TFRecordError
-from transforms.formats.table import (
-    InputFile,
-)
+from transforms.errors import SourceError, SpecError, TFRecordError
+from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_dataset import Dataset, dataset_beside
+from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
 
 __all__ = [
     "known_features",
+    "label_maps_beside",
     "stated",
     "check_stated",
     "check_all_there",
@@ -104,3 +105,28 @@ def stated_rows(
             return None
         total += shards[name][0]
     return total
+
+
+def label_maps_beside(files: Sequence[InputFile]) -> tuple[tuple[int, str], ...]:
+    """Returns (class id, name) of all label maps in the files' folders.
+
+    Raises:
+      SourceError: one is damaged, or two say different things of an id.
+    """
+    out: dict[int, str] = {}
+    for folder in dict.fromkeys(os.path.dirname(file.path) for file in files):
+        path = os.path.join(folder, LABEL_MAP_NAME)
+        try:
+            found = parse_label_map(storage.read_bytes(path))
+        except FileNotFoundError:
+            continue
+        except (OSError, SpecError) as error:
+            raise SourceError(f"{path} must be readable: {error}") from error
+        for number, name in found.items():
+            if out.setdefault(number, name) != name:
+                raise SourceError(
+                    f"All label maps of a source must mean the same by an id; {number} "
+                    f"is {out[number]!r} in others and {name!r} in {path}. Convert the "
+                    f"folders one by one."
+                )
+    return tuple(sorted(out.items()))

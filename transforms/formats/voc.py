@@ -43,7 +43,13 @@ from transforms.formats.detection import (
 )
 from transforms.formats.file_runs import FileRunReader
 from transforms.formats.split_words import split_in_path
-from transforms.formats.table import STAGE, Complaint, InputFile, RawRows, TableSample
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableSample,
+)
 from transforms.formats.voc_objects import Objects, judge
 from transforms.formats.voc_places import image_path, image_sets
 from transforms.formats.voc_xml import VocImage, parse_voc
