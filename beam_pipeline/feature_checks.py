@@ -14,7 +14,7 @@ from transforms.errors import EncodingError, SpecError
 __all__ = ["check_declarations", "check_keys", "check_schema"]
 
 # A record's list or tensor of more values than that cannot be written.
-_MAX_VALUES = 2**31 - 1
+_MAX_VALUES = 2**28
 _PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])
 _NO_CONSTANT = frozenset([Kind.IMAGE, Kind.TENSOR, Kind.BOX])
 # What a constant leaves nothing to say of.
@@ -161,7 +161,7 @@ def _check_shape(feature: Feature) -> None:
         size *= length or 1
     if size > _MAX_VALUES:
         raise SpecError(
-            f"Feature {name!r}: a shape must be of fewer than 2^31 values; found "
+            f"Feature {name!r}: a shape must be of at most 2^28 values; found "
             f"{str(shape)[:60]}."
         )
     if kind is Kind.TENSOR:

@@ -94,7 +94,8 @@ FORMATS: Mapping[str, Format] = {
     ),
     "tfrecord": Format(
         "TFRecord",
-        r"(\.tfrecords?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
+        # TFDS's writer of single examples numbers shards without saying how many.
+        r"(\.tfrecords?(-\d{5,})?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
         "tfrecord_files.TFRecordFiles",
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"

@@ -14,7 +14,7 @@ from transforms.errors import SpecError
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.formats.images import PRESETS, image_schema
 
-__all__ = ["is_inline", "role_names", "with_images", "with_roles"]
+__all__ = ["is_inline", "role_names", "with_images", "with_roles", "without_orphans"]
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -86,15 +86,54 @@ def _named(feature: Feature, name: str) -> Feature:
     )
 
 
+def without_orphans(
+    features: Sequence[Feature], columns: Collection[str]
+) -> list[Feature]:
+    """Returns the features without what would be read off images that are dropped.
+
+    What the source has as a column too is a value of its own then.
+    """
+    images = {feature.name for feature in features if feature.kind is Kind.IMAGE}
+    out = []
+    for feature in features:
+        of_image = feature.derived or feature.states
+        known = feature.derived_from in images if feature.derived_from else images
+        if not of_image or known:
+            out.append(feature)
+        elif feature.derived and feature.name in columns:
+            out.append(dataclasses.replace(feature, derived="", derived_from=""))
+    return out
+
+
 def with_images(
     features: Sequence[Feature],
     columns: Columns,
     spec: Spec,
+    *,
+    images_named: bool = False,
 ) -> list[Feature]:
-    """Returns the features, columns of images turned into what records have of them."""
-    if spec.image_columns is None and any(feature.derived for feature in features):
+    """Returns the features, columns of images turned into what records have of them.
+
+    Args:
+      features: inferred or declared by the format.
+      columns: of the source.
+      spec: of the job.
+      images_named: whether the format's own names stay, and nothing is added.
+
+    Raises:
+      SpecError: a column is not there, or the names of images cannot be changed.
+    """
+    settled = images_named or any(feature.derived for feature in features)
+    if spec.image_columns is None and settled:
         # The format has said what its images are.
-        return list(features)
+        if spec.preset == "default" and not spec.feature_names:
+            return list(features)
+        if any(feature.states for feature in features):
+            raise SpecError(
+                "preset and feature_names are not for boxes: their names are those of "
+                "the TF Object Detection API. Rename features in a --spec."
+            )
+        features = [feature for feature in features if not feature.derived]
     if spec.image_columns is not None:
         for name in spec.image_columns:
             if name not in columns:

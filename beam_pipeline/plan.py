@@ -36,6 +36,14 @@ _INLINE_BYTES = 32 << 20
 # An input of less than this is converted sooner than more workers have started.
 _WORTH_WORKERS_BYTES = 64 << 20
 _LONGEST_NAME_BYTES = 255
+# Settings that decide the schema and nothing else: it says all that comes of them,
+# and two ways to say the same give one digest.
+_SAID_BY_SCHEMA = frozenset(
+    (
+        "features drop label_column image_columns preset feature_names "
+        "unknown_label"
+    ).split()
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +84,11 @@ class Plan:
         """What decides bytes beside the inputs, for the manifest."""
         given = self.spec.changed_json()
         return {
-            **{key: given[key] for key in sorted(given) if key in BYTE_DECIDING},
+            **{
+                key: given[key]
+                for key in sorted(given)
+                if key in BYTE_DECIDING and key not in _SAID_BY_SCHEMA
+            },
             "format": self.inputs.format,
             "schema": self.planned.schema.to_json(),
             "shards": dict(self.sharding.shards),

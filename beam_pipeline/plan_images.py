@@ -56,7 +56,8 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         features = images.image_schema(names).features
         if spec.preset == "imagenet":
             features = tuple(map(images.with_background, features))
-        schema = declare(features, {"label": pa.nulls(0, pa.string())}, spec)
+        columns = {"label": pa.nulls(0, pa.string())}
+        schema = declare(features, columns, spec, is_tree=True)
     listing = images.arrange(
         entries,
         inputs.skipped,

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.feature_evidence import evidence_of, with_classes
 from beam_pipeline.features import declare, infer_all, infer_columns
 from beam_pipeline.formats import FORMATS
 from beam_pipeline.sources import (
@@ -38,7 +39,6 @@ from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.errors import SpecError
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.images import PRESETS
 from transforms.formats.table import (
     InputFile,
     TableReader,
@@ -116,7 +116,6 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     for setting in _COLUMN_SETTINGS:
         _check_column(setting, getattr(spec, setting), columns)
     schema, evidence = _schema(spec, reader, sample, listed, splits_by)
-    _check_vocabulary(spec, schema)
     if not schema.of_kind(Kind.IMAGE) and (
         spec.preset != "default" or spec.feature_names
     ):
@@ -168,6 +167,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         rows_bytes=inputs.bytes,
         evidence=evidence,
         label_map=reader.label_map(),
+        images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {len(columns)} columns",
     )
 
@@ -180,7 +180,7 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
     """
     known = FORMATS[format_name]
     made = known.reader_class()
-    fields = _field_names(made)
+    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
     given: dict[str, Any] = {}
     for name, field in Spec.model_fields.items():
         value = getattr(spec, name)
@@ -195,40 +195,14 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
         given["full"] = True
     if "layout" in given:
         given["layout"] = _layout(given["layout"])
-    if "names" in fields:
-        names = dict(PRESETS[spec.preset]) | spec.feature_names
-        given["names"] = tuple((role, name) for role, name in names.items() if name)
-        given["background"] = spec.preset == "imagenet"
     if "vocabulary" in fields and spec.vocabulary is not None:
         given["vocabulary"] = class_names(spec.vocabulary)
     return made(**given)
 
 
-def _field_names(reader: object) -> set[str]:
-    return {field.name for field in dataclasses.fields(cast(Any, reader))}
-
-
-def _unnamed(spec: Spec) -> Spec:
-    """Returns a spec without names for images, which its reader knows already."""
-    return spec.model_copy(update={"preset": "default", "feature_names": {}})
-
-
 def _layout(given: Mapping[str, Any] | str) -> Layout:
     """Returns the layout of binary records, from a YAML file where it is a path."""
     return Layout.from_mapping(load_spec(given) if isinstance(given, str) else given)
-
-
-def _check_vocabulary(spec: Spec, schema: Schema) -> None:
-    """Raises SpecError where nothing could come of the class names given."""
-    label = next((f for f in schema.features if f.is_label), None)
-    if spec.vocabulary is None or (label and label.kind is Kind.LABEL):
-        return
-    found = f"{label.name!r} is {label.kind}" if label else "there is none"
-    raise SpecError(
-        f"vocabulary names the classes of a label that is names; {found}. Say which "
-        f"column it is with label_column, or in a --spec what kind it has, or leave "
-        f"vocabulary out."
-    )
 
 
 def table_files(inputs: Inputs) -> list[InputFile]:
@@ -312,20 +286,47 @@ def _schema(
         )
     else:
         inference = infer_columns(columns, label_column=label)
-    names = [f.source_column for f in inference.features]
-    facts = dict(zip(names, inference.evidence, strict=True))
     schema = declare(
         [*declared, *inference.features],
         sample.columns,
-        spec if "names" not in _field_names(reader) else _unnamed(spec),
+        spec,
         images_named=reader.images_named,
     )
+    known = {
+        f.source_column: (f, e)
+        for f, e in zip(inference.features, inference.evidence, strict=True)
+    }
+    origins = pa.array([file.origin for file in listed], pa.string())
     evidence = {
-        feature.name: facts[feature.source_column]
-        for feature in schema.features
-        if feature.source_column in facts and not feature.derived
+        feature.name: _evidence(feature, known, sample, origins)
+        for feature in schema.stored
+        if not feature.derived
+        and feature.constant is None
+        and (feature.source_column in sample.columns or feature.pattern)
     }
     return schema, evidence
+
+
+def _evidence(
+    feature: Feature,
+    known: Mapping[str, tuple[Feature, Evidence]],
+    sample: TableSample,
+    origins: pa.Array,
+) -> Evidence:
+    """Returns what was inferred from, or what speaks for what is said instead."""
+    column = feature.source_column
+    if column in known and _stored_alike(feature, known[column][0]):
+        facts = known[column][1]
+    else:
+        facts = evidence_of(feature, sample.columns, origins)
+    if feature.kind is Kind.LABEL and column in sample.columns:
+        facts = with_classes(facts, sample.columns[column])
+    return facts
+
+
+def _stored_alike(one: Feature, other: Feature) -> bool:
+    fields = ("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary")
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
 def _all_rows(

@@ -1,115 +1,350 @@
 """The command `schema` for a source: its features as a spec to be edited."""
 
-import json
-from collections.abc import Mapping
+import dataclasses
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import yaml
+from rich.cells import cell_len
 
+from beam_pipeline.feature_evidence import evidence_of
+from beam_pipeline.features import declare
+from beam_pipeline.image_features import role_names
 from beam_pipeline.plan import plan_source
 from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec, make_spec
+from beam_pipeline.vocabularies import class_names
 from transforms.core.infer import Evidence
 from transforms.core.schema import Feature, Kind, Missing, Unknown
-from transforms.formats.images import PRESETS
+from transforms.formats import images
 
-__all__ = ["show"]
+__all__ = ["render", "show"]
 
 _EXAMPLES = 3
-# Column of the comments, where the line before them is short enough.
-_COMMENT_AT = 28
+_EXAMPLE_CHARS = 32
+_WIDTH = 88
+# Of a tree of images, what its folders say; not where a table labels it.
+_LABEL_ROLES = frozenset(["label", "text", "synset"])
+# Columns of the comments: as far right as the names need, but no farther.
+_LEAST_INDENT, _MOST_INDENT = 20, 40
 
 
 def show(settings: Mapping[str, Any]) -> int:
     """Prints the spec of a source with all that was inferred."""
     # No output is looked at: what is printed is to be given one.
     spec = make_spec({"output": "OUTPUT", **settings})
-    print(render(spec, plan_source(spec)[1]), end="")
+    inputs, planned = plan_source(spec)
+    print(render(spec, planned, is_tree=inputs.format == "images"), end="")
     return 0
 
 
-def render(spec: Spec, planned: PlannedSource) -> str:
-    """Returns the text of the spec: a valid --spec file."""
-    given = spec.changed_json()
-    for name in ("output", "features", "feature_names"):
-        given.pop(name, None)
-    lines = [
-        f"# {spec.source}: {planned.layout}.",
-        "# Edit, and convert with: beam-tfrecord convert --spec FILE SOURCE OUTPUT",
-        yaml.safe_dump(given, allow_unicode=True, sort_keys=False).rstrip(),
-    ]
-    names = {feature.name for feature in planned.schema.features}
-    if planned.schema.of_kind(Kind.IMAGE):
-        roles = {
-            role: name
-            for role, name in {**PRESETS[spec.preset], **spec.feature_names}.items()
-            if name in names
-        }
-        lines.append("# What is kept of each image, and its name; empty leaves it out.")
+def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
+    """Returns the text of the spec: a valid --spec file, with comments.
+
+    Args:
+      spec: the job as it was given.
+      planned: its source.
+      is_tree: whether the source is a folder of images.
+    """
+    stored = planned.schema.stored
+    if is_tree:
+        planned = _with_evidence(planned)
+    roles = _roles(spec, planned, is_tree=is_tree)
+    of_roles = set(roles.values())
+    lines = [*_heading(spec, planned), "", *_settings(spec)]
+    if roles:
+        lines += ["", f"# Of {_images(stored)}; a name of '' leaves it out."]
         lines.append("feature_names:")
-        lines += [f"  {role}: {_quoted(name)}" for role, name in roles.items()]
-        names -= set(roles.values())
-    declared = [f for f in planned.schema.features if f.name in names and not f.derived]
-    if declared:
-        lines.append("features:")
-    for feature in declared:
-        comment = _evidence(planned.evidence.get(feature.name))
-        head = f"  {_quoted(feature.name)}:"
-        lines.append(f"{head:<{_COMMENT_AT}}{comment}".rstrip())
-        lines += [f"    {key}: {value}" for key, value in _declaration(feature).items()]
+        heads = [f"  {role}: {_scalar(name)}" for role, name in roles.items()]
+        comments = [_role_comment(name, planned) for name in roles.values()]
+        lines += _commented(heads, comments)
+    usual = _usual(spec) if is_tree else {}
+    listed = [
+        feature
+        for feature in stored
+        if not _is_settled(feature, of_roles, usual, is_tree=is_tree)
+    ]
+    if listed:
+        lines += ["", *_derived_note(stored, of_roles), "features:"]
+    heads = [f"  {_scalar(feature.name)}:" for feature in listed]
+    comments = [_comment(planned.evidence.get(f.name), f) for f in listed]
+    for feature, line in zip(listed, _commented(heads, comments), strict=True):
+        lines.append(line)
+        lines += _declaration(feature, spec)
     return "\n".join(lines) + "\n"
 
 
-def _declaration(feature: Feature) -> dict[str, str]:
-    out = {"kind": str(feature.kind)}
-    if feature.column:
-        out["column"] = _quoted(feature.column)
-    if feature.is_label:
-        out["label"] = "true"
-    if feature.shape:
-        out["shape"] = json.dumps(list(feature.shape))
-    for name in ("dtype", "encoding", "unit"):
-        if value := getattr(feature, name):
-            out[name] = value
-    if feature.missing is not Missing.OMIT:
-        out["missing"] = str(feature.missing)
-    if feature.unknown is not Unknown.REJECT:
-        out["unknown"] = str(feature.unknown)
-    for key, given in (
-        ("fill", feature.fill),
-        ("constant", feature.constant),
-        ("path", feature.pattern or None),
-        ("separator", feature.separator or None),
-    ):
-        if given is not None:
-            out[key] = _quoted(given)
-    if feature.vocabulary is not None:
-        out["vocabulary"] = json.dumps(list(feature.vocabulary), ensure_ascii=False)
+def _with_evidence(planned: PlannedSource) -> PlannedSource:
+    """Returns a tree of images with what its listing says of its features."""
+    table = planned.listing
+    columns = {"label": table["label"], "filename": table["origin"]}
+    origins = table["origin"].combine_chunks()
+    found = {
+        feature.name: evidence_of(feature, columns, origins)
+        for feature in planned.schema.stored
+        if feature.name not in planned.evidence
+        and (feature.pattern or feature.source_column in columns)
+        and not feature.derived
+    }
+    return dataclasses.replace(planned, evidence={**found, **planned.evidence})
+
+
+def _images(stored: Sequence[Feature]) -> str:
+    names = [_printable(f.name) for f in stored if f.kind is Kind.IMAGE]
+    if len(names) == 1:
+        return "each image"
+    return f"each of {', '.join(names)}, as {names[0]}/height"
+
+
+def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
+    rows = max((e.sampled for e in planned.evidence.values()), default=0)
+    plural = "" if rows == 1 else "s"
+    looked = f" Looked at {rows:,} row{plural}." if rows else ""
+    yield f"# {_printable(spec.source)}: {_printable(planned.layout)}.{looked}"
+    yield "# Edit this file; what is removed from it is inferred again. Then:"
+    source = shlex.quote(spec.source)
+    yield f"#   beam-tfrecord convert {_printable(source)} OUTPUT --spec FILE"
+
+
+def _settings(spec: Spec) -> list[str]:
+    given = spec.changed_json()
+    for name in ("output", "features", "feature_names"):
+        given.pop(name, None)
+    lines = []
+    for name, value in given.items():
+        if isinstance(value, str | int | float):
+            lines.append(f"{name}: {_scalar(value)}")
+        elif isinstance(value, list):
+            lines += _list(f"{name}: ", value)
+        else:
+            lines += yaml.safe_dump({name: value}, sort_keys=False).splitlines()
+    return lines
+
+
+def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, str]:
+    """Returns role -> name of what is stored of images; "" for what is left out."""
+    stored = planned.schema.stored
+    found = [feature for feature in stored if feature.kind is Kind.IMAGE]
+    named = spec.preset != "default" or bool(spec.feature_names)
+    if not found or (planned.images_settled and not named):
+        return {}
+    single = len(found) == 1
+    names = role_names(spec)
+    known = {f.derived: f.name for f in stored if f.derived}
+    columns = {feature.source_column for feature in found}
+    out = {}
+    for role, name in names.items():
+        if role == "image":
+            out[role] = found[0].name if single else name
+        elif role in known:
+            out[role] = known[role] if single else name
+        elif is_tree and any(f.name == name for f in stored):
+            if role not in _LABEL_ROLES or not spec.labels:
+                out[role] = name
+        elif role == "filename" and any(
+            f.kind is Kind.TEXT and f.source_column in columns and not f.pattern
+            for f in stored
+        ):
+            out[role] = name
+        elif not name:
+            out[role] = ""
+    if not single and names["image"]:
+        out["image"] = names["image"]
     return out
 
 
-def _quoted(value: Any) -> str:
+def _usual(spec: Spec) -> dict[str, Feature]:
+    """Returns what a tree of images has where no feature is declared."""
+    names = {role: name for role, name in role_names(spec).items() if name}
+    if spec.labels:
+        names = {k: v for k, v in names.items() if k not in _LABEL_ROLES}
+        return {f.name: f for f in images.image_schema(names).features}
+    bare = spec.model_copy(update={"features": {}})
+    columns = {"label": pa.nulls(0, pa.string())}
+    features = images.image_schema(names).features
+    schema = declare(features, columns, bare, is_tree=True)
+    return {feature.name: feature for feature in schema.features}
+
+
+def _is_settled(
+    feature: Feature,
+    of_roles: set[str],
+    usual: Mapping[str, Feature],
+    *,
+    is_tree: bool,
+) -> bool:
+    """Whether `feature_names` says all there is to say of a feature."""
+    if feature.derived:
+        return True
+    if is_tree and feature.name in usual:
+        return feature == usual[feature.name]
+    if not of_roles:
+        return False
+    if feature.kind is Kind.IMAGE:
+        return is_tree or feature.missing is Missing.REJECT
+    return feature.name in of_roles and feature.source_column != feature.name
+
+
+def _derived_note(stored: Sequence[Feature], of_roles: set[str]) -> list[str]:
+    names = [f.name for f in stored if f.derived and f.name not in of_roles]
+    if not names or of_roles:
+        return []
+    return [f"# Read off each image: {', '.join(map(_printable, names))}."]
+
+
+def _role_comment(name: str, planned: PlannedSource) -> str:
+    if not name:
+        return "# left out"
+    feature = next((f for f in planned.schema.features if f.name == name), None)
+    if feature is None:
+        return ""
+    if feature.derived:
+        return "# read off each image"
+    if feature.kind is Kind.LABEL and (classes := planned.classes.get(name)):
+        return f"# {_classes(len(classes), classes)}"
+    return _comment(planned.evidence.get(name), feature)
+
+
+def _classes(count: int, names: Sequence[str]) -> str:
+    what = "class" if count == 1 else "classes"
+    more = ", ..." if count > _EXAMPLES else ""
+    return f"{count:,} {what}: {_shown(names)}{more}"
+
+
+def _commented(heads: Sequence[str], comments: Sequence[str]) -> Iterator[str]:
+    """Yields the lines with their comments below one another."""
+    longest = max(map(cell_len, heads), default=0)
+    indent = min(max(longest + 2, _LEAST_INDENT), _MOST_INDENT)
+    for head, comment in zip(heads, comments, strict=True):
+        gap = " " * max(indent - cell_len(head), 2)
+        yield f"{head}{gap}{comment}".rstrip()
+
+
+def _declaration(feature: Feature, spec: Spec) -> list[str]:
+    """Returns the lines of a feature's settings."""
+    out: dict[str, Any] = {"kind": str(feature.kind)}
+    if feature.column:
+        out["column"] = feature.column
+    said = spec.features.get(feature.name)
+    if feature.is_label or (said is not None and said.label is False):
+        out["label"] = feature.is_label
+    for name in ("dtype", "encoding", "unit"):
+        out[name] = getattr(feature, name) or None
+    # What is not said is OMIT, but of images.
+    if feature.missing is not Missing.OMIT or feature.kind is Kind.IMAGE:
+        out["missing"] = str(feature.missing)
+    if feature.unknown is not Unknown.REJECT:
+        out["unknown"] = str(feature.unknown)
+    out |= {
+        "fill": feature.fill,
+        "constant": feature.constant,
+        "path": feature.pattern or None,
+        "separator": feature.separator or None,
+    }
+    lines = [f"    {k}: {_scalar(v)}" for k, v in out.items() if v is not None]
+    if feature.shape:
+        shown = ", ".join("null" if n is None else str(n) for n in feature.shape)
+        lines.append(f"    shape: [{shown}]")
+    return lines + _vocabulary(feature, spec)
+
+
+def _vocabulary(feature: Feature, spec: Spec) -> list[str]:
+    given = feature.vocabulary
+    if given is None:
+        return []
+    said = spec.features.get(feature.name)
+    path = said.vocabulary if said is not None else None
+    if isinstance(path, str):
+        return [f"    vocabulary: {_scalar(path)}"]
+    background = (images.BACKGROUND,) if spec.preset == "imagenet" else ()
+    if spec.vocabulary is not None and path is None:
+        # It stands among the settings.
+        own = class_names(spec.vocabulary)
+        if given in (own, (*background, *own)):
+            return []
+    return _list("    vocabulary: ", given)
+
+
+def _list(head: str, values: Sequence[Any]) -> list[str]:
+    """Returns a list as YAML, on as many lines as it needs."""
+    indent = " " * (len(head) - len(head.lstrip()) + 2)
+    lines = [f"{head}["]
+    for number, value in enumerate(values):
+        text = _scalar(value, in_list=True) + ("," if number + 1 < len(values) else "]")
+        gap = "" if lines[-1].endswith("[") or lines[-1] == indent else " "
+        if cell_len(lines[-1] + gap + text) > _WIDTH and number:
+            lines.append(indent + text)
+        else:
+            lines[-1] += gap + text
+    if not values:
+        lines[-1] += "]"
+    return lines
+
+
+def _scalar(value: Any, *, in_list: bool = False) -> str:
     """Returns a scalar as YAML on one line."""
-    text = yaml.safe_dump(value, allow_unicode=True, width=10**6).strip()
-    return text.removesuffix("...").strip()
+    plain = not isinstance(value, str) or (value.isprintable() and not in_list)
+    style = None if plain else '"'
+    text: str = yaml.safe_dump(
+        value, allow_unicode=True, width=float("inf"), default_style=style
+    )
+    return text.strip().removesuffix("\n...").strip()
 
 
-def _evidence(evidence: Evidence | None) -> str:
+def _comment(evidence: Evidence | None, feature: Feature) -> str:
     """Returns the comment: share present, range, examples."""
+    if feature.constant is not None:
+        return "# the same in every record"
     if evidence is None or not evidence.sampled:
         return ""
-    parts = [f"{evidence.present:.1%} present"]
-    if evidence.minimum is not None:
-        parts.append(f"{evidence.minimum:g} to {evidence.maximum:g}")
-    if evidence.examples:
-        shown = ", ".join(map(_one_line, evidence.examples[:_EXAMPLES]))
-        parts.append(f"as {shown}")
+    parts = [_present(evidence)]
+    if evidence.minimum is not None and evidence.maximum is not None:
+        least, most = (
+            _number(n, feature) for n in (evidence.minimum, evidence.maximum)
+        )
+        parts.append(f"{least} to {most}" if least != most else f"all {least}")
+    single = evidence.minimum is not None and (
+        feature.kind is Kind.TIMESTAMP or evidence.minimum == evidence.maximum
+    )
+    if evidence.distinct is not None:
+        parts.append(_classes(evidence.distinct, evidence.examples))
+    elif evidence.examples and not single:
+        parts.append(f"as {_shown(evidence.examples)}")
     if evidence.misfits:
-        wrong = ", ".join(map(_one_line, evidence.misfit_examples[:_EXAMPLES]))
-        parts.append(f"{evidence.misfits:,} do not fit, as {wrong}")
+        wrong = _shown(evidence.misfit_examples)
+        parts.append(f"{evidence.misfits:,} DO NOT FIT, as {wrong}")
     return "# " + "; ".join(parts)
 
 
+def _present(evidence: Evidence) -> str:
+    if not evidence.missing:
+        return "100% present"
+    if evidence.missing == evidence.sampled:
+        return "never present"
+    # Neither "0.0%" nor "100.0%": some are there and some are not.
+    share = min(max(evidence.present * 100, 0.1), 99.9)
+    return f"{share:.1f}% present"
+
+
+def _number(value: int | float, feature: Feature) -> str:
+    if feature.kind is Kind.TIMESTAMP:
+        return str(np.datetime64(int(value), feature.unit))
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _shown(texts: Sequence[str]) -> str:
+    return ", ".join(map(_one_line, texts[:_EXAMPLES]))
+
+
 def _one_line(text: str) -> str:
-    shown = text if text.isprintable() else ascii(text)[1:-1]
-    return shown or '""'
+    shown = _printable(text)
+    if len(shown) > _EXAMPLE_CHARS:
+        shown = shown[: _EXAMPLE_CHARS - 3] + "..."
+    return shown or "''"
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -94,6 +94,8 @@ class PlannedSource:
       evidence: what the kinds of the features were inferred from, by name.
       layout: how the source was understood, for a person.
       label_map: class id -> name for readers of label maps; empty for none.
+      images_settled: whether the format says what is stored of images, and under
+        which names.
     """
 
     make: Callable[[str], Source]
@@ -110,6 +112,7 @@ class PlannedSource:
     evidence: Mapping[str, Evidence]
     layout: str
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    images_settled: bool = False
 
 
 def default_name(source: str) -> str:

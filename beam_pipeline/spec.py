@@ -95,6 +95,18 @@ def _resize(value: Any) -> Any:
     return value
 
 
+def _names(value: Any) -> Any:
+    """Takes class names that YAML reads as numbers; as bools they would be lost."""
+    if not isinstance(value, list):
+        return value
+    for name in value:
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise ValueError(
+                f"class names are texts; {name!r} must stand in quotes, as in 'no'"
+            )
+    return [str(name) for name in value]
+
+
 def _format(value: str) -> str:
     if value != "auto" and value not in FORMATS:
         raise ValueError(f"a format is auto, {', '.join(FORMATS)}")
@@ -105,6 +117,7 @@ Whole = Annotated[int, pydantic.Field(strict=True)]
 Scalar = bool | int | float | str
 Shares = Annotated[dict[str, str], pydantic.BeforeValidator(_shares)]
 Size = Annotated[int, pydantic.BeforeValidator(_size)]
+Names = Annotated[list[str] | str, pydantic.BeforeValidator(_names)]
 
 
 class FeatureSpec(pydantic.BaseModel):
@@ -148,7 +161,7 @@ class FeatureSpec(pydantic.BaseModel):
     constant: Scalar | None = None
     path: str | None = None
     separator: str | None = None
-    vocabulary: list[str] | str | None = None
+    vocabulary: Names | None = None
     unknown: Literal["reject", "oov", "append"] | None = None
 
     @pydantic.model_validator(mode="after")
@@ -188,7 +201,7 @@ class Spec(pydantic.BaseModel):
     features: dict[str, FeatureSpec] = {}
     drop: list[str] = []
     infer: Literal["sample", "full"] = "sample"
-    vocabulary: list[str] | str | None = None
+    vocabulary: Names | None = None
     vocabulary_lock: str | None = None
     unknown_label: Literal["reject", "oov", "append"] = "reject"
     include: list[str] = []
@@ -364,7 +377,10 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
 def _describe(fault: Any) -> str:
     place = ".".join(str(part) for part in fault["loc"] if part not in _TYPE_WORDS)
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place, Spec.model_fields, n=1, cutoff=0.5)
+        # A feature has settings of its own: ("features", NAME, SETTING).
+        known = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
+        asked = str(fault["loc"][-1])
+        near = difflib.get_close_matches(asked, known.model_fields, n=1, cutoff=0.5)
         return f"there is no setting {place!r}" + (
             f", did you mean {near[0]!r}?" if near else ""
         )
@@ -376,5 +392,6 @@ def _describe(fault: Any) -> str:
     return f"{place}: {message[0].lower()}{message[1:]} (found {fault['input']!r})"
 
 
+_OF_A_FEATURE = 3
 # Pydantic names the branch of a union in the place of a fault.
 _TYPE_WORDS = frozenset({"int", "constrained-int", "literal['auto']"})

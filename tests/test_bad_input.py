@@ -381,13 +381,6 @@ class TestRows:
         (found,) = rejects(tmp_path / "out")
         assert len(found["message"].encode()) <= MAX_MESSAGE_BYTES
 
-    def test_a_repeated_header_is_a_reject(self, tmp_path: Folder) -> None:
-        """A header in the middle of joined files fits no numbers (row 112)."""
-        source = write_files(tmp_path / "s", {"t.csv": with_row("i,t,f,b")}) / "t.csv"
-        convert(source, tmp_path / "out")
-        (found,) = rejects(tmp_path / "out")
-        assert found["reason"] == "not_an_integer"
-
 
 REFUSED_TABLES = {
     "empty (101)": (b"", "t.csv"),

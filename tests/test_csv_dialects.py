@@ -34,6 +34,7 @@ from transforms.formats.csv_reader import CsvReader
 from transforms.formats.csv_records import count_fields, locate, parse, parse_bytes
 from transforms.formats.csv_scan import Scan, pieces_of
 from transforms.formats.table import InputFile
+from transforms.formats.table_source import TableSource
 
 NAMES = ("a", "b", "c")
 SLASHED = CsvDialect(header=False, escape="\\")
@@ -655,7 +656,7 @@ def test_rejects_of_compressed_files_name_row_line_and_bytes(
     file = stored(tmp_path / f"t.csv{suffix}", data)
     reader = planned(file)
     schema = Schema((Feature("n", Kind.INT64), Feature("text", Kind.TEXT)))
-    source = reader.source(root=str(tmp_path), listing="", schema=schema)
+    source = TableSource(reader, str(tmp_path), "", schema)
     rejections, rows = [], 0
     for block in reader.blocks(file, block_bytes=700, limit_rows=None):
         for reading in source.read(dataclasses.replace(block, origin=file.origin)):

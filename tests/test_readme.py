@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from beam_pipeline import sample
 from beam_pipeline.spec import Spec
+from tests.readme_data import write_everything
 
 README = pathlib.Path(__file__).resolve().parent.parent / "README.md"
 _BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -19,6 +19,15 @@ def blocks(kind: str) -> list[str]:
     """Returns the code blocks of a kind, in order."""
     text = README.read_text(encoding="utf-8")
     return [m["text"] for m in _BLOCK.finditer(text) if m["kind"] == kind]
+
+
+def named_blocks(kind: str) -> dict[str, str]:
+    """Returns the code blocks of a kind that are files, by name."""
+    text = README.read_text(encoding="utf-8")
+    found = ((m["kind"].split(), m["text"]) for m in _BLOCK.finditer(text))
+    return {
+        words[1]: body for words, body in found if words[:1] == [kind] and words[1:]
+    }
 
 
 def run(*command: str, cwd: pathlib.Path) -> str:
@@ -32,10 +41,11 @@ def run(*command: str, cwd: pathlib.Path) -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A folder with photos/ and rows.csv, after all shell commands were run in it."""
+    """A folder with a source of every kind, after all shell commands were run in it."""
     folder = tmp_path_factory.mktemp("readme")
-    sample.write_photos(folder / "photos")
-    sample.write_rows(folder / "rows.csv")
+    write_everything(folder)
+    for name, text in named_blocks("yaml").items():
+        (folder / name).write_text(text, encoding="utf-8")
     for block in blocks("sh"):
         for line in block.splitlines():
             program, *arguments = shlex.split(line)

@@ -232,15 +232,15 @@ def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:
     with open(path, "rb", buffering=0) as file:
         if stamp and stamp_of(file) != stamp:
             raise OSError(errno.ESTALE, "it has changed since it was listed", path)
-        file.seek(start)
-        buffer = bytearray(stop - start)
-        view = memoryview(buffer)
-        while view:
-            count = file.readinto(view)
-            if not count:
+        parts = []
+        while start < stop:
+            # Nearly always all of it at once, and then without a copy.
+            part = os.pread(file.fileno(), stop - start, start)
+            if not part:
                 raise OSError(errno.EIO, "the file is shorter than it was", path)
-            view = view[count:]
-    return bytes(buffer)
+            parts.append(part)
+            start += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class Sink(Protocol):

@@ -2,7 +2,8 @@
 
     every cell true or false                            -> bool
     99 of 100 cells decimal numbers, none like 007      -> int64 if all those are whole
-                                                           numbers, else float
+                                                           numbers and 99 of 100 cells
+                                                           lie inside int64, else float
     anything else, dates included                       -> text; a label's is a label
 
 Missing cells do not count. NA and its like are missing only where the other cells are
@@ -49,6 +50,8 @@ class Evidence:
       maximum: likewise.
       examples: the first distinct values, shortened.
       misfit_examples: the first distinct values that do not fit, shortened.
+      distinct: of a label: how many class names there are among them; None if they
+        were not counted.
     """
 
     sampled: int
@@ -58,6 +61,7 @@ class Evidence:
     maximum: int | float | None
     examples: tuple[str, ...]
     misfit_examples: tuple[str, ...]
+    distinct: int | None = None
 
     def merge(self, other: "Evidence") -> "Evidence":
         """Returns the facts of both, the examples of the first."""
@@ -193,6 +197,9 @@ class _Column:
             missing, low, high = self._nulls, None, None
         elif kind is not Kind.BOOL:
             misfits, count = tally.words, tally.word_count
+            if kind is Kind.INT64:
+                misfits, count = misfits + tally.large, count + tally.large_count
+                low, high = tally.int_low, tally.int_high
             if kind is Kind.FLOAT:
                 misfits, count = misfits + tally.beyond, count + tally.beyond_count
         evidence = Evidence(
@@ -228,7 +235,9 @@ class _Tally:
       bools: whether all of them are true or false.
       word_count, words: those that are no numbers, and the first of them.
       beyond_count, beyond: numbers beyond float32, likewise.
+      large_count, large: whole numbers outside int64, likewise.
       low, high: of the finite numbers.
+      int_low, int_high: of the integers, exact.
       first: the first chunk's cells that are present.
     """
 
@@ -243,6 +252,10 @@ class _Tally:
     words: list[str] = dataclasses.field(default_factory=list)
     beyond_count: int = 0
     beyond: list[str] = dataclasses.field(default_factory=list)
+    large_count: int = 0
+    large: list[str] = dataclasses.field(default_factory=list)
+    int_low: int | None = None
+    int_high: int | None = None
     low: int | float | None = None
     high: int | float | None = None
     first: pa.Array | None = None
@@ -265,7 +278,12 @@ class _Tally:
         enough = self.numbers * 100 >= self.present * _NUMBERS_IN_100
         if self.zero_led or not enough or not self.finite:
             return Kind.TEXT
-        return Kind.INT64 if self.integers == self.numbers else Kind.FLOAT
+        # A few whole numbers too large must not cost all others their last digits.
+        few = (self.word_count + self.large_count) * 100 <= self.present * (
+            100 - _NUMBERS_IN_100
+        )
+        whole = self.integers + self.large_count == self.numbers
+        return Kind.INT64 if whole and (few or not self.large_count) else Kind.FLOAT
 
     def add(self, chunk: pa.StringArray) -> None:
         """Adds the cells of a chunk."""
@@ -283,12 +301,22 @@ class _Tally:
                 self.words += _examples(present)
                 return
         integers = coerce(present, Feature("", Kind.INT64))
+        low, high = _extent(integers.values)
+        if low is not None and high is not None:
+            self.int_low = min(low, self.int_low if self.int_low is not None else low)
+            self.int_high = max(
+                high, self.int_high if self.int_high is not None else high
+            )
         if integers.bad is None:
             self.numbers += len(present)
             self.integers += len(present)
             self.finite = True
-            self._extend(*_extent(integers.values))
+            self._extend(low, high)
             return
+        if integers.out_of_range is not None:
+            self.large_count += int(integers.out_of_range.sum())
+            outside = present.filter(pa.array(integers.out_of_range))
+            self.large += _examples(outside)
         self._add_floats(present)
         self.integers += len(present) - integers.values.null_count
 

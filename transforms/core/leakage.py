@@ -39,6 +39,7 @@ __all__ = [
 Mask = npt.NDArray[np.bool_]
 
 # Pairs of splits that a warning names; the report has all.
+_EXAMPLES_SHOWN = 3
 _PAIRS_SHOWN = 6
 
 
@@ -146,10 +147,16 @@ def _leak_text(leaks: Leaks) -> str:
     )
     if not leaks.examples:
         return text
-    shown = " = ".join(
-        f"{place.split}: {place.origin}"
-        + (f", row {place.row + 1:,}" if leaks.subject is Subject.UNIT else "")
-        for place in leaks.examples[0]
+    # Images that are files have no row; those that tables name have.
+    by_row = leaks.subject is Subject.UNIT or any(
+        place.row for example in leaks.examples for place in example
+    )
+    shown = "; ".join(
+        " = ".join(
+            f"{place.split}: {place.origin}" + (f", row {place.row + 1:,}" * by_row)
+            for place in example
+        )
+        for example in leaks.examples[:_EXAMPLES_SHOWN]
     )
     return f"{text}; for example {shown}"
 

@@ -42,13 +42,7 @@ from transforms.formats.archive_model import (
     is_litter,
 )
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.images import (
-    FEATURE_NAMES,
-    SPLIT_WORDS,
-    arrange,
-    image_schema,
-    with_background,
-)
+from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.table import (
     STAGE,
     Complaint,
@@ -94,8 +88,6 @@ class ArchiveImages(TableReader):
       by_archive: whether the archives' names are folders of the members' paths.
       strip: how many folders all images share.
       with_splits: whether the next folder says the split.
-      names: (role, feature name) of what is stored of an image; see `image_schema`.
-      background: whether class ids start at 1, as those of ImageNet do.
     """
 
     title: ClassVar[str] = "images in archives"
@@ -105,8 +97,6 @@ class ArchiveImages(TableReader):
     by_archive: bool = False
     strip: int = 0
     with_splits: bool = False
-    names: tuple[tuple[str, str], ...] = tuple(FEATURE_NAMES.items())
-    background: bool = False
 
     @property
     def split_column(self) -> str:  # type: ignore[override]
@@ -128,11 +118,12 @@ class ArchiveImages(TableReader):
         return _survey(self, tuple(files))[0]
 
     def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns image, label, file name and so on, as folders of images have them."""
-        features = image_schema(dict(self.names)).features
-        if self.background:
-            features = tuple(map(with_background, features))
-        return tuple(map(_from_archive, features))
+        """Returns image, label and file name, as folders of images have them."""
+        return (
+            Feature(_IMAGE, Kind.IMAGE, inline=True),
+            Feature(_LABEL, Kind.LABEL, is_label=True),
+            Feature("filename", Kind.TEXT, column=_NAME),
+        )
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -338,16 +329,6 @@ class ArchiveImages(TableReader):
             total_rows=len(members),
             complete=len(chosen) == len(members),
         )
-
-
-def _from_archive(feature: Feature) -> Feature:
-    """Returns a feature of folders of images with the column that it has here."""
-    if feature.kind is Kind.IMAGE:
-        column = "" if feature.name == _IMAGE else _IMAGE
-        return dataclasses.replace(feature, inline=True, column=column)
-    if feature.source_column == "filename" and not feature.derived:
-        return dataclasses.replace(feature, column=_NAME)
-    return feature
 
 
 # Asked for every block of an archive: see `list_archive`.

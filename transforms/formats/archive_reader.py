@@ -19,7 +19,6 @@ from transforms.formats.archive_listing import list_archive
 from transforms.formats.archive_model import Member, is_litter, shown_name
 from transforms.formats.archive_tables import ArchiveTables, table_format
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.images import FEATURE_NAMES
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -38,8 +37,6 @@ _READERS = {
     "parquet": ("parquet", "ParquetReader"),
     "arrow": ("arrow_ipc", "ArrowReader"),
 }
-# Attributes that are not settings of CSV.
-_NO_CSV = frozenset({"zip_encoding", "names", "background"})
 # What a source holds is read off so many of its archives.
 _LOOKED_AT = 2
 
@@ -52,7 +49,6 @@ class ArchiveReader(TableReader):
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
       delimiter, quote, escape, header, columns, encoding: of CSV files in archives;
         see `CsvReader`.
-      names, background: of images; see `ArchiveImages`.
     """
 
     title: ClassVar[str] = "archives"
@@ -64,8 +60,6 @@ class ArchiveReader(TableReader):
     header: bool = True
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
-    names: tuple[tuple[str, str], ...] = tuple(FEATURE_NAMES.items())
-    background: bool = False
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the sample of the reader that the members ask for."""
@@ -103,9 +97,7 @@ class ArchiveReader(TableReader):
             return WebDataset(self.zip_encoding)
         if any(is_image_name(member.name) for member in members):
             self._check_settings("images in archives")
-            return ArchiveImages(
-                self.zip_encoding, names=self.names, background=self.background
-            )
+            return ArchiveImages(self.zip_encoding)
         if not tables:
             shown = ", ".join(shown_name(m.name) for m in members[:3]) or "nothing"
             raise SourceError(
@@ -138,13 +130,13 @@ class ArchiveReader(TableReader):
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in _NO_CSV
+            if field.name != "zip_encoding"
         }
 
     def _check_settings(self, what: str) -> None:
         for field in dataclasses.fields(self):
             given = getattr(self, field.name) != field.default
-            if given and field.name not in _NO_CSV:
+            if given and field.name != "zip_encoding":
                 raise SpecError(f"{field.name} is not for {what}; leave it out.")
 
 

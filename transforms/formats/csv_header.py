@@ -21,7 +21,7 @@ from transforms.formats.csv_dialect import (
 from transforms.formats.csv_records import count_fields, parse
 from transforms.formats.csv_scan import Scan, Stream, pieces_of
 
-__all__ = ["check_same_columns", "read_header", "repeats_header"]
+__all__ = ["check_same_columns", "equal_to", "read_header", "repeats_header"]
 
 # Nearly every header ends within so much; what does not is read again from its start.
 _FIRST_BYTES = 64 << 10
@@ -115,14 +115,24 @@ def repeats_header(
     for column, place in ordered:
         name = names[place]
         said = [name] if place else [name, _BOM + name, f'{_BOM}"{name}"']
-        binary = pa.types.is_binary(column.type)
-        words = [pa.scalar(text.encode() if binary else text) for text in said]
-        same = functools.reduce(pc.or_, [pc.equal(column, word) for word in words])
+        same = functools.reduce(pc.or_, [equal_to(column, text) for text in said])
         found = same if found is None else pc.and_(found, same)
         if not pc.any(found).as_py():
             return None
     filled = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
     return np.array(filled, np.bool_)
+
+
+def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:
+    """Tells which cells of a string or binary column hold a text; null for null.
+
+    `pa.scalar` would import pandas where it is installed, which takes longer than
+    reading a block does.
+    """
+    data = text.encode()
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
+    buffers = [None, ends, pa.py_buffer(data)]
+    return pc.equal(column, pa.Array.from_buffers(column.type, 1, buffers)[0])
 
 
 def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:

@@ -17,7 +17,7 @@ from transforms.formats.csv_dialect import (
     to_utf8,
     whole_to_utf8,
 )
-from transforms.formats.csv_header import repeats_header
+from transforms.formats.csv_header import equal_to, repeats_header
 from transforms.formats.csv_records import (
     END_MARK,
     Records,
@@ -206,8 +206,10 @@ def _no_rows(
     found = [text for text, _ in texts.values()]
     if len(columns) == 1:
         # The one text of a row may be the column's name, but hardly this.
-        marks = pc.fill_null(pc.equal(found[0], _scalar(END_MARK, found[0])), False)
-        return {Skipped.END_MARK: _mask(marks)} if pc.any(marks).as_py() else {}
+        marks = equal_to(found[0], END_MARK)
+        if not pc.any(marks).as_py():
+            return {}
+        return {Skipped.END_MARK: _mask(pc.fill_null(marks, False))}
     if not source.dialect.header or source.dialect.columns is not None:
         return {}
     places = [columns.index(name) for name in texts]
@@ -235,10 +237,6 @@ def _confirmed(
     everywhere = range(len(columns))
     repeats = repeats_header(records.columns, everywhere, columns)
     return np.zeros(len(indices), np.bool_) if repeats is None else repeats
-
-
-def _scalar(text: str, like: pa.Array) -> pa.Scalar:
-    return pa.scalar(text.encode() if pa.types.is_binary(like.type) else text)
 
 
 def _mask(bools: pa.Array) -> Mask:

@@ -171,8 +171,14 @@ class CsvReader(TableReader):
         """Yields the rows of a block; those of a compressed file in pieces."""
         dialect, stamp = self.dialect_of(file.origin), block.stamp
         if not is_packed(file.path):
-            data = files.read_range(file.path, block.start, block.stop, stamp=stamp)
-            yield read_raw(data, block, dialect, self.names, columns)
+            # No name holds the bytes, which would outlive the rows made of them.
+            yield read_raw(
+                files.read_range(file.path, block.start, block.stop, stamp=stamp),
+                block,
+                dialect,
+                self.names,
+                columns,
+            )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
             for piece in iter_blocks(

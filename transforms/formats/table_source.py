@@ -120,7 +120,10 @@ class TableSource(Source):
         file = InputFile(block.origin, path, 0, stamp=block.stamp)
         try:
             for raw in self.reader.read(file, block, self._wanted):
-                yield self.reading(raw)
+                reading = self.reading(raw)
+                # The raw rows would take their memory until the next ones are read.
+                del raw
+                yield reading
         except OSError as error:
             raise unreadable(path, error) from error
 

@@ -267,7 +267,8 @@ class TFRecordFiles(TableReader):
             if block.rows and rows >= block.rows:
                 return
         if not block.rows:
-            check_stated(file, stated(file), rows)
+            whole = dataclasses.replace(file, size=block.stop)
+            check_stated(whole, stated(file), rows)
 
     def columns(self) -> Columns:
         """Returns the names and types of all raw columns."""
