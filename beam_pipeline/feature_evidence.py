@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.conform import conform
+from transforms.core.conform import Misfit, conform
 from transforms.core.infer import Evidence
 from transforms.core.schema import Feature, Kind, Missing, Schema
 
@@ -39,8 +39,9 @@ def evidence_of(feature: Feature, columns: Columns, origins: pa.Array) -> Eviden
         column = _head(columns[feature.source_column], feature)
         raw, count = {feature.source_column: column}, len(column)
         origins = pa.nulls(count, pa.string())
+    misfits: list[Misfit] = []
     if feature.kind is Kind.IMAGE:
-        values, misfits = raw[feature.source_column], []
+        values = raw[feature.source_column]
     else:
         rows, misfits = conform(raw, Schema((feature,)), count, origins)
         values = rows.column(0)

@@ -292,13 +292,13 @@ def _schema(
         spec,
         images_named=reader.images_named,
     )
-    known = {
+    inferred = {
         f.source_column: (f, e)
         for f, e in zip(inference.features, inference.evidence, strict=True)
     }
     origins = pa.array([file.origin for file in listed], pa.string())
     evidence = {
-        feature.name: _evidence(feature, known, sample, origins)
+        feature.name: _evidence(feature, inferred, sample, origins)
         for feature in schema.stored
         if not feature.derived
         and feature.constant is None

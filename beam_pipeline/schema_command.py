@@ -331,7 +331,7 @@ def _present(evidence: Evidence) -> str:
 
 def _number(value: int | float, feature: Feature) -> str:
     if feature.kind is Kind.TIMESTAMP:
-        return str(np.datetime64(int(value), feature.unit))
+        return str(np.array(int(value), f"datetime64[{feature.unit}]"))
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 

@@ -12,8 +12,8 @@ from google.protobuf import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transforms.core.label_map import parse_label_map, render_label_map
 from transforms.errors import SpecError
-from transforms.sidecars.label_map import parse_label_map, render_label_map
 
 
 def message_class():

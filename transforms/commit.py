@@ -11,6 +11,7 @@ import apache_beam as beam
 import google_crc32c
 
 from transforms import files, target
+from transforms.core import label_map
 from transforms.core.leakage import SplitFindings
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -28,7 +29,7 @@ from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import ConservationError, RejectLimitError, SourceError
 from transforms.rejects import write_rejects
-from transforms.sidecars import label_map, tfds
+from transforms.sidecars import tfds
 from transforms.store import Store
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]

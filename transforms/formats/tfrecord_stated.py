@@ -5,11 +5,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from transforms import files as storage
+from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.schema import Feature
 from transforms.errors import SourceError, SpecError, TFRecordError
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_dataset import Dataset, dataset_beside
-from transforms.sidecars.label_map import LABEL_MAP_NAME, parse_label_map
 
 __all__ = [
     "known_features",
