@@ -16,8 +16,8 @@ from beam_pipeline.image_features import is_inline
 from beam_pipeline.names import nearest
 from beam_pipeline.spec import FeatureSpec
 from beam_pipeline.vocabularies import class_names
+from transforms.core.rows.tensor_proto import DATA_TYPES
 from transforms.core.schema import Feature, Kind, Missing, Unknown
-from transforms.core.tensor_proto import DATA_TYPES
 from transforms.errors import SpecError
 
 __all__ = ["override"]

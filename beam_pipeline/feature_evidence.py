@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.conform import Misfit, conform
-from transforms.core.infer import Evidence
+from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Feature, Kind, Missing, Schema
 
 __all__ = ["evidence_of", "with_classes"]

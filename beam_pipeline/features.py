@@ -16,7 +16,7 @@ from beam_pipeline.image_features import with_images, with_roles, without_orphan
 from beam_pipeline.names import nearest
 from beam_pipeline.spec import Spec
 from beam_pipeline.vocabularies import class_names
-from transforms.core.infer import (
+from transforms.core.rows.infer import (
     Evidence,
     Inference,
     infer_batches,
@@ -51,7 +51,7 @@ def infer_columns(
     found: dict[str, tuple[Feature, Evidence]] = {}
     inferences = [infer_features(texts, label_column=label_of(texts))]
     if typed:
-        from transforms.core.infer_typed import infer_typed
+        from transforms.core.rows.infer_typed import infer_typed
 
         inferences.append(infer_typed(typed, label_column=label_of(typed)))
     for inference in inferences:

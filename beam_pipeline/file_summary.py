@@ -8,11 +8,11 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.compression import detect
-from transforms.core.decoder import decode_examples
-from transforms.core.frame import HEADER_BYTES
+from transforms.core.example.decoder import decode_examples
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
+from transforms.core.tfrecord.compression import detect
+from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import ExampleError, UsageError
 
 __all__ = ["FileSummary", "Variant", "summarize_file"]

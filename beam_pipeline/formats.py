@@ -74,21 +74,21 @@ FORMATS: Mapping[str, Format] = {
     "cifar10": Format(
         "CIFAR-10",
         r"(^|/)(data|test)_batch[^/]*\.bin$",
-        "cifar.Cifar10Reader",
+        "binary.cifar.Cifar10Reader",
         companions=r"(^|/)batches\.meta\.txt$",
         looks_closer=True,
     ),
     "cifar100": Format(
         "CIFAR-100",
         r"(^|/)(train|test)\.bin$",
-        "cifar.Cifar100Reader",
+        "binary.cifar.Cifar100Reader",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
         looks_closer=True,
     ),
     "idx": Format(
         "IDX",
         r"images[-.]idx\d-[a-z]+(\.gz)?$",
-        "idx.IdxReader",
+        "binary.idx.IdxReader",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
         looks_closer=True,
     ),
@@ -96,7 +96,7 @@ FORMATS: Mapping[str, Format] = {
         "TFRecord",
         # TFDS's writer of single examples numbers shards without saying how many.
         r"(\.tfrecords?(-\d{5,})?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
-        "tfrecord_files.TFRecordFiles",
+        "tfrecord_files.reader.TFRecordFiles",
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
             r"|rejects\.jsonl|label_map\.pbtxt|[^/]*\.labels\.txt)$"
@@ -105,14 +105,14 @@ FORMATS: Mapping[str, Format] = {
     "coco": Format(
         "COCO JSON",
         r"(^|/)(?!captions_|person_keypoints_|stuff_|panoptic_|image_info_)[^/]*\.json$",
-        "coco.CocoReader",
+        "detection.coco.CocoReader",
         companions=rf"({_IMAGE})$",
         looks_closer=True,
     ),
     "voc": Format(
         "Pascal VOC XML",
         r"\.xml$",
-        "voc.VocReader",
+        "detection.voc.VocReader",
         companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
         looks_closer=True,
     ),
@@ -120,25 +120,29 @@ FORMATS: Mapping[str, Format] = {
     "automl": Format(
         "AutoML manifests",
         rf"\.csv{_PACKED}$",
-        "automl.AutomlReader",
+        "automl.reader.AutomlReader",
         companions=rf"({_IMAGE})$",
         looks_closer=True,
     ),
     "images": Format("images", rf"[^/]({_IMAGE})$"),
-    "csv": Format("CSV", rf"\.(csv|tsv){_PACKED}$", "csv_reader.CsvReader"),
+    "csv": Format("CSV", rf"\.(csv|tsv){_PACKED}$", "csv.reader.CsvReader"),
     "jsonl": Format(
-        "JSON lines", rf"\.(jsonl|ndjson){_PACKED}$", "json_lines.JsonLinesReader"
+        "JSON lines",
+        rf"\.(jsonl|ndjson){_PACKED}$",
+        "json_lines.reader.JsonLinesReader",
     ),
-    "parquet": Format("Parquet", r"\.(parquet|pq)$", "parquet.ParquetReader"),
+    "parquet": Format("Parquet", r"\.(parquet|pq)$", "columnar.parquet.ParquetReader"),
     "arrow": Format(
-        "Arrow IPC", r"\.(arrow|arrows|feather|ipc)$", "arrow_ipc.ArrowReader"
+        "Arrow IPC", r"\.(arrow|arrows|feather|ipc)$", "columnar.arrow_ipc.ArrowReader"
     ),
-    "numpy": Format("NumPy", r"\.np[yz]$", "numpy_files.NumpyReader"),
-    "archive": Format("archives", _ARCHIVE, "archive_reader.ArchiveReader"),
+    "numpy": Format("NumPy", r"\.np[yz]$", "columnar.numpy_files.NumpyReader"),
+    "archive": Format("archives", _ARCHIVE, "archive.reader.ArchiveReader"),
     # What `archive` makes of most of them by itself.
-    "webdataset": Format("WebDataset", _ARCHIVE, "webdataset.WebDataset"),
+    "webdataset": Format("WebDataset", _ARCHIVE, "archive.webdataset.WebDataset"),
     # Only where a layout is given: nothing in the files says what they are.
-    "fixed": Format("fixed-length records", r"", "fixed_length.FixedLengthReader"),
+    "fixed": Format(
+        "fixed-length records", r"", "binary.fixed_length.FixedLengthReader"
+    ),
 }
 _ONLY_WHEN_SAID = frozenset(["fixed"])
 

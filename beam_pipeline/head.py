@@ -18,8 +18,8 @@ from beam_pipeline.dataset import (
     printable,
 )
 from beam_pipeline.terminal import Console
-from transforms.core.decoder import parse_example
-from transforms.core.image import ImageInfo, check_image
+from transforms.core.example.decoder import parse_example
+from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader

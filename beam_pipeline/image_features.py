@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.names import nearest
 from beam_pipeline.spec import Spec
-from transforms.core.scalars import is_image_struct
+from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Unknown
 from transforms.errors import SpecError
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
@@ -196,7 +196,7 @@ def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
         return False
     if name.lower() not in _IMAGE_COLUMNS and not name.lower().endswith(_IMAGE_ENDINGS):
         return False
-    from transforms.core.infer_typed import looks_like_image_paths
+    from transforms.core.rows.infer_typed import looks_like_image_paths
 
     return looks_like_image_paths(column, frozenset(IMAGE_SUFFIXES))
 

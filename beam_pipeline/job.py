@@ -12,9 +12,9 @@ from beam_pipeline.version import __version__
 from transforms.census import TakeCensus
 from transforms.commit import CommitDataset, Publication
 from transforms.core.model import Batch, Block
-from transforms.core.placement import Sharding, SplitSource
+from transforms.core.placing.placement import Sharding, SplitSource
+from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind
-from transforms.core.vocabulary import Vocabulary
 from transforms.formats.source import Source
 from transforms.list import ListBlocks
 from transforms.place import PlaceRows

@@ -13,8 +13,8 @@ from beam_pipeline.formats import claimed_by
 from beam_pipeline.sources import Inputs
 from beam_pipeline.spec import Spec
 from transforms import files
-from transforms.core.conform import conform
-from transforms.core.infer import Evidence
+from transforms.core.rows.conform import conform
+from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry

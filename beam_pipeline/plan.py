@@ -22,8 +22,8 @@ from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
 from beam_pipeline.vocabularies import vocabularies_of
 from transforms import files, target
 from transforms.core.naming import ShardName
-from transforms.core.placement import Sharding
-from transforms.core.vocabulary import Vocabulary
+from transforms.core.placing.placement import Sharding
+from transforms.core.placing.vocabulary import Vocabulary
 from transforms.errors import SpecError, TargetError
 
 __all__ = ["Plan", "choose_shards", "make_plan", "plan_source"]
@@ -40,8 +40,7 @@ _LONGEST_NAME_BYTES = 255
 # and two ways to say the same give one digest.
 _SAID_BY_SCHEMA = frozenset(
     (
-        "features drop label_column image_columns preset feature_names "
-        "unknown_label"
+        "features drop label_column image_columns preset feature_names unknown_label"
     ).split()
 )
 

@@ -11,8 +11,8 @@ from beam_pipeline.sources import (
     rule_of,
 )
 from beam_pipeline.spec import Spec
-from transforms.core.infer import Evidence
-from transforms.core.placement import SplitRule, SplitSource, check_split_name
+from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
+from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Kind
 from transforms.errors import SpecError
 from transforms.formats import images

@@ -22,20 +22,20 @@ from beam_pipeline.sources import (
 )
 from beam_pipeline.spec import Spec, load_spec
 from beam_pipeline.vocabularies import class_names
-from transforms.core.binary_layout import Layout
-from transforms.core.conform import conform
-from transforms.core.encoder import ExampleEncoder
-from transforms.core.frame import OVERHEAD_BYTES
-from transforms.core.infer import Evidence
+from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Skipped
-from transforms.core.placement import (
+from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
     is_split_name,
     usual_order,
 )
-from transforms.core.record_columns import record_columns
+from transforms.core.rows.binary_layout import Layout
+from transforms.core.rows.conform import conform
+from transforms.core.rows.infer import Evidence
+from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import SpecError
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name

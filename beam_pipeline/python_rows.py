@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.spool import odd_row
-from transforms.core.arrow_of import arrow_of
-from transforms.core.png_encode import encode_png
-from transforms.core.python_kinds import OddValueError
+from transforms.core.image.png_encode import encode_png
+from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import EncodingError, SourceError, bounded
 
 __all__ = ["batches_of_rows", "column_of"]

@@ -14,7 +14,7 @@
 
 Rows are mappings, dataclasses, named tuples, or tuples: the parts of a tuple are named
 `feature0` and so on, those of a pair whose first is an image `image` and `label`, as
-PyTorch's datasets mean them. Values are what `transforms.core.arrow_of` takes, tensors
+PyTorch's datasets mean them. Values are what `arrow_of` takes, tensors
 of PyTorch and the like, and images that Pillow has opened, which are stored as PNG. So
 are arrays (height, width, channels) where the job declares the feature an image.
 
@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.python_rows import batches_of_rows, column_of
 from beam_pipeline.spool import odd_row, store_batches
-from transforms.core.python_kinds import OddValueError
+from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import SourceError
 
 __all__ = ["is_object_source", "store_rows"]

@@ -10,9 +10,9 @@ from beam_pipeline.dataset import count_text, printable, size_text
 from beam_pipeline.head import kind_text
 from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
-from transforms.core.infer import Evidence
 from transforms.core.manifest import Manifest
-from transforms.core.placement import SplitSource
+from transforms.core.placing.placement import SplitSource
+from transforms.core.rows.infer import Evidence
 from transforms.errors import BeamTFRecordError
 
 __all__ = [

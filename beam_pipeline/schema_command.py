@@ -17,7 +17,7 @@ from beam_pipeline.plan import plan_source
 from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec, make_spec
 from beam_pipeline.vocabularies import class_names
-from transforms.core.infer import Evidence
+from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Feature, Kind, Missing, Unknown
 from transforms.formats import images
 

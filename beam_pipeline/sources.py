@@ -12,11 +12,11 @@ import pyarrow as pa
 from beam_pipeline.formats import FORMATS, Format, claimed_by
 from beam_pipeline.spec import Spec, load_spec
 from transforms import files
-from transforms.core.infer import Evidence
-from transforms.core.placement import (
+from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
 )
+from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Schema
 from transforms.errors import SourceError
 from transforms.files import FileEntry

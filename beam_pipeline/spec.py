@@ -11,9 +11,9 @@ import yaml
 
 from beam_pipeline.formats import FORMATS
 from transforms import files
-from transforms.core.image import MAX_PIXELS, Check
-from transforms.core.image_policy import MAX_BYTES, ImagePolicy
-from transforms.core.image_resize import Filter, Mode, Resize
+from transforms.core.image.check import MAX_PIXELS, Check
+from transforms.core.image.policy import MAX_BYTES, ImagePolicy
+from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
 

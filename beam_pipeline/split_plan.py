@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec
 from transforms import files
-from transforms.core.placement import SplitRule, SplitSource
+from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.schema import Kind, Schema
-from transforms.core.split_lock import Assignments, check_lock
 from transforms.errors import SpecError
 from transforms.split_ids import SplitIds, read_split_ids
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from transforms.core.common_type import as_type, canonical_type, wider_type
-from transforms.core.python_kinds import OddValueError
+from transforms.core.rows.common_type import as_type, canonical_type, wider_type
+from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import SourceError
 
 __all__ = ["odd_row", "store_batches"]

@@ -43,8 +43,8 @@ class Finding:
 
     Attributes:
       file: its name in the dataset, or the path that was asked for.
-      kind: a word of `transforms.core.frame.DAMAGE_KINDS` for the framing, else
-        "missing", "unreadable", "content" (not what the manifest states), "foreign"
+      kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
+        "unreadable", "content" (not what the manifest states), "foreign"
         (a shard that the manifest does not name), "unnamed" (any other such file)
         or "manifest".
       message: what was found and what it means, without the file's name.

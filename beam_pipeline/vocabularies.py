@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from beam_pipeline.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest
+from transforms.core.placing.vocabulary import (
+    Vocabulary,
+    format_lock,
+    parse_lock,
+    parse_names,
+)
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.vocabulary import Vocabulary, format_lock, parse_lock, parse_names
 from transforms.errors import SpecError
 
 __all__ = ["class_names", "keep_names", "vocabularies_of"]

@@ -51,7 +51,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _ours(rows: pa.RecordBatch) -> Callable[[], Any]:
-    from transforms.core.encoder import ExampleEncoder
+    from transforms.core.example.encoder import ExampleEncoder
 
     encoder = ExampleEncoder(rows.schema)
     return lambda: encoder.encode(rows)

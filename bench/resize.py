@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from transforms.core.image import ImageFault
-from transforms.core.image_policy import ImagePolicy, prepare_image
-from transforms.core.image_resize import Resize
+from transforms.core.image.check import ImageFault
+from transforms.core.image.policy import ImagePolicy, prepare_image
+from transforms.core.image.resize import Resize
 
 # Of OpenCV's rate: one worker with its two threads, and one thread alone.
 REQUIRED = {2: 1.0, 1: 0.55}

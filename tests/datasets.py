@@ -9,7 +9,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,

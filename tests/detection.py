@@ -13,10 +13,10 @@ from PIL import Image
 
 from transforms import files
 from transforms.core.boxes import BoxPolicy
-from transforms.core.encoder import ExampleEncoder
+from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
-from transforms.formats.detection import BOXES
+from transforms.formats.detection.fields import BOXES
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.table import InputFile, TableReader
 from transforms.formats.table_source import TableSource, listing_of

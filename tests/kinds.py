@@ -9,7 +9,7 @@ import google_crc32c
 import pyarrow as pa
 
 from tests.datasets import write_records
-from transforms.core.encoder import ExampleEncoder
+from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -19,7 +19,7 @@ from transforms.core.manifest import (
     SplitFacts,
 )
 from transforms.core.naming import ShardName
-from transforms.core.record_columns import record_columns
+from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, record_fields, record_type, row_type
 from transforms.core.statistics import summarize_feature
 from transforms.sidecars import tfds

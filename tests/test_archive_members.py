@@ -28,7 +28,7 @@ import zstandard
 
 from transforms.core.model import Reason, Skipped
 from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecError
-from transforms.formats.archive_members import (
+from transforms.formats.archive.members import (
     ArchiveKind,
     MemberStream,
     iter_members,
@@ -36,7 +36,7 @@ from transforms.formats.archive_members import (
     list_members,
     read_member,
 )
-from transforms.formats.archive_model import (
+from transforms.formats.archive.model import (
     Content,
     Found,
     Limits,

@@ -25,11 +25,11 @@ from beam_pipeline.plan_tables import plan_tables
 from beam_pipeline.sources import PlannedSource, find_inputs
 from beam_pipeline.spec import make_spec
 from tests.test_convert import convert, payloads, refused, rejects
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError, SourceError, SpecError
+from transforms.formats.archive.webdataset import key_and_column
 from transforms.formats.source import Source
-from transforms.formats.webdataset import key_and_column
 
 Folder = pathlib.Path
 
@@ -244,7 +244,7 @@ def test_blocks_hold_every_image_once(
     name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the archive is cut, the rows are the same, in its order."""
-    module = sys.modules["transforms.formats.archive_images"]
+    module = sys.modules["transforms.formats.archive.images"]
     monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 7)
     members = [(f"c{i % 3}/{i}.png", png(i)) for i in range(50)]
     planned = plan(write(tmp_path / name, members), tmp_path)
@@ -422,7 +422,7 @@ def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks and pieces hold every sample once; a limit takes the first."""
-    module = sys.modules["transforms.formats.webdataset"]
+    module = sys.modules["transforms.formats.archive.webdataset"]
     monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 6)
     for name in ("s.tar", "t.tar.gz"):
         write(tmp_path / name, shard(0, 20))

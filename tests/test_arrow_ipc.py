@@ -13,8 +13,8 @@ from tests.test_parquet import expected, mixed
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats import arrow_ipc
-from transforms.formats.arrow_ipc import ArrowReader
+from transforms.formats.columnar import arrow_ipc
+from transforms.formats.columnar.arrow_ipc import ArrowReader
 
 
 def write(path, table, *, stream=False, rows=37, compression=None):
@@ -94,7 +94,7 @@ DAMAGE = """
 import pathlib, sys
 from tests.table_reading import read_all
 from transforms.errors import SourceError
-from transforms.formats.arrow_ipc import ArrowReader
+from transforms.formats.columnar.arrow_ipc import ArrowReader
 folder = pathlib.Path(sys.argv[1])
 whole = (folder / "whole").read_bytes()
 outcomes = [0, 0]

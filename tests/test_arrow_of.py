@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from transforms.core.arrow_of import arrow_of
-from transforms.core.common_type import as_type, canonical_type, wider_type
-from transforms.core.python_kinds import OddValueError
+from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.common_type import as_type, canonical_type, wider_type
+from transforms.core.rows.python_kinds import OddValueError
 
 UTC = datetime.UTC
 PARIS = datetime.timezone(datetime.timedelta(hours=2))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.cast import cast
 from transforms.core.model import Reason
+from transforms.core.rows.cast import cast
 from transforms.core.schema import Feature, Kind, row_type
 
 ANY, RAGGED = (None,), (None, None)

@@ -87,7 +87,7 @@ def test_fault_093_bytes_that_are_no_text_beyond_the_sample_are_rejects(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where planning did not look, a row is lost and named, not the run."""
-    from transforms.formats import csv_reader
+    from transforms.formats.csv import reader as csv_reader
 
     monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
     monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)
@@ -153,7 +153,8 @@ def test_fault_096_the_rest_of_a_file_does_not_become_one_field(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record longer than any honest one is an error with its line, soon."""
-    from transforms.formats import csv_blocks, csv_header
+    from transforms.formats.csv import blocks as csv_blocks
+    from transforms.formats.csv import header as csv_header
 
     for module in (csv_blocks, csv_header):
         monkeypatch.setattr(module, "MAX_RECORD_BYTES", 1 << 20)
@@ -364,7 +365,7 @@ def test_fault_109_a_kind_beyond_the_sample_is_found_in_a_full_pass(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a sample takes for integers is text when everything is read."""
-    from transforms.formats import csv_reader
+    from transforms.formats.csv import reader as csv_reader
 
     monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
     monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from transforms.core.image import ImageInfo, check_image
+from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
-from transforms.formats.cifar import Cifar10Reader, Cifar100Reader, recognise
+from transforms.formats.binary.cifar import Cifar10Reader, Cifar100Reader, recognise
 from transforms.formats.table import InputFile, RawRows
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())

@@ -23,9 +23,9 @@ from tests.detection import (
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats import coco as coco_module
-from transforms.formats import coco_json
-from transforms.formats.coco import CocoReader
+from transforms.formats.detection import coco as coco_module
+from transforms.formats.detection import coco_json
+from transforms.formats.detection.coco import CocoReader
 from transforms.formats.split_words import split_in_path
 
 Folder = pathlib.Path

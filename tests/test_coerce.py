@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.coerce import MISSING_WORDS, coerce, complaint
 from transforms.core.model import Reason
+from transforms.core.rows.coerce import MISSING_WORDS, coerce, complaint
 from transforms.core.schema import Feature, Kind, row_type
 
 INT64 = Feature("n", Kind.INT64)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.core.compression import (
+from transforms.core.tfrecord.compression import (
     STEP_BYTES,
     Compression,
     Deflater,
@@ -17,7 +17,7 @@ from transforms.core.compression import (
     detect,
     parse_compression,
 )
-from transforms.core.frame import frame, header
+from transforms.core.tfrecord.frame import frame, header
 from transforms.errors import SpecError, TFRecordError
 
 GZIP, ZLIB, NONE = Compression.GZIP, Compression.ZLIB, Compression.NONE

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.core.conform import Misfit, conform
 from transforms.core.model import Reason
+from transforms.core.rows.conform import Misfit, conform
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 
 Columns = Mapping[str, Any]

@@ -21,7 +21,7 @@ import yaml
 from beam_pipeline import sample
 from beam_pipeline.cli import main
 from transforms import target
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.infer import infer_features
 from transforms.core.model import Batch, Block, Reason, Rejection
+from transforms.core.rows.infer import infer_features
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError, SpecError
 from transforms.formats.csv import (
@@ -25,7 +25,7 @@ from transforms.formats.csv import (
     read_raw,
     sample_blocks,
 )
-from transforms.formats.csv_reader import CsvReader
+from transforms.formats.csv.reader import CsvReader
 from transforms.formats.table_source import TableSource
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
 from transforms.errors import SourceError
-from transforms.formats import csv_blocks
 from transforms.formats.csv import CsvDialect, iter_blocks
-from transforms.formats.csv_records import locate
-from transforms.formats.csv_scan import Scan, pieces_of
+from transforms.formats.csv import blocks as csv_blocks
+from transforms.formats.csv.records import locate
+from transforms.formats.csv.scan import Scan, pieces_of
 
 BARE = CsvDialect(header=False)
 NAMES = ("a", "b", "c")

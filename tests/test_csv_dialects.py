@@ -21,7 +21,6 @@ from beam_pipeline.features import infer_all, infer_columns
 from transforms import files
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError
-from transforms.formats import csv_reader
 from transforms.formats.csv import (
     CsvDialect,
     SampleInput,
@@ -30,9 +29,10 @@ from transforms.formats.csv import (
     read_raw,
     sample_blocks,
 )
-from transforms.formats.csv_reader import CsvReader
-from transforms.formats.csv_records import count_fields, locate, parse, parse_bytes
-from transforms.formats.csv_scan import Scan, pieces_of
+from transforms.formats.csv import reader as csv_reader
+from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.records import count_fields, locate, parse, parse_bytes
+from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import InputFile
 from transforms.formats.table_source import TableSource
 

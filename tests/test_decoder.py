@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.decoder import decode_examples, parse_example, payload_array
-from transforms.core.example_layout import LayoutReader, learn_layout
-from transforms.core.frame import frame
-from transforms.core.messages import Example
+from transforms.core.example.decoder import (
+    decode_examples,
+    parse_example,
+    payload_array,
+)
+from transforms.core.example.example_layout import LayoutReader, learn_layout
+from transforms.core.example.messages import Example
 from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord.frame import frame
 from transforms.errors import ExampleError, SpecError
 
 Values = dict[str, tuple[str, list[object]]]

@@ -15,16 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transforms.core import encoder as encoder_module
-from transforms.core import payload as payload_module
-from transforms.core.encoder import (
+from transforms.core.example import encoder as encoder_module
+from transforms.core.example import payload as payload_module
+from transforms.core.example.encoder import (
     MAX_EXAMPLE_BYTES,
     ExampleEncoder,
     large_record_pieces,
 )
-from transforms.core.entry import Entry, Form, Kind
-from transforms.core.frame import frame
-from transforms.core.messages import (
+from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.messages import (
     BytesList,
     Example,
     Feature,
@@ -32,7 +31,8 @@ from transforms.core.messages import (
     FloatList,
     Int64List,
 )
-from transforms.core.varint import Varints, varint, varint_size
+from transforms.core.example.varint import Varints, varint, varint_size
+from transforms.core.tfrecord.frame import frame
 from transforms.errors import MAX_MESSAGE_BYTES, EncodingError
 
 TUTORIAL = pa.schema(

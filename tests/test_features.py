@@ -20,7 +20,7 @@ from PIL import Image
 
 import beam_pipeline
 from tests.test_convert import command, contents, convert, dataset, payloads, refused
-from transforms.core import messages
+from transforms.core.example import messages
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -460,7 +460,7 @@ def test_fault_109_late_values_and_a_full_pass(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the sample a word is a reject that names it; a full pass finds text."""
-    from transforms.formats import csv_reader
+    from transforms.formats.csv import reader as csv_reader
 
     monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
     monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)

@@ -9,7 +9,7 @@ from PIL import Image
 from beam_pipeline import head
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.schema import Feature, Kind
 from transforms.errors import TFRecordError, UsageError
 

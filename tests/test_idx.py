@@ -16,8 +16,8 @@ from transforms import files
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats.idx import IdxReader, recognise
-from transforms.formats.idx_file import IdxHeader, parse_header
+from transforms.formats.binary.idx import IdxReader, recognise
+from transforms.formats.binary.idx_file import IdxHeader, parse_header
 from transforms.formats.table import InputFile, RawRows
 from transforms.formats.table_source import TableSource, listing_of
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transforms.core.image import Check, ImageFault, ImageInfo, check_image
+from transforms.core.image.check import Check, ImageFault, ImageInfo, check_image
 from transforms.core.model import Reason
 
 # ---------------------------------------------------------------- images by the byte
@@ -882,7 +882,7 @@ def test_the_check_needs_neither_beam_nor_tensorflow() -> None:
     import subprocess
 
     code = (
-        "import sys, transforms.core.image; "
+        "import sys, transforms.core.image.check; "
         "sys.exit(bool({'apache_beam', 'tensorflow'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

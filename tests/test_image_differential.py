@@ -22,9 +22,9 @@ from tests.test_image import (
     saved,
     tensorflow_shape,
 )
-from transforms.core.image import ImageFault
-from transforms.core.image_policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.image_resize import Resize
+from transforms.core.image.check import ImageFault
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Resize
 
 POLICIES = {
     "default": ImagePolicy(animation="first"),

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.test_image import saved
-from transforms.core.image_exif import read_orientation, turns
-from transforms.core.image_geometry import AS_STORED, oriented
-from transforms.core.image_policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.image_resize import Layout, Mode, Resize
+from transforms.core.image.exif import read_orientation, turns
+from transforms.core.image.geometry import AS_STORED, oriented
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Layout, Mode, Resize
 from transforms.errors import SpecError
 
 sides = st.integers(1, 5000)

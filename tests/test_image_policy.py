@@ -26,11 +26,11 @@ from tests.test_image import (
     saved,
     segment,
 )
-from transforms.core import image_foreign
-from transforms.core.image import ImageFault, ImageInfo
-from transforms.core.image_notes import ImageNote, contradicts_suffix
-from transforms.core.image_policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.image_resize import Resize
+from transforms.core.image import foreign as image_foreign
+from transforms.core.image.check import ImageFault, ImageInfo
+from transforms.core.image.notes import ImageNote, contradicts_suffix
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
 from transforms.errors import SpecError
 
@@ -651,7 +651,7 @@ def test_impossible_policies(settings: dict[str, object]) -> None:
 def test_the_policy_imports_no_engine() -> None:
     """Neither Beam nor TensorFlow, nor anything that reads files."""
     code = (
-        "import sys, transforms.core.image_policy; "
+        "import sys, transforms.core.image.policy; "
         "sys.exit(bool({'apache_beam', 'tensorflow'} & set(sys.modules)))"
     )
     root = pathlib.Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from beam_pipeline import file_summary, inspect
 from beam_pipeline.dataset import count_text, open_target, share_text, size_text
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.manifest import MANIFEST_NAME, Account
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, TFRecordError, UsageError

@@ -15,9 +15,10 @@ from tests.table_reading import listed, read_all, rows_of, source_of
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats import json_lines, json_parse
-from transforms.formats.json_cut import cut, lines_of
-from transforms.formats.json_lines import JsonLinesReader
+from transforms.formats.json_lines import parse as json_parse
+from transforms.formats.json_lines import reader as json_lines
+from transforms.formats.json_lines.cut import cut, lines_of
+from transforms.formats.json_lines.reader import JsonLinesReader
 
 SIZES = [1, 7, 100, 4096, 1 << 20]
 
@@ -451,7 +452,7 @@ def test_lines_are_found_as_by_splitting():
 
 def test_a_line_without_end_is_an_error(monkeypatch):
     """A file that is one endless line is named with the line, in bounded memory."""
-    monkeypatch.setattr("transforms.formats.json_cut.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("transforms.formats.json_lines.cut.MAX_LINE_BYTES", 1 << 20)
 
     class Endless:
         def read(self, size):

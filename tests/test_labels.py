@@ -12,7 +12,7 @@ import pytest
 
 from tests.test_bad_input import picture
 from tests.test_convert import command, convert, refused
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of
 from transforms.core import segment
-from transforms.core.leakage import (
+from transforms.core.model import Batch, Segment
+from transforms.core.placing.leakage import (
     Fingerprints,
     Leaks,
     Place,
@@ -26,8 +27,7 @@ from transforms.core.leakage import (
     fingerprint_image,
     pack_fingerprints,
 )
-from transforms.core.model import Batch, Segment
-from transforms.core.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.shard import ShardRows
 from transforms.image_fingerprints import store_fingerprints

@@ -28,9 +28,11 @@ from beam_pipeline.sources import find_inputs
 from beam_pipeline.spec import make_spec
 from tests.test_convert import account, convert, dataset, refused, rejects
 from transforms.core.schema import Feature, Kind
-from transforms.formats import automl, csv_reader, csv_sample
-from transforms.formats.automl_boxes import judge
-from transforms.formats.automl_manifest import load_manifest
+from transforms.formats.automl import reader as automl
+from transforms.formats.automl.boxes import judge
+from transforms.formats.automl.manifest import load_manifest
+from transforms.formats.csv import reader as csv_reader
+from transforms.formats.csv import sample as csv_sample
 from transforms.formats.split_words import split_of_table
 
 Folder = pathlib.Path

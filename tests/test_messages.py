@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from transforms.core.messages import (
+from transforms.core.example.messages import (
     BytesList,
     Example,
     Feature,
@@ -66,7 +66,7 @@ def test_tensorflow_parses_the_same_message():
 def test_importing_the_messages_does_not_touch_the_default_pool():
     """The default pool knows no tensorflow.Example after the import."""
     code = (
-        "import transforms.core.messages\n"
+        "import transforms.core.example.messages\n"
         "from google.protobuf import descriptor_pool\n"
         "try:\n"
         "    descriptor_pool.Default().FindMessageTypeByName('tensorflow.Example')\n"

@@ -12,8 +12,8 @@ import pytest
 from tests.table_reading import listed, read_all, source_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats import numpy_files
-from transforms.formats.numpy_files import NumpyReader
+from transforms.formats.columnar import numpy_files
+from transforms.formats.columnar.numpy_files import NumpyReader
 
 RNG = np.random.default_rng(7)
 ARRAYS = {

@@ -12,8 +12,8 @@ from tests.table_reading import listed, read_all, rows_of, source_of
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
-from transforms.formats import parquet
-from transforms.formats.parquet import ParquetReader
+from transforms.formats.columnar import parquet
+from transforms.formats.columnar.parquet import ParquetReader
 
 
 def mixed(count, start=0):

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from tests.kinds import write_kinds
 from tests.test_decoder import Values, examples, ints, same, serialise
-from transforms.core.frame import frame
-from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
-from transforms.core.parse import (
+from transforms.core.example.parse import (
     FixedLenFeature,
     RaggedFeature,
     RowLengths,
@@ -24,8 +22,10 @@ from transforms.core.parse import (
     parse_single_example,
     read_examples,
 )
+from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.frame import frame
 from transforms.errors import (
     BeamTFRecordError,
     ExampleError,

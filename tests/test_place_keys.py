@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.test_placement import MASK, mixed
 from transforms import place
 from transforms.core import segment
-from transforms.core.identity import (
+from transforms.core.model import Batch, Block
+from transforms.core.placing.identity import (
     LOCK,
     ORDER,
     SPLIT,
@@ -22,11 +23,15 @@ from transforms.core.identity import (
     order_hashes,
     unit_hashes,
 )
-from transforms.core.model import Batch, Block
-from transforms.core.placement import Sharding, SplitRule, SplitSource, hash_rows
+from transforms.core.placing.placement import (
+    Sharding,
+    SplitRule,
+    SplitSource,
+    hash_rows,
+)
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.core.shard import ShardRows
-from transforms.core.split_lock import Assignments
-from transforms.core.splitting import NOWHERE, SplitTables, split_rows
 from transforms.errors import EncodingError
 
 TEXTS = ["", "a", "user-17", "eight by", "nine byte", "고양이", "x" * 128, "x" * 129]
@@ -54,7 +59,7 @@ SHARES = SplitRule(SplitSource.SHARES, ("train", "test"), ("0.7", "0.3"))
 
 
 def by_formula(text: str, kind: str, purpose: str, seed: int) -> int:
-    """The hash in plain integers, as `transforms.core.identity` states it."""
+    """The hash in plain integers, as `transforms.core.placing.identity` states it."""
     data = unicodedata.normalize("NFC", text).encode()
     salt = f"{kind}\0{purpose}\0{seed}\0".encode()
     base = int.from_bytes(hashlib.blake2b(salt, digest_size=8).digest(), "little")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core import placement
-from transforms.core.placement import SplitRule, SplitSource
+from transforms.core.placing import placement
+from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.errors import SpecError
 
 MASK = 2**64 - 1

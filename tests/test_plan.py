@@ -17,7 +17,7 @@ from beam_pipeline.plan import Plan, choose_shards, make_plan
 from beam_pipeline.sources import default_name
 from beam_pipeline.spec import make_spec
 from tests.datasets import animals, write_dataset
-from transforms.core.placement import SplitSource
+from transforms.core.placing.placement import SplitSource
 from transforms.errors import SourceError, SpecError, TargetError, UsageError
 
 Folder = pathlib.Path

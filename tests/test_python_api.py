@@ -22,7 +22,7 @@ from google.protobuf import text_format
 import beam_pipeline
 from beam_pipeline.python_sources import store_rows
 from tests.test_convert import command, dataset, payloads, rejects, rows, write_csv
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.errors import (
     BeamTFRecordError,
     RejectLimitError,

@@ -91,6 +91,7 @@ def test_every_setting_has_its_flag_in_the_table() -> None:
         "shuffle": "--no-shuffle",
         "header": "--no-header",
         "feature_names": "--feature-name",
+        "features": "features:",
     }
     for name in set(Spec.model_fields) - {"source", "output"}:
         assert flags.get(name, "--" + name.replace("_", "-")) in text, name

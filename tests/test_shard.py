@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core import placement, record_columns
+from transforms.core.placing import placement
+from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.shard import Census, ShardRows
 from transforms.errors import EncodingError

@@ -38,7 +38,7 @@ from tests.test_convert import (
     rejects,
     split_sizes,
 )
-from transforms.core import messages
+from transforms.core.example import messages
 
 Folder = pathlib.Path
 Array = np.ndarray[Any, Any]

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of, splits_of
 from transforms import place
-from transforms.core.identity import key_hashes
 from transforms.core.model import Batch, Reason
-from transforms.core.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.identity import key_hashes
+from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.split_lock import Assignments, check_lock
+from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.split_lock import Assignments, check_lock
-from transforms.core.splitting import SplitTables, split_rows
 from transforms.errors import CommitError, SourceError, SpecError
 from transforms.settle import SettleSplits
 from transforms.split_ids import read_split_ids

@@ -9,9 +9,9 @@ import pytest
 from beam_pipeline.sources import rule_of
 from beam_pipeline.spec import make_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits
-from transforms.core.placement import SplitSource
+from transforms.core.placing.placement import SplitSource
+from transforms.core.placing.split_lock import Assignments
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.split_lock import Assignments
 from transforms.errors import SpecError, UsageError
 from transforms.split_locks import open_assignments, write_table
 from transforms.store import Store

@@ -12,7 +12,7 @@ from PIL import Image
 from beam_pipeline.conversion import convert_plan
 from beam_pipeline.plan import make_plan
 from beam_pipeline.spec import make_spec
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import RejectLimitError, SpecError

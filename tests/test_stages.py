@@ -19,10 +19,15 @@ from beam_pipeline.job import build, make_job
 from beam_pipeline.plan import Plan, make_plan
 from beam_pipeline.spec import make_spec
 from transforms import place, target
-from transforms.core import messages
+from transforms.core.example import messages
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import Batch, Block
-from transforms.core.placement import Sharding, SplitRule, SplitSource, hash_rows
+from transforms.core.placing.placement import (
+    Sharding,
+    SplitRule,
+    SplitSource,
+    hash_rows,
+)
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import BeamTFRecordError, ConservationError, EncodingError

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of, splits_of
 from transforms import place
-from transforms.core.identity import LOCK, SPLIT, unit_hashes
 from transforms.core.model import Batch, Block
-from transforms.core.placement import Sharding, SplitRule, SplitSource
-from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.split_lock import Assignments
-from transforms.core.splitting import SplitTables
-from transforms.core.strata import (
+from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
+from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import SplitTables
+from transforms.core.placing.strata import (
     ClassCount,
     Strata,
     cut_class,
     merge_counts,
     share_out,
 )
+from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError
 from transforms.settle import SettleSplits
 from transforms.split_locks import open_assignments, write_table

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core import frame
 from transforms.core.tfrecord import (
     FileFacts,
     PayloadBatch,
     TFRecordReader,
     TFRecordWriter,
+    frame,
     verify_file,
 )
 from transforms.errors import MAX_MESSAGE_BYTES, SourceError, TFRecordError

@@ -11,13 +11,13 @@ import pytest
 
 from tests import datasets
 from tests.table_reading import listed, read_all, rows_of, source_of
-from transforms.core import messages
-from transforms.core.frame import frame
+from transforms.core.example import messages
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.tfrecord.frame import frame
 from transforms.errors import SourceError, TFRecordError
-from transforms.formats import tfrecord_files
-from transforms.formats.tfrecord_files import TFRecordFiles
+from transforms.formats.tfrecord_files import reader as tfrecord_files
+from transforms.formats.tfrecord_files.reader import TFRecordFiles
 
 
 def example(**features):
@@ -361,7 +361,7 @@ def test_two_datasets_with_other_vocabularies_merge_by_name(tmp_path):
 
 def test_boxes_and_ragged_lists_are_put_together(tmp_path):
     """Four lists are boxes again, and flat values with lengths lists of lists."""
-    from transforms.formats.tfrecord_features import composed, record_types
+    from transforms.formats.tfrecord_files.features import composed, record_types
 
     box = Feature("b", Kind.BOX, shape=(None,))
     sides = {

@@ -30,9 +30,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms import renaming, tfrecord
-from transforms.core import frame, placement, sorted_run
-from transforms.core.sorted_run import SortedRun, cut_run, merge_runs, pack
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.placing import placement
+from transforms.core.tfrecord import TFRecordReader, frame, sorted_run
+from transforms.core.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
 from transforms.errors import (
     CommitError,
     ConservationError,

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from transforms.core.encoder import ExampleEncoder
-from transforms.core.messages import Example
+from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.example.messages import Example
+from transforms.core.rows.values import column_of, rows_of
 from transforms.core.schema import Feature, Kind, Schema, row_type
-from transforms.core.values import column_of, rows_of
 from transforms.errors import EncodingError
 
 

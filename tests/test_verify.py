@@ -15,8 +15,8 @@ from beam_pipeline import verify
 from beam_pipeline.dataset import Dataset, SingleFile, open_target
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
-from transforms.core import frame
 from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.tfrecord import frame
 from transforms.errors import MAX_MESSAGE_BYTES, UsageError
 
 Folder = pathlib.Path

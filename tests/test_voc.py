@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.detection import POLICIES, inputs, read_all, records, source_of, write_image
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
+from transforms.formats.detection.voc import SPLIT_COLUMN, SplitVocReader, VocReader
 from transforms.formats.table_source import TableSource
-from transforms.formats.voc import SPLIT_COLUMN, SplitVocReader, VocReader
 
 Folder = pathlib.Path
 
@@ -327,7 +327,7 @@ def test_deep_and_large_files(root: Folder, monkeypatch) -> None:
     deep = b"<annotation>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</annotation>"
     (root / "Annotations/a.xml").write_bytes(deep)
     assert read(root).rows[0]["image/object/bbox"] == []
-    monkeypatch.setattr("transforms.formats.voc_xml._MAX_BYTES", 10_000)
+    monkeypatch.setattr("transforms.formats.detection.voc_xml._MAX_BYTES", 10_000)
     assert "at most 10000" in read(root).rejections[0].message
 
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from tests.test_place_keys import batch_of
 from transforms.census import TakeCensus
 from transforms.core.model import Batch, PlaceFacts
-from transforms.core.placement import Sharding, SplitRule
-from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.core.shard import Census
-from transforms.core.vocabulary import (
+from transforms.core.placing.placement import Sharding, SplitRule
+from transforms.core.placing.vocabulary import (
     UNKNOWN_NAME,
     Vocabulary,
     format_lock,
@@ -23,6 +21,8 @@ from transforms.core.vocabulary import (
     parse_names,
     vocabulary_warnings,
 )
+from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.core.shard import Census
 from transforms.errors import SpecError
 from transforms.place import PlaceRows
 from transforms.store import Store

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 import apache_beam as beam
 
 from transforms.core.model import PlaceFacts, ShardKey
+from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.shard import Census
-from transforms.core.vocabulary import Vocabulary
 
 __all__ = ["TakeCensus"]
 

@@ -12,7 +12,6 @@ import google_crc32c
 
 from transforms import files, target
 from transforms.core import label_map
-from transforms.core.leakage import SplitFindings
 from transforms.core.manifest import (
     MANIFEST_NAME,
     REJECTS_NAME,
@@ -24,6 +23,7 @@ from transforms.core.manifest import (
     SplitFacts,
 )
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
+from transforms.core.placing.leakage import SplitFindings
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all

@@ -96,7 +96,7 @@ class TFRecordError(DamageError):
       path: the file as the caller named it.
       record: 0-based index of the damaged record, or of the one expected next.
       offset: byte offset of that record's header in the uncompressed stream.
-      kind: one of the words in `transforms.core.frame.DAMAGE_KINDS`.
+      kind: one of the words in `transforms.core.tfrecord.frame.DAMAGE_KINDS`.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from transforms.core import segment
-from transforms.core.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.model import ShardKey
+from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.shard import ShardRows
 from transforms.store import Store
 
@@ -28,7 +28,7 @@ def store_fingerprints(
     Args:
       key: the shard.
       rows: of the shard.
-      values: n fingerprints; see `transforms.core.leakage.fingerprint_image`.
+      values: n fingerprints; see `transforms.core.placing.leakage.fingerprint_image`.
       positions: of their rows in `rows.table`; a row may have several images.
       store: where to put them; a second attempt puts the same.
     """

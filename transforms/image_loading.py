@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.fs
 
 from transforms import files
-from transforms.core.image import ImageFault, ImageInfo
-from transforms.core.image_notes import ImageNote, contradicts_suffix
-from transforms.core.image_policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.check import ImageFault, ImageInfo
+from transforms.core.image.notes import ImageNote, contradicts_suffix
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from transforms.core.image import ImageFault
-from transforms.core.image_geometry import AS_STORED
+from transforms.core.image.check import ImageFault
+from transforms.core.image.geometry import AS_STORED
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.image_loading import DERIVED, Images, LoadedImage

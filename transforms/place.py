@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core import placement, segment
-from transforms.core.identity import LOCK, order_hashes, unit_hashes
-from transforms.core.leakage import Fingerprints, Subject, pack_fingerprints
+from transforms.core import segment
 from transforms.core.model import (
     Batch,
     PlaceFacts,
@@ -20,10 +18,13 @@ from transforms.core.model import (
     Segment,
     ShardKey,
 )
-from transforms.core.placement import Sharding
+from transforms.core.placing import placement
+from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
+from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
+from transforms.core.placing.placement import Sharding
+from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
+from transforms.core.placing.strata import Strata
 from transforms.core.schema import Kind, Schema
-from transforms.core.splitting import NOWHERE, Splits, SplitTables, split_rows
-from transforms.core.strata import Strata
 from transforms.errors import EncodingError
 from transforms.split_locks import open_assignments
 from transforms.store import Store

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from transforms import files
-from transforms.core.compression import Compression
 from transforms.core.tfrecord import FileFacts, verify_file
+from transforms.core.tfrecord.compression import Compression
 from transforms.errors import (
     CommitError,
     ConservationError,

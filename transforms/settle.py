@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from transforms import files
 from transforms.core import segment
-from transforms.core.leakage import (
+from transforms.core.placing.leakage import (
     Fingerprints,
     Leaks,
     Place,
@@ -22,8 +22,8 @@ from transforms.core.leakage import (
     find_shared,
     fingerprint_schema,
 )
-from transforms.core.placement import UInt64s, usual_order
-from transforms.core.split_lock import Assignments
+from transforms.core.placing.placement import UInt64s, usual_order
+from transforms.core.placing.split_lock import Assignments
 from transforms.split_ids import missing_keys
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.store import Store

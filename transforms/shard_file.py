@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from transforms import files
 from transforms.core import segment
-from transforms.core.encoder import ExampleEncoder, large_record_pieces
-from transforms.core.image_policy import ImagePolicy
-from transforms.core.leakage import Fingerprints, fingerprint_image
+from transforms.core.example.encoder import ExampleEncoder, large_record_pieces
+from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Rejection, Segment, ShardFile, ShardKey
 from transforms.core.naming import ShardName
-from transforms.core.record_columns import (
+from transforms.core.placing.leakage import Fingerprints, fingerprint_image
+from transforms.core.rows.record_columns import (
     count_parts,
     record_columns,
     record_schema,
@@ -45,12 +45,12 @@ class ShardLayout:
     Attributes:
       name: of the dataset.
       schema: of the rows.
-      seed, shuffle: see `transforms.core.placement.Sharding`.
+      seed, shuffle: see `transforms.core.placing.placement.Sharding`.
       compression: "none", "gzip" or "zlib".
       root: folder that images lie under.
       image_policy: what is done to images.
       many_origins: whether each row has an origin of its own.
-      keyed: see `transforms.core.placement.Sharding`.
+      keyed: see `transforms.core.placing.placement.Sharding`.
       fingerprints: whether images are compared over splits.
     """
 

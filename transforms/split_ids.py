@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from transforms.core.identity import key_hashes
-from transforms.core.placement import check_split_name, usual_order
-from transforms.core.split_lock import Assignments
+from transforms.core.placing.identity import key_hashes
+from transforms.core.placing.placement import check_split_name, usual_order
+from transforms.core.placing.split_lock import Assignments
 from transforms.errors import SourceError, SpecError
 from transforms.split_locks import open_table
 

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core import segment
-from transforms.core.identity import LOCK, SPLIT, hash_texts, unit_hashes
 from transforms.core.model import Batch, Block, Segment
-from transforms.core.placement import SplitRule, UInt64s
-from transforms.core.split_lock import Assignments
-from transforms.core.strata import (
+from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
+from transforms.core.placing.placement import SplitRule, UInt64s
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.strata import (
     ClassCount,
     Strata,
     class_names,

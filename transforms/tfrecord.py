@@ -27,15 +27,15 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.transforms.window import GlobalWindows
 
 from transforms import files
-from transforms.core.frame import DEFAULT_MAX_RECORD_BYTES
-from transforms.core.sorted_run import (
+from transforms.core.tfrecord import FileFacts, TFRecordReader, TFRecordWriter
+from transforms.core.tfrecord.frame import DEFAULT_MAX_RECORD_BYTES
+from transforms.core.tfrecord.sorted_run import (
     SortedRun,
     cut_run,
     frame_records,
     merge_runs,
     pack,
 )
-from transforms.core.tfrecord import FileFacts, TFRecordReader, TFRecordWriter
 from transforms.errors import EncodingError, SourceError, SpecError
 from transforms.renaming import (
     Target,

@@ -10,7 +10,7 @@ from typing import Any
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 
-from transforms.core.compression import Compression
+from transforms.core.tfrecord.compression import Compression
 from transforms.errors import SpecError
 
 __all__ = [

@@ -32,7 +32,6 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.conform import conform
 from transforms.core.model import (
     Batch,
     Block,
@@ -41,7 +40,8 @@ from transforms.core.model import (
     Rejection,
     Skipped,
 )
-from transforms.core.placement import usual_order
+from transforms.core.placing.placement import usual_order
+from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.files import FileEntry

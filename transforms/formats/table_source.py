@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.conform import Misfit, conform
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
-from transforms.core.placement import is_split_name
-from transforms.core.record_columns import count_parts
+from transforms.core.placing.placement import is_split_name
+from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.record_columns import count_parts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import bounded
 from transforms.formats.source import Source

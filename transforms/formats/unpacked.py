@@ -13,7 +13,7 @@ from typing import IO
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.compression import Compression, Inflater
+from transforms.core.tfrecord.compression import Compression, Inflater
 from transforms.errors import SourceError, TFRecordError
 
 __all__ = ["PACKED_SUFFIXES", "Unpacked", "is_packed", "open_unpacked", "plain_name"]

@@ -1,0 +1,296 @@
+"""Arrow record batches to serialised tf.train.Examples, a column at a time.
+
+    0a T  entry  entry ...        Example.features, T bytes: see `entry.py`
+
+Features stand in the byte order of their UTF-8 names. An absent value (null) leaves
+its key out of the record altogether, because readers take a missing key for the
+default and refuse an empty Feature. An empty list is a value: its key is there,
+with its kind set and the list empty (`12 02 1a 00` for an Int64List). A row without
+any value is `0a 00`.
+
+Bytes of fixed layout that stand next to each other, prefixes and numbers, form a
+*run*: one template repeated for all rows, into which columns are stored with a
+stride. Runs, values of varying size and the frame become one array of Arrow binary
+views, row by row, and one cast puts them all in place. Where a whole record is one
+run, as in tables of floats, its rows are the result.
+"""
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Iterator
+from typing import Literal
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.example.arrays import max_bytes_before
+from transforms.core.example.entry import Entry, Form, Kind
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column
+from transforms.core.example.records import Records, write_footers
+from transforms.core.example.varint import MAX_VARINT_BYTES, varint
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES, header, mask
+from transforms.errors import EncodingError
+
+__all__ = [
+    "MAX_EXAMPLE_BYTES",
+    "ExampleEncoder",
+    "Framed",
+    "large_record_pieces",
+]
+
+# A chunk is what one pass over the columns turns into bytes: large enough to spread
+# the cost of the pass, small enough to stay in the processor's cache.
+_CHUNK_ROWS = 1 << 13
+_CHUNK_BYTES = 1 << 24
+
+# What stands around the entries of a record.
+_Around = Literal["nothing", "example", "frame"]
+_Sizes = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Framed:
+    """n records in the bytes of a TFRecord file.
+
+    Attributes:
+      buffer: headers, payloads and footers, one record after another.
+      offsets: int64 array of n + 1: where each record starts, and the end.
+    """
+
+    buffer: pa.Buffer
+    offsets: npt.NDArray[np.int64]
+
+
+class ExampleEncoder:
+    """Encodes record batches of one schema. Holds prefixes; knows no batch."""
+
+    def __init__(self, schema: pa.Schema, *, split_at: str | None = None) -> None:
+        """Plans the encoding of a schema.
+
+        Args:
+          schema: the columns, one a feature; `payload.py` lists their types.
+          split_at: name of a bytes feature that is not in the schema and whose
+            place in the records is needed, for `entries_around`.
+
+        Raises EncodingError: a column's type has no place in a tf.train.Example, or
+        two columns have one name.
+        """
+        self._schema = schema
+        self._signature = list(zip(schema.names, schema.types, strict=True))
+        names = [*schema.names] if split_at is None else [*schema.names, split_at]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise EncodingError(
+                "the features of a tf.train.Example must have different names; found "
+                f"{twice!r} more than once; rename all but one of them"
+            )
+        self._columns = [
+            (index, Column(schema.field(index)))
+            for index in sorted(range(len(schema)), key=lambda i: names[i].encode())
+            if not pa.types.is_null(schema.field(index).type)
+        ]
+        self._split_at = None if split_at is None else split_at.encode()
+        self._row_bytes = OVERHEAD_BYTES + MAX_VARINT_BYTES
+        for _, column in self._columns:
+            size = len(column.entry.prefix(MAX_VARINT_BYTES))
+            self._row_bytes += size + MAX_VARINT_BYTES
+        # Arrow makes the list anew at every access.
+        types = schema.types
+        self._varying = [
+            index
+            for index, column in self._columns
+            if pa.types.is_nested(types[index])
+            or pa.types.is_dictionary(types[index])
+            or column.kind is Kind.BYTES
+        ]
+
+    def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+        """Returns n serialised Examples for the n rows of a batch.
+
+        Takes up to twice the memory of what it returns.
+
+        Raises EncodingError: the batch has another schema, or a value has no place
+        in a tf.train.Example; the message names feature and row.
+        """
+        chunks = [
+            _binary_array(*self._records(chunk, start, self._columns, "example"))
+            for start, chunk in self._chunks(batch)
+        ]
+        return _concatenated(chunks)
+
+    def encode_framed(self, batch: pa.RecordBatch) -> Framed:
+        """Returns the n rows of a batch as TFRecord records with their checksums.
+
+        Takes up to twice the memory of what it returns.
+
+        Raises EncodingError as `encode` does.
+        """
+        chunks = []
+        for start, chunk in self._chunks(batch):
+            data, offsets = self._records(chunk, start, self._columns, "frame")
+            write_footers(data, offsets)
+            chunks.append((data, offsets))
+        if not chunks:
+            return Framed(pa.py_buffer(b""), np.zeros(1, np.int64))
+        if len(chunks) == 1:
+            data, offsets = chunks[0]
+            return Framed(data.slice(0, int(offsets[-1])), offsets)
+        total = sum(int(offsets[-1]) for _, offsets in chunks)
+        buffer = pa.allocate_buffer(total)
+        target = np.frombuffer(buffer, np.uint8)
+        starts = []
+        end = 0
+        for data, offsets in chunks:
+            size = int(offsets[-1])
+            target[end : end + size] = np.frombuffer(data, np.uint8, size)
+            starts.append(offsets[:-1] + end)
+            end += size
+        starts.append(np.array([end], np.int64))
+        return Framed(buffer, np.concatenate(starts))
+
+    def entries_around(
+        self, batch: pa.RecordBatch
+    ) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+        """Returns the entries before and those after the feature `split_at`.
+
+        For each of the n rows: the concatenated map entries of the features whose
+        names sort before it, and of those that sort after it; without the Example
+        around them. `large_record_pieces` puts the feature between.
+
+        Raises EncodingError as `encode` does; ValueError without `split_at`.
+        """
+        if self._split_at is None:
+            raise ValueError("entries_around needs an encoder made with split_at")
+        sides = (
+            [pair for pair in self._columns if pair[1].name.encode() < self._split_at],
+            [pair for pair in self._columns if pair[1].name.encode() > self._split_at],
+        )
+        chunks = list(self._chunks(batch))
+        before, after = (
+            _concatenated(
+                [
+                    _binary_array(*self._records(chunk, start, columns, "nothing"))
+                    for start, chunk in chunks
+                ]
+            )
+            for columns in sides
+        )
+        return before, after
+
+    def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Cuts a batch by rows and by a bound on their bytes; checks its schema."""
+        if not batch.schema.equals(self._schema):
+            found = list(zip(batch.schema.names, batch.schema.types, strict=True))
+            if found != self._signature:
+                raise EncodingError(
+                    "a batch must have the columns that the encoder was made for: "
+                    f"expected {_described(self._signature)}; found "
+                    f"{_described(found)}; cast the batch or make another encoder"
+                )
+        bounds = [max_bytes_before(batch.column(index)) for index in self._varying]
+
+        def bytes_before(row: int) -> int:
+            return row * self._row_bytes + sum(bound(row) for bound in bounds)
+
+        start = 0
+        while start < batch.num_rows:
+            limit = bytes_before(start) + _CHUNK_BYTES
+            fits, stop = start + 1, min(start + _CHUNK_ROWS, batch.num_rows)
+            if bytes_before(stop) <= limit:
+                fits = stop
+            while fits + 1 < stop:
+                middle = (fits + stop) // 2
+                if bytes_before(middle) <= limit:
+                    fits = middle
+                else:
+                    stop = middle
+            yield start, batch.slice(start, fits - start)
+            start = fits
+
+    def _records(
+        self,
+        chunk: pa.RecordBatch,
+        first_row: int,
+        columns: list[tuple[int, Column]],
+        around: _Around,
+    ) -> tuple[pa.Buffer, _Sizes]:
+        """Returns the bytes of n >= 1 records and their n + 1 offsets.
+
+        Footers are left zero.
+        """
+        record = Records(chunk.num_rows)
+        for index, column in columns:
+            payload = column.payload(chunk.column(index), first_row, record.buffers)
+            if payload is not None:
+                record.add(column.entry, payload)
+        totals = record.totals
+        largest = totals if isinstance(totals, int) else int(totals.max())
+        if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
+            row = first_row + int(np.argmax(totals)) + 1
+            raise EncodingError(
+                f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} "
+                f"bytes; row {row} of the batch (counted from 1) takes {largest}; "
+                "leave a feature out, or keep large values in files"
+            )
+        if around != "nothing":
+            record.surround(framed=around == "frame")
+        return record.finish()
+
+
+def large_record_pieces(
+    before: bytes, name: str, value: bytes, after: bytes
+) -> tuple[bytes, bytes]:
+    """Returns (head, tail): head + value + tail is one framed TFRecord record.
+
+        head   frame header | 0a T | before | entry of the feature, up to its value
+        tail   after | frame footer
+
+    The value is one bytes feature, an encoded image say; it is not copied, and its
+    checksum is taken piece by piece.
+
+    Args:
+      before: the entries of the features that sort before `name`.
+      name: the feature's name.
+      value: its one value.
+      after: the entries of those that sort after it.
+
+    Raises EncodingError: the Example would exceed MAX_EXAMPLE_BYTES.
+    """
+    prefix = _bytes_entry(name).prefix(len(value))
+    total = len(before) + len(prefix) + len(value) + len(after)
+    body = b"\x0a" + varint(total) + before + prefix
+    length = len(body) + len(value) + len(after)
+    if length > MAX_EXAMPLE_BYTES:
+        raise EncodingError(
+            f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} "
+            f"bytes; with feature {name!r} of {len(value)} bytes it takes {length}; "
+            "split the value, or keep it in a file and store the path"
+        )
+    extend = google_crc32c.extend
+    crc = extend(extend(google_crc32c.value(body), value), after)
+    return header(length) + body, after + struct.pack("<I", mask(crc))
+
+
+@functools.lru_cache(maxsize=64)
+def _bytes_entry(name: str) -> Entry:
+    return Entry(name, Kind.BYTES, Form.SINGLE)
+
+
+def _binary_array(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data], 0
+    )
+
+
+def _concatenated(chunks: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+    if not chunks:
+        return pa.array([], pa.large_binary())
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+
+
+def _described(signature: list[tuple[str, pa.DataType]]) -> str:
+    shown = ", ".join(f"{name}: {kind}" for name, kind in signature)
+    return shown if len(shown) <= 300 else shown[:300] + " ..."

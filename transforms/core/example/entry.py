@@ -1,0 +1,217 @@
+"""The bytes in front of a feature's values: one map entry of a tf.train.Example.
+
+    0a E  0a N name  12 F  kind G  0a L  payload
+    |     |          |     |       |
+    |     |          |     |       +- the list's field 1, L bytes
+    |     |          |     +- bytes_list 0a, float_list 12 or int64_list 1a, G bytes
+    |     |          +- the entry's value, a Feature of F bytes
+    |     +- the entry's key, N bytes
+    +- Features.feature, an entry of E bytes
+
+E, N, F, G and L are varints, and all but N are sums of L and constants: the bytes in
+front of a payload depend on its size alone, and as long as no varint changes its
+size they have one layout with a few counting bytes in it.
+
+Sources: TensorFlow, `tensorflow/core/example/feature.proto`; Protocol Buffers,
+"Encoding" (maps are repeated entries of a key, field 1, and a value, field 2).
+"""
+
+import dataclasses
+import enum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.example.varint import Varints, varint, varint_size
+from transforms.core.example.views import DataBuffers, Words, matrix_views
+
+__all__ = ["Entry", "Form", "Kind", "Layout", "Store", "VarintField", "varint_stores"]
+
+# Prefixes of payloads below this size are kept in a table that is indexed by size.
+_TABLE_BYTES = 1 << 13
+
+Store = tuple[int, npt.NDArray[np.generic]]
+
+
+class Kind(enum.Enum):
+    """The tag of the list inside a Feature."""
+
+    BYTES = b"\x0a"
+    FLOAT = b"\x12"
+    INT64 = b"\x1a"
+
+
+class Form(enum.Enum):
+    """What the payload is, which decides what stands right before it."""
+
+    # One value of L bytes, possibly none: always `0a L`.
+    SINGLE = enum.auto()
+    # Packed numbers: `0a L`, left out where there are none.
+    PACKED = enum.auto()
+    # Whole fields, `0a size value` each: nothing.
+    REPEATED = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VarintField:
+    """A varint inside a layout: `width` bytes at `position` of `L + delta`."""
+
+    position: int
+    width: int
+    delta: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """The prefix of all payloads of a range of sizes.
+
+    Attributes:
+      template: the prefix of the smallest of them.
+      fields: the varints that count; empty where the range is a single size.
+    """
+
+    template: bytes
+    fields: tuple[VarintField, ...]
+
+
+def varint_stores(position: int, width: int, varints: Varints) -> list[Store]:
+    """Returns the typed arrays that put varints of `width` bytes at a position.
+
+    The bytes of the words are cut into runs of 8, 4, 2 and 1, largest first, so
+    that each run is an aligned element of the words in a smaller integer type.
+    """
+    stores: list[Store] = []
+    for words, size in ((varints.low, min(width, 8)), (varints.high, width - 8)):
+        done = 0
+        while words is not None and done < size:
+            step = 1 << (size - done).bit_length() - 1
+            cells = words.view(f"<u{step}")[done // step :: 8 // step]
+            stores.append((position + done, cells))
+            done += step
+        position += 8
+    return stores
+
+
+class Entry:
+    """The map entry of one feature, without its payload."""
+
+    def __init__(self, name: str, kind: Kind, form: Form) -> None:
+        key = name.encode()
+        self._key = b"\x0a" + varint(len(key)) + key
+        self._kind = kind.value
+        self._form = form
+        self._layouts: dict[tuple[int, int], Layout | None] = {}
+        self._table: _Table | None = None
+
+    def prefix(self, size: int) -> bytes:
+        """Returns the bytes in front of a payload of `size` bytes."""
+        tail = b"\x0a" + varint(size) if self._has_inner(size) else b""
+        tail = self._kind + varint(len(tail) + size) + tail
+        tail = b"\x12" + varint(len(tail) + size) + tail
+        key = self._key
+        return b"\x0a" + varint(len(key) + len(tail) + size) + key + tail
+
+    def layout(self, smallest: int, largest: int) -> Layout | None:
+        """Returns the one layout of all sizes of a range; None if it has several."""
+        found = self._layouts.get((smallest, largest))
+        if found is None and (smallest, largest) not in self._layouts:
+            found = self._new_layout(smallest, largest)
+            if len(self._layouts) > 1000:
+                self._layouts.clear()
+            self._layouts[smallest, largest] = found
+        return found
+
+    def views(
+        self, sizes: npt.NDArray[np.int64], largest: int, buffers: DataBuffers
+    ) -> tuple[Words, npt.NDArray[np.int64]]:
+        """Returns the prefixes of n payloads as views (n, 2), and their sizes (n)."""
+        if largest < _TABLE_BYTES:
+            table = self._table
+            if table is None or len(table.sizes) <= largest:
+                count = max(256, 1 << largest.bit_length())
+                table = self._new_table(np.arange(count, dtype=np.int64))
+                self._table = table
+            rows = sizes
+        else:
+            distinct, rows = np.unique(sizes, return_inverse=True)
+            table = self._new_table(distinct)
+        # As complex128 a view is one element, and `take` is twice as fast.
+        taken = table.views.view(np.complex128)[:, 0].take(rows)
+        views = buffers.renumbered(taken.view(np.uint64).reshape(-1, 2), table.data)
+        return views, table.sizes.take(rows)
+
+    def _has_inner(self, size: int) -> bool:
+        return self._form is Form.SINGLE or (self._form is Form.PACKED and size > 0)
+
+    def _shape(self, size: int) -> tuple[int, int, int, int]:
+        """Returns the widths of the varints E, F, G and L (0: there is no L)."""
+        inner = varint_size(size) if self._has_inner(size) else 0
+        g = size + (1 + inner if inner else 0)
+        f = g + 1 + varint_size(g)
+        e = f + 1 + varint_size(f) + len(self._key)
+        return varint_size(e), varint_size(f), varint_size(g), inner
+
+    def _new_layout(self, smallest: int, largest: int) -> Layout | None:
+        template = self.prefix(smallest)
+        if smallest == largest:
+            return Layout(template, ())
+        # The widths never shrink with the size: equal ends, equal in between.
+        shape = self._shape(smallest)
+        if shape != self._shape(largest):
+            return None
+        at_e, at_f = 1, 1 + shape[0] + len(self._key) + 1
+        at_g = at_f + shape[1] + 1
+        at_l = at_g + shape[2] + 1
+        end = len(template)
+        fields = (
+            VarintField(at_e, shape[0], end - at_e - shape[0]),
+            VarintField(at_f, shape[1], end - at_f - shape[1]),
+            VarintField(at_g, shape[2], end - at_g - shape[2]),
+            VarintField(at_l, shape[3], 0),
+        )
+        return Layout(template, fields if shape[3] else fields[:3])
+
+    def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_Table":
+        """Returns the prefixes of distinct sizes in ascending order."""
+        count = len(sizes)
+        views = np.empty((count, 2), np.uint64)
+        widths = np.empty(count, np.int64)
+        data = bytearray()
+        start = 0
+        while start < count:
+            first = int(sizes[start])
+            low, stop = start, count
+            while low + 1 < stop:
+                middle = (low + stop) // 2
+                same = self._shape(int(sizes[middle])) == self._shape(first)
+                low, stop = (middle, stop) if same else (low, middle)
+            layout = self._new_layout(first, int(sizes[stop - 1]))
+            assert layout is not None  # one shape from end to end
+            width = len(layout.template)
+            rows = np.frombuffer(bytearray(layout.template) * (stop - start), np.uint8)
+            rows = rows.reshape(-1, width)
+            for field in layout.fields:
+                words = (sizes[start:stop] + field.delta).view(np.uint64)
+                for at, cells in varint_stores(
+                    field.position, field.width, Varints.of(words)
+                ):
+                    step = cells.dtype.itemsize
+                    rows[:, at : at + step] = (
+                        np.ascontiguousarray(cells).view(np.uint8).reshape(-1, step)
+                    )
+            views[start:stop] = matrix_views(rows, 0)
+            views[start:stop, 1] += np.uint64(len(data) << 32) * np.uint64(width > 12)
+            widths[start:stop] = width
+            data += rows.tobytes()
+            start = stop
+        return _Table(views, widths, pa.py_buffer(bytes(data)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Table:
+    """Prefixes as views into `data`, and their sizes."""
+
+    views: Words
+    sizes: npt.NDArray[np.int64]
+    data: pa.Buffer

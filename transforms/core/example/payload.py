@@ -1,0 +1,301 @@
+"""Columns to payloads: what stands behind the prefix of a feature's map entry.
+
+| Arrow type                          | list      | payload of a row               |
+| ----------------------------------- | --------- | ------------------------------ |
+| bool, int8-64, uint8-64             | Int64List | one varint                     |
+| float16, float32, float64           | FloatList | 4 bytes, float32 little-endian |
+| (large_)string, (large_)binary      | BytesList | the bytes themselves           |
+| (large_, fixed_size_)list of those  | as above  | packed; bytes: `0a size value` |
+| dictionary of those                 | as above  | as its values                  |
+| null                                | -         | always absent                  |
+
+A payload is either of one size in all rows and short, and then it is some typed
+arrays to be stored at a fixed position (`stores`), or n Arrow binary views.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.example.arrays import (
+    decoded,
+    flattened,
+    is_bytes,
+    is_list,
+    offsets_of,
+    raw_values,
+)
+from transforms.core.example.entry import Entry, Form, Kind, Store, varint_stores
+from transforms.core.example.varint import Varints
+from transforms.core.example.views import DataBuffers, Words, join
+from transforms.errors import EncodingError
+
+__all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload"]
+
+# Arrow's views and TensorFlow's protobuf both count in int32; the margin is for
+# what stands around a payload.
+MAX_EXAMPLE_BYTES = 2**31 - 1024
+# Lists of floats of one length up to this go to a fixed position of the record.
+_MAX_STORED_BYTES = 4096
+
+Mask = npt.NDArray[np.bool_]
+Sizes = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Payload:
+    """The payloads of one feature in n rows.
+
+    Attributes:
+      smallest: size in bytes of the smallest among the rows that have a value.
+      largest: likewise.
+      sizes: int64 array of n, `smallest` where absent; None where all are equal.
+      present: bool array of n; None where every row has a value.
+      stores: (offset, array of n elements) pairs that make up the payload.
+      views: the payloads as a uint64 array (n, 2); used where `stores` is None.
+    """
+
+    smallest: int
+    largest: int
+    sizes: Sizes | None
+    present: Mask | None
+    stores: list[Store] | None
+    views: Words | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Turns a position among a column's flat values into words for an error."""
+
+    name: str
+    first_row: int
+    starts: Sizes | None
+
+    def error(self, position: int, found: str) -> EncodingError:
+        row = position
+        if self.starts is not None:
+            row = int(np.searchsorted(self.starts, position, "right")) - 1
+        return EncodingError(
+            f"feature {self.name!r}, row {self.first_row + row + 1} of the batch "
+            f"(counted from 1): {found}"
+        )
+
+
+class Column:
+    """One feature of a schema: its entry, and how its payloads are made."""
+
+    def __init__(self, field: pa.Field) -> None:
+        """Raises EncodingError if no tf.train.Example can hold the field's type."""
+        self.name: str = field.name
+        kind = _kind(field)
+        if not is_list(field.type):
+            form = Form.SINGLE
+        elif kind is Kind.BYTES:
+            form = Form.REPEATED
+        else:
+            form = Form.PACKED
+        self.kind = kind
+        self._is_list = form is not Form.SINGLE
+        self.entry = Entry(field.name, kind, form)
+
+    def payload(
+        self, array: pa.Array, first_row: int, buffers: DataBuffers
+    ) -> Payload | None:
+        """Returns the payloads of n >= 1 rows; None if all of them are absent.
+
+        `first_row` is the number of the array's first row, for errors. `buffers`
+        takes in what the views point into.
+
+        Raises EncodingError: a uint64 over 2**63 - 1, a float64 that float32 has
+        no room for, a null inside a list, a value over MAX_EXAMPLE_BYTES.
+        """
+        array = decoded(array)
+        if array.null_count == len(array):
+            return None
+        present: Mask | None = None
+        if array.null_count:
+            present = array.is_valid().to_numpy(zero_copy_only=False)
+        if self._is_list:
+            return self._list(array, present, first_row, buffers)
+        place = _Place(self.name, first_row, None)
+        if self.kind is Kind.BYTES:
+            sizes = np.diff(offsets_of(array))
+            seen = True if present is None else present
+            _check_size(int(np.max(sizes, where=seen, initial=0)), place)
+            return _from_views(buffers.views_of(array), sizes, present)
+        if self.kind is Kind.FLOAT:
+            floats = _floats(array, present, place)
+            stores: list[Store] = [(0, floats)]
+            return Payload(4, 4, None, present, stores, None)
+        varints = Varints.of(_integers(array, present, place))
+        if isinstance(varints.sizes, int):
+            size = varints.sizes
+            return Payload(
+                size, size, None, present, varint_stores(0, size, varints), None
+            )
+        return _from_views(varints.views(), varints.sizes, present)
+
+    def _list(
+        self,
+        array: pa.Array,
+        present: Mask | None,
+        first_row: int,
+        buffers: DataBuffers,
+    ) -> Payload:
+        starts, values = flattened(array, present)
+        values = decoded(values)
+        place = _Place(self.name, first_row, starts)
+        if values.null_count:
+            position = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False)))
+            raise place.error(
+                position,
+                "a list must not hold nulls, because no list of a tf.train.Example "
+                "can; drop them, or put a value in their place",
+            )
+        _check_size(int(np.diff(starts).max()), place)
+        if self.kind is Kind.FLOAT:
+            floats = _floats(values, None, place)
+            each = len(floats) // len(array)
+            uniform = present is None and bool((np.diff(starts) == each).all())
+            if uniform and 0 < each * 4 <= _MAX_STORED_BYTES:
+                cells = floats.reshape(len(array), each)
+                return Payload(each * 4, each * 4, None, None, [(0, cells)], None)
+            starts = starts * 4
+            data = pa.py_buffer(floats)
+        elif not len(values):
+            data = pa.py_buffer(b"")
+        elif self.kind is Kind.INT64:
+            starts, data = _packed_varints(_integers(values, None, place), starts)
+        else:
+            starts, data = _repeated_bytes(values, starts, place)
+        sizes = np.diff(starts)
+        _check_size(int(sizes.max()), place)
+        rows = pa.Array.from_buffers(
+            pa.large_binary(), len(array), [None, pa.py_buffer(starts), data], 0
+        )
+        return _from_views(buffers.views_of(rows), sizes, present)
+
+
+def _kind(field: pa.Field) -> Kind:
+    values = field.type.value_type if is_list(field.type) else field.type
+    if pa.types.is_dictionary(values):
+        values = values.value_type
+    if pa.types.is_boolean(values) or pa.types.is_integer(values):
+        return Kind.INT64
+    if pa.types.is_floating(values):
+        return Kind.FLOAT
+    if is_bytes(values):
+        return Kind.BYTES
+    raise EncodingError(
+        f"feature {field.name!r}: its type must be bool, an integer, a float, text, "
+        "bytes, or a list or dictionary of those, to become an Int64List, FloatList "
+        f"or BytesList; found {str(field.type)[:200]}; cast the column to one of them"
+    )
+
+
+def _check_size(size: int, place: _Place) -> None:
+    # Only a chunk of a single row can hold so much: its first value is to blame.
+    if size > MAX_EXAMPLE_BYTES:
+        raise place.error(
+            0,
+            f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} "
+            f"bytes, and this value alone takes {size} or more; split it, or keep "
+            "it in a file and store the path",
+        )
+
+
+def _filled(
+    values: npt.NDArray[np.generic], present: Mask | None
+) -> npt.NDArray[np.generic]:
+    """Puts a value that occurs into the null slots, so that no garbage counts."""
+    if present is None:
+        return values
+    return np.where(present, values, values[int(np.argmax(present))])
+
+
+def _integers(array: pa.Array, present: Mask | None, place: _Place) -> Words:
+    """Returns integers or bools as uint64, negative ones in two's complement."""
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    values = _filled(raw_values(array), present)
+    if values.dtype == np.uint64:
+        words = values.view(np.uint64)
+        if len(words) and int(words.max()) >= 1 << 63:
+            position = int(np.argmax(words >= np.uint64(1 << 63)))
+            raise place.error(
+                position,
+                "an integer must be at most 2**63 - 1 to stand in an Int64List; "
+                f"found {int(words[position])}; store it as text, bytes or float",
+            )
+        return words
+    return values.astype(np.int64, copy=False).view(np.uint64)
+
+
+def _floats(
+    array: pa.Array, present: Mask | None, place: _Place
+) -> npt.NDArray[np.float32]:
+    """Returns floats as little-endian float32; float32 keeps its very bits."""
+    values = raw_values(array)
+    if values.dtype != np.float64:
+        return values.astype("<f4", copy=False)
+    values = _filled(values, present)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        floats: npt.NDArray[np.float32] = values.astype("<f4")
+    infinite = np.isinf(floats)
+    if infinite.any():
+        infinite &= np.isfinite(values.view(np.float64))
+        if infinite.any():
+            position = int(np.argmax(infinite))
+            raise place.error(
+                position,
+                "a float must fit in float32 (3.4028235e+38 at most) to stand in a "
+                f"FloatList; found {values[position]!r}; scale it, or store it as "
+                "text or bytes",
+            )
+    return floats
+
+
+def _from_views(views: Words, sizes: Sizes, present: Mask | None) -> Payload:
+    smallest, largest = int(sizes.min()), int(sizes.max())
+    if present is not None:
+        smallest = int(np.min(sizes, where=present, initial=largest))
+        largest = int(np.max(sizes, where=present, initial=smallest))
+        sizes = np.where(present, sizes, smallest)
+    equal = None if smallest == largest else sizes
+    return Payload(smallest, largest, equal, present, None, views)
+
+
+def _packed_varints(values: Words, starts: Sizes) -> tuple[Sizes, pa.Buffer]:
+    """Returns byte offsets of n rows, and the varints of all values in a buffer."""
+    varints = Varints.of(values)
+    if isinstance(varints.sizes, int) and varints.sizes == 1:
+        return starts, pa.py_buffer(varints.low.astype(np.uint8))
+    views = varints.views().reshape(len(values), 1, 2)
+    return _joined_rows(views, DataBuffers(), starts)
+
+
+def _repeated_bytes(
+    values: pa.Array, starts: Sizes, place: _Place
+) -> tuple[Sizes, pa.Buffer]:
+    """Returns byte offsets of n rows, and `0a size value` of all values."""
+    sizes = np.diff(offsets_of(values))
+    _check_size(int(sizes.sum()) if len(starts) == 2 else 0, place)
+    heads = Varints.of(sizes.view(np.uint64))
+    # The head of a value is its size as a varint with 0a put in front of it.
+    low = heads.low << np.uint64(8) | np.uint64(0x0A)
+    buffers = DataBuffers()
+    views = np.empty((len(values), 2, 2), np.uint64)
+    views[:, 0] = Varints(heads.sizes + 1, low, None).views()
+    views[:, 1] = buffers.views_of(values)
+    return _joined_rows(views, buffers, starts)
+
+
+def _joined_rows(
+    views: Words, buffers: DataBuffers, starts: Sizes
+) -> tuple[Sizes, pa.Buffer]:
+    """Joins the (m, P, 2) parts of m values; rows begin at the values `starts`."""
+    joined = join(views, buffers)
+    ends = offsets_of(joined)[:: views.shape[1]]
+    return ends.take(starts), joined.buffers()[2] or pa.py_buffer(b"")

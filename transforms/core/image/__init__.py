@@ -1,0 +1,7 @@
+"""Encoded images: what they are, whether TensorFlow reads them, what becomes of them.
+
+check.py     a file -> its facts or its fault; jpeg.py png.py bmp.py gif.py webp.py
+policy.py    a file and a policy -> the image to be stored; plan.py resize.py
+             exif.py pixels.py foreign.py geometry.py notes.py
+png_encode.py    raw pixels -> PNG files
+"""

@@ -1,0 +1,287 @@
+"""Encoded images: which format, how large, and will TensorFlow's decoder read it.
+
+    bytes -> format by signature -> dimensions -> pixel limit -> walk -> ImageInfo
+                                                                 (-> Pillow)
+
+The oracle is `tf.io.decode_image` of TensorFlow 2.21. The walks read structure, not
+pixels: markers, tables, lengths and checksums to the end of the file, which takes some
+ten microseconds and finds more of what TensorFlow refuses than a full decode with
+Pillow does. Large progressive JPEGs are decoded with Pillow too: there, the sums of
+coefficients can overflow.
+"""
+
+import dataclasses
+import io
+import re
+import struct
+from typing import Literal, NamedTuple
+
+from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
+
+from transforms.core.image import bmp, jpeg, png
+from transforms.core.image.exif import read_orientation
+from transforms.core.model import Reason
+from transforms.errors import DamageError
+
+__all__ = [
+    "MAX_PIXELS",
+    "TENSORFLOW_MAX_PIXELS",
+    "Check",
+    "ImageFacts",
+    "ImageFault",
+    "ImageInfo",
+    "check_image",
+    "inspect_image",
+]
+
+Check = Literal["structure", "decode", "none"]
+
+MAX_PIXELS = 64_000_000
+"""Default limit: 8,000 x 8,000. Decoded as RGB, 192 MB."""
+
+TENSORFLOW_MAX_PIXELS = 2**27 - 1
+"""TensorFlow refuses 2**29 samples and more; with four components, that is next."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image that can be read.
+
+    Attributes:
+      format: by its bytes, whatever the file is called.
+      height: rows as stored. EXIF orientation is not applied: TensorFlow ignores it.
+      width: columns as stored.
+      depth: channels, as `tf.io.decode_image` gives them when it is not told.
+    """
+
+    format: Literal["jpeg", "png", "bmp"]
+    height: int
+    width: int
+    depth: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageFault:
+    """Why an image was refused: the reason for reports, the message for a person."""
+
+    reason: Reason
+    message: str
+
+
+class ImageFacts(NamedTuple):
+    """More about an image that can be read: what a policy decides by.
+
+    Attributes:
+      info: as TensorFlow decodes it.
+      orientation: of EXIF, 1 (upright) to 8.
+      bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
+      components: samples a pixel in the file: 4 for CMYK, 1 for palettes.
+      frames: above 1 for an animated PNG, of which TensorFlow shows the first image.
+      end: where the image ends in the file; what follows nobody reads.
+      has_palette: an 8-bit BMP whose colors TensorFlow would not look up.
+    """
+
+    info: ImageInfo
+    orientation: int
+    bits: int
+    components: int
+    frames: int
+    end: int
+    has_palette: bool = False
+
+
+def check_image(
+    data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
+) -> ImageInfo | ImageFault:
+    """Decides whether TensorFlow will read these bytes, and as which shape.
+
+    Args:
+      data: the whole encoded file.
+      check: "structure" walks over the file to its end, and decodes progressive JPEGs
+        beyond 4 megapixels; "decode" decodes every file; "none" reads the dimensions
+        and nothing more.
+      max_pixels: height times width at most, looked at before anything is decoded.
+
+    Returns:
+      The image's facts, or the fault. Bad input is a value, never an exception.
+    """
+    found = inspect_image(data, check, max_pixels)
+    return found if isinstance(found, ImageFault) else found.info
+
+
+def inspect_image(
+    data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
+) -> ImageFacts | ImageFault:
+    """Returns what `check_image` does, with all that it saw on the way."""
+    try:
+        if data.startswith(b"\xff\xd8\xff"):
+            return _check_jpeg(data, check, max_pixels)
+        if data.startswith(png.SIGNATURE):
+            return _check_png(data, check, max_pixels)
+        if data.startswith(b"BM"):
+            return _check_bmp(data, check, max_pixels)
+    except DamageError as error:
+        return ImageFault(Reason.DAMAGED_IMAGE, str(error))
+    return _name_foreign(data)
+
+
+def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
+    header = jpeg.read_header(data)
+    fault = _refuse(header, max_pixels)
+    if fault is not None:
+        return fault
+    end = len(data)
+    if check != "none":
+        end = jpeg.walk(data)
+        if check == "decode" or header.needs_decoding:
+            _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
+    return ImageFacts(
+        ImageInfo("jpeg", header.height, header.width, header.depth),
+        read_orientation(data, header.exif_at) if header.exif_at else 1,
+        8,
+        header.components,
+        1,
+        end,
+    )
+
+
+def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
+    header = png.read_header(data)
+    fault = _refuse(header, max_pixels)
+    if fault is not None:
+        return fault
+    if check == "none":
+        extras = png.read_extras(data)
+    else:
+        extras = png.walk(data, header)
+        if check == "decode":
+            png.check_rows(data, header)
+            _decode(PngImagePlugin.PngImageFile, png.pixels_only(data))
+    return ImageFacts(
+        ImageInfo("png", header.height, header.width, header.depth),
+        read_orientation(data, extras.exif_at) if extras.exif_at else 1,
+        header.bit_depth,
+        header.bits // header.bit_depth,
+        extras.frames,
+        extras.end,
+    )
+
+
+def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
+    header = bmp.read_header(data)
+    fault = _refuse(header, max_pixels)
+    if fault is not None:
+        return fault
+    if check != "none":
+        bmp.walk(data, header)
+        if check == "decode":
+            _decode(BmpImagePlugin.BmpImageFile, data)
+    return ImageFacts(
+        ImageInfo("bmp", header.height, header.width, header.depth),
+        1,
+        8,
+        header.depth,
+        1,
+        len(data),
+        bmp.has_colors(data, header),
+    )
+
+
+def _refuse(
+    header: jpeg.JpegHeader | png.PngHeader | bmp.BmpHeader, max_pixels: int
+) -> ImageFault | None:
+    """Refuses what is too large, and kinds that TensorFlow cannot read."""
+    if header.unsupported:
+        return _unsupported(header.unsupported)
+    limit = min(max_pixels, TENSORFLOW_MAX_PIXELS)
+    if header.height * header.width > limit:
+        return ImageFault(
+            Reason.TOO_MANY_PIXELS,
+            f"{header.width} x {header.height} pixels are more than {limit:,}",
+        )
+    return None
+
+
+def _decode(
+    plugin: type[
+        JpegImagePlugin.JpegImageFile
+        | PngImagePlugin.PngImageFile
+        | BmpImagePlugin.BmpImageFile
+    ],
+    data: bytes,
+) -> None:
+    """Decodes all pixels with one plugin of Pillow, and throws them away.
+
+    The plugin's class is called itself: `Image.open` would look for other formats,
+    and warn of many pixels by a limit that is not ours.
+
+    Raises:
+      DamageError: with what Pillow says.
+    """
+    try:
+        with plugin(io.BytesIO(data)) as image:
+            image.load()
+    except (
+        OSError,  # the stream is broken or ends early
+        SyntaxError,  # the plugin's word for a header that it does not understand
+        ValueError,  # sizes and modes that contradict each other
+        struct.error,  # a header ends within a number
+    ) as error:
+        raise DamageError(f"Pillow cannot decode it: {error}") from error
+
+
+_FOREIGN = (
+    ("GIF", rb"GIF8"),
+    ("WebP", rb"RIFF....WEBP"),
+    ("TIFF", rb"II[*+]\x00|MM\x00[*+]"),
+    ("AVIF", rb"....ftypavi"),
+    ("HEIC", rb"....ftyp(?:hei|hev|mif1|msf1)"),
+    ("JPEG 2000", rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51"),
+    ("JPEG XL", rb"\x00\x00\x00\x0cJXL |\xff\x0a"),
+    ("JPEG XR", rb"II\xbc"),
+    ("PPM", rb"P[1-7][\s#]"),
+    ("PSD", rb"8BPS"),
+    ("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
+    ("ICO", rb"\x00\x00[\x01\x02]\x00.\x00"),
+    ("DDS", rb"DDS "),
+    ("OpenEXR", rb"\x76\x2f\x31\x01"),
+    ("Radiance HDR", rb"#\?R"),
+    ("QOI", rb"qoif"),
+    ("XCF", rb"gimp xcf"),
+)
+_foreign_format = re.compile(
+    b"|".join(b"(%s)" % pattern for _, pattern in _FOREIGN), re.DOTALL
+).match
+
+
+def _name_foreign(data: bytes) -> ImageFault:
+    """Names what starts like none of the three formats."""
+    if not data:
+        return ImageFault(Reason.EMPTY_FILE, "the file is empty")
+    found = _foreign_format(data)
+    if found is not None and found.lastindex is not None:
+        return _unsupported(_FOREIGN[found.lastindex - 1][0])
+    for name, start in (("JPEG", b"\xff\xd8"), ("PNG", b"\x89PNG")):
+        if data.startswith(start):
+            return ImageFault(
+                Reason.DAMAGED_IMAGE, f"{name}: the signature at byte 0 is damaged"
+            )
+    start = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith(b"<") and b"<svg" in start:
+        return _unsupported("SVG")
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        what = "an HTML page"
+    else:
+        what = f"starts with {data[:8].hex(' ')}"
+    return ImageFault(
+        Reason.NOT_AN_IMAGE, f"not an image ({what}); JPEG, PNG or BMP is expected"
+    )
+
+
+def _unsupported(kind: str) -> ImageFault:
+    """The fault of an image that is fine, but not for TensorFlow."""
+    return ImageFault(
+        Reason.UNSUPPORTED_FORMAT,
+        f"{kind}: TensorFlow does not read this kind as one image; "
+        "convert it to baseline JPEG or PNG",
+    )

@@ -1,0 +1,328 @@
+"""Formats that TensorFlow does not read as one image: headers and decoders.
+
+    bytes -> format by signature -> header by hand -> limits -> Pillow's plugin, lazily
+          -> its size against the limits again -> pixels
+
+The list is closed. The plugin's class is called itself and never `Image.open`: nothing
+here reaches a format that starts another program, as EPS does with Ghostscript.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import io
+import re
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from PIL import Image, ImageFile, features
+
+from transforms.core.image import gif, webp
+from transforms.core.image.exif import read_orientation
+from transforms.errors import DamageError
+
+__all__ = [
+    "FORMATS",
+    "Opened",
+    "TooManyPixelsError",
+    "is_available",
+    "load",
+    "name_format",
+    "open_lazily",
+]
+
+FORMATS = ("bmp", "gif", "webp", "tiff", "jpeg2000", "pnm", "avif", "heic")
+"""BMP is here for the kinds that TensorFlow does not read, or reads in wrong colors."""
+
+_SIGNATURES = (
+    ("bmp", rb"BM"),
+    ("gif", rb"GIF8[79]a"),
+    ("webp", rb"RIFF....WEBP"),
+    ("tiff", rb"II\*\x00|MM\x00\*|II\+\x00|MM\x00\+"),
+    ("avif", rb"....ftypavi[fs]"),
+    ("heic", rb"....ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)"),
+    ("jpeg2000", rb"\x00\x00\x00\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
+    ("pnm", rb"P[1-6][\s#]"),
+)
+_signature = re.compile(
+    b"|".join(b"(%s)" % pattern for _, pattern in _SIGNATURES), re.DOTALL
+).match
+
+_ORIENTATION, _BITS_PER_SAMPLE = 274, 258
+_IMAGE_WIDTH, _IMAGE_HEIGHT, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 322, 323
+
+# What Pillow's plugins raise on broken files. They parse much of the header in Python
+# and index, unpack and divide as they go; nothing of it says that the program is wrong.
+_DAMAGE = (
+    OSError,
+    SyntaxError,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+    struct.error,
+    Image.DecompressionBombError,
+    Warning,  # where the process has turned warnings into errors
+)
+_quiet = threading.Lock()
+
+
+class TooManyPixelsError(DamageError):
+    """The header promises more pixels than the limit."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Opened:
+    """A file whose header was read, and no pixel.
+
+    Attributes:
+      format: one of `FORMATS`.
+      height, width: as stored, before the orientation is applied.
+      orientation: of EXIF, or of the format's own kind; 1 to 8.
+      bits: of a sample.
+      frames: images in the file; 2 may mean more.
+      image: Pillow's, not loaded yet.
+    """
+
+    format: str
+    height: int
+    width: int
+    orientation: int
+    bits: int
+    frames: int
+    image: ImageFile.ImageFile
+
+
+def name_format(data: bytes) -> str | None:
+    """Returns which of `FORMATS` the bytes begin like; None for any other."""
+    found = _signature(data)
+    if found is None or found.lastindex is None:
+        return None
+    return _SIGNATURES[found.lastindex - 1][0]
+
+
+def is_available(name: str) -> bool:
+    """Whether this installation can decode that one of `FORMATS`."""
+    return _plugin(name) is not None
+
+
+def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
+    """Reads the header, and makes sure that decoding stays within the limit.
+
+    Raises:
+      TooManyPixelsError: more than `max_pixels`, by any of the sizes in the file.
+      DamageError: the header makes no sense.
+    """
+    frames = 1
+    if name == "gif":
+        frames = _bounded(gif.read_header(data), max_pixels).frames
+    elif name == "webp":
+        frames = _bounded(webp.read_header(data), max_pixels).frames
+    elif name == "jpeg2000":
+        _bound_codestreams(data, max_pixels)
+    plugin = _plugin(name)
+    if plugin is None:
+        raise DamageError(f"this installation has no decoder for {name}")
+    try:
+        if name == "tiff":
+            with _without_warnings():
+                opened = _open_tiff(plugin(io.BytesIO(data)), max_pixels)
+        else:
+            image = plugin(io.BytesIO(data))
+            if name in ("avif", "heic"):
+                frames = getattr(image, "n_frames", 1)
+            opened = Opened(
+                format=name,
+                height=image.height,
+                width=image.width,
+                orientation=_orientation(image, name),
+                bits=_bits(data, name, image),
+                frames=frames,
+                image=image,
+            )
+    except TooManyPixelsError:
+        raise
+    except _DAMAGE as error:
+        raise DamageError(f"{name}: Pillow cannot open it: {_said(error)}") from error
+    _bound(opened.height, opened.width, max_pixels)
+    if opened.height < 1 or opened.width < 1:
+        raise DamageError(f"{name}: {opened.width} x {opened.height} pixels")
+    return opened
+
+
+def load(opened: Opened) -> Image.Image:
+    """Decodes the first image, in the orientation in which it is stored.
+
+    Raises:
+      DamageError: with what Pillow says.
+    """
+    image: Image.Image = opened.image
+    try:
+        if opened.format == "tiff":
+            with _without_warnings():
+                image.load()
+            if opened.orientation > 1:
+                # Pillow has applied it; whether to, is the policy's business.
+                image = image.transpose(_UNDONE[opened.orientation])
+        else:
+            image.load()
+    except _DAMAGE as error:
+        raise DamageError(
+            f"{opened.format}: Pillow cannot decode it: {_said(error)}"
+        ) from error
+    if (image.height, image.width) != (opened.height, opened.width):
+        raise DamageError(
+            f"{opened.format}: {image.width} x {image.height} pixels where the header "
+            f"says {opened.width} x {opened.height}"
+        )
+    return image
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keeps Pillow's remarks on odd TIFF tags, which are not needed, off the screen.
+
+    The filters of warnings belong to the process, so this is for one thread at a time.
+    """
+    with _quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+_UNDONE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+"""The inverse of each EXIF orientation."""
+
+
+def _open_tiff(image: Any, max_pixels: int) -> Opened:
+    """Reads Pillow's TiffImageFile, which only TIFF needs to import."""
+    tags = image.tag_v2
+    # Read before loading: it also takes the orientation that XMP may hold.
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    if orientation not in range(1, 9):
+        orientation = 1
+    # Buffers are as large as a tile, however small the image is.
+    tile = tags.get(_TILE_HEIGHT, 1), tags.get(_TILE_WIDTH, 1)
+    _bound(*tile, max(max_pixels, 1 << 20))
+    bits = tags.get(_BITS_PER_SAMPLE, (8,))
+    return Opened(
+        format="tiff",
+        # Of the tags: Pillow's own size is that after turning.
+        height=int(tags[_IMAGE_HEIGHT]),
+        width=int(tags[_IMAGE_WIDTH]),
+        orientation=orientation,
+        bits=max(bits) if isinstance(bits, tuple) else int(bits),
+        frames=2 if image.is_animated else 1,
+        image=image,
+    )
+
+
+def _orientation(image: ImageFile.ImageFile, name: str) -> int:
+    """Of WebP and AVIF; HEIC comes turned out of its decoder, the others have none."""
+    exif = image.info.get("exif") if name in ("webp", "avif") else None
+    if not isinstance(exif, bytes):
+        return 1
+    return read_orientation(exif, 6 if exif.startswith(b"Exif\0\0") else 0)
+
+
+# ISO 23008-12, 6.5.6: the box of bits per channel; four bytes of version and flags.
+_pixel_information = re.compile(rb"pixi\x00{4}[\x01-\x04](.)", re.DOTALL).search
+_SIZ = b"\xff\x4f\xff\x51"
+_SIZ_FIELDS = struct.Struct(">HHIIIIIIIIHB")
+
+
+def _bits(data: bytes, name: str, image: ImageFile.ImageFile) -> int:
+    if name in ("avif", "heic"):
+        found = _pixel_information(data[:65_536])
+        return found[1][0] if found else 8
+    if name == "jpeg2000":
+        at = data.find(_SIZ)
+        if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
+            raise DamageError("jpeg2000: there is no codestream")
+        return (_SIZ_FIELDS.unpack_from(data, at + 4)[-1] & 0x7F) + 1
+    if name == "pnm":
+        return 16 if image.mode == "I" else 1 if image.mode == "1" else 8
+    return 8
+
+
+def _bound_codestreams(data: bytes, max_pixels: int) -> None:
+    """Looks at the SIZ marker (T.800 A.5.1), which need not agree with JP2's header.
+
+    FF 4F | FF 51 | length, 2 | capabilities, 2 | Xsiz, 4 | Ysiz, 4 | XOsiz, 4
+    | YOsiz, 4 | XTsiz, 4 | YTsiz, 4 | XTOsiz, 4 | YTOsiz, 4 | components, 2 | bits, 1
+    """
+    at = data.find(_SIZ)
+    if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
+        raise DamageError("jpeg2000: there is no codestream")
+    _, _, right, bottom, left, top, *_, components, _ = _SIZ_FIELDS.unpack_from(
+        data, at + 4
+    )
+    if right <= left or bottom <= top or not 1 <= components <= 4:
+        raise DamageError(
+            f"jpeg2000: {right - left} x {bottom - top} pixels of {components} "
+            f"components at byte {at}"
+        )
+    _bound(bottom, right, max_pixels)
+
+
+def _bounded(
+    header: "gif.GifHeader | webp.WebPHeader", max_pixels: int
+) -> "gif.GifHeader | webp.WebPHeader":
+    _bound(header.height, header.width, max_pixels)
+    return header
+
+
+def _bound(height: int, width: int, max_pixels: int) -> None:
+    if height * width > max_pixels:
+        raise TooManyPixelsError(
+            f"{width} x {height} pixels are more than {max_pixels:,}"
+        )
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+_Plugin = Callable[[io.BytesIO], ImageFile.ImageFile]
+
+
+# Module and class of each decoder; imported when the first such file comes.
+_PLUGINS = {
+    "bmp": ("PIL.BmpImagePlugin", "BmpImageFile"),
+    "gif": ("PIL.GifImagePlugin", "GifImageFile"),
+    "webp": ("PIL.WebPImagePlugin", "WebPImageFile"),
+    "tiff": ("PIL.TiffImagePlugin", "TiffImageFile"),
+    "jpeg2000": ("PIL.Jpeg2KImagePlugin", "Jpeg2KImageFile"),
+    "pnm": ("PIL.PpmImagePlugin", "PpmImageFile"),
+    "avif": ("PIL.AvifImagePlugin", "AvifImageFile"),
+    "heic": ("pillow_heif", "HeifImageFile"),
+}
+_NEEDED = {"webp": "webp", "jpeg2000": "jpg_2000", "avif": "avif"}
+
+
+@functools.cache
+def _plugin(name: str) -> _Plugin | None:
+    """The decoder's class; None where Pillow was built without it."""
+    module, class_name = _PLUGINS[name]
+    if importlib.util.find_spec(module) is None:
+        return None
+    if name in _NEEDED and not features.check(_NEEDED[name]):
+        return None
+    return cast(_Plugin, getattr(importlib.import_module(module), class_name))

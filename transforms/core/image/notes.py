@@ -1,0 +1,130 @@
+"""What is worth counting about images that were accepted."""
+
+import enum
+import pathlib
+from typing import NamedTuple
+
+from transforms.core.image.check import ImageFacts
+
+__all__ = ["ImageNote", "SourceImage", "contradicts_suffix", "notes_of", "source_notes"]
+
+_THIN = 1000
+"""Sides that differ by this factor: a strip, most likely not a picture."""
+
+
+class ImageNote(enum.StrEnum):
+    """What is worth counting about an image that was accepted. The list is closed.
+
+    Of the source: `ORIENTATION` (EXIF says it is to be turned), `CMYK`, `SIXTEEN_BIT`
+    (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES` (only the
+    first is used), `TRAILING_BYTES` (behind the end of the image), `THIN` (one side a
+    thousand times the other), `SUFFIX` (of the name, says another format; see
+    `contradicts_suffix`, for names are not known here).
+
+    Of what was done: `REENCODED` (TensorFlow does not read the source's format),
+    `FLATTENED` (transparency laid on white), `LOST_PRECISION` (the result has 8 bits
+    where the source had more), `SMALLER_THAN_ASKED` (a resize that may not enlarge).
+    """
+
+    ORIENTATION = "orientation"
+    CMYK = "cmyk"
+    SIXTEEN_BIT = "sixteen_bit"
+    SEVERAL_FRAMES = "several_frames"
+    TRAILING_BYTES = "trailing_bytes"
+    THIN = "thin"
+    SUFFIX = "suffix"
+    REENCODED = "reencoded"
+    FLATTENED = "flattened"
+    LOST_PRECISION = "lost_precision"
+    SMALLER_THAN_ASKED = "smaller_than_asked"
+
+
+class SourceImage(NamedTuple):
+    """What was read, before anything was done to it.
+
+    Attributes:
+      format: by its bytes: jpeg, png, bmp, gif, webp, tiff, jpeg2000, pnm, avif, heic.
+      height, width: pixels as stored.
+      orientation: of EXIF, 1 (upright) to 8. HEIC is turned by its decoder: always 1.
+      bits: of a sample.
+    """
+
+    format: str
+    height: int
+    width: int
+    orientation: int
+    bits: int
+
+
+def notes_of(facts: ImageFacts, size: int) -> tuple[ImageNote, ...]:
+    """The notes of a JPEG, PNG or BMP; most have none, and should cost nothing."""
+    info = facts.info
+    if (
+        facts.orientation == 1
+        and facts.bits <= 8
+        and facts.end == size
+        and facts.frames == 1
+        and (facts.components != 4 or info.format != "jpeg")
+        and info.height < _THIN * info.width
+        and info.width < _THIN * info.height
+    ):
+        return ()
+    source = SourceImage(
+        info.format, info.height, info.width, facts.orientation, facts.bits
+    )
+    return source_notes(
+        source,
+        several=facts.frames > 1,
+        cmyk=info.format == "jpeg" and facts.components == 4,
+        trailing=facts.end < size,
+    )
+
+
+def source_notes(
+    source: SourceImage, *, several: bool, cmyk: bool = False, trailing: bool = False
+) -> tuple[ImageNote, ...]:
+    short, long = sorted((source.height, source.width))
+    found = {
+        ImageNote.ORIENTATION: source.orientation > 1,
+        ImageNote.CMYK: cmyk,
+        ImageNote.SIXTEEN_BIT: source.bits > 8,
+        ImageNote.SEVERAL_FRAMES: several,
+        ImageNote.TRAILING_BYTES: trailing,
+        ImageNote.THIN: long >= _THIN * short,
+    }
+    return tuple(note for note, holds in found.items() if holds)
+
+
+_SUFFIXES = {
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".jpe": "jpeg",
+    ".jfif": "jpeg",
+    ".png": "png",
+    ".apng": "png",
+    ".bmp": "bmp",
+    ".dib": "bmp",
+    ".gif": "gif",
+    ".webp": "webp",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+    ".jp2": "jpeg2000",
+    ".j2k": "jpeg2000",
+    ".jpx": "jpeg2000",
+    ".pbm": "pnm",
+    ".pgm": "pnm",
+    ".ppm": "pnm",
+    ".pnm": "pnm",
+    ".avif": "avif",
+    ".heic": "heic",
+    ".heif": "heic",
+}
+
+
+def contradicts_suffix(name: str, format: str) -> bool:
+    """Whether a file's suffix says another format than its bytes (`ImageNote.SUFFIX`).
+
+    Unknown suffixes, and none, contradict nothing.
+    """
+    said = _SUFFIXES.get(pathlib.PurePosixPath(name).suffix.lower(), format)
+    return said != format

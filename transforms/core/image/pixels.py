@@ -1,0 +1,259 @@
+"""Pixels: decoded as TensorFlow would, brought to another shape, encoded again.
+
+    bytes -> decode -> L, LA, RGB, RGBA or I;16 -> channels -> scale -> orientation
+          -> crop or pad -> encode -> bytes
+
+Scaling comes before turning because there are fewer pixels behind it.
+"""
+
+import io
+import struct
+from typing import Literal
+
+import numpy as np
+from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin
+
+from transforms.core.image import jpeg, png
+from transforms.core.image.exif import turns
+from transforms.core.image.resize import Layout, Resize
+from transforms.errors import DamageError
+
+__all__ = [
+    "DEPTHS",
+    "UnsupportedPixelsError",
+    "decode",
+    "encode",
+    "normalize",
+    "place",
+    "to_channels",
+    "to_eight_bits",
+]
+
+DEPTHS = {"L": 1, "I;16": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+"""Channels of each mode that leaves this module, as TensorFlow decodes them."""
+
+_FILTERS = {
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+_TURNED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# A scaled decoding gives means of blocks. The filter is left with twice the pixels that
+# it needs, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
+_DRAFT_GAP = 2
+
+_PNG_LEVEL = 6
+
+
+class UnsupportedPixelsError(DamageError):
+    """Pixels that neither 8 nor 16 bits of gray or RGB can hold without loss."""
+
+
+def decode(
+    data: bytes,
+    name: str,
+    *,
+    gray: bool,
+    at_least: tuple[int, int] | None,
+) -> Image.Image:
+    """Decodes a file of one of the three formats that TensorFlow reads.
+
+    Args:
+      data: a file that `check_image` has accepted.
+      name: "jpeg", "png" or "bmp".
+      gray: JPEG: only luminance is needed.
+      at_least: JPEG: height and width that the image is scaled to. The decoder may
+        halve both sides, once to three times, while twice that is left: it then leaves
+        out coefficients, and time.
+
+    Raises:
+      DamageError: with what Pillow says.
+    """
+    try:
+        if name == "jpeg":
+            image: Image.Image = _decode_jpeg(data, gray, at_least)
+        elif name == "png":
+            # Pillow leaves missing rows black.
+            header = png.read_header(data)
+            png.check_rows(data, header)
+            image = PngImagePlugin.PngImageFile(io.BytesIO(png.pixels_only(data)))
+            image.load()
+            if image.mode != "P":
+                # TensorFlow takes a transparent color from palettes alone.
+                image.info.pop("transparency", None)
+            if header.depth == 2 and image.mode == "RGBA":
+                image = image.convert("LA")  # Pillow widens gray with alpha of 16 bits
+        else:
+            image = BmpImagePlugin.BmpImageFile(io.BytesIO(data))
+            image.load()
+    except (OSError, SyntaxError, ValueError, struct.error) as error:
+        raise DamageError(f"Pillow cannot decode it: {error}") from error
+    return image
+
+
+def _decode_jpeg(
+    data: bytes, gray: bool, at_least: tuple[int, int] | None
+) -> Image.Image:
+    image = JpegImagePlugin.JpegImageFile(io.BytesIO(jpeg.pixels_only(data)))
+    size = None
+    if at_least is not None:
+        size = at_least[1] * _DRAFT_GAP, at_least[0] * _DRAFT_GAP
+    is_adobe = "adobe" in image.info
+    image.draft("L" if gray else None, size)
+    image.load()
+    if image.mode == "CMYK" and not is_adobe:
+        # Pillow takes every CMYK for Adobe's, where 255 is no ink; TensorFlow does not.
+        return image.point(lambda value: 255 - value)
+    return image
+
+
+def normalize(image: Image.Image, *, format: str) -> Image.Image:
+    """Brings Pillow's modes to the five of `DEPTHS`.
+
+    Raises:
+      UnsupportedPixelsError: floats, 32-bit integers, CIE Lab.
+    """
+    mode = image.mode
+    if mode in ("L", "RGB"):
+        if image.has_transparency_data:
+            return image.convert("LA" if mode == "L" else "RGBA")
+        return image
+    if mode in ("LA", "RGBA"):
+        return image
+    if mode == "1":
+        return image.convert("L")
+    if mode in ("P", "PA"):
+        return image.convert("RGBA" if image.has_transparency_data else "RGB")
+    if mode in ("CMYK", "YCbCr", "RGBX"):
+        return image.convert("RGB")
+    if mode in ("RGBa", "La"):
+        return image.convert(mode.upper())
+    if mode == "I;16" or (mode == "I" and format in ("pnm", "png")):
+        return image if mode == "I;16" else _sixteen_bits(image)
+    if mode.startswith("I;16"):
+        return _sixteen_bits(image)
+    raise UnsupportedPixelsError(
+        f"{format}: pixels of the kind {mode} do not fit "
+        "into 8 or 16 bits of gray or RGB"
+    )
+
+
+def _sixteen_bits(image: Image.Image) -> Image.Image:
+    return Image.fromarray(np.asarray(image).astype(np.uint16))
+
+
+def to_eight_bits(image: Image.Image) -> Image.Image:
+    """Keeps the upper byte of 16, as TensorFlow's decoder does (png_set_strip_16)."""
+    if image.mode != "I;16":
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+
+
+def to_channels(image: Image.Image, channels: int | None) -> Image.Image:
+    """Brings an image to 1, 3 or 4 channels.
+
+    Gray is Rec. 601 luma. Where an alpha channel goes, the picture is laid on white.
+    An alpha channel that comes is opaque.
+    """
+    if channels is None or DEPTHS[image.mode] == channels:
+        return image
+    image = to_eight_bits(image)
+    if channels == 4:
+        return image.convert("RGBA")
+    if image.mode in ("LA", "RGBA"):
+        base = image.mode[:-1]
+        white = Image.new(base, image.size, "white")
+        white.paste(image.convert(base), mask=image.getchannel("A"))
+        image = white
+    return image.convert("L" if channels == 1 else "RGB")
+
+
+def place(
+    image: Image.Image,
+    *,
+    layout: Layout | None,
+    resize: Resize | None,
+    orientation: int,
+    stored: tuple[int, int],
+) -> Image.Image:
+    """Scales, turns, and crops or pads.
+
+    Args:
+      image: as stored, or as a scaled decoding gave it.
+      layout: what the resize asks for, of the turned image; None for no resize.
+      resize: its filter and filling.
+      orientation: of EXIF, to be applied; 1 for none.
+      stored: height and width of the source.
+    """
+    if layout is not None and resize is not None:
+        image = _scale(image, layout, resize, turns(orientation), stored)
+    if orientation > 1:
+        image = image.transpose(_TURNED[orientation])
+    if layout is None or resize is None or image.size == (layout.width, layout.height):
+        return image
+    box = (
+        layout.left,
+        layout.top,
+        layout.left + layout.width,
+        layout.top + layout.height,
+    )
+    if layout.top >= 0 and layout.left >= 0:
+        return image.crop(box)
+    fill: int | tuple[int, ...] = resize.fill
+    if image.mode in ("LA", "RGBA"):
+        fill = (resize.fill,) * (DEPTHS[image.mode] - 1) + (0,)
+    elif image.mode == "RGB":
+        fill = (resize.fill,) * 3
+    out = Image.new(image.mode, (layout.width, layout.height), fill)
+    out.paste(image, (-layout.left, -layout.top))
+    return out
+
+
+def _scale(
+    image: Image.Image,
+    layout: Layout,
+    resize: Resize,
+    turned: bool,
+    stored: tuple[int, int],
+) -> Image.Image:
+    size = layout.scaled_width, layout.scaled_height
+    if turned:
+        size = size[1], size[0]
+    if image.size == size:
+        return image
+    height, width = stored
+    grows = size[0] > width or size[1] > height
+    narrow = resize.filter in ("box", "hamming")
+    chosen = "bilinear" if grows and narrow else resize.filter
+    # A scaled decoding rounds up: what it is a picture of ends within its last pixels.
+    # It halves both sides by the same power of two.
+    scale = 1
+    while image.width < -(-width // scale):
+        scale *= 2
+    box = 0.0, 0.0, width / scale, height / scale
+    return image.resize(size, _FILTERS[chosen], box=box)
+
+
+def encode(image: Image.Image, name: Literal["jpeg", "png"], quality: int) -> bytes:
+    """Encodes pixels and nothing else: no profile, comment, resolution or time.
+
+    JPEG has halved chroma (4:2:0) and the standard Huffman tables; PNG zlib's level 6.
+    The same pixels give the same bytes, of one version of Pillow.
+    """
+    image.info = {}
+    out = io.BytesIO()
+    if name == "jpeg":
+        image.save(out, "JPEG", quality=quality, subsampling="4:2:0")
+    else:
+        image.save(out, "PNG", compress_level=_PNG_LEVEL)
+    return out.getvalue()

@@ -1,0 +1,65 @@
+"""How the pixels of one image move: what turning and resizing make of its size."""
+
+import dataclasses
+
+from transforms.core.image.check import ImageFault
+from transforms.core.image.exif import turns
+from transforms.core.image.geometry import Geometry, oriented
+from transforms.core.image.resize import Layout, Resize
+from transforms.core.model import Reason
+
+__all__ = ["Plan", "make_plan"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """How the pixels move: turned by `orientation`, and then laid out."""
+
+    orientation: int
+    layout: Layout | None
+    geometry: Geometry
+
+    def scaled_as_stored(self) -> tuple[int, int] | None:
+        """Height and width after scaling and before turning."""
+        if self.layout is None:
+            return None
+        size = self.layout.scaled_height, self.layout.scaled_width
+        return size[::-1] if turns(self.orientation) else size
+
+
+def make_plan(
+    stored: tuple[int, int],
+    *,
+    orientation: int,
+    resize: Resize | None,
+    max_pixels: int,
+) -> Plan | ImageFault | None:
+    """Plans one image.
+
+    Args:
+      stored: height and width of the source.
+      orientation: of EXIF, to be applied; 1 for none.
+      resize: what is asked for, of the turned image.
+      max_pixels: at most, of every image on the way.
+
+    Returns:
+      the plan; None when every pixel stays where it is; the fault of a result that
+      would be too large.
+    """
+    height, width = reversed(stored) if turns(orientation) else stored
+    layout = None if resize is None else resize.lay_out(height, width)
+    if layout == Layout(height, width, height, width):
+        layout = None
+    geometry = oriented(orientation)
+    if layout is None:
+        return Plan(orientation, None, geometry) if orientation > 1 else None
+    for rows, columns in (
+        (layout.scaled_height, layout.scaled_width),
+        (layout.height, layout.width),
+    ):
+        if rows * columns > max_pixels:
+            return ImageFault(
+                Reason.TOO_MANY_PIXELS,
+                f"resized to {columns} x {rows} it has more than {max_pixels:,} pixels",
+            )
+    return Plan(orientation, layout, layout.after(geometry))

@@ -1,0 +1,137 @@
+"""Raw pixels to PNG files: one fixed filter and one way of deflating.
+
+The layout is the W3C's PNG specification (third edition), sections 5, 9 and 11:
+
+    89 50 4E 47 0D 0A 1A 0A | IHDR | IDAT | IEND
+    IDAT: zlib stream of, for each row, 04 | pixels less Paeth's prediction
+
+The filter is computed for many images at once. Deflating is by the image, because each
+is a stream of its own: 30 microseconds of 40 for 32 x 32 RGB pixels. Pillow, which
+chooses a filter for every row, takes some 300 for files of the same size.
+"""
+
+import struct
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.image.png import SIGNATURE
+from transforms.errors import EncodingError
+
+__all__ = ["MAX_PNG_BYTES", "encode_png", "png_channels"]
+
+MAX_PNG_BYTES = 1 << 30
+"""Of raw pixels; an IDAT chunk can hold twice as much."""
+
+_MAX_SIDE = 1_000_000
+_COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+_PAETH = 4
+# Filtered at once: what stays in the cache, as int16 and six times over.
+_STRIP_BYTES = 1 << 16
+
+_IEND = struct.pack(">I4sI", 0, b"IEND", zlib.crc32(b"IEND"))
+_IDAT_CRC = zlib.crc32(b"IDAT")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def png_channels(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """Returns the channels of such an array as a PNG; None where it is no image.
+
+    Args:
+      dtype: uint8 or uint16.
+      shape: (height, width) or (height, width, 1 to 4).
+    """
+    if dtype not in ("uint8", "uint16") or len(shape) not in (2, 3):
+        return None
+    channels = shape[2] if len(shape) == 3 else 1
+    sides_fit = min(shape[:2]) > 0 and max(shape[:2]) <= _MAX_SIDE
+    return channels if channels in _COLOR_TYPES and sides_fit else None
+
+
+def encode_png(pixels: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> pa.Array:
+    """Returns n PNG files as an Arrow large_binary array.
+
+    Args:
+      pixels: (n, height, width) or (n, height, width, channels) of uint8 or uint16;
+        1 channel for gray, 2 for gray and alpha, 3 for RGB, 4 for RGBA.
+
+    Raises:
+      EncodingError: an array of another shape or type, or an image over 1 GiB.
+    """
+    shape = pixels.shape[1:]
+    channels = png_channels(str(pixels.dtype), shape)
+    if channels is None or pixels[:1].nbytes > MAX_PNG_BYTES:
+        raise EncodingError(
+            f"A PNG is made of uint8 or uint16 pixels, (height, width) or (height, "
+            f"width, 1 to 4), of 1 GiB at most; found {pixels.dtype} {shape}."
+        )
+    height, width = shape[:2]
+    pixel_bytes = channels * pixels.dtype.itemsize
+    # Samples of two bytes are big-endian.
+    stored = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">"))
+    rows = stored.view(np.uint8).reshape(-1, height, width * pixel_bytes)
+    ihdr = struct.pack(
+        ">II5B",
+        width,
+        height,
+        8 * pixels.dtype.itemsize,
+        _COLOR_TYPES[channels],
+        0,
+        0,
+        0,
+    )
+    head = SIGNATURE + _chunk(b"IHDR", ihdr)
+    out: list[bytes] = []
+    step = max(1, _STRIP_BYTES // (height * width * pixel_bytes))
+    for first in range(0, len(rows), step):
+        filtered = _filtered(rows[first : first + step], pixel_bytes)
+        out += [head + _deflated(image.data) for image in filtered]
+    return pa.array(out, pa.large_binary())
+
+
+def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:
+    """Returns (n, height, 1 + width) bytes: each row's filter type and residuals."""
+    count, height, width = rows.shape
+    out = np.empty((count, height, 1 + width), np.uint8)
+    out[:, :, 0] = _PAETH
+    strip = max(1, _STRIP_BYTES // (count * width))
+    # What lies left of the image and above it counts as zero.
+    padded = np.zeros((count, strip + 1, pixel_bytes + width), np.int16)
+    for top in range(0, height, strip):
+        part = rows[:, top : top + strip]
+        padded[:, 0] = padded[:, strip]
+        padded[:, 1 : 1 + part.shape[1], pixel_bytes:] = part
+        area = padded[:, : 1 + part.shape[1]]
+        left = area[:, 1:, :-pixel_bytes]
+        above = area[:, :-1, pixel_bytes:]
+        corner = area[:, :-1, :-pixel_bytes]
+        # Of left + above - corner, how far each of the three is away.
+        by_left, by_above = above - corner, left - corner
+        by_corner = np.abs(by_left + by_above)
+        by_left, by_above = np.abs(by_left), np.abs(by_above)
+        guess = np.where(by_above <= by_corner, above, corner)
+        is_left = (by_left <= by_above) & (by_left <= by_corner)
+        guess = np.where(is_left, left, guess)
+        target = out[:, top : top + strip, 1:]
+        np.subtract(area[:, 1:, pixel_bytes:], guess, out=target, casting="unsafe")
+    return out
+
+
+def _deflated(filtered: memoryview) -> bytes:
+    """Returns IDAT and IEND of one image."""
+    # zlib's own advice for images: as fast as Huffman codes alone, and smaller.
+    deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 8, zlib.Z_RLE)
+    body = deflate.compress(filtered) + deflate.flush()
+    size = len(body).to_bytes(4, "big")
+    checksum = zlib.crc32(body, _IDAT_CRC).to_bytes(4, "big")
+    return b"".join((size, b"IDAT", body, checksum, _IEND))
+
+
+def _chunk(kind: bytes, payload: bytes) -> bytes:
+    checksum = zlib.crc32(kind + payload)
+    return (
+        struct.pack(">I", len(payload)) + kind + payload + struct.pack(">I", checksum)
+    )

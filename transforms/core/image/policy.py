@@ -1,0 +1,340 @@
+"""Images by policy: what stays as it is, what is brought to a form, what is refused.
+
+    bytes -> limits -> check -> nothing has to change? -> the same bytes
+                             -> decode -> channels, scale, turn, crop -> encode
+
+The default policy changes no JPEG, PNG or BMP that TensorFlow reads, and re-encodes
+as PNG what it does not read as one image. Nothing depends on anything but the bytes
+and the policy.
+"""
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from PIL import Image
+
+from transforms.core.image import foreign as image_foreign
+from transforms.core.image import pixels as image_pixels
+from transforms.core.image.check import (
+    MAX_PIXELS,
+    TENSORFLOW_MAX_PIXELS,
+    Check,
+    ImageFacts,
+    ImageFault,
+    ImageInfo,
+    inspect_image,
+)
+from transforms.core.image.geometry import AS_STORED, Geometry
+from transforms.core.image.notes import (
+    ImageNote,
+    SourceImage,
+    notes_of,
+    source_notes,
+)
+from transforms.core.image.plan import Plan, make_plan
+from transforms.core.image.resize import Resize
+from transforms.core.model import Reason
+from transforms.errors import DamageError, SpecError, bounded
+
+__all__ = [
+    "MAX_BYTES",
+    "ImagePolicy",
+    "PreparedImage",
+    "prepare_image",
+]
+
+MAX_BYTES = 1 << 28
+"""Default limit of an encoded image: 256 MiB. A file of 64 megapixels has less."""
+
+_MAX_JPEG_SIDE = 65_500
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImagePolicy:
+    """What happens to images.
+
+    For example `ImagePolicy(exif="apply", channels=3, resize=Resize("shorter", 224))`.
+
+    Attributes:
+      check: how deep JPEG, PNG and BMP are checked; see `check_image`.
+      foreign: WebP, GIF, TIFF, JPEG 2000, PBM / PGM / PPM, AVIF, HEIC (with the extra
+        [heif]), and the kinds of BMP that TensorFlow reads wrongly or not at all:
+        "png" re-encodes them, without loss up to 8 bits a sample and 16 of gray;
+        "reject" refuses them.
+      animation: files of several images, APNG and TIFF of several pages included:
+        "reject" refuses them, "first" takes the first.
+      exif: "keep": pixels as stored, the orientation is a fact of the source.
+        "apply": turned to be upright, and encoded again.
+      channels: 1, 3 or 4 of the result; transparency is laid on white where it goes.
+        None: as they are.
+      resize: see `Resize`; None: as they are.
+      output: "jpeg" or "png": the format of every result. None: JPEG stays JPEG where
+        four channels are not asked for, the others become PNG where they change.
+      quality: of JPEGs that are encoded here, 1 to 100. Files that need no change keep
+        their own.
+      max_pixels: height times width at most, before anything is decoded and after.
+      max_bytes: of the encoded source at most, before it is looked at.
+    """
+
+    check: Check = "structure"
+    foreign: Literal["png", "reject"] = "png"
+    animation: Literal["reject", "first"] = "reject"
+    exif: Literal["keep", "apply"] = "keep"
+    channels: Literal[1, 3, 4] | None = None
+    resize: Resize | None = None
+    output: Literal["jpeg", "png"] | None = None
+    quality: int = 95
+    max_pixels: int = MAX_PIXELS
+    max_bytes: int = MAX_BYTES
+    is_passive: bool = dataclasses.field(init=False, repr=False, compare=False)
+    """Whether an upright still image stays as it is, whatever it is."""
+
+    def __post_init__(self) -> None:
+        passive = self.channels is None and self.resize is None and self.output is None
+        object.__setattr__(self, "is_passive", passive)
+        for name, allowed in _ALLOWED.items():
+            if getattr(self, name) not in allowed:
+                choices = ", ".join(str(choice) for choice in allowed)
+                raise SpecError(
+                    f"images: {name} must be one of {choices}, "
+                    f"not {getattr(self, name)!r}"
+                )
+        if not 1 <= self.quality <= 100:
+            raise SpecError(f"images: quality must be 1 to 100, not {self.quality}")
+        for name in ("max_pixels", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise SpecError(
+                    f"images: {name} must be at least 1, not {getattr(self, name)}"
+                )
+        if self.channels == 4 and self.output == "jpeg":
+            raise SpecError(
+                "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"
+            )
+
+
+_ALLOWED = {
+    "check": ("structure", "decode", "none"),
+    "foreign": ("png", "reject"),
+    "animation": ("reject", "first"),
+    "exif": ("keep", "apply"),
+    "channels": (None, 1, 3, 4),
+    "output": (None, "jpeg", "png"),
+}
+
+
+class PreparedImage(NamedTuple):
+    """An image that TensorFlow reads, in the form that the policy asks for.
+
+    Attributes:
+      data: encoded; the very object that came in where nothing had to change.
+      info: of `data`.
+      source: of what came in.
+      geometry: from relative boxes of the source, as stored, to those of the result.
+      notes: what is worth counting, in the order of `ImageNote`.
+    """
+
+    data: bytes
+    info: ImageInfo
+    source: SourceImage
+    geometry: Geometry = AS_STORED
+    notes: tuple[ImageNote, ...] = ()
+
+
+_DEFAULT = ImagePolicy()
+
+
+def prepare_image(
+    data: bytes, policy: ImagePolicy = _DEFAULT
+) -> PreparedImage | ImageFault:
+    """Brings an encoded image to the form that a policy asks for, or says why not.
+
+    Args:
+      data: the whole encoded file.
+      policy: what is to be done.
+
+    Returns:
+      The image, or the fault. Bad input is a value, never an exception. A decoder that
+      crashes takes the process with it: the caller isolates it if that matters.
+    """
+    if len(data) > policy.max_bytes:
+        return ImageFault(
+            Reason.TOO_MANY_BYTES,
+            f"{len(data):,} bytes are more than {policy.max_bytes:,}",
+        )
+    found = inspect_image(data, policy.check, policy.max_pixels)
+    try:
+        if isinstance(found, ImageFacts):
+            info = found.info
+            source = SourceImage(
+                info.format, info.height, info.width, found.orientation, found.bits
+            )
+            if found.has_palette:
+                return _prepare_foreign(data, policy, _palette_fault())
+            notes = notes_of(found, len(data))
+            if policy.is_passive and not notes:
+                return PreparedImage(data, info, source)
+            return _prepare_native(
+                data, policy, facts=found, source=source, notes=notes
+            )
+        if found.reason is not Reason.UNSUPPORTED_FORMAT:
+            return found
+        return _prepare_foreign(data, policy, found)
+    except image_foreign.TooManyPixelsError as error:
+        return ImageFault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
+    except image_pixels.UnsupportedPixelsError as error:
+        return ImageFault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
+    except DamageError as error:
+        return ImageFault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+
+
+def _prepare_native(
+    data: bytes,
+    policy: ImagePolicy,
+    *,
+    facts: ImageFacts,
+    source: SourceImage,
+    notes: tuple[ImageNote, ...],
+) -> PreparedImage | ImageFault:
+    """JPEG, PNG or BMP about which there is something to think."""
+    info = facts.info
+    if facts.frames > 1 and policy.animation == "reject":
+        return _animated("PNG")
+    plan = _plan(policy, source)
+    if isinstance(plan, ImageFault):
+        return plan
+    output = policy.output or info.format
+    if (
+        plan is None
+        and (policy.channels is None or policy.channels == info.depth)
+        and output == info.format
+    ):
+        if _is_smaller(info.height, info.width, policy.resize):
+            notes += (ImageNote.SMALLER_THAN_ASKED,)
+        return PreparedImage(data, info, source, AS_STORED, notes)
+    if policy.check == "none":
+        # What a decoder is given has been checked, whatever the policy trusts.
+        checked = inspect_image(data, "structure", policy.max_pixels)
+        if isinstance(checked, ImageFault):
+            return checked
+    image = image_pixels.decode(
+        data,
+        info.format,
+        gray=policy.channels == 1,
+        at_least=None if plan is None else plan.scaled_as_stored(),
+    )
+    image = image_pixels.normalize(image, format=info.format)
+    return _finish(image, policy, source=source, plan=plan, notes=notes)
+
+
+def _prepare_foreign(
+    data: bytes, policy: ImagePolicy, refusal: ImageFault
+) -> PreparedImage | ImageFault:
+    """What TensorFlow does not read: PNG by way of the pixels, or the refusal."""
+    name = image_foreign.name_format(data)
+    if name is None or policy.foreign == "reject":
+        return refusal
+    if not image_foreign.is_available(name):
+        return ImageFault(
+            Reason.UNSUPPORTED_FORMAT,
+            f"{name}: this installation has no decoder for it"
+            + ("; install beam-tfrecord[heif]" if name == "heic" else ""),
+        )
+    limit = min(policy.max_pixels, TENSORFLOW_MAX_PIXELS)
+    opened = image_foreign.open_lazily(data, name, limit)
+    if opened.frames > 1 and policy.animation == "reject":
+        return _animated(name.upper())
+    source = SourceImage(
+        name, opened.height, opened.width, opened.orientation, opened.bits
+    )
+    plan = _plan(policy, source)
+    if isinstance(plan, ImageFault):
+        return plan
+    image = image_foreign.load(opened)
+    notes = source_notes(source, several=opened.frames > 1, cmyk=image.mode == "CMYK")
+    notes += (ImageNote.REENCODED,)
+    image = image_pixels.normalize(image, format=name)
+    return _finish(image, policy, source=source, plan=plan, notes=notes)
+
+
+def _plan(policy: ImagePolicy, source: SourceImage) -> Plan | ImageFault | None:
+    return make_plan(
+        (source.height, source.width),
+        orientation=source.orientation if policy.exif == "apply" else 1,
+        resize=policy.resize,
+        max_pixels=min(policy.max_pixels, TENSORFLOW_MAX_PIXELS),
+    )
+
+
+def _finish(
+    image: Image.Image,
+    policy: ImagePolicy,
+    *,
+    source: SourceImage,
+    plan: Plan | None,
+    notes: tuple[ImageNote, ...],
+) -> PreparedImage | ImageFault:
+    """Channels, places and encoding of decoded pixels."""
+    output = policy.output or _kept_format(source, policy)
+    channels: int | None = policy.channels
+    if channels is None and output == "jpeg" and image.mode in ("LA", "RGBA"):
+        channels = image_pixels.DEPTHS[image.mode] - 1
+    had_alpha = image.mode in ("LA", "RGBA")
+    if plan is not None or output == "jpeg":
+        image = image_pixels.to_eight_bits(image)
+    image = image_pixels.to_channels(image, channels)
+    geometry = AS_STORED
+    if plan is not None:
+        geometry = plan.geometry
+        image = image_pixels.place(
+            image,
+            layout=plan.layout,
+            resize=policy.resize,
+            orientation=plan.orientation,
+            stored=(source.height, source.width),
+        )
+    if output == "jpeg" and max(image.size) > _MAX_JPEG_SIDE:
+        return ImageFault(
+            Reason.TOO_MANY_PIXELS,
+            f"JPEG holds sides of up to {_MAX_JPEG_SIDE:,} pixels, "
+            f"not {image.width} x {image.height}",
+        )
+    if had_alpha and image.mode not in ("LA", "RGBA"):
+        notes += (ImageNote.FLATTENED,)
+    if source.bits > 8 and image.mode != "I;16":
+        notes += (ImageNote.LOST_PRECISION,)
+    if _is_smaller(image.height, image.width, policy.resize):
+        notes += (ImageNote.SMALLER_THAN_ASKED,)
+    info = ImageInfo(output, image.height, image.width, image_pixels.DEPTHS[image.mode])
+    data = image_pixels.encode(image, output, policy.quality)
+    return PreparedImage(data, info, source, geometry, notes)
+
+
+def _kept_format(source: SourceImage, policy: ImagePolicy) -> Literal["jpeg", "png"]:
+    return "jpeg" if source.format == "jpeg" and policy.channels != 4 else "png"
+
+
+def _is_smaller(height: int, width: int, resize: Resize | None) -> bool:
+    """Whether a resize that may not enlarge left less than was asked for."""
+    if resize is None:
+        return False
+    if resize.mode == "shorter":
+        return min(height, width) < resize.height
+    if resize.mode == "longer":
+        return max(height, width) < resize.height
+    return height < resize.height or width < resize.width
+
+
+def _animated(name: str) -> ImageFault:
+    return ImageFault(
+        Reason.ANIMATED_IMAGE,
+        f"{name}: there are several images in it, one is expected; "
+        "the image policy animation: first takes the first",
+    )
+
+
+def _palette_fault() -> ImageFault:
+    return ImageFault(
+        Reason.UNSUPPORTED_FORMAT,
+        "BMP with a palette: TensorFlow would show the palette's numbers as grays; "
+        "convert it to baseline JPEG or PNG",
+    )

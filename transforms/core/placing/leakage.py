@@ -1,0 +1,269 @@
+"""Leakage: the same image, or the same key, in more than one split.
+
+Every item leaves a 64-bit fingerprint with its split and its place, as an Arrow table
+that is stored like a segment; only descriptors travel. Fingerprints are
+
+    unit   the hash of the row's group or key (`transforms.core.placing.identity`)
+    image  crc32c of its bytes << 32 | their number modulo 2**32, where the file can be
+           read again: of a million images two meet by chance in every hundredth data
+           set, so those that meet are compared; or else blake2b of its bytes
+"""
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.model import Segment
+from transforms.core.placing.placement import UInt64s
+from transforms.errors import bounded
+
+__all__ = [
+    "Fingerprints",
+    "Leaks",
+    "Place",
+    "Shared",
+    "SplitFindings",
+    "Subject",
+    "fingerprint_image",
+    "fingerprint_schema",
+    "find_shared",
+    "pack_fingerprints",
+]
+
+Mask = npt.NDArray[np.bool_]
+
+# Pairs of splits that a warning names; the report has all.
+_EXAMPLES_SHOWN = 3
+_PAIRS_SHOWN = 6
+
+
+class Subject(enum.StrEnum):
+    """What fingerprints are of."""
+
+    UNIT = "unit"
+    IMAGE = "image"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """The fingerprints of one batch or shard, as `pack_fingerprints` has them.
+
+    Attributes:
+      subject: what they are of.
+      splits: names that their split numbers are indices into.
+      many_origins: whether each has an origin of its own.
+      segment: where they lie; its origin is that of all, where they have none.
+      overruled: rows whose lock said another split than the rule.
+    """
+
+    subject: Subject
+    splits: tuple[str, ...]
+    many_origins: bool
+    segment: Segment
+    overruled: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where an item lies: its split, its origin, its 0-based row there."""
+
+    split: str
+    origin: str
+    row: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaks:
+    """What was found in more than one split.
+
+    Attributes:
+      subject: what it is.
+      items: distinct items.
+      pairs: (split, split) -> items in both, by the order of the splits.
+      examples: the places of some items, at most a few of each.
+      confirmed: whether every item was compared by more than its fingerprint.
+    """
+
+    subject: Subject
+    items: int
+    pairs: Mapping[tuple[str, str], int]
+    examples: tuple[tuple[Place, ...], ...] = ()
+    confirmed: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitFindings:
+    """What is known of the splits when all rows are placed and written.
+
+    Attributes:
+      leaks: what stands in more than one split, for each subject that was looked at.
+      lock: where the new split lock lies, in the work folder; empty for none.
+      locked, added: units that the lock had, and new ones.
+      overruled: rows whose lock said another split than the rule.
+      missing_ids: keys of the table of ids that no row has.
+      missing_examples: some of them.
+    """
+
+    leaks: tuple[Leaks, ...] = ()
+    lock: str = ""
+    locked: int = 0
+    added: int = 0
+    overruled: int = 0
+    missing_ids: int = 0
+    missing_examples: tuple[str, ...] = ()
+
+    def warnings(self) -> list[str]:
+        """Returns what a person should know, each in at most 1 KiB."""
+        out = [_leak_text(leaks) for leaks in self.leaks if leaks.items]
+        if self.overruled:
+            out.append(
+                f"rows that stay where the split lock has them, though the rule says "
+                f"another split: {self.overruled:,}"
+            )
+        if self.missing_ids:
+            shown = ", ".join(map(repr, self.missing_examples))
+            out.append(
+                f"ids of the table of ids that no row has: {self.missing_ids:,}, as "
+                f"{shown}"
+                f"{' ...' if self.missing_ids > len(self.missing_examples) else ''}"
+            )
+        return [bounded(text) for text in out]
+
+
+def _leak_text(leaks: Leaks) -> str:
+    what = {Subject.UNIT: "key", Subject.IMAGE: "image"}[leaks.subject]
+    what = f"1 {what} stands" if leaks.items == 1 else f"{leaks.items:,} {what}s stand"
+    doubt = "" if leaks.confirmed else " (by checksum and size)"
+    pairs = [f"{a} and {b}: {n:,}" for (a, b), n in leaks.pairs.items()]
+    more = [] if len(pairs) <= _PAIRS_SHOWN else ["..."]
+    text = f"{what} in more than one split{doubt}: " + ", ".join(
+        pairs[:_PAIRS_SHOWN] + more
+    )
+    if not leaks.examples:
+        return text
+    # Images that are files have no row; those that tables name have.
+    by_row = leaks.subject is Subject.UNIT or any(
+        place.row for example in leaks.examples for place in example
+    )
+    shown = "; ".join(
+        " = ".join(
+            f"{place.split}: {place.origin}" + (f", row {place.row + 1:,}" * by_row)
+            for place in example
+        )
+        for example in leaks.examples[:_EXAMPLES_SHOWN]
+    )
+    return f"{text}; for example {shown}"
+
+
+def fingerprint_image(data: bytes, *, readable_again: bool) -> int:
+    """Returns the 64-bit fingerprint of an encoded image.
+
+    Args:
+      data: the image's bytes as the source has them.
+      readable_again: whether its origin is its own file: 2 us for 20 KB then, else 20.
+    """
+    if not readable_again:
+        return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+    crc = int(google_crc32c.value(data))
+    return crc << 32 | (len(data) & 0xFFFFFFFF)
+
+
+def fingerprint_schema(*, many_origins: bool) -> pa.Schema:
+    """Returns the schema of stored fingerprints."""
+    fields = [("fingerprint", pa.uint64()), ("split", pa.int16()), ("row", pa.int64())]
+    return pa.schema([*fields, ("origin", pa.string())] if many_origins else fields)
+
+
+def pack_fingerprints(
+    values: UInt64s,
+    splits: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    origins: pa.StringArray | None,
+) -> pa.RecordBatch:
+    """Returns n fingerprints as they are stored.
+
+    Args:
+      values: the fingerprints.
+      splits: each one's index into the names of its `Fingerprints`.
+      rows: each item's 0-based row in its origin.
+      origins: each item's origin, unless the segment says it of all.
+    """
+    columns = [pa.array(values), pa.array(splits, pa.int16()), pa.array(rows)]
+    if origins is not None:
+        columns.append(origins)
+    schema = fingerprint_schema(many_origins=origins is not None)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """Fingerprints that occur in more than one split.
+
+    Attributes:
+      values: m distinct ones, ascending.
+      table: bool [m, splits]: in which splits each occurs.
+    """
+
+    values: UInt64s
+    table: Mask
+
+    def contains(self, values: UInt64s) -> Mask:
+        """Tells which of n fingerprints are among these."""
+        return _is_among(values, self.values)
+
+    def without(self, values: Iterable[int]) -> "Shared":
+        """Returns these but for some."""
+        gone = np.array(sorted(values), np.uint64)
+        kept = ~_is_among(self.values, gone)
+        return Shared(self.values[kept], self.table[kept])
+
+    def pairs(self, names: Sequence[str]) -> dict[tuple[str, str], int]:
+        """Returns how many fingerprints each two splits share, where they do.
+
+        Args:
+          names: of the splits.
+        """
+        wide = self.table.astype(np.int64)
+        both = wide.T @ wide
+        return {
+            (names[i], names[j]): int(both[i, j])
+            for i in range(len(names))
+            for j in range(i + 1, len(names))
+            if both[i, j]
+        }
+
+
+def find_shared(
+    values: UInt64s, splits: npt.NDArray[np.int16], *, count: int
+) -> Shared:
+    """Returns the fingerprints that occur in more than one of `count` splits.
+
+    Args:
+      values: n fingerprints in any order.
+      splits: each one's split, a number below `count`.
+      count: of the splits.
+
+    Time and memory are those of one sort of n numbers: what occurs once, nearly all,
+    is not looked at again.
+    """
+    ordered = np.sort(values)
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    members = np.flatnonzero(_is_among(values, twice))
+    table = np.zeros((len(twice), count), bool)
+    table[np.searchsorted(twice, values[members]), splits[members]] = True
+    several = table.sum(axis=1) > 1
+    return Shared(twice[several], table[several])
+
+
+def _is_among(values: UInt64s, ascending: UInt64s) -> Mask:
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.asarray(ascending[at] == values)

@@ -1,0 +1,257 @@
+"""Where each row goes: identity -> hash -> split, shard and order.
+
+A row's identity is its origin (path relative to the source's root, NFC) and its
+0-based number in that origin, or the key that a column gives it: see
+`identity.py`. Two independent 64-bit hashes of it decide everything:
+
+    split  thresholds over  splitmix64(blake2b("split", split seed, origin) + row)
+    order  key           =  splitmix64(blake2b("order", seed, origin) + row)
+           shard         =  high 32 bits of key * shards >> 32; within it, by key
+
+They must differ, or a small split would fall into few shards. Changing `seed` changes
+order and shards and moves no row between splits.
+
+None of this may change: the bytes of every dataset ever written hang on it. The golden
+values in tests/test_placement.py pin it. splitmix64's finaliser: Steele, Lea and
+Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+"""
+
+import dataclasses
+import enum
+import fractions
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.errors import SpecError
+
+__all__ = [
+    "SplitRule",
+    "SplitSource",
+    "Sharding",
+    "UInt64s",
+    "check_split_name",
+    "hash_rows",
+    "is_split_name",
+    "origin_bases",
+    "shard_of_keys",
+    "shard_of_positions",
+    "split_of_keys",
+    "splitmix64",
+    "usual_order",
+]
+
+UInt64s = npt.NDArray[np.uint64]
+
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def is_split_name(name: str) -> bool:
+    """Whether every reader takes the name of a split."""
+    return bool(_SPLIT_NAME.fullmatch(name)) and name != "all"
+
+
+def check_split_name(name: str) -> str:
+    """Returns the name, or raises SpecError where no reader would take it."""
+    if not is_split_name(name):
+        raise SpecError(
+            f"A split is named by letters, digits, '_' and '-', and not 'all'; "
+            f"found {name!r}. Rename it."
+        )
+    return name
+
+
+_USUAL = (
+    ("train", "training"),
+    ("validation", "valid", "val", "dev"),
+    ("test", "eval"),
+)
+
+
+def usual_order(names: Iterable[str]) -> list[str]:
+    """Returns split names as people list them: training, validation, test, others."""
+
+    def rank(name: str) -> tuple[int, str]:
+        for place, words in enumerate(_USUAL):
+            if name.lower() in words:
+                return place, name
+        return len(_USUAL), name
+
+    return sorted(names, key=rank)
+
+
+class SplitSource(enum.StrEnum):
+    """What decides a row's split.
+
+    Under all but STRATIFIED, rows that come later never move the rows before.
+    """
+
+    SINGLE = "single"
+    # The split hash of the row's group, key or place.
+    SHARES = "shares"
+    # What the source says: a column, a folder.
+    COLUMN = "column"
+    # A table of keys and splits.
+    TABLE = "table"
+    # The split hash, among the rows of the same class.
+    STRATIFIED = "stratified"
+
+
+_ALL_SHARED = (SplitSource.SHARES, SplitSource.STRATIFIED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitRule:
+    """How rows fall into splits.
+
+    Attributes:
+      source: SINGLE: all rows into `names[0]`; SHARES: by hash, in the proportions
+        of `shares`; COLUMN: by the value that the batch carries (a column of a
+        table, a folder of a tree), a null by `shares`; TABLE: by the row's key in a
+        table, a key that is not there by `shares`, or else the row is a reject;
+        STRATIFIED: in the proportions of `shares` in every class of `stratify_by`.
+      names: the splits, in order; for COLUMN those that were seen when planning.
+      shares: one positive share for each of the first names, for all of them with
+        SHARES and STRATIFIED; they need not sum to one.
+      seed: of the split hash, apart from the order's.
+      stratify_by: for STRATIFIED, the feature that holds a row's class.
+    """
+
+    source: SplitSource = SplitSource.SINGLE
+    names: tuple[str, ...] = ("train",)
+    shares: tuple[str, ...] = ()
+    seed: int = 0
+    stratify_by: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            check_split_name(name)
+        if len(set(self.names)) != len(self.names):
+            raise SpecError(f"Splits must differ in name; found {self.names}.")
+        if (len(self.names) != len(self.shares) and self.source in _ALL_SHARED) or (
+            len(self.names) < len(self.shares)
+        ):
+            raise SpecError("Every split needs a share, as in train=0.9,test=0.1.")
+        if any(fractions.Fraction(share) <= 0 for share in self.shares):
+            raise SpecError(f"A split's share must be above 0; found {self.shares}.")
+        if (self.source is SplitSource.STRATIFIED) != bool(self.stratify_by):
+            raise SpecError("A stratified split needs the feature of the classes.")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no split but those of `names` can turn up."""
+        return self.source is not SplitSource.COLUMN
+
+    def proportions(self) -> list[fractions.Fraction]:
+        """Returns the shares, summing to one."""
+        parts = [fractions.Fraction(share) for share in self.shares]
+        return [part / sum(parts) for part in parts]
+
+    def thresholds(self) -> UInt64s:
+        """Returns the upper bounds of all splits but the last, as 64-bit hashes."""
+        parts = self.proportions()
+        bounds = [sum(parts[: i + 1]) for i in range(len(parts) - 1)]
+        return np.array([int(bound * 2**64) for bound in bounds], np.uint64)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sharding:
+    """Everything that `place` needs to know.
+
+    Attributes:
+      rule: how rows fall into splits.
+      shards: split name -> number of shards; 1 for a split not named here.
+      seed: of the order hash.
+      shuffle: False keeps (origin, row) order and cuts shards by cumulative bytes.
+      total_bytes: split name -> bytes of input that its shards share; without
+        shuffling only.
+      keyed: whether every row has a key of its own that orders it.
+    """
+
+    rule: SplitRule
+    shards: Mapping[str, int]
+    seed: int = 0
+    shuffle: bool = True
+    total_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    keyed: bool = False
+
+
+def splitmix64(values: UInt64s) -> UInt64s:
+    """Returns the splitmix64 finaliser of each value plus its golden gamma."""
+    with np.errstate(over="ignore"):
+        z = values + _GOLDEN_GAMMA
+        z ^= z >> np.uint64(30)
+        z *= _MIX_1
+        z ^= z >> np.uint64(27)
+        z *= _MIX_2
+        z ^= z >> np.uint64(31)
+    return z
+
+
+def origin_bases(origins: Sequence[str], purpose: str, seed: int) -> UInt64s:
+    """Returns one 64-bit base an origin: blake2b over purpose, seed and path.
+
+    Origins are taken in NFC, so that a tree copied between file systems that
+    normalise names differently keeps its placement.
+    """
+    salt = f"{purpose}\0{seed}\0".encode()
+    blake2b = hashlib.blake2b
+    normalize = unicodedata.normalize
+    digests = b"".join(
+        blake2b(
+            salt + normalize("NFC", origin).encode("utf-8", "surrogateescape"),
+            digest_size=8,
+        ).digest()
+        for origin in origins
+    )
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def hash_rows(
+    origins: str | pa.StringArray,
+    numbers: npt.NDArray[np.int64],
+    *,
+    purpose: str,
+    seed: int,
+) -> UInt64s:
+    """Returns the 64-bit hash of every row's identity.
+
+    Args:
+      origins: one origin for all rows, or one for each.
+      numbers: n 0-based row numbers in their origins.
+      purpose: "split" or "order".
+      seed: of that purpose.
+    """
+    if isinstance(origins, str):
+        bases = origin_bases([origins], purpose, seed)
+    else:
+        bases = origin_bases(origins.to_pylist(), purpose, seed)
+    with np.errstate(over="ignore"):
+        return splitmix64(bases + numbers.astype(np.uint64))
+
+
+def split_of_keys(keys: UInt64s, rule: SplitRule) -> npt.NDArray[np.int64]:
+    """Returns each row's index into `rule.names`, for a rule with shares."""
+    return np.searchsorted(rule.thresholds(), keys, side="right")
+
+
+def shard_of_keys(keys: UInt64s, shards: int) -> npt.NDArray[np.int64]:
+    """Returns each row's shard from the high bits of its order key."""
+    high = keys >> np.uint64(32)
+    return ((high * np.uint64(shards)) >> np.uint64(32)).astype(np.int64)
+
+
+def shard_of_positions(
+    positions: npt.NDArray[np.int64], total: int, shards: int
+) -> npt.NDArray[np.int64]:
+    """Returns each row's shard from the bytes of input that stand before it."""
+    scaled = positions.astype(np.float64) * shards / max(total, 1)
+    return np.minimum(scaled.astype(np.int64), shards - 1)

@@ -1,0 +1,143 @@
+"""The split of every row of a batch, under any rule.
+
+A lock comes first, whatever the rule says; see `SplitSource` for the rules.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.model import Batch
+from transforms.core.placing.identity import LOCK, SPLIT, key_hashes, unit_hashes
+from transforms.core.placing.placement import (
+    SplitRule,
+    SplitSource,
+    UInt64s,
+    split_of_keys,
+)
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.strata import Strata, class_names
+from transforms.errors import EncodingError
+
+__all__ = ["NOWHERE", "SplitTables", "Splits", "split_rows"]
+
+# The index of a row that no split takes.
+NOWHERE = -1
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitTables:
+    """What a rule looks up, beside the batch.
+
+    Attributes:
+      table: for TABLE, the splits of keys.
+      strata: for STRATIFIED, where classes are cut.
+      lock: what earlier runs decided.
+    """
+
+    table: Assignments | None = None
+    strata: Strata | None = None
+    lock: Assignments | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Splits:
+    """Where n rows go.
+
+    Attributes:
+      names: splits that may occur.
+      index: n indices into `names`, or `NOWHERE`.
+      overruled: rows that a lock keeps in another split than the rule says.
+    """
+
+    names: tuple[str, ...]
+    index: Index
+    overruled: int = 0
+
+
+def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
+    """Returns the split of each of n rows.
+
+    Raises:
+      EncodingError: the rule needs what the batch or the tables do not have.
+    """
+    splits = _by_rule(batch, rule, tables)
+    if tables.lock is None or not len(tables.lock):
+        return splits
+    found = tables.lock.find(unit_hashes(batch, purpose=LOCK))
+    known = found >= 0
+    if not known.any():
+        return splits
+    names = _joined(splits.names, tables.lock.names)
+    place = np.array([names.index(name) for name in tables.lock.names])
+    index = np.where(known, place[found], splits.index)
+    # Where classes are cut for the new rows alone, it says nothing of the others.
+    says_all = rule.source is not SplitSource.STRATIFIED
+    overruled = int((index != splits.index).sum()) if says_all else 0
+    return Splits(names, index, overruled)
+
+
+def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
+    match rule.source:
+        case SplitSource.SINGLE:
+            return Splits(rule.names[:1], np.zeros(batch.rows.num_rows, np.int64))
+        case SplitSource.SHARES:
+            return Splits(rule.names, split_of_keys(_hashes(batch, rule), rule))
+        case SplitSource.COLUMN:
+            return _by_column(batch, rule)
+        case SplitSource.TABLE:
+            return _by_table(batch, rule, tables.table)
+        case SplitSource.STRATIFIED:
+            return _by_class(batch, rule, tables)
+
+
+def _hashes(batch: Batch, rule: SplitRule) -> UInt64s:
+    return unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
+
+
+def _by_column(batch: Batch, rule: SplitRule) -> Splits:
+    given = batch.splits
+    if given is None or (given.null_count and not rule.shares):
+        raise EncodingError(
+            f"Every row must carry its split; some of {batch.block} do not."
+        )
+    encoded = given.dictionary_encode()
+    names = tuple(encoded.dictionary.to_pylist())
+    if not given.null_count:
+        return Splits(names, encoded.indices.to_numpy().astype(np.int64))
+    index = encoded.indices.fill_null(NOWHERE).to_numpy().astype(np.int64)
+    return _filled(Splits(names, index), batch, rule)
+
+
+def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Splits:
+    if batch.keys is None or table is None:
+        raise EncodingError(
+            f"A split by a table of ids needs the table and the key of every row; "
+            f"{batch.block} came without."
+        )
+    index = table.find(key_hashes(batch.keys))
+    splits = Splits(table.names, index)
+    return _filled(splits, batch, rule) if rule.shares else splits
+
+
+def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
+    """Lets the rows that have no split yet fall by the rule's shares."""
+    names = _joined(splits.names, rule.names[: len(rule.shares)])
+    place = np.array([names.index(name) for name in rule.names[: len(rule.shares)]])
+    by_shares = place[split_of_keys(_hashes(batch, rule), rule)]
+    return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
+
+
+def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
+    if tables.strata is None:
+        raise EncodingError("A stratified split needs the classes to be counted first.")
+    classes = class_names(batch.rows[rule.stratify_by])
+    index = tables.strata.split_of(classes, _hashes(batch, rule))
+    return Splits(rule.names, index)
+
+
+def _joined(first: tuple[str, ...], then: tuple[str, ...]) -> tuple[str, ...]:
+    return (*first, *(name for name in then if name not in first))

@@ -1,0 +1,359 @@
+"""Python and NumPy values of no stated kind to an Arrow array of their own type.
+
+| values                                | array                                       |
+| ------------------------------------- | ------------------------------------------- |
+| bool, NumPy bools                     | bool                                        |
+| int, NumPy integers of several widths | int64                                       |
+| NumPy numbers of one width            | of that width                               |
+| float, NumPy floats of several widths | float64                                     |
+| int among float                       | float64, if float32 holds each int          |
+| str; bytes, bytearray, memoryview     | string; binary, also for a mixture of both  |
+| datetime, datetime64                  | timestamp; in UTC where it has a zone       |
+| date, time, timedelta, Decimal        | date32, time64, duration, decimal           |
+| Enum                                  | as its values                               |
+| mapping                               | struct: the keys in order of appearance     |
+| list, tuple, arrays of one dimension  | list; arrays of one length: fixed-size list |
+| arrays of one shape, of 2 dimensions  | FixedShapeTensor                            |
+| and more                              |                                             |
+
+None, NaT and pandas' NA are null; NaN stays NaN. Nothing is converted with a loss, and
+values of different kinds are an error that says which.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.rows.python_kinds import (
+    OddValueError,
+    family_of,
+    is_known,
+    plain_values,
+    shown,
+)
+
+__all__ = ["FLOAT32_BITS", "arrow_of", "tensor_array"]
+
+Array = npt.NDArray[Any]
+
+# NumPy's units of time that Arrow lacks, and those that hold the same instants.
+_UNITS = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}
+_ARROW_UNITS = ("D", "s", "ms", "us", "ns")
+FLOAT32_BITS = 24
+"""Of its significand: the integers that float32 holds have no more."""
+
+
+def arrow_of(values: Sequence[Any] | Array) -> pa.Array:
+    """Returns n values, or an array of shape (n, ...), as an Arrow array.
+
+    Raises:
+      OddValueError: they are of several types or shapes, or beyond what Arrow holds.
+    """
+    if isinstance(values, np.ndarray):
+        return _of_array(values)
+    return _of_values(list(values))
+
+
+def _of_values(values: list[Any]) -> pa.Array:
+    values = plain_values(values)
+    types = set(map(type, values)) - {type(None)}
+    families = {family_of(kind) for kind in types}
+    if not families:
+        return pa.nulls(len(values))
+    if "" in families:
+        index = next(i for i, v in enumerate(values) if not is_known(v))
+        raise OddValueError(
+            f"no feature holds what is of type {type(values[index]).__name__}", index
+        )
+    makers = [make for known, make in _MAKERS if families <= known]
+    if not makers:
+        first = family_of(type(next(v for v in values if v is not None)))
+        raise _odd(
+            values,
+            f"stands among values that are {first}",
+            lambda v: family_of(type(v)) != first,
+        )
+    try:
+        return makers[0](values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, OddValueError):
+            raise
+        raise _blamed(values, makers[0], error) from error
+
+
+def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValueError:
+    for index, value in enumerate(values):
+        if value is not None and is_odd(value):
+            return OddValueError(f"{shown(value)} {why}", index)
+    return OddValueError(f"a value {why}")
+
+
+def _blamed(
+    values: list[Any], make: Callable[[list[Any]], pa.Array], error: Exception
+) -> OddValueError:
+    """Returns the error with the first value that cannot be converted by itself."""
+    for index, value in enumerate(values):
+        try:
+            make([value])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as own:
+            return OddValueError(f"{shown(value)} cannot be held: {own}", index)
+    return OddValueError(str(error))
+
+
+def _bools(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.bool_())
+
+
+def _numpy_type(values: list[Any]) -> pa.DataType | None:
+    """Returns the Arrow type of scalars of one NumPy type; None for others."""
+    types = {type(value) for value in values if value is not None}
+    kind = types.pop()
+    if types or not issubclass(kind, np.generic):
+        return None
+    return pa.from_numpy_dtype(np.dtype(kind))
+
+
+def _ints(values: list[Any]) -> pa.Array:
+    kind = _numpy_type(values)
+    if kind is None:
+        kind = pa.int64()
+        low, high = -(2**63), 2**63 - 1
+        for index, value in enumerate(values):
+            if value is not None and not low <= value <= high:
+                raise OddValueError(f"{shown(value)} lies outside int64", index)
+        values = [None if value is None else int(value) for value in values]
+    return pa.array(values, kind)
+
+
+def _floats(values: list[Any]) -> pa.Array:
+    def is_wide(value: Any) -> bool:
+        return isinstance(value, np.longdouble) and value.itemsize > 8
+
+    if any(map(is_wide, values)):
+        raise _odd(values, "is wider than float64", is_wide)
+    kind = _numpy_type(values)
+    if kind is None:
+        return pa.array([None if v is None else float(v) for v in values], pa.float64())
+    return pa.array(values, kind)
+
+
+def _numbers(values: list[Any]) -> pa.Array:
+    """Returns integers and floats as floats, integers only where nothing is lost."""
+
+    def is_lost(value: Any) -> bool:
+        if family_of(type(value)) != "int" or not value:
+            return False
+        digits = abs(int(value))
+        # What is left without the zeros at its end must fit the significand.
+        return (digits // (digits & -digits)).bit_length() > FLOAT32_BITS
+
+    if any(is_lost(value) for value in values if value is not None):
+        raise _odd(values, "stands among floats, and float32 cannot hold it", is_lost)
+    return _floats([None if value is None else float(value) for value in values])
+
+
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def _all_bytes(values: list[Any]) -> pa.Array:
+    return pa.array(
+        [v.encode() if isinstance(v, str) else v for v in values], pa.binary()
+    )
+
+
+def _datetimes(values: list[Any]) -> pa.Array:
+    zoned = {value.tzinfo is not None for value in values if value is not None}
+    if len(zoned) > 1:
+        first = next(v for v in values if v is not None).tzinfo is not None
+        raise _odd(
+            values,
+            "differs from those before in having a time zone or not",
+            lambda v: (v.tzinfo is not None) != first,
+        )
+    unit = "ns" if any(getattr(v, "nanosecond", 0) for v in values) else "us"
+    return pa.array(values, pa.timestamp(unit, "UTC" if zoned == {True} else None))
+
+
+def _instants(values: list[Any]) -> pa.Array:
+    """Returns NumPy's datetimes or durations, which must be of one unit."""
+    known = [value for value in values if value is not None]
+    if any(value.dtype != known[0].dtype for value in known):
+        raise _odd(
+            values, "is of another unit", lambda value: value.dtype != known[0].dtype
+        )
+    kind = known[0].dtype
+    nat = np.array("NaT", kind)
+    return _of_times(np.array([nat if v is None else v for v in values], kind))
+
+
+def _plain(values: list[Any]) -> pa.Array:
+    return pa.array(values)
+
+
+def _structs(values: list[Any]) -> pa.Array:
+    keys = dict.fromkeys(key for value in values if value is not None for key in value)
+    if not keys or any(not isinstance(key, str) for key in keys):
+        raise OddValueError("a mapping must have keys, all of them text")
+    fields = []
+    for key in keys:
+        try:
+            fields.append(
+                _of_values([None if v is None else v.get(key) for v in values])
+            )
+        except OddValueError as error:
+            raise OddValueError(f"in {key!r}, {error}", error.index) from error
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(fields, list(keys), mask=mask)
+
+
+def _lists(values: list[Any]) -> pa.Array:
+    parts = [() if value is None else _items(value) for value in values]
+    starts = np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+    try:
+        items = _of_values([item for part in parts for item in part])
+    except OddValueError as error:
+        index = error.index
+        if index >= 0:
+            index = int(np.searchsorted(starts, index, side="right")) - 1
+        raise OddValueError(str(error), index) from error
+    return _listed(items, starts, [value is None for value in values])
+
+
+def _items(value: Any) -> Sequence[Any]:
+    """Returns the items of a list; arrays of two dimensions and more as lists."""
+    if isinstance(value, np.ndarray):
+        return list(value) if value.ndim == 1 else value.tolist()
+    return [
+        item.tolist() if isinstance(item, np.ndarray) and item.ndim > 1 else item
+        for item in value
+    ]
+
+
+def _listed(items: pa.Array, starts: Array, absent: list[bool]) -> pa.Array:
+    mask = pa.array(absent) if any(absent) else None
+    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, mask=mask)
+
+
+def _arrays(values: list[Any]) -> pa.Array:
+    known = [value for value in values if value is not None]
+    if any(array.dtype.kind not in "biuf" for array in known):
+        return _lists(values)
+    dtype = _common_dtype(values, known)
+    shape, absent = known[0].shape, [value is None for value in values]
+    if any(array.shape != shape for array in known):
+        if any(array.ndim > 1 for array in known):
+            raise _odd(
+                values,
+                f"stands among arrays of shape {shape}",
+                lambda array: array.shape != shape,
+            )
+        flat = _of_array(np.concatenate(known).astype(dtype, copy=False))
+        sizes = [0 if value is None else len(value) for value in values]
+        return _listed(flat, np.concatenate(([0], np.cumsum(sizes))), absent)
+    _check_masks(known)
+    rows = np.zeros((len(values), *shape), dtype)
+    for index, value in enumerate(values):
+        if value is not None:
+            rows[index] = value
+    return tensor_array(rows, absent if any(absent) else None)
+
+
+def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
+    kind = known[0].dtype.kind
+    if any(array.dtype.kind != kind for array in known):
+        raise _odd(
+            values,
+            f"stands among arrays of {known[0].dtype}",
+            lambda array: array.dtype.kind != kind,
+        )
+    return np.result_type(*{array.dtype for array in known})
+
+
+_MAKERS: tuple[tuple[set[str], Callable[[list[Any]], pa.Array]], ...] = (
+    ({"bool"}, _bools),
+    ({"int"}, _ints),
+    ({"float"}, _floats),
+    ({"int", "float"}, _numbers),
+    ({"text"}, _texts),
+    ({"text", "bytes"}, _all_bytes),
+    ({"datetime"}, _datetimes),
+    ({"datetime64"}, _instants),
+    ({"timedelta64"}, _instants),
+    ({"date"}, _plain),
+    ({"time"}, _plain),
+    ({"timedelta"}, _plain),
+    ({"decimal", "int"}, _plain),
+    ({"mapping"}, _structs),
+    ({"array"}, _arrays),
+    ({"array", "list"}, _lists),
+)
+
+
+def _of_array(array: Array) -> pa.Array:
+    if array.ndim == 0:
+        raise OddValueError("a single value is no column")
+    if array.dtype.names is not None or array.dtype.kind in "cV":
+        raise OddValueError(f"an array of {array.dtype} has no type in Arrow")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        raise OddValueError(f"an array of {array.dtype} is wider than float64")
+    if array.dtype.kind in "OSUT" or (array.ndim > 1 and array.dtype.kind in "mM"):
+        return _of_values(list(array) if array.dtype.kind in "mM" else array.tolist())
+    if array.ndim > 1:
+        _check_masks([array])
+        return tensor_array(np.ascontiguousarray(array))
+    if array.dtype.kind in "mM":
+        return _of_times(array)
+    mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
+    return pa.array(_native(np.asarray(array)), mask=mask)
+
+
+def _native(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _of_times(array: Array) -> pa.Array:
+    unit, step = np.datetime_data(array.dtype)
+    wanted = _UNITS.get(unit, unit)
+    if array.dtype.kind == "m":
+        wanted = "s" if wanted == "D" and unit not in ("Y", "M") else wanted
+    if step != 1 or wanted not in _ARROW_UNITS:
+        raise OddValueError(f"{array.dtype} has no type in Arrow")
+    wide = _native(array).astype(f"{array.dtype.kind}8[{wanted}]")
+    # NumPy wraps what lies beyond 64 bits.
+    if not (np.isnat(array) | (wide.astype(array.dtype) == array)).all():
+        raise OddValueError(f"{array.dtype} holds what is beyond {wide.dtype}")
+    mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
+    return pa.array(np.asarray(wide), mask=mask)
+
+
+def _check_masks(arrays: Sequence[Array]) -> None:
+    for array in arrays:
+        if isinstance(array, np.ma.MaskedArray) and np.ma.getmaskarray(array).any():
+            raise OddValueError("an array of lists has no place for masked values")
+
+
+def tensor_array(rows: Array, absent: Sequence[bool] | None = None) -> pa.Array:
+    """Returns an array of shape (n, ...) as n fixed-size lists, or n tensors.
+
+    Args:
+      rows: numbers or bools, of two dimensions at least.
+      absent: n bools, true where a row is missing; None where none is.
+    """
+    shape = rows.shape[1:]
+    flat = pa.array(_native(np.asarray(rows)).ravel())
+    if not math.prod(shape):
+        if len(shape) > 1:
+            raise OddValueError(f"arrays of shape {shape} hold nothing")
+        starts = np.zeros(len(rows) + 1, np.int64)
+        return _listed(flat, starts, list(absent or [False] * len(rows)))
+    mask = None if absent is None else pa.array(absent, pa.bool_())
+    lists = pa.FixedSizeListArray.from_arrays(flat, math.prod(shape), mask=mask)
+    if len(shape) == 1:
+        return lists
+    kind = pa.fixed_shape_tensor(flat.type, list(shape))
+    return pa.ExtensionArray.from_storage(kind, lists)

@@ -1,0 +1,201 @@
+"""Typed columns, and texts of more than one value, to the rows of a feature.
+
+    column of any Arrow type -> single values  (`scalars`, `timestamps`)
+                             -> lists, boxes   (`nested`, then the same for the items)
+                             -> tensors        (`nested`, `tensors`)
+
+Nothing is lost in silence: what the feature cannot hold as it is, is bad, and why is
+told cell by cell. What each kind takes stands in those modules. A list of which one
+value is bad or missing is bad as a whole.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.example.arrays import is_bytes
+from transforms.core.model import Reason
+from transforms.core.rows.cells import (
+    Cells,
+    Faults,
+    Mask,
+    fault,
+    first_fault,
+    nothing_fits,
+    numpy_mask,
+    plain,
+    reason_of,
+    rows_with_faults,
+    taken,
+)
+from transforms.core.rows.coerce import Coerced
+from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
+from transforms.core.rows.scalars import scalars
+from transforms.core.rows.tensor_proto import STRING
+from transforms.core.rows.tensors import tensors, tensors_of_bytes
+from transforms.core.schema import BOX_SIDES, Feature, Kind, row_type
+from transforms.errors import EncodingError
+
+__all__ = ["Cast", "cast", "cast_nested"]
+
+Ints = npt.NDArray[np.int64]
+
+_MAX_OFFSET = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cast(Coerced):
+    """A typed column, and the cells that did not fit for reasons of their own.
+
+    Attributes:
+      faults: 0 where a cell fits; None when all do. See `transforms.core.rows.cells`.
+    """
+
+    faults: Faults | None = None
+
+    @classmethod
+    def of(cls, cells: Cells) -> "Cast":
+        """Returns cells as a column that `conform` can tell the misfits of."""
+        faults = cells.faults
+        if faults is None or not faults.any():
+            return cls(cells.values, None, Reason.WRONG_TYPE)
+        bad = faults > 0
+        reason = reason_of(int(faults[np.argmax(bad)]))
+        return cls(cells.values, bad, reason, faults=faults)
+
+    def reason_at(self, index: int) -> Reason:
+        """Returns why the bad cell at `index` does not fit."""
+        assert self.faults is not None, "no cell is bad"
+        return reason_of(int(self.faults[index]))
+
+
+def cast(column: pa.Array, feature: Feature) -> Coerced:
+    """Returns n values of any Arrow type as n values of `row_type(feature)`.
+
+    Null is missing. Never raises for what a cell holds.
+
+    Raises:
+      EncodingError: the batch holds more text than Arrow's offsets can count.
+    """
+    column = plain(column)
+    if pa.types.is_null(column.type):
+        return Cast.of(Cells(pa.nulls(len(column), row_type(feature))))
+    if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):
+        return Cast.of(scalars(column, feature))
+    if pa.types.is_dictionary(column.type):
+        column = plain(taken(column.dictionary, column.indices))
+    if feature.kind is Kind.TENSOR:
+        return Cast.of(_tensors(column, feature))
+    shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape
+    feature = dataclasses.replace(feature, shape=shape)
+    found = _nested(column, feature)
+    if found is None:
+        return Cast.of(nothing_fits(column, row_type(feature), Reason.WRONG_SHAPE))
+    return cast_nested(found, feature)
+
+
+def _nested(column: pa.Array, feature: Feature) -> Nested | None:
+    if pa.types.is_string(column.type):
+        return nested_texts(
+            column,
+            feature.shape,
+            separator=feature.separator,
+            ragged=feature.is_ragged,
+        )
+    return nested_lists(column, ragged=feature.is_ragged)
+
+
+def _tensors(column: pa.Array, feature: Feature) -> Cells:
+    kind = column.type
+    is_text = pa.types.is_string(kind)
+    if feature.shape == () and (is_text or feature.dtype == STRING or _single(kind)):
+        starts = np.arange(len(column) + 1, dtype=np.int64)
+        sizes = np.zeros((len(column), 0), np.int64)
+        present = numpy_mask(column.is_valid())
+        return tensors(Nested(column, starts, sizes, present), feature)
+    if not is_text and (is_bytes(kind) or pa.types.is_fixed_size_binary(kind)):
+        return tensors_of_bytes(column, feature)
+    found = _nested(column, feature)
+    if found is None:
+        return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
+    return tensors(found, feature)
+
+
+def _single(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def cast_nested(found: Nested, feature: Feature) -> Cast:
+    """Returns nested lists as lists, lists of lists or boxes of a feature."""
+    is_box = feature.kind is Kind.BOX
+    kind = Kind.FLOAT if is_box else feature.kind
+    cells = scalars(found.values, dataclasses.replace(feature, kind=kind, shape=()))
+    missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
+    if feature.is_ragged:
+        misshapen = np.zeros(len(found.sizes), np.bool_)
+        if found.inner is None:
+            # A list without values is one without lists, too.
+            misshapen = np.diff(found.starts) > 0
+    else:
+        _, misshapen = fitted(found, feature.shape)
+    faults = first_fault(
+        found.faults,
+        fault(misshapen, Reason.WRONG_SHAPE),
+        rows_with_faults(first_fault(cells.faults, missing), found.starts),
+    )
+    absent = None if found.present is None else ~found.present
+    if faults is not None:
+        faults = faults if absent is None else faults * ~absent
+        absent = faults > 0 if absent is None else absent | (faults > 0)
+    values, starts = cells.values, found.starts
+    if is_box:
+        values, starts = _boxes(values, starts, absent)
+    elif feature.is_ragged:
+        values, starts = _ragged(values, found)
+    if faults is not None and not is_box:
+        # Null rows are to be empty, too: readers of the items count on it.
+        rows = pa.array(np.arange(len(starts) - 1), mask=absent)
+        lists = _lists(values, starts, None).take(rows)
+    else:
+        lists = _lists(values, starts, absent)
+    return Cast.of(Cells(lists, faults))
+
+
+def _boxes(
+    values: pa.Array, starts: Ints, absent: Mask | None
+) -> tuple[pa.Array, Ints]:
+    """Returns the boxes of rows that fit; the others have none."""
+    sides = len(BOX_SIDES)
+    counts = np.diff(starts)
+    if absent is not None:
+        values = values.filter(pa.array(np.repeat(~absent, counts)))
+        counts = np.where(absent, 0, counts)
+    boxes = pa.FixedSizeListArray.from_arrays(values, sides)
+    return boxes, np.concatenate(([0], np.cumsum(counts))) // sides
+
+
+def _ragged(values: pa.Array, found: Nested) -> tuple[pa.Array, Ints]:
+    if found.inner is None or found.outer is None:
+        none = np.zeros(1, np.int64)
+        return _lists(values.slice(0, 0), none, None), np.zeros_like(found.starts)
+    return _lists(values, found.inner, None), found.outer
+
+
+def _lists(values: pa.Array, starts: Ints, absent: Mask | None) -> pa.ListArray:
+    if starts[-1] > _MAX_OFFSET:
+        raise EncodingError(
+            "the lists of a column must hold fewer than 2^31 values in one batch of "
+            f"rows; found {starts[-1]}; write the source with smaller row groups or "
+            "record batches"
+        )
+    mask = None if absent is None else pa.array(absent)
+    return pa.ListArray.from_arrays(
+        pa.array(starts.astype(np.int32)), values, mask=mask
+    )

@@ -1,0 +1,224 @@
+"""What becomes of the cells of a column: values, and why some do not fit.
+
+The words that `scalars`, `nested`, `timestamps` and `tensors` share.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.example.arrays import is_bytes
+from transforms.core.model import Reason
+from transforms.core.rows.coerce import Coerced
+from transforms.errors import EncodingError
+
+__all__ = [
+    "Cells",
+    "Faults",
+    "Mask",
+    "coerced_cells",
+    "fault",
+    "first_fault",
+    "is_list_view",
+    "narrowed",
+    "nothing_fits",
+    "numpy_mask",
+    "plain",
+    "reason_of",
+    "rows_with_faults",
+    "taken",
+    "valid_text",
+    "without",
+]
+
+Mask = npt.NDArray[np.bool_]
+# Of n cells: 0 where one fits, else a number of its reason; see `reason_of`.
+Faults = npt.NDArray[np.uint8]
+
+_REASONS = tuple(Reason)
+_NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
+
+# Cells that are decoded at a time where one of them is known not to be UTF-8.
+_TEXT_PIECE = 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cells:
+    """n values of a kind.
+
+    Attributes:
+      values: null where missing or bad.
+      faults: why cells do not fit; None where all do.
+    """
+
+    values: pa.Array
+    faults: Faults | None = None
+
+
+def reason_of(number: int) -> Reason:
+    """Returns the reason that stands in `Faults` as this number, from 1 on."""
+    return _REASONS[number - 1]
+
+
+def fault(mask: Mask, reason: Reason) -> Faults | None:
+    """Returns faults of one reason where the mask is true; None for none."""
+    return mask * np.uint8(_NUMBERS[reason]) if mask.any() else None
+
+
+def first_fault(*faults: Faults | None) -> Faults | None:
+    """Returns, for each cell, the first of its faults; None where there are none."""
+    out: Faults | None = None
+    for some in faults:
+        if some is not None:
+            out = some if out is None else np.where(out > 0, out, some)
+    return out
+
+
+def rows_with_faults(
+    faults: Faults | None, starts: npt.NDArray[np.int64]
+) -> Faults | None:
+    """Returns for each row of items the fault of its first bad item.
+
+    Args:
+      faults: of all items.
+      starts: n + 1: row i has the items from starts[i] to starts[i + 1].
+    """
+    if faults is None:
+        return None
+    # Of equal places the last one written stays, and that is the first bad item.
+    bad = np.flatnonzero(faults)[::-1]
+    out = np.zeros(len(starts) - 1, np.uint8)
+    out[np.searchsorted(starts, bad, "right") - 1] = faults[bad]
+    return out
+
+
+def nothing_fits(column: pa.Array, kind: pa.DataType, reason: Reason) -> Cells:
+    """Returns cells of which every one that is not missing is bad."""
+    present = numpy_mask(column.is_valid())
+    return Cells(pa.nulls(len(column), kind), fault(present, reason))
+
+
+def numpy_mask(bools: pa.Array) -> Mask:
+    """Returns Arrow bools as numpy ones, null as false."""
+    if bools.null_count:
+        bools = pc.fill_null(bools, False)
+    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """Returns a column without what only says how it is stored.
+
+    Extension types give way to their storage, views and large texts to string and
+    binary; FixedShapeTensor and dictionaries stay.
+
+    Raises:
+      EncodingError: the texts are too many for one batch, over 2 GiB.
+    """
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return column
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(column.storage)
+    if pa.types.is_run_end_encoded(kind):
+        return plain(pc.run_end_decode(column))
+    if is_list_view(kind):
+        return _lists_of_views(column)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return narrowed(column, pa.string())
+    if pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def is_list_view(kind: pa.DataType) -> bool:
+    """Tells whether values are lists with offsets and sizes."""
+    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+
+
+def _lists_of_views(column: pa.Array) -> pa.Array:
+    # Arrow's own cast of list views to lists gives too short offsets in version 25.
+    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    absent = column.is_null() if column.null_count else None
+    return pa.LargeListArray.from_arrays(starts, column.flatten(), mask=absent)
+
+
+def narrowed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns texts or bytes with offsets of 32 bits."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise EncodingError(
+            "the texts of a column must be under 2 GiB in one batch of rows; found "
+            f"{column.nbytes} bytes in {len(column)} rows; write the source with "
+            "smaller row groups or record batches"
+        ) from error
+
+
+def taken(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """Returns the values at the indices, null where an index is null."""
+    kind = values.type
+    if not is_bytes(kind):
+        return values.take(indices)
+    # `take` wraps the int32 offsets of results over 2 GiB without a word.
+    return narrowed(values.cast(pa.large_binary()).take(indices), kind)
+
+
+def valid_text(column: pa.Array) -> Cells:
+    """Returns texts or bytes as string, those that are not UTF-8 as bad.
+
+    Arrow's readers do not all look: a Parquet column of type string may hold any bytes.
+    """
+    data = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
+    if pa.types.is_fixed_size_binary(data.type):
+        data = data.cast(pa.binary())
+    try:
+        return Cells(data.cast(pa.string()))
+    except pa.ArrowInvalid:
+        bad = _not_utf8(data)
+    sound = pc.if_else(pa.array(bad), pa.scalar(None, data.type), data)
+    return Cells(narrowed(sound, pa.string()), fault(bad, Reason.INVALID_ENCODING))
+
+
+def _not_utf8(data: pa.Array) -> Mask:
+    bad = np.zeros(len(data), np.bool_)
+    for start in range(0, len(data), _TEXT_PIECE):
+        piece = data.slice(start, _TEXT_PIECE)
+        try:
+            piece.cast(pa.string())
+        except pa.ArrowInvalid:
+            # Some of these are bad: the only cells that are decoded one by one.
+            for row, value in enumerate(piece.to_pylist(), start=start):
+                bad[row] = value is not None and not _is_utf8(value)
+    return bad
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def without(values: pa.Array, bad: Mask, reason: Reason) -> Cells:
+    """Returns values with those that are bad made null, for one reason."""
+    faults = fault(bad, reason)
+    if faults is None:
+        return Cells(values)
+    return Cells(
+        pc.if_else(pa.array(bad), pa.scalar(None, values.type), values), faults
+    )
+
+
+def coerced_cells(found: Coerced) -> Cells:
+    """Returns what came of texts as cells."""
+    if found.bad is None:
+        return Cells(found.values)
+    beyond = found.out_of_range
+    too_large = None if beyond is None else fault(beyond, Reason.OUT_OF_RANGE)
+    return Cells(found.values, first_fault(too_large, fault(found.bad, found.reason)))

@@ -1,0 +1,193 @@
+"""Raw columns to rows under a schema, and which rows do not fit it.
+
+texts         -> coerce   (cells of CSV and of other text)
+typed columns -> cast     (Parquet, Arrow, JSON, NumPy ...)
+constants, patterns over paths, vocabularies, missing values: here
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.model import Reason
+from transforms.core.rows.cast import cast
+from transforms.core.rows.coerce import Coerced, coerce, complaint
+from transforms.core.rows.values import column_of
+from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
+from transforms.errors import bounded
+
+__all__ = ["Misfit", "conform"]
+
+Mask = npt.NDArray[np.bool_]
+
+# Enough to recognise a value, little enough for the whole message to fit.
+_SHOWN_CHARS = 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Misfit:
+    """A column with cells that do not fit.
+
+    Attributes:
+      feature: what they were to become.
+      raw: the column as the source has it; n values.
+      bad: n bools, true where the cell does not fit.
+      reason: why, unless `coerced` knows better.
+      coerced: where casting or coercion found it out.
+    """
+
+    feature: Feature
+    raw: pa.Array
+    bad: Mask
+    reason: Reason
+    coerced: Coerced | None = None
+
+    def complaint(self, index: int) -> tuple[Reason, str]:
+        """Returns why the bad cell at `index` does not fit, and in words."""
+        reason = self.coerced.reason_at(index) if self.coerced else self.reason
+        shown = _shown(self.raw[index])
+        where = f"column {self.feature.source_column!r} holds {shown}: "
+        return reason, bounded(where + complaint(self.feature, reason))
+
+
+def _shown(value: pa.Scalar) -> str:
+    found = value.as_py()
+    if found is None:
+        return "nothing"
+    if isinstance(found, bytes):
+        try:
+            found = found.decode()
+        except UnicodeDecodeError:
+            return f"{len(found)} bytes"
+    text = found if isinstance(found, str) else str(found)
+    if len(text) > _SHOWN_CHARS:
+        text = text[: _SHOWN_CHARS - 3] + "..."
+    return repr(text) if isinstance(found, str) else text
+
+
+def conform(
+    columns: Mapping[str, pa.Array],
+    schema: Schema,
+    count: int,
+    origins: str | pa.Array,
+    *,
+    texts_checked: bool = False,
+) -> tuple[pa.RecordBatch, list[Misfit]]:
+    """Returns `count` rows under `Schema.row_schema`, and what does not fit.
+
+    Rows of which something does not fit hold anything; they are to be filtered out.
+
+    Args:
+      columns: raw columns by the source's names; a feature without one is missing.
+      schema: the features.
+      count: n, the number of rows.
+      origins: the path of all rows' file, or of each one's.
+      texts_checked: whether all texts are known to be valid UTF-8.
+    """
+    arrays: list[pa.Array] = []
+    misfits: list[Misfit] = []
+    for feature in schema.features:
+        if feature.derived:
+            continue
+        arrays.append(_column(feature, columns, count, origins, texts_checked, misfits))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
+
+
+def _column(
+    feature: Feature,
+    columns: Mapping[str, pa.Array],
+    count: int,
+    origins: str | pa.Array,
+    texts_checked: bool,
+    misfits: list[Misfit],
+) -> pa.Array:
+    if feature.constant is not None:
+        return _repeated(feature.constant, feature, count)
+    raw = columns.get(feature.source_column)
+    if feature.pattern:
+        texts = raw if feature.column and raw is not None else origins
+        raw = _matched(texts, feature.pattern, count)
+    if raw is None:
+        raw = pa.nulls(count, pa.string())
+    if _is_plain_text(raw, feature, texts_checked):
+        coerced = coerce(raw, feature)
+    else:
+        coerced = cast(raw, feature)
+    if coerced.bad is not None:
+        misfits.append(Misfit(feature, raw, coerced.bad, coerced.reason, coerced))
+    values = coerced.values
+    if feature.kind is Kind.IMAGE and not feature.inline:
+        # An empty path is none: it would name the folder.
+        values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+    if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:
+        unknown = _outside(values, feature.vocabulary)
+        if unknown is not None:
+            misfits.append(Misfit(feature, raw, unknown, Reason.UNKNOWN_LABEL))
+    if feature.missing is Missing.OMIT or not values.null_count:
+        return values
+    if feature.missing is Missing.FILL:
+        return pc.coalesce(values, _repeated(feature.fill, feature, count))
+    absent = _mask(values.is_null())
+    if coerced.bad is not None:
+        absent &= ~coerced.bad
+    if absent.any():
+        misfits.append(Misfit(feature, raw, absent, Reason.MISSING_VALUE))
+    return values
+
+
+def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
+    """Whether cells are texts of one value each, to be read by the rules of CSV."""
+    if not pa.types.is_string(raw.type) or feature.is_list or feature.inline:
+        return False
+    if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.BOOL):
+        return True
+    return checked and feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES, Kind.IMAGE)
+
+
+def _repeated(value: object, feature: Feature, count: int) -> pa.Array:
+    """Returns a value of the spec for every row; EncodingError where it does not fit.
+
+    Lists of a fixed size hold it so many times, others once.
+    """
+    given = [value] * (feature.values_each or 1) if feature.is_list else value
+    return column_of([given], feature).take(pa.array(np.zeros(count, np.int64)))
+
+
+def _matched(texts: str | pa.Array, pattern: str, count: int) -> pa.Array:
+    """Returns the first group of a pattern in each text; null where it is not found."""
+    search = re.compile(pattern).search
+
+    def found(text: str | None) -> str | None:
+        match = None if text is None else search(text)
+        return match[1] if match else None
+
+    if isinstance(texts, str):
+        return pa.repeat(pa.scalar(found(texts), pa.string()), count)
+    encoded = texts.cast(pa.string()).dictionary_encode()
+    values = [found(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(values, pa.string()).take(encoded.indices)
+
+
+def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Mask | None:
+    """Returns which rows hold a name outside the vocabulary; None for none."""
+    names = pa.array(vocabulary, pa.string())
+    flat = values.flatten() if pa.types.is_list(values.type) else values
+    known = pc.or_(pc.is_in(flat, value_set=names), flat.is_null())
+    if pc.all(known, min_count=0).as_py():
+        return None
+    bad = _mask(pc.invert(known))
+    if flat is values:
+        return bad
+    rows = np.asarray(pc.list_parent_indices(values))
+    out = np.zeros(len(values), np.bool_)
+    out[rows[bad]] = True
+    return out
+
+
+def _mask(bools: pa.Array) -> Mask:
+    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,341 @@
+"""Lists of lists as they come, to flat values and the sizes that they had.
+
+Which lists fit a shape, by the column's type:
+
+| shape        | one level          | two levels         | FixedShapeTensor | text |
+| ------------ | ------------------ | ------------------ | ---------------- | ---- |
+| (None,)      | any number         | -                  | (n,)             | as   |
+| (6,)         | 6                  | -                  | (6,)             | the  |
+| (2, 3)       | 6, row by row      | 2 lists of 3       | (2, 3)           | same |
+| (None, 4)    | 0, 4, 8, ...       | any number of 4    | (n, 4)           | in   |
+| (None, None) | the empty one only | any number of any  | (n, m)           | JSON |
+
+Lists are Arrow's list, large_list, fixed_size_list and list views. With a separator,
+text is a list of one level, cut there.
+
+A list of lists must have the shape's number of levels; a list of one level may hold
+the values of any shape with at most one size open, row by row. Sizes that the shape
+leaves open may differ between rows, but not within one, unless it is (None, None).
+
+A null list is missing and an empty one is a value. A null within a list is a fault
+(MISSING_VALUE): a tf.train.Example has no room for it.
+
+Lists as text are read one by one, by Python's json: their nesting is no regular
+language. Numbers stay texts meanwhile, so that the rules of `coerce` decide on them.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.example.arrays import flattened, is_list
+from transforms.core.model import Reason
+from transforms.core.rows.cells import (
+    Faults,
+    Mask,
+    fault,
+    first_fault,
+    numpy_mask,
+    plain,
+)
+
+__all__ = ["Nested", "Shape", "fitted", "nested_lists", "nested_texts"]
+
+Ints = npt.NDArray[np.int64]
+Shape = tuple[int | None, ...]
+
+# A size that cannot be told: there is no list on that level.
+_ANY = -1
+_JSON = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Nested:
+    """n rows of nested lists.
+
+    Attributes:
+      values: those of all rows, in row-major order; null where an item is null.
+      starts: int64, n + 1: row i has the values from starts[i] to starts[i + 1].
+      sizes: int64 (n, d): how many there are on each of d levels.
+      present: n bools, false where the row is missing; None where none is.
+      faults: why rows are bad already; None where none is.
+      inner: of two levels: int64 offsets (m + 1) of the inner lists in the values.
+      outer: of two levels: int64 offsets (n + 1) of the rows in the inner lists.
+    """
+
+    values: pa.Array
+    starts: Ints
+    sizes: Ints
+    present: Mask | None
+    faults: Faults | None = None
+    inner: Ints | None = None
+    outer: Ints | None = None
+
+
+def _rows_of(parts: Ints, starts: Ints, count: int) -> Mask:
+    """Tells which of `count` rows one of the parts, by number, belongs to."""
+    out = np.zeros(count, np.bool_)
+    out[np.searchsorted(starts, parts, "right") - 1] = True
+    return out
+
+
+def nested_lists(column: pa.Array, *, ragged: bool = False) -> Nested | None:
+    """Returns a column of lists as flat values; None if it is of another type.
+
+    Args:
+      column: n lists of any type, of any number of levels, or a FixedShapeTensor.
+      ragged: whether lists of one row may have different sizes.
+    """
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        return _tensors(column)
+    if not is_list(column.type):
+        return None
+    count = len(column)
+    present = numpy_mask(column.is_valid()) if column.null_count else None
+    starts, values = flattened(column, present)
+    offsets = [starts]
+    sizes = [np.diff(starts)]
+    uneven = np.zeros(count, np.bool_)
+    lacking = np.zeros(count, np.bool_)
+    values = plain(values)
+    while is_list(values.type):
+        there = numpy_mask(values.is_valid()) if values.null_count else None
+        if there is not None:
+            lacking |= _rows_of(np.flatnonzero(~there), starts, count)
+        inner, values = flattened(values, there)
+        values = plain(values)
+        size, mixed = _inner_sizes(np.diff(inner), starts)
+        sizes.append(size)
+        uneven |= mixed
+        offsets.append(inner)
+        starts = inner.take(starts)
+    if isinstance(values.type, pa.FixedShapeTensorType):
+        return None
+    return Nested(
+        values,
+        starts,
+        np.column_stack(sizes),
+        present,
+        first_fault(
+            fault(lacking, Reason.MISSING_VALUE),
+            None if ragged else fault(uneven, Reason.WRONG_SHAPE),
+        ),
+        inner=offsets[1] if len(offsets) == 2 else None,
+        outer=offsets[0] if len(offsets) == 2 else None,
+    )
+
+
+def _inner_sizes(sizes: Ints, starts: Ints) -> tuple[Ints, Mask]:
+    """Returns for n rows the one size of their lists, and where there are several.
+
+    `sizes` are those of m lists, row i has the lists from starts[i] to starts[i + 1].
+    """
+    filled = np.diff(starts) > 0
+    first = np.full(len(filled), _ANY, np.int64)
+    first[filled] = sizes[starts[:-1][filled]]
+    mixed = np.zeros(len(filled), np.bool_)
+    if len(sizes) and sizes.min() < sizes.max():
+        whole = np.repeat(first, np.diff(starts))
+        mixed = _rows_of(np.flatnonzero(sizes != whole), starts, len(filled))
+    return first, mixed
+
+
+def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
+    stored: Sequence[int] = column.type.shape
+    order = column.type.permutation or range(len(stored))
+    present = numpy_mask(column.is_valid()) if column.null_count else None
+    starts, values = flattened(column.storage, present)
+    each = math.prod(stored)
+    if list(order) != sorted(order):
+        # The elements lie in another order than the tensor is to be seen in.
+        places = np.arange(each).reshape(tuple(stored)).transpose(order).ravel()
+        rows = np.arange(len(values) // max(each, 1))
+        values = values.take(pa.array((rows[:, None] * each + places).ravel()))
+    sizes = np.tile(np.array([stored[i] for i in order], np.int64), (len(column), 1))
+    inner = outer = None
+    if len(order) == 2:
+        height, width = sizes[0] if len(sizes) else (0, 0)
+        heights = np.full(len(column), height, np.int64)
+        if present is not None:
+            heights *= present
+        outer = np.concatenate(([0], np.cumsum(heights)))
+        inner = np.arange(outer[-1] + 1, dtype=np.int64) * width
+    return Nested(plain(values), starts, sizes, present, None, inner, outer)
+
+
+def fitted(found: Nested, shape: Shape) -> tuple[Ints, Mask]:
+    """Returns the sizes of n rows along each dimension, and which do not fit.
+
+    Where a row does not fit, its sizes mean nothing.
+    """
+    return _fitted(found.sizes, np.diff(found.starts), shape)
+
+
+def _fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
+    wanted = np.array([_ANY if n is None else n for n in shape], np.int64)
+    if sizes.shape[1] == len(shape):
+        known = (sizes == wanted) | (sizes == _ANY) | (wanted == _ANY)
+        full = np.where(sizes == _ANY, np.maximum(wanted, 0), sizes)
+        return full, ~known.all(axis=1)
+    full = np.tile(np.maximum(wanted, 0), (len(counts), 1))
+    each = math.prod(n for n in shape if n is not None)
+    if sizes.shape[1] != 1 or shape.count(None) > 1:
+        return full, np.ones(len(counts), np.bool_)
+    if None not in shape:
+        return full, counts != each
+    full[:, shape.index(None)] = counts // max(each, 1)
+    return full, (counts % each != 0) if each else counts != 0
+
+
+def nested_texts(
+    column: pa.StringArray, shape: Shape, *, separator: str = "", ragged: bool = False
+) -> Nested:
+    """Returns n lists that stand in text: JSON, or cut at the separator.
+
+    Of the empty text, a separator makes the empty list.
+
+    Args:
+      column: n texts.
+      shape: that the lists are to have.
+      separator: where to cut; none for JSON.
+      ragged: whether lists of one row may have different sizes.
+    """
+    if separator:
+        parts = pc.split_pattern(column, separator)
+        present = numpy_mask(column.is_valid()) if column.null_count else None
+        starts, values = flattened(parts, present)
+        empty = numpy_mask(pc.equal(column, ""))
+        if empty.any():
+            values = values.filter(pa.array(np.repeat(~empty, np.diff(starts))))
+            counts = np.where(empty, 0, np.diff(starts))
+            starts = np.concatenate(([0], np.cumsum(counts)))
+        return Nested(values, starts, np.diff(starts)[:, None], present)
+    return _of_json(column, shape, ragged)
+
+
+def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
+    items: list[str | None] = []
+    starts, inner, outer = [0], [0], [0]
+    sizes: list[list[int]] = []
+    faults = np.zeros(len(column), np.uint8)
+    for row, text in enumerate(column.to_pylist()):
+        size: list[int] = []
+        try:
+            lists = [] if text is None else _parsed(text)
+            parts = [_leaves(part) for part in lists] if ragged else []
+            if not ragged:
+                size, flat = _measured(lists, len(shape))
+                parts = [_leaves(flat)]
+        except _FaultError as error:
+            faults[row] = error.number
+            parts = []
+        for part in parts:
+            items.extend(part)
+            inner.append(len(items))
+        starts.append(len(items))
+        outer.append(len(inner) - 1)
+        sizes.append(size)
+    bounds = np.array(starts, np.int64)
+    full, misshapen = _fitted_each(sizes, np.diff(bounds), shape)
+    return Nested(
+        pa.array(items, pa.string()),
+        bounds,
+        full,
+        numpy_mask(column.is_valid()) if column.null_count else None,
+        first_fault(
+            faults if faults.any() else None,
+            None if ragged else fault(misshapen, Reason.WRONG_SHAPE),
+        ),
+        inner=np.array(inner, np.int64) if ragged else None,
+        outer=np.array(outer, np.int64) if ragged else None,
+    )
+
+
+def _fitted_each(
+    sizes: list[list[int]], counts: Ints, shape: Shape
+) -> tuple[Ints, Mask]:
+    """Returns what `fitted` does of rows with one level or as many as the shape."""
+    depths = np.array([len(size) for size in sizes], np.int64)
+    levels = len(shape)
+    padded = [size if len(size) == levels else [_ANY] * levels for size in sizes]
+    deep = np.array(padded, np.int64).reshape(len(sizes), levels)
+    full, bad = _fitted(deep, counts, shape)
+    flat = depths != levels
+    if flat.any():
+        full_flat, bad_flat = _fitted(counts[:, None], counts, shape)
+        full[flat], bad[flat] = full_flat[flat], bad_flat[flat]
+    return full, bad
+
+
+class _FaultError(Exception):
+    """A row is bad, for the reason given."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        faults = fault(np.ones(1, np.bool_), reason)
+        self.number = 0 if faults is None else int(faults[0])
+
+
+def _parsed(text: str) -> list[Any]:
+    try:
+        value = _JSON.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise _FaultError(Reason.MALFORMED) from error
+    if not isinstance(value, list):
+        raise _FaultError(Reason.WRONG_SHAPE)
+    return value
+
+
+def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
+    """Returns the sizes along one dimension or all of them, and the items."""
+    sizes = [len(value)]
+    while value and len(sizes) < levels and isinstance(value[0], list):
+        if not all(isinstance(part, list) for part in value):
+            raise _FaultError(Reason.WRONG_SHAPE)
+        size = len(value[0])
+        if any(len(part) != size for part in value):
+            raise _FaultError(Reason.WRONG_SHAPE)
+        sizes.append(size)
+        value = [item for part in value for item in part]
+    if 1 < len(sizes) < levels:
+        if value:
+            raise _FaultError(Reason.WRONG_SHAPE)
+        sizes += [_ANY] * (levels - len(sizes))
+    return sizes, value
+
+
+def _leaves(items: Any) -> list[str | None]:
+    """Returns the items of a list as texts; they are to be no lists themselves."""
+    if items is None:
+        raise _FaultError(Reason.MISSING_VALUE)
+    if not isinstance(items, list):
+        raise _FaultError(Reason.WRONG_SHAPE)
+    try:
+        if "".join(items).isascii():
+            return items
+    except TypeError:
+        # Not texts alone: bools, nulls, or what is wrong here.
+        pass
+    out: list[str | None] = []
+    for item in items:
+        if isinstance(item, bool):
+            item = "true" if item else "false"
+        elif isinstance(item, list):
+            raise _FaultError(Reason.WRONG_SHAPE)
+        elif isinstance(item, dict):
+            raise _FaultError(Reason.WRONG_TYPE)
+        elif isinstance(item, str) and not item.isascii():
+            try:
+                item.encode()
+            except UnicodeEncodeError as error:
+                # JSON may write half of a surrogate pair.
+                raise _FaultError(Reason.INVALID_ENCODING) from error
+        out.append(item)
+    return out

@@ -1,0 +1,279 @@
+"""Typed columns to the values of a kind, one value a row, and which do not fit.
+
+| kind      | taken as it is     | taken with a check                               |
+| --------- | ------------------ | ------------------------------------------------ |
+| int64     | integers, bools,   | uint64, integral decimals: inside int64; text by |
+|           | durations (count)  | the rules of `coerce`. Never a float, not 1.0    |
+| float     | float16, float32   | float64: finite stays finite; integers: exactly  |
+|           |                    | what float32 holds; decimals and text: rounded   |
+| bool      | bools              | text by the rules of `coerce`. Never a number    |
+| text      | text, bools, dates,| bytes: UTF-8. Floats become the shortest decimal |
+|           | times, numbers     | that reads back as the same number               |
+| label     | text, bools, dates,| bytes: UTF-8. Never a float: it names no class   |
+|           | integers, decimals |                                                  |
+| bytes     | bytes, text        |                                                  |
+| timestamp | see `timestamps`   |                                                  |
+| image     | inline: bytes, or the `bytes` of a struct of `bytes` and `path`; else  |
+|           | text, or the `path` of such a struct                                  |
+
+Dictionaries, run-end encoded columns and extension types count as what they hold.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.example.arrays import is_bytes, is_list, raw_values
+from transforms.core.model import Reason
+from transforms.core.rows.cells import (
+    Cells,
+    coerced_cells,
+    fault,
+    first_fault,
+    narrowed,
+    nothing_fits,
+    numpy_mask,
+    plain,
+    taken,
+    valid_text,
+    without,
+)
+from transforms.core.rows.coerce import coerce
+from transforms.core.rows.timestamps import instants
+from transforms.core.schema import Feature, Kind
+
+__all__ = ["is_image_struct", "scalars"]
+
+_INT64_MAX = 2**63 - 1
+
+
+def scalars(column: pa.Array, feature: Feature) -> Cells:
+    """Returns a column's values as single values of the feature's kind.
+
+    The feature's shape does not count: this is for each of a list's values too.
+    """
+    column = plain(column)
+    if pa.types.is_dictionary(column.type):
+        return _scalars_of_dictionary(column, feature)
+    target = _TARGETS[feature.kind]
+    if feature.kind is Kind.IMAGE and feature.inline:
+        target = pa.large_binary()
+    if pa.types.is_null(column.type):
+        return Cells(pa.nulls(len(column), target))
+    if is_list(column.type):
+        return nothing_fits(column, target, Reason.WRONG_SHAPE)
+    found = _RULES[feature.kind](column, feature)
+    return nothing_fits(column, target, Reason.WRONG_TYPE) if found is None else found
+
+
+def _scalars_of_dictionary(column: pa.Array, feature: Feature) -> Cells:
+    """Checks each distinct value once."""
+    distinct = scalars(column.dictionary, feature)
+    values = taken(distinct.values, column.indices)
+    if distinct.faults is None:
+        return Cells(values)
+    at = pc.fill_null(column.indices, 0).to_numpy()
+    faults = distinct.faults.take(at) * numpy_mask(column.is_valid())
+    return Cells(values, faults if faults.any() else None)
+
+
+def _coerced(column: pa.Array, feature: Feature) -> Cells:
+    return coerced_cells(coerce(column, Feature(feature.name, feature.kind)))
+
+
+def _int64(column: pa.Array, feature: Feature) -> Cells | None:
+    kind = column.type
+    if pa.types.is_uint64(kind):
+        beyond = numpy_mask(pc.greater(column, pa.scalar(_INT64_MAX, kind)))
+        values = pc.cast(column, pa.int64(), safe=False)
+        return without(values, beyond, Reason.OUT_OF_RANGE)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return Cells(column.cast(pa.int64()))
+    if pa.types.is_duration(kind):
+        return Cells(column.cast(pa.int64()))
+    if pa.types.is_decimal(kind):
+        return _coerced(_decimal_text(column), feature)
+    if pa.types.is_string(kind):
+        return _coerced(column, feature)
+    if pa.types.is_floating(kind):
+        return nothing_fits(column, pa.int64(), Reason.NOT_AN_INTEGER)
+    return None
+
+
+def _decimal_text(column: pa.Array) -> pa.Array:
+    if column.type.scale < 0:
+        # Arrow would write 1.23E+4, which is no integer.
+        column = column.cast(pa.decimal256(76, 0))
+    return column.cast(pa.string())
+
+
+def _float(column: pa.Array, feature: Feature) -> Cells | None:
+    kind = column.type
+    if pa.types.is_float32(kind):
+        return Cells(column)
+    if pa.types.is_floating(kind):
+        return _narrow_floats(column)
+    if pa.types.is_integer(kind):
+        return _integers_as_floats(column)
+    if pa.types.is_decimal(kind):
+        if kind.scale <= 0:
+            return _integral_decimals_as_floats(column, feature)
+        return _coerced(_decimal_text(column), feature)
+    if pa.types.is_string(kind):
+        return _coerced(column, feature)
+    if pa.types.is_boolean(kind):
+        return nothing_fits(column, pa.float32(), Reason.NOT_A_NUMBER)
+    return None
+
+
+def _narrow_floats(column: pa.Array) -> Cells:
+    values = column.cast(pa.float32())
+    infinite = np.isinf(raw_values(values))
+    if not infinite.any():
+        return Cells(values)
+    infinite &= numpy_mask(pc.is_finite(column))
+    return without(values, infinite, Reason.OUT_OF_RANGE)
+
+
+def _integers_as_floats(column: pa.Array) -> Cells:
+    try:
+        # Checks that they lie within 2^24, below which float32 holds every integer.
+        return Cells(column.cast(pa.float32()))
+    except pa.ArrowInvalid:
+        values = pc.cast(column, pa.float32(), safe=False)
+    exact = raw_values(column)
+    rounded = raw_values(values)
+    # The neighbour of the largest integers lies beyond their type; then the way
+    # back is undefined, and they are not exact anyway.
+    beyond = rounded >= np.float32(
+        2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
+    )
+    back = np.where(beyond, np.float32(0), rounded).astype(exact.dtype)
+    lost = (beyond | (back != exact)) & numpy_mask(column.is_valid())
+    return without(values, lost, Reason.OUT_OF_RANGE)
+
+
+def _integral_decimals_as_floats(column: pa.Array, feature: Feature) -> Cells:
+    try:
+        return _integers_as_floats(column.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        cells = _coerced(_decimal_text(column), feature)
+    # One by one: a column of integers beyond int64 for a float is hardly ever met.
+    pairs = zip(column.to_pylist(), cells.values.to_pylist(), strict=True)
+    lost = np.array(
+        [a is not None and b is not None and int(a) != int(b) for a, b in pairs],
+        np.bool_,
+    )
+    rest = without(cells.values, lost, Reason.OUT_OF_RANGE)
+    return Cells(rest.values, first_fault(cells.faults, rest.faults))
+
+
+def _bool(column: pa.Array, feature: Feature) -> Cells | None:
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return Cells(column)
+    if pa.types.is_string(kind):
+        return _coerced(column, feature)
+    if _is_number(kind):
+        return nothing_fits(column, pa.bool_(), Reason.NOT_A_BOOL)
+    return None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _text(column: pa.Array, feature: Feature) -> Cells | None:
+    kind = column.type
+    if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        return valid_text(column)
+    if pa.types.is_floating(kind) and feature.kind is Kind.LABEL:
+        return None
+    if pa.types.is_decimal(kind):
+        return Cells(_decimal_text(column))
+    if pa.types.is_floating(kind):
+        # Arrow's own cast writes 10000000001 as 1.0000000001e+10.
+        texts = raw_values(column).astype(str)
+        return Cells(pa.array(texts, pa.string(), mask=~numpy_mask(column.is_valid())))
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    elif not (_is_number(kind) or pa.types.is_boolean(kind) or _is_day_or_time(kind)):
+        return None
+    try:
+        return Cells(column.cast(pa.string()))
+    except pa.ArrowInvalid:
+        # Dates before the year 1 and their like, which ISO 8601 does not write.
+        return None
+
+
+def _is_day_or_time(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+    )
+
+
+def _bytes(column: pa.Array, _: Feature) -> Cells | None:
+    kind = column.type
+    if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        return Cells(narrowed(column, pa.binary()))
+    return None
+
+
+def is_image_struct(kind: pa.DataType) -> bool:
+    """Tells whether values are images as Hugging Face stores them."""
+    return pa.types.is_struct(kind) and {f.name for f in kind} == {"bytes", "path"}
+
+
+def _image(column: pa.Array, feature: Feature) -> Cells | None:
+    kind = column.type
+    wanted, other = ("bytes", "path") if feature.inline else ("path", "bytes")
+    if is_image_struct(kind):
+        found = scalars(pc.struct_field(column, wanted), feature)
+        elsewhere = pc.and_(
+            found.values.is_null(), pc.struct_field(column, other).is_valid()
+        )
+        # Such a row has an image, only not where the feature says.
+        lacking = fault(numpy_mask(elsewhere), Reason.MISSING_VALUE)
+        return Cells(found.values, first_fault(found.faults, lacking))
+    if not feature.inline:
+        return _text(column, feature) if is_bytes(kind) else None
+    if pa.types.is_string(kind):
+        return None
+    if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        return Cells(column.cast(pa.large_binary()))
+    return None
+
+
+def _timestamp(column: pa.Array, feature: Feature) -> Cells | None:
+    if pa.types.is_integer(column.type):
+        return _int64(column, feature)
+    return instants(column, feature.unit)
+
+
+_RULES: Mapping[Kind, Callable[[pa.Array, Feature], Cells | None]] = {
+    Kind.INT64: _int64,
+    Kind.FLOAT: _float,
+    Kind.BOOL: _bool,
+    Kind.TEXT: _text,
+    Kind.LABEL: _text,
+    Kind.BYTES: _bytes,
+    Kind.IMAGE: _image,
+    Kind.TIMESTAMP: _timestamp,
+}
+
+_TARGETS: Mapping[Kind, pa.DataType] = {
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.BOOL: pa.bool_(),
+    Kind.TEXT: pa.string(),
+    Kind.LABEL: pa.string(),
+    Kind.BYTES: pa.binary(),
+    Kind.IMAGE: pa.string(),
+    Kind.TIMESTAMP: pa.int64(),
+}

@@ -1,0 +1,265 @@
+"""Nested lists, arrays and raw bytes to the tensors of a feature.
+
+    elements -> dtype, without loss -> row-major, little-endian bytes ("raw")
+                                    -> the same in a TensorProto      ("proto")
+
+| dtype           | elements                                                          |
+| --------------- | ----------------------------------------------------------------- |
+| int8 to uint64  | integers and bools inside it; never floats                        |
+| float16, 32, 64 | floats: finite stays finite; integers: exactly what it holds       |
+| bool            | bools                                                             |
+| string          | text and bytes; "proto" only                                      |
+
+A column of bytes is taken as the elements themselves, row-major and little-endian: its
+sizes must be those of the shape, of which one may be open.
+"""
+
+import decimal
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.example.arrays import offsets_of, raw_values
+from transforms.core.model import Reason
+from transforms.core.rows.cells import (
+    Cells,
+    Faults,
+    Mask,
+    coerced_cells,
+    fault,
+    first_fault,
+    nothing_fits,
+    numpy_mask,
+    plain,
+    rows_with_faults,
+    taken,
+    without,
+)
+from transforms.core.rows.coerce import (
+    DECIMAL,
+    INTEGER,
+    NUMBER_WORD,
+    coerce,
+    trimmed,
+    without_missing,
+)
+from transforms.core.rows.nested import Nested, fitted
+from transforms.core.rows.scalars import scalars
+from transforms.core.rows.tensor_proto import STRING, string_values, tensor_protos
+from transforms.core.schema import Feature, Kind
+
+__all__ = ["PROTO", "elements", "tensors", "tensors_of_bytes"]
+
+PROTO = "proto"
+
+_UINT64 = range(2**64)
+# Of its largest number with a sign.
+_UINT64_CHARS = 21
+
+Ints = npt.NDArray[np.int64]
+Elements = npt.NDArray[np.generic]
+
+
+def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
+    """Returns m values as elements of a numeric dtype or bool, and which do not fit.
+
+    One that is missing does not fit either. Those that do not fit are anything.
+    """
+    values = plain(values)
+    if pa.types.is_dictionary(values.type):
+        values = taken(values.dictionary, values.indices)
+    if dtype == "bool":
+        cells = scalars(values, Feature("", Kind.BOOL))
+    elif pa.types.is_null(values.type):
+        cells = Cells(values.cast(pa.from_numpy_dtype(np.dtype(dtype))))
+    else:
+        target = pa.from_numpy_dtype(np.dtype(dtype))
+        is_float = np.dtype(dtype).kind == "f"
+        cells = (_floats if is_float else _integers)(values, target)
+    missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
+    faults = first_fault(cells.faults, missing)
+    if dtype == "bool":
+        return numpy_mask(cells.values), faults
+    return raw_values(cells.values), faults
+
+
+def _integers(values: pa.Array, target: pa.DataType) -> Cells:
+    kind = values.type
+    faults = None
+    if pa.types.is_string(kind) and pa.types.is_uint64(target):
+        values, faults = _unsigned_texts(values)
+    elif pa.types.is_boolean(kind):
+        values = values.cast(pa.uint8())
+    elif not (pa.types.is_integer(kind) or _is_whole(kind)):
+        cells = scalars(values, Feature("", Kind.INT64))
+        values, faults = cells.values, cells.faults
+    try:
+        return Cells(values.cast(target), faults)
+    except pa.ArrowInvalid:
+        fits = _inside(values, target)
+    kept = pc.if_else(fits, values, pa.scalar(None, values.type))
+    beyond = fault(numpy_mask(pc.invert(fits)), Reason.OUT_OF_RANGE)
+    return Cells(kept.cast(target), first_fault(faults, beyond))
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return pa.types.is_decimal(kind) and kind.scale == 0
+
+
+def _inside(values: pa.Array, target: pa.DataType) -> pa.Array:
+    limits = np.iinfo(target.to_pandas_dtype())
+    low, high = int(limits.min), int(limits.max)
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        kind = pa.decimal256(76, 0)
+        values = values.cast(kind)
+        least = pa.scalar(decimal.Decimal(low), kind)
+        most = pa.scalar(decimal.Decimal(high), kind)
+    else:
+        # Limits outside the column's own type limit nothing.
+        own = np.iinfo(kind.to_pandas_dtype())
+        least = pa.scalar(max(low, int(own.min)), kind)
+        most = pa.scalar(min(high, int(own.max)), kind)
+    return pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
+
+
+def _unsigned_texts(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
+    """Returns texts as uint64, or as int64 where that holds all that fit."""
+    cells = coerced_cells(coerce(texts, Feature("", Kind.INT64)))
+    if cells.faults is None:
+        return cells.values, None
+    # One by one: few numbers lie beyond int64.
+    faults = cells.faults.copy()
+    large: dict[int, int] = {}
+    for row in np.flatnonzero(faults).tolist():
+        text = texts[row].as_py().strip(" \t")
+        small = len(text) <= _UINT64_CHARS and re.fullmatch(INTEGER, text, re.ASCII)
+        if small and int(text) in _UINT64:
+            large[row], faults[row] = int(text), 0
+    rest = faults if faults.any() else None
+    if not large:
+        return cells.values, rest
+    below = numpy_mask(pc.less(cells.values, 0))
+    numbers = without(cells.values, below, Reason.OUT_OF_RANGE)
+    whole = numbers.values.to_pylist()
+    for row, number in large.items():
+        whole[row] = number
+    return pa.array(whole, pa.uint64()), first_fault(rest, numbers.faults)
+
+
+def _floats(values: pa.Array, target: pa.DataType) -> Cells:
+    kind = values.type
+    if pa.types.is_float32(target) and not pa.types.is_floating(kind):
+        return scalars(values, Feature("", Kind.FLOAT))
+    if pa.types.is_integer(kind):
+        return _exact_floats(values, target)
+    if pa.types.is_boolean(kind):
+        return nothing_fits(values, target, Reason.NOT_A_NUMBER)
+    faults = None
+    if pa.types.is_decimal(kind):
+        values = values.cast(pa.string())
+    if pa.types.is_string(values.type):
+        values, faults = _doubles(values)
+    if not pa.types.is_floating(values.type):
+        return nothing_fits(values, target, Reason.WRONG_TYPE)
+    cast = values.cast(target)
+    infinite = np.isinf(raw_values(cast))
+    if infinite.any():
+        infinite &= np.isfinite(raw_values(values)) & numpy_mask(values.is_valid())
+    return Cells(cast, first_fault(faults, fault(infinite, Reason.OUT_OF_RANGE)))
+
+
+def _exact_floats(values: pa.Array, target: pa.DataType) -> Cells:
+    exact = raw_values(values)
+    with np.errstate(over="ignore"):
+        cast = exact.astype(target.to_pandas_dtype())
+    wide = cast.astype(np.float64)
+    # One more than the largest of them is a power of two, which a float holds.
+    limit = 2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
+    beyond = wide >= limit
+    back = np.where(beyond, 0.0, wide).astype(exact.dtype)
+    present = numpy_mask(values.is_valid())
+    lost = (beyond | (back != exact)) & present
+    return without(pa.array(cast, target, mask=~present), lost, Reason.OUT_OF_RANGE)
+
+
+def _doubles(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
+    """Returns texts as float64, by the rules that `coerce` has for float32."""
+    texts = trimmed(without_missing(texts))
+    decimals = numpy_mask(pc.match_substring_regex(texts, DECIMAL))
+    words = numpy_mask(pc.match_substring_regex(texts, NUMBER_WORD))
+    bad = ~(decimals | words) & numpy_mask(texts.is_valid())
+    numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
+    values = numbers.cast(pa.float64())
+    beyond = decimals & numpy_mask(pc.is_inf(values))
+    return values, first_fault(
+        fault(bad, Reason.NOT_A_NUMBER), fault(beyond, Reason.OUT_OF_RANGE)
+    )
+
+
+def tensors(found: Nested, feature: Feature) -> Cells:
+    """Returns n rows of nested lists as the tensors of a feature."""
+    sizes, misshapen = fitted(found, feature.shape)
+    if feature.encoding != PROTO and feature.shape.count(None) > 1:
+        # The bytes alone do not tell the shape.
+        misshapen[:] = True
+    if feature.dtype == STRING:
+        cells = scalars(found.values, Feature("", Kind.BYTES))
+        missing = fault(numpy_mask(cells.values.is_null()), Reason.MISSING_VALUE)
+        items_faults = first_fault(cells.faults, missing)
+        contents = string_values(pc.fill_null(cells.values, b""), found.starts)
+    else:
+        items, items_faults = elements(found.values, feature.dtype)
+        contents = _contents(items, found.starts)
+    faults = first_fault(
+        found.faults,
+        fault(misshapen, Reason.WRONG_SHAPE),
+        rows_with_faults(items_faults, found.starts),
+    )
+    return _encoded(contents, sizes, faults, found.present, feature)
+
+
+def _contents(items: Elements, starts: Ints) -> pa.LargeBinaryArray:
+    data = np.ascontiguousarray(items, items.dtype.newbyteorder("<"))
+    offsets = pa.py_buffer(starts * data.itemsize)
+    buffers = [None, offsets, pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers, 0)
+
+
+def _encoded(
+    contents: pa.LargeBinaryArray,
+    sizes: Ints,
+    faults: Faults | None,
+    present: Mask | None,
+    feature: Feature,
+) -> Cells:
+    rows = contents
+    if feature.encoding == PROTO:
+        rows = tensor_protos(contents, sizes, feature.dtype)
+    absent = np.zeros(len(rows), np.bool_) if present is None else ~present
+    if faults is not None:
+        faults = faults * ~absent
+        absent = absent | (faults > 0)
+    if absent.any():
+        rows = pc.if_else(pa.array(absent), pa.scalar(None, rows.type), rows)
+    return Cells(rows.cast(pa.binary()), faults)
+
+
+def tensors_of_bytes(column: pa.Array, feature: Feature) -> Cells:
+    """Returns n strings of raw elements as the tensors of a feature."""
+    if feature.dtype == STRING:
+        return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
+    contents = column.cast(pa.large_binary())
+    present = numpy_mask(contents.is_valid()) if contents.null_count else None
+    if present is not None:
+        contents = pc.fill_null(contents, b"")
+    sizes = np.diff(offsets_of(contents))
+    counts, rest = np.divmod(sizes, np.dtype(feature.dtype).itemsize)
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    flat = Nested(pa.nulls(0), starts, counts[:, None], present)
+    dims, misshapen = fitted(flat, feature.shape)
+    faults = fault(misshapen | (rest != 0), Reason.WRONG_SHAPE)
+    return _encoded(contents, dims, faults, present, feature)

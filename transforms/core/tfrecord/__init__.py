@@ -1,0 +1,16 @@
+"""TFRecord files: writing, reading and checking. The frame is in `frame.py`.
+
+Importing this costs NumPy and nothing more: a check of a file starts at once.
+"""
+
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
+from transforms.core.tfrecord.writer import FileFacts, Sink, TFRecordWriter
+
+__all__ = [
+    "FileFacts",
+    "PayloadBatch",
+    "Sink",
+    "TFRecordReader",
+    "TFRecordWriter",
+    "verify_file",
+]

@@ -1,0 +1,184 @@
+"""Taking a chunk of framed records apart with whole-array operations.
+
+    chunk    | header | payload | footer | header | payload | footer | head...
+    starts            ^                           ^
+    lengths           |<- n_0 ->|                 |<- n_1 ->|
+
+1. Boundaries: a guess that the next records are as long as this one, checked on
+   many headers at once; where it fails, header by header.
+2. Headers: records are sorted by length, each distinct length is checksummed once.
+3. Payloads: the records of one length are gathered by one strided copy.
+"""
+
+import functools
+import itertools
+import struct
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    MASK_DELTA,
+    OVERHEAD_BYTES,
+    header,
+)
+
+__all__ = ["LARGE_BYTES", "boundaries", "first_damage", "gather", "length_crc"]
+
+_Longs = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint32]
+
+# Payloads from this size are checksummed where they lie: copying them costs more
+# than the calls.
+LARGE_BYTES = 1 << 13
+# A run of equal lengths is worth one array operation from this many records.
+_RUN_RECORDS = 8
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+def boundaries(data: bytes) -> tuple[_Longs, int]:
+    """Returns where the payloads of the complete records start, and their end.
+
+    Lengths are taken as they stand: damage makes the rest of the answer nonsense,
+    which `first_damage` finds out.
+    """
+    limit = len(data) - OVERHEAD_BYTES
+    pieces: list[_Longs] = []
+    position = 0
+    # How many bytes to walk before the next guess: more after each wrong one.
+    patience = 0
+    unpack = _LENGTH.unpack_from
+    while position <= limit:
+        (length,) = unpack(data, position)
+        stride = length + OVERHEAD_BYTES
+        room = (len(data) - position) // stride
+        if room == 0:
+            break
+        run = _run_records(data, position, length, room)
+        if run >= _RUN_RECORDS:
+            end = position + run * stride
+            pieces.append(np.arange(position, end, stride, dtype=np.int64))
+            position = end
+            patience = 0
+            continue
+        patience = 4 * patience + _RUN_RECORDS * stride
+        stop = min(limit, position + patience)
+        walked: list[int] = []
+        append = walked.append
+        while position <= stop:
+            append(position)
+            position += unpack(data, position)[0] + OVERHEAD_BYTES
+        if position > len(data):
+            position = walked.pop()
+            pieces.append(np.array(walked, np.int64))
+            break
+        pieces.append(np.array(walked, np.int64))
+    headers = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+    return headers + HEADER_BYTES, position
+
+
+def _run_records(data: bytes, position: int, length: int, room: int) -> int:
+    """Returns how many of the next `room` records have this length, 1 or more."""
+    count = 8 * _RUN_RECORDS
+    while True:
+        count = min(count, room)
+        stride = length + OVERHEAD_BYTES
+        lengths: Any = np.ndarray((count,), "<u8", data, position, (stride,))
+        same = lengths == length
+        if not same.all():
+            return int(same.argmin())
+        if count == room:
+            return room
+        count *= 8
+
+
+def first_damage(
+    data: bytes, starts: _Longs, lengths: _Longs, max_record_bytes: int
+) -> tuple[int, str] | None:
+    """Returns index and kind of the first damaged record; None if all are good."""
+    words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    order = np.argsort(lengths)
+    ordered = lengths[order]
+    edges = np.flatnonzero(np.diff(ordered, prepend=-1))
+    counts = np.diff(edges, append=len(ordered))
+    expected = np.array([length_crc(n) for n in ordered[edges].tolist()], np.uint32)
+    begins = starts[order]
+
+    wrong = words[begins - FOOTER_BYTES] != np.repeat(expected, counts)
+    if wrong.any():
+        first = int(order[wrong].min())
+        # Beyond it nothing is where it seems to be; before it all is.
+        before = _damage_before(data, starts, lengths, max_record_bytes, first)
+        return before or (first, "length-crc")
+    if ordered[-1] > max_record_bytes:
+        first = int((lengths > max_record_bytes).argmax())
+        before = _damage_before(data, starts, lengths, max_record_bytes, first)
+        return before or (first, "too-long")
+    crcs = _payload_crcs(data, begins, ordered, edges)
+    masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(MASK_DELTA)
+    wrong = words[begins + ordered] != masked
+    if wrong.any():
+        return int(order[wrong].min()), "data-crc"
+    return None
+
+
+def _damage_before(
+    data: bytes, starts: _Longs, lengths: _Longs, max_record_bytes: int, first: int
+) -> tuple[int, str] | None:
+    if first == 0:
+        return None
+    return first_damage(data, starts[:first], lengths[:first], max_record_bytes)
+
+
+def _payload_crcs(
+    data: bytes, begins: _Longs, lengths: _Longs, edges: npt.NDArray[np.intp]
+) -> _Words:
+    """Returns the CRC32C of each payload.
+
+    Args:
+      data: the bytes that hold them.
+      begins: n positions in `data`, in the order of the lengths.
+      lengths: n lengths, ascending.
+      edges: where in them each distinct length begins.
+    """
+    value = google_crc32c.value
+    crcs = np.zeros(len(begins), np.uint32)
+    # Lengths that hardly repeat are not worth an array operation each.
+    split = len(begins) if len(edges) * 8 <= len(begins) else 0
+    split = min(split, int(np.searchsorted(lengths, LARGE_BYTES)))
+    for start, stop in itertools.pairwise([*edges[edges < split].tolist(), split]):
+        if length := int(lengths[start]):
+            payloads = gather(data, begins[start:stop], length)
+            crcs[start:stop] = np.fromiter(
+                map(value, payloads), np.uint32, stop - start
+            )
+    if split < len(begins):
+        stops = (begins + lengths)[split:].tolist()
+        pairs = zip(begins[split:].tolist(), stops, strict=True)
+        # NumPy's slices share memory, those of bytes are copies; for small payloads
+        # the copy is the cheaper of the two.
+        view: Any = data
+        if lengths[-1] >= LARGE_BYTES:
+            view = np.frombuffer(data, np.uint8)
+        crcs[split:] = [value(view[begin:end]) for begin, end in pairs]
+    return crcs
+
+
+def gather(data: bytes, starts: _Longs, length: int) -> list[bytes]:
+    """Returns the payloads of one length, 1 or more, at `starts`."""
+    # Overlapping items, one beginning at every byte: NumPy's own fancy indexing then
+    # copies whole payloads, and `tolist` makes bytes of them.
+    count = len(data) - length + 1
+    items: Any = np.ndarray((count,), f"V{length}", data, 0, (1,))
+    return items[starts].tolist()
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def length_crc(length: int) -> int:
+    """Returns the masked checksum that a header of this length carries."""
+    return int(_CRC.unpack_from(header(length), 8)[0])

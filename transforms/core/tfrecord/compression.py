@@ -1,0 +1,224 @@
+"""gzip and zlib streams: told apart by content, inflated in bounded memory.
+
+    gzip member   1f 8b 08 flags mtime(4) xfl os [extra] [name] [comment] [crc16]
+                  deflate data   crc32 of the content (4, LE)   its size (4, LE)
+    zlib stream   78 xx   deflate data   adler32 of the content (4, BE)
+
+A TFRecord file is compressed as a whole, never record by record; several gzip
+members in a row are one stream. Sources: RFC 1950, 1951 and 1952.
+"""
+
+import enum
+import struct
+import zlib
+from collections.abc import Callable
+
+from transforms.core.tfrecord.frame import HEADER_BYTES, header
+from transforms.errors import SpecError, TFRecordError
+
+__all__ = [
+    "STEP_BYTES",
+    "Compression",
+    "Deflater",
+    "Inflater",
+    "detect",
+    "is_frame_header",
+    "parse_compression",
+]
+
+# No call gives more than this, whatever the ratio: the memory bound of a reader.
+STEP_BYTES = 1 << 20
+# Small, because zlib hands the unused rest of its input back as a copy: with many
+# tiny members in a row that copy is the whole cost.
+_INPUT_BYTES = 1 << 16
+
+_LEVEL = 6
+_GZIP_MAGIC = b"\x1f\x8b"
+# mtime 0, no name, no extra flags, operating system 255 "unknown": the bytes are a
+# function of the content (and of the zlib that deflates it).
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+
+_UNSUPPORTED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\xff\x06\x00\x00sNaPpY": "snappy",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+
+
+class Compression(enum.StrEnum):
+    """How a whole TFRecord file is compressed. TensorFlow reads exactly these."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    ZLIB = "zlib"
+
+
+def parse_compression(name: str) -> Compression:
+    """Returns the member of that name; SpecError names the choices otherwise."""
+    try:
+        return Compression(name)
+    except ValueError:
+        choices = ", ".join(Compression)
+        raise SpecError(
+            f"compression must be one of {choices}; found {name!r}"
+        ) from None
+
+
+def is_frame_header(head: bytes) -> bool:
+    """True if the first 12 bytes are a TFRecord header with the right checksum."""
+    if len(head) < HEADER_BYTES:
+        return False
+    (length,) = struct.unpack_from("<Q", head)
+    return header(length) == head[:HEADER_BYTES]
+
+
+def detect(head: bytes, *, path: str = "") -> Compression:
+    """Returns how a file that begins with `head` (12 bytes or more) is compressed.
+
+    A plain file of records of 376 bytes starts with 78 01, and of 35,615 bytes with
+    1f 8b, like zlib and gzip: so a valid TFRecord header is looked for first.
+
+    Raises:
+      TFRecordError: the content is of a compression that no TFRecord reader reads.
+    """
+    if is_frame_header(head):
+        return Compression.NONE
+    if head.startswith(_GZIP_MAGIC):
+        return Compression.GZIP
+    for magic, name in _UNSUPPORTED.items():
+        if head.startswith(magic):
+            raise TFRecordError(
+                f"{path}: unsupported compression: {name}. TFRecord files are plain, "
+                "gzip or zlib; unpack it first.",
+                path=path,
+                record=0,
+                offset=0,
+                kind="compression",
+            )
+    if len(head) >= 2 and head[0] & 0x8F == 0x08 and not head[1] & 0x20:
+        # Five zero bytes there are the upper part of a length, whose checksum is
+        # then damaged; deflate data practically never has them.
+        plausible = head[3:8] != bytes(5)
+        if plausible and int.from_bytes(head[:2], "big") % 31 == 0:
+            return Compression.ZLIB
+    return Compression.NONE
+
+
+class Inflater:
+    """Reads the content of a gzip or zlib stream, at most 1 MiB a call.
+
+    Args:
+      read: gives at most that many stored bytes, b"" at the end.
+      compression: GZIP or ZLIB.
+      path: for messages.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        compression: Compression,
+        *,
+        path: str = "",
+    ) -> None:
+        self._read = read
+        self._compression = compression
+        self._path = path
+        self._input = b""
+        self._started = False
+        self._inflate = self._new_inflate()
+
+    def read(self, size: int) -> bytes:
+        """Returns 1 to min(size, 1 MiB) bytes, or b"" after a complete stream.
+
+        Raises:
+          TFRecordError: kind "compression" (the data, a checksum, a size or header
+            flags are wrong), "truncated" (the stream does not end) or "trailing"
+            (other bytes than zeros or a further gzip member follow).
+        """
+        size = min(size, STEP_BYTES)
+        while not (self._inflate.eof and self._at_end()):
+            if not self._input:
+                self._input = self._read(_INPUT_BYTES)
+            ended = not self._input
+            self._started = self._started or not ended
+            try:
+                output = self._inflate.decompress(self._input, size)
+            except zlib.error as error:
+                raise self._error(
+                    "compression", f"the stream is damaged ({error})"
+                ) from error
+            if self._inflate.eof:
+                self._input = self._inflate.unused_data
+            else:
+                self._input = self._inflate.unconsumed_tail
+            if output:
+                return output
+            if ended and not self._inflate.eof:
+                found = "ends early" if self._started else "is empty"
+                raise self._error("truncated", f"the stream {found}")
+        return b""
+
+    def _at_end(self) -> bool:
+        """True at the end of the file; otherwise ready for the next member."""
+        while len(self._input) < 2 and (more := self._read(_INPUT_BYTES)):
+            self._input += more
+        if not self._input:
+            return True
+        if self._compression is Compression.GZIP:
+            if _GZIP_MAGIC.startswith(self._input[:2]):
+                self._inflate = self._new_inflate()
+                return False
+            while not self._input.strip(b"\0"):
+                # gzip files are padded to whole blocks by tapes and by some stores.
+                self._input = self._read(_INPUT_BYTES)
+                if not self._input:
+                    return True
+        raise self._error("trailing", "other bytes follow the end of the stream")
+
+    # zlib does not export the class of its objects, hence the quotes.
+    def _new_inflate(self) -> "zlib._Decompress":
+        gzip = self._compression is Compression.GZIP
+        return zlib.decompressobj(31 if gzip else 15)
+
+    def _error(self, kind: str, what: str) -> TFRecordError:
+        return TFRecordError(
+            f"{self._path}: {self._compression}: {what}. Fetch or write it again.",
+            path=self._path,
+            kind=kind,
+        )
+
+
+class Deflater:
+    """Makes a gzip or zlib stream that depends on the content alone.
+
+    `compression` NONE passes the bytes through.
+    """
+
+    def __init__(self, compression: Compression) -> None:
+        self._compression = compression
+        gzip = compression is Compression.GZIP
+        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15 if gzip else 15)
+        self._prefix = _GZIP_HEADER if gzip else b""
+        self._crc32 = 0
+        self._size = 0
+
+    def add(self, data: bytes) -> bytes:
+        """Returns stored bytes that are ready once `data` is added; often b""."""
+        if self._compression is Compression.NONE:
+            return data
+        if self._compression is Compression.GZIP:
+            self._crc32 = zlib.crc32(data, self._crc32)
+            self._size += len(data)
+        prefix, self._prefix = self._prefix, b""
+        return prefix + self._deflate.compress(data)
+
+    def finish(self) -> bytes:
+        """Returns the last stored bytes, trailer included."""
+        if self._compression is Compression.NONE:
+            return b""
+        trailer = b""
+        if self._compression is Compression.GZIP:
+            trailer = struct.pack("<II", self._crc32, self._size & 0xFFFFFFFF)
+        return self._prefix + self._deflate.flush() + trailer

@@ -1,0 +1,362 @@
+"""Reading TFRecord files: every checksum of every record, in bounded memory.
+
+The file is read in steps of 1 MiB; `tfrecord_chunk` takes each apart, and what is
+left of an incomplete record is carried over. A length is believed only once its
+checksum is right, then compared with the limit, then with what is left of the file:
+only after that does a buffer grow, by at most 1 MiB a step.
+"""
+
+import dataclasses
+import struct
+from collections.abc import Iterator
+from typing import NoReturn
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.chunk import (
+    LARGE_BYTES,
+    boundaries,
+    first_damage,
+    gather,
+    length_crc,
+)
+from transforms.core.tfrecord.compression import (
+    STEP_BYTES,
+    Compression,
+    Inflater,
+    detect,
+    is_frame_header,
+    parse_compression,
+)
+from transforms.core.tfrecord.frame import (
+    DAMAGE_KINDS,
+    DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    mask,
+)
+from transforms.core.tfrecord.source import Source, StoredBytes, opened, source_name
+from transforms.core.tfrecord.writer import FileFacts
+from transforms.errors import TFRecordError
+
+__all__ = ["PayloadBatch", "TFRecordReader", "verify_file"]
+
+_Longs = npt.NDArray[np.int64]
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PayloadBatch:
+    """Consecutive payloads whose checksums are right; n of them, n >= 1.
+
+    Attributes:
+      data: bytes that hold them, framing in between.
+      starts: int64 array of n: where each payload begins in `data`.
+      lengths: int64 array of n: how many bytes it has.
+      first_record: 0-based index of the first one in the file.
+      offsets: int64 array of n: where each record's header begins in the
+        uncompressed stream.
+    """
+
+    data: bytes
+    starts: _Longs
+    lengths: _Longs
+    first_record: int
+    offsets: _Longs
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def to_list(self) -> list[bytes]:
+        """Returns the payloads."""
+        length = int(self.lengths[0])
+        if 0 < length < LARGE_BYTES and bool((self.lengths == length).all()):
+            return gather(self.data, self.starts, length)
+        stops = self.starts + self.lengths
+        data = self.data
+        return [
+            data[start:stop]
+            for start, stop in zip(self.starts.tolist(), stops.tolist(), strict=True)
+        ]
+
+
+class TFRecordReader:
+    """Iterates over the payloads of one file; every checksum is checked.
+
+        for payload in TFRecordReader(path):
+            ...
+
+    Good records come before the error about a damaged one (of a damaged compressed
+    stream, all but the last 1 MiB). A file given by its path is opened anew by each
+    iteration; a file object is read once, from where it stands, and stays open. After
+    the last record `records`, `stored_bytes` and `crc32c` describe the whole file as
+    it lies on disk.
+
+    Args:
+      source: a path, or a binary file object (a pipe will do).
+      compression: "auto" looks at the first bytes, never at the name; "none",
+        "gzip" and "zlib" insist.
+      max_record_bytes: a longer record is taken for damage.
+      allow_empty: whether a file without any record is fine. Nothing tells it from
+        one whose content was lost, so by default it is an error.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        compression: str = "auto",
+        max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
+        allow_empty: bool = False,
+    ) -> None:
+        self._compression = (
+            None if compression == "auto" else parse_compression(compression)
+        )
+        self._source = source
+        self._max_record_bytes = max_record_bytes
+        self._allow_empty = allow_empty
+        self.path = source_name(source)
+        self._reset()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for batch in self.batches():
+            yield from batch.to_list()
+
+    def batches(self) -> Iterator[PayloadBatch]:
+        """Yields the records in batches of about 1 MiB, or of one longer record.
+
+        Raises:
+          TFRecordError: the file is damaged.
+          SourceError: the file cannot be read, or changed meanwhile.
+        """
+        return self._scan(keep=True)
+
+    def verify(self) -> FileFacts:
+        """Reads and checks the whole file; returns its facts.
+
+        Memory does not depend on the records' lengths. Raises as `batches` does.
+        """
+        for _ in self._scan(keep=False):
+            pass
+        return FileFacts(
+            records=self.records,
+            stored_bytes=self.stored_bytes,
+            crc32c=self.crc32c,
+            payload_bytes=self.payload_bytes,
+        )
+
+    def _reset(self) -> None:
+        self.records = 0
+        self.payload_bytes = 0
+        self.stored_bytes = 0
+        self.crc32c = 0
+        self._offset = 0
+        self._size: int | None = None
+        self._mode = Compression.NONE
+        # Found in the compressed stream, not yet raised.
+        self._damage: TFRecordError | None = None
+
+    def _scan(self, *, keep: bool) -> Iterator[PayloadBatch]:
+        """Yields batches; without `keep`, records over 1 MiB come without data."""
+        self._reset()
+        with opened(self._source, self.path) as file:
+            stored = StoredBytes(file, self.path)
+            head = stored.peek(HEADER_BYTES)
+            stream = self._stream(stored, head)
+            data = b""
+            while chunk := self._read(stream, STEP_BYTES):
+                data = data + chunk if data else chunk
+                starts, stop = boundaries(data)
+                if len(starts):
+                    yield from self._checked(data, starts, stop)
+                    data = data[stop:]
+                if len(data) >= HEADER_BYTES:
+                    length = self._pending(data)
+                    if length + OVERHEAD_BYTES - len(data) > STEP_BYTES:
+                        yield self._long(stream, data, length, keep=keep)
+                        data = b""
+            if data:
+                part = "header" if len(data) < HEADER_BYTES else "payload"
+                self._fail("truncated", data, f" in its {part}")
+            if not self.records and not self._allow_empty:
+                self._fail("empty", data)
+            stored.check_unchanged()
+            self.stored_bytes = stored.size_read
+            self.crc32c = stored.crc32c
+
+    def _stream(self, stored: StoredBytes, head: bytes) -> StoredBytes | Inflater:
+        """Chooses how to read the content, by what was asked for and what is there."""
+        if self._compression is None:
+            self._mode = detect(head, path=self.path)
+        else:
+            self._mode = self._compression
+            if self._mode is not Compression.NONE and is_frame_header(head):
+                self._fail("compression", head, ": the file is not compressed")
+        if self._mode is Compression.NONE:
+            self._size = stored.size
+            return stored
+        if not head and not self._allow_empty:
+            self._fail("empty", head)
+        return Inflater(stored.read, self._mode, path=self.path)
+
+    def _read(self, stream: StoredBytes | Inflater, size: int) -> bytes:
+        """Returns `size` bytes, fewer only at the end or in front of damage."""
+        parts: list[bytes] = []
+        while size > 0 and self._damage is None:
+            try:
+                part = stream.read(size)
+            except TFRecordError as error:
+                self._damage = error
+                break
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+        if parts or self._damage is None:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        # Only now are the records in front of it all handed out.
+        raise TFRecordError(
+            f"{self._damage} {self.records:,} records before it are good.",
+            path=self.path,
+            record=self.records,
+            offset=self._offset,
+            kind=self._damage.kind,
+        ) from self._damage
+
+    def _checked(
+        self, data: bytes, starts: _Longs, stop: int
+    ) -> Iterator[PayloadBatch]:
+        """Yields the good records in front, then raises if one is damaged."""
+        lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
+        damage = first_damage(data, starts, lengths, self._max_record_bytes)
+        good = len(starts) if damage is None else damage[0]
+        if good:
+            batch = PayloadBatch(
+                data=data,
+                starts=starts[:good],
+                lengths=lengths[:good],
+                first_record=self.records,
+                offsets=starts[:good] + (self._offset - HEADER_BYTES),
+            )
+            self.records += good
+            self.payload_bytes += int(batch.lengths.sum())
+            self._offset += int(starts[good - 1] + lengths[good - 1]) + FOOTER_BYTES
+            yield batch
+        if damage is not None:
+            begin = int(starts[good]) - HEADER_BYTES
+            self._fail(damage[1], data[begin:])
+
+    def _pending(self, data: bytes) -> int:
+        """Returns the length in a record's header, once it is to be believed."""
+        (length,) = _LENGTH.unpack_from(data)
+        (crc,) = _CRC.unpack_from(data, 8)
+        if crc != length_crc(length):
+            self._fail("length-crc", data)
+        if length > self._max_record_bytes:
+            self._fail(
+                "too-long",
+                data,
+                f": {length:,} bytes, the limit is {self._max_record_bytes:,}",
+            )
+        if self._size is not None:
+            left = self._size - self._offset - OVERHEAD_BYTES
+            if length > left:
+                self._fail(
+                    "truncated",
+                    data,
+                    f": its length is {length:,} bytes, {max(left, 0):,} are left",
+                )
+        return int(length)
+
+    def _long(
+        self, stream: StoredBytes | Inflater, data: bytes, length: int, *, keep: bool
+    ) -> PayloadBatch:
+        """Reads the rest of a record that begins with `data`, step by step."""
+        parts = [data[HEADER_BYTES:]]
+        crc = google_crc32c.value(parts[0])
+        missing = length - len(parts[0])
+        while missing > 0:
+            part = self._read(stream, min(missing, STEP_BYTES))
+            if not part:
+                self._fail("truncated", data, " in its payload")
+            crc = google_crc32c.extend(crc, part)
+            missing -= len(part)
+            if keep:
+                parts.append(part)
+        footer = self._read(stream, FOOTER_BYTES)
+        if len(footer) < FOOTER_BYTES:
+            self._fail("truncated", data, " in its footer")
+        if footer != _CRC.pack(mask(crc)):
+            self._fail("data-crc", data)
+        batch = PayloadBatch(
+            data=b"".join(parts) if keep else b"",
+            starts=np.zeros(1, np.int64),
+            lengths=np.array([length], np.int64),
+            first_record=self.records,
+            offsets=np.array([self._offset], np.int64),
+        )
+        self.records += 1
+        self.payload_bytes += length
+        self._offset += length + OVERHEAD_BYTES
+        return batch
+
+    def _fail(self, kind: str, data: bytes, detail: str = "") -> NoReturn:
+        """Raises for the record that comes next, whose bytes begin `data`."""
+        where = (
+            "" if self._mode is Compression.NONE else f" of the {self._mode} content"
+        )
+        raise TFRecordError(
+            f"{self.path}: record {self.records:,} at byte {self._offset:,}{where}: "
+            f"{DAMAGE_KINDS[kind]}{detail}. {self.records:,} records before it are "
+            f"good. {self._advice(kind, data)}",
+            path=self.path,
+            record=self.records,
+            offset=self._offset,
+            kind=kind,
+        )
+
+    def _advice(self, kind: str, data: bytes) -> str:
+        """Returns what to do, from what the bytes look like."""
+        if kind == "empty":
+            return "If that is intended, allow empty files; otherwise write it again."
+        if kind == "compression":
+            return "Read it with compression 'auto' or 'none'."
+        if kind == "too-long":
+            return "Raise max_record_bytes if such records are expected."
+        if kind in ("length-crc", "data-crc"):
+            breaks = data.count(b"\n")
+            if breaks > 1 and breaks == data.count(b"\r\n"):
+                return "It looks like a text-mode transfer: fetch it in binary mode."
+        if kind == "length-crc" and self.records == 0:
+            found = detect(data)
+            if found is not self._mode:
+                return f"It looks like {found}: read it with compression {found!s}."
+            for skip in range(1, 17):
+                if is_frame_header(data[skip : skip + HEADER_BYTES]):
+                    return f"A header stands {skip} bytes later: fetch it again."
+            return "Is it a TFRecord file at all?"
+        return "Fetch or write the file again."
+
+
+def verify_file(
+    source: Source,
+    *,
+    compression: str = "auto",
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
+    allow_empty: bool = False,
+) -> FileFacts:
+    """Checks one whole file, in memory that does not depend on it; returns its facts.
+
+    Arguments and errors are those of `TFRecordReader` and its `batches`.
+    """
+    return TFRecordReader(
+        source,
+        compression=compression,
+        max_record_bytes=max_record_bytes,
+        allow_empty=allow_empty,
+    ).verify()

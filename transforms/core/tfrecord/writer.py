@@ -1,0 +1,158 @@
+"""Writing TFRecord files, with the file's facts known at the end of the write."""
+
+import dataclasses
+import functools
+from types import TracebackType
+from typing import Protocol, Self
+
+import google_crc32c
+
+from transforms.core.tfrecord.compression import Deflater, parse_compression
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
+
+__all__ = ["FileFacts", "Sink", "TFRecordWriter"]
+
+# Small records are gathered up to this many bytes before they reach the sink.
+_BUFFER_BYTES = 1 << 20
+# A payload from this size is passed on as it is, not copied into the buffer.
+_LARGE_BYTES = 1 << 16
+
+_header = functools.lru_cache(maxsize=4096)(header)
+
+
+class Sink(Protocol):
+    """What a writer needs of a file that is open for writing."""
+
+    def write(self, data: bytes, /) -> int:
+        """Takes `data` and returns how many of its bytes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What is true of one complete TFRecord file.
+
+    Attributes:
+      records: how many it holds.
+      stored_bytes: size of the file as it lies on disk, compressed or not.
+      crc32c: CRC32C (unmasked) of the file as it lies on disk.
+      payload_bytes: sum of the payloads' sizes, uncompressed, without framing.
+    """
+
+    records: int
+    stored_bytes: int
+    crc32c: int
+    payload_bytes: int
+
+
+class TFRecordWriter:
+    """Writes records to a sink; knows size and checksum of what it wrote.
+
+        with open(name, "wb", buffering=0) as file:
+            with TFRecordWriter(file) as writer:
+                writer.write(payload)
+        writer.facts()   # FileFacts, no need to read the file again
+
+    The sink stays open: to flush, sync, rename or drop it is the caller's part. When
+    the `with` block raises, the stream is left without its end and `facts()` raises.
+
+    Args:
+      sink: anything with `write(bytes)` that takes all it is given.
+      compression: "none", "gzip" or "zlib", of the whole file.
+    """
+
+    def __init__(self, sink: Sink, *, compression: str = "none") -> None:
+        self._sink = sink
+        self._deflater = Deflater(parse_compression(compression))
+        self._parts: list[bytes] = []
+        self._buffered = 0
+        self._closed = False
+        self._complete = False
+        self.records = 0
+        self.stored_bytes = 0
+        self.crc32c = 0
+        self.payload_bytes = 0
+
+    def write(self, payload: bytes) -> None:
+        """Writes one record."""
+        size = len(payload)
+        if size >= _LARGE_BYTES:
+            self._add(_header(size))
+            self._flush()
+            self._store(payload)
+            self._add(footer(payload))
+        else:
+            self._add(_header(size) + payload + footer(payload))
+        self.records += 1
+        self.payload_bytes += size
+
+    def write_framed(self, data: bytes, *, records: int) -> None:
+        """Writes a run of `records` records that are framed already."""
+        self._flush()
+        self._store(data)
+        self.records += records
+        self.payload_bytes += len(data) - records * OVERHEAD_BYTES
+
+    def close(self) -> None:
+        """Ends the stream. The sink stays open. A second call does nothing."""
+        if self._closed:
+            return
+        self._flush()
+        self._closed = True
+        self._emit(self._deflater.finish())
+        self._complete = True
+
+    def facts(self) -> FileFacts:
+        """Returns the facts of the complete file; ValueError before `close`."""
+        if not self._complete:
+            raise ValueError("the file is not complete: close the writer first")
+        return FileFacts(
+            records=self.records,
+            stored_bytes=self.stored_bytes,
+            crc32c=self.crc32c,
+            payload_bytes=self.payload_bytes,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            # What is missing must stay missing: no trailer, no facts.
+            self._closed = True
+            self._parts.clear()
+
+    def _add(self, data: bytes) -> None:
+        if self._closed:
+            raise ValueError("the writer is closed")
+        self._parts.append(data)
+        self._buffered += len(data)
+        if self._buffered >= _BUFFER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._buffered = 0
+            self._store(data)
+
+    def _store(self, data: bytes) -> None:
+        if self._closed:
+            raise ValueError("the writer is closed")
+        self._emit(self._deflater.add(data))
+
+    def _emit(self, stored: bytes) -> None:
+        if len(stored):
+            written = self._sink.write(stored)
+            if written != len(stored):
+                # An unbuffered file may take less than it is given.
+                raise OSError(f"the sink took {written} of {len(stored)} bytes")
+            self.stored_bytes += len(stored)
+            self.crc32c = google_crc32c.extend(self.crc32c, stored)

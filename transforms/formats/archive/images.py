@@ -1,0 +1,359 @@
+"""Images in archives, arranged as `label/file` or `split/label/file`.
+
+The rule is that of folders of images (`transforms.formats.images`), over the members'
+names. One archive stands for the folder that it was made of; of several, each is a
+folder of its own name, so that `train.zip` and `test.zip` are splits and one archive a
+class is a label. Folders that all images share are left out first.
+
+Rows hold the images themselves: a member of a packed archive can be read only on the
+way through it. Archives that can be read at any place fall into blocks, the others are
+one block each that is read piece by piece.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.schema import Feature, Kind
+from transforms.errors import bounded
+from transforms.files import FileEntry, size_of
+from transforms.formats.archive.listing import (
+    ArchiveListing,
+    is_sequential,
+    list_archive,
+    open_archive,
+    piece_of,
+    stem_of,
+)
+from transforms.formats.archive.members import iter_members, read_member
+from transforms.formats.archive.model import (
+    Content,
+    Found,
+    Member,
+    MemberFault,
+    SkippedMember,
+    is_litter,
+)
+from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.images import SPLIT_WORDS, arrange
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = ["ArchiveImages", "is_image_member", "skip_but_images"]
+
+# A block of an archive that can be read at any place, and a piece of any.
+_MAX_BLOCK_ROWS = 4096
+_PIECE_BYTES = 16 << 20
+_SAMPLE_ROWS = 512
+_SAMPLE_BYTES = 64 << 20
+_IMAGE, _LABEL, _SPLIT = "image", "label", "split"
+# Not `filename`: a column of that name is taken to say where images lie.
+_NAME = "__name__"
+
+
+def is_image_member(member: Member) -> bool:
+    """Whether a member is an item of a source of images, sound or not.
+
+    An archive in the archive is one as well: what it holds would be lost in silence.
+    """
+    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+        return False
+    return is_image_name(member.name) or member.fault is Reason.NESTED_ARCHIVE
+
+
+def skip_but_images(member: Member) -> Skipped | None:
+    """Returns why a member is no item of a source of images; None if it is."""
+    return None if is_image_member(member) else Skipped.OTHER_SUFFIX
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveImages(TableReader):
+    """Archives of images.
+
+    Attributes:
+      zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
+      by_archive: whether the archives' names are folders of the members' paths.
+      strip: how many folders all images share.
+      with_splits: whether the next folder says the split.
+    """
+
+    title: ClassVar[str] = "images in archives"
+    many_origins: ClassVar[bool] = True
+
+    zip_encoding: str | None = None
+    by_archive: bool = False
+    strip: int = 0
+    with_splits: bool = False
+
+    @property
+    def split_column(self) -> str:  # type: ignore[override]
+        """The column that says the split, where folders do."""
+        return _SPLIT if self.with_splits else ""
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns rows taken evenly; their images are blanks of the right size.
+
+        Raises:
+          SourceError: no images, or no rule for their folders; see `arrange`.
+        """
+        return _survey(self, tuple(files))[1]
+
+    def planned(
+        self, sample: TableSample, files: Sequence[InputFile]
+    ) -> "ArchiveImages":
+        """Returns the reader that knows how the images are arranged."""
+        return _survey(self, tuple(files))[0]
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns image, label and file name, as folders of images have them."""
+        return (
+            Feature(_IMAGE, Kind.IMAGE, inline=True),
+            Feature(_LABEL, Kind.LABEL, is_label=True),
+            Feature("filename", Kind.TEXT, column=_NAME),
+        )
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields runs of images; `start` and `stop` count the images of the archive."""
+        listing = self._list(file)
+        rows = self._images(file)[:limit_rows]
+        first = 0
+        if listing.is_sequential:
+            yield self._block(file, rows, 0, len(rows))
+            return
+        size = 0
+        for i, member in enumerate(rows):
+            size += member.size
+            if size >= block_bytes or i + 1 - first == _MAX_BLOCK_ROWS:
+                yield self._block(file, rows, first, i + 1)
+                first, size = i + 1, 0
+        if first < len(rows) or not first:
+            yield self._block(file, rows, first, len(rows))
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the images of a block, piece by piece."""
+        skipped: collections.Counter[str] = collections.Counter()
+        piece: list[Content | MemberFault] = []
+        start, size = block.start, 0
+        whole = size_of(file.path) if is_sequential(file.path) else 0
+        for found in self._found(file, block):
+            if isinstance(found, SkippedMember):
+                skipped[str(found.reason)] += 1
+                continue
+            piece.append(found)
+            size += len(found.data) if isinstance(found, Content) else 0
+            if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
+                yield self._raw(piece, piece_of(block, start, len(piece), whole), {})
+                start += len(piece)
+                piece, size = [], 0
+        if piece or skipped or start == block.start:
+            yield self._raw(piece, piece_of(block, start, len(piece), whole), skipped)
+
+    def _found(self, file: InputFile, block: Block) -> Iterator[Found]:
+        """Yields the items of a block; with its first, what the archive has besides."""
+        left = block.rows
+        with open_archive(file.path, block.stamp) as stream:
+            # Not listed again: that would be to unpack it twice.
+            if is_sequential(file.path):
+                for found in iter_members(
+                    stream,
+                    file.origin,
+                    name_encoding=self.zip_encoding or "",
+                    skip=skip_but_images,
+                ):
+                    left -= not isinstance(found, SkippedMember)
+                    # Behind a limit the rest is still looked at: is it whole?
+                    if left >= 0:
+                        yield found
+                return
+            if not block.start:
+                for member in self._list(file).members:
+                    if not is_image_member(member):
+                        hidden = is_litter(member.name)
+                        reason = Skipped.HIDDEN if hidden else Skipped.OTHER_SUFFIX
+                        yield SkippedMember(member, reason)
+            for member in self._images(file)[block.start : block.stop]:
+                yield read_member(stream, file.origin, member)
+
+    def _raw(
+        self,
+        items: Sequence[Content | MemberFault],
+        block: Block,
+        skipped: collections.Counter[str] | dict[str, int],
+    ) -> RawRows:
+        good: list[Content] = []
+        bad: list[MemberFault] = []
+        for item in items:
+            if isinstance(item, MemberFault):
+                bad.append(item)
+            else:
+                good.append(item)
+        names = [self._origin(block.origin, item.member) for item in good]
+        parts = [self._parts(block.origin, item.member) for item in good]
+        columns: dict[str, pa.Array] = {
+            _IMAGE: pa.array([item.data for item in good], pa.large_binary()),
+            _LABEL: pa.array([part[-2] for part in parts], pa.string()),
+            _NAME: pa.array(names, pa.string()),
+        }
+        if self.with_splits:
+            columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
+        refused: list[Complaint] = [
+            (len(good) + i, fault.reason, fault.message) for i, fault in enumerate(bad)
+        ]
+        sources = [*names, *(self._origin(block.origin, f.member) for f in bad)]
+
+        def sha256_of(place: int) -> str | None:
+            if place >= len(good):
+                return None
+            return hashlib.sha256(good[place].data).hexdigest()
+
+        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+            return [
+                Rejection(
+                    source=sources[place],
+                    row=None,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(message),
+                    sha256=sha256_of(place),
+                )
+                for place, reason, message in complaints
+            ]
+
+        return RawRows(
+            block,
+            columns,
+            np.zeros(len(good), np.int64),
+            refused,
+            reject,
+            origins=columns[_NAME],
+            skipped=dict(skipped),
+            places=np.arange(len(good)),
+        )
+
+    def _list(self, file: InputFile) -> ArchiveListing:
+        return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
+
+    def _images(self, file: InputFile) -> tuple[Member, ...]:
+        return _image_members(
+            file.path, file.origin, file.stamp, self.zip_encoding or ""
+        )
+
+    def _block(
+        self, file: InputFile, rows: Sequence[Member], start: int, stop: int
+    ) -> Block:
+        before = rows[start].offset if start < len(rows) else 0
+        return Block(
+            file.origin,
+            start,
+            stop,
+            rows=stop - start,
+            position=file.position + min(before, file.size),
+            stamp=file.stamp,
+        )
+
+    def _origin(self, archive: str, member: Member) -> str:
+        return f"{archive}/{member.printable}" if self.by_archive else member.printable
+
+    def _parts(self, archive: str, member: Member) -> list[str]:
+        """Returns the folders and the name of an image, without shared folders."""
+        return self._path(archive, member).split("/")[self.strip :]
+
+    def _path(self, archive: str, member: Member) -> str:
+        if self.by_archive:
+            return f"{stem_of(archive)}/{member.origin}"
+        return member.origin
+
+    def survey(self, files: Sequence[InputFile]) -> tuple["ArchiveImages", TableSample]:
+        """Returns the reader that fits all images, and a sample; looks at all names."""
+        reader = dataclasses.replace(self, by_archive=len(files) > 1)
+        members = [
+            (file.origin, member)
+            for file in files
+            for member in self._images(file)
+            if member.fault is None
+        ]
+        paths = [reader._path(origin, member) for origin, member in members]
+        strip = _shared_folders([path.split("/") for path in paths])
+        entries = [
+            FileEntry("/".join(path.split("/")[strip:]), member.size, 0)
+            for path, (_, member) in zip(paths, members, strict=True)
+        ]
+        root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
+        listing = arrange(entries, {}, root=root)
+        reader = dataclasses.replace(
+            reader, strip=strip, with_splits=bool(listing.splits)
+        )
+        return reader, reader._sample_of(members)
+
+    def _sample_of(self, members: Sequence[tuple[str, Member]]) -> TableSample:
+        chosen = list(members[:: max(-(-len(members) // _SAMPLE_ROWS), 1)])
+        while len(chosen) > 8 and sum(m.size for _, m in chosen) > _SAMPLE_BYTES:
+            chosen = chosen[::2]
+        if self.with_splits:
+            seen = {self._parts(*item)[0] for item in chosen}
+            for item in members:
+                split = self._parts(*item)[0]
+                if split not in seen:
+                    seen.add(split)
+                    chosen.append(item)
+        images = [bytes(member.size) for _, member in chosen]
+        parts = [self._parts(*item) for item in chosen]
+        columns: dict[str, pa.Array] = {
+            _IMAGE: pa.array(images, pa.large_binary()),
+            _LABEL: pa.array([part[-2] for part in parts], pa.string()),
+            _NAME: pa.array([self._origin(*m) for m in chosen], pa.string()),
+        }
+        if self.with_splits:
+            columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
+        return TableSample(
+            columns,
+            len(chosen),
+            total_rows=len(members),
+            complete=len(chosen) == len(members),
+        )
+
+
+# Asked for every block of an archive: see `list_archive`.
+@functools.lru_cache(maxsize=2)
+def _image_members(
+    path: str, origin: str, stamp: int, encoding: str
+) -> tuple[Member, ...]:
+    listing = list_archive(path, origin, stamp, encoding)
+    return tuple(filter(is_image_member, listing.members))
+
+
+# Planning asks twice, for the sample and for the reader.
+@functools.lru_cache(maxsize=1)
+def _survey(
+    reader: ArchiveImages, files: tuple[InputFile, ...]
+) -> tuple[ArchiveImages, TableSample]:
+    return reader.survey(files)
+
+
+def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
+    """Returns how many folders all images share that say neither label nor split."""
+    least = min(map(len, paths), default=0)
+    strip = 0
+    while least - strip > 2 and len({path[strip] for path in paths}) == 1:
+        if least - strip == 3 and paths[0][strip].lower() in SPLIT_WORDS:
+            break
+        strip += 1
+    return strip

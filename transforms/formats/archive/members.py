@@ -1,0 +1,293 @@
+"""Archives, member by member: zip and tar, a tar packed or not, by their content.
+
+    list_members   what the headers say, for planning; only a packed tar is unpacked
+    iter_members   every member in order with its content, or why it has none
+    read_member    one member of a zip or plain tar, by what its listing says
+    stream_member  the same piece by piece
+
+Memory is bounded by one member's content, and by the names (which have to differ).
+Nothing is written to disk. What concerns one member is a value, a `MemberFault`; what
+casts doubt on the rest of the archive is an error that names the member before it.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from transforms.core.model import Reason, Skipped
+from transforms.errors import DamageError, SourceError, SpecError, bounded
+from transforms.formats.archive.model import (
+    Content,
+    Found,
+    Limits,
+    Member,
+    MemberFault,
+    SkippedMember,
+    is_litter,
+    shown_name,
+)
+from transforms.formats.archive.streams import packing, unpacker
+from transforms.formats.archive.tar import (
+    FileBytes,
+    TarBytes,
+    TarWalk,
+    UnpackedBytes,
+)
+from transforms.formats.archive.tar_header import BLOCK_BYTES, is_header
+from transforms.formats.archive.zip import MemberError, zip_chunks
+from transforms.formats.archive.zip_directory import list_zip
+
+__all__ = [
+    "ArchiveKind",
+    "MemberError",
+    "MemberStream",
+    "kind_of",
+    "iter_members",
+    "list_members",
+    "read_member",
+    "stream_member",
+]
+
+Skip = Callable[[Member], Skipped | None]
+
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
+_DEFAULT_LIMITS = Limits()
+
+
+class ArchiveKind(enum.StrEnum):
+    """What an archive is, by its content."""
+
+    ZIP = "zip"
+    TAR = "tar"
+    PACKED_TAR = "packed tar"
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether a member can only be reached through all those before it."""
+        return self is ArchiveKind.PACKED_TAR
+
+
+def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
+    """Returns what the archive is; its name is not looked at.
+
+    Raises:
+      SourceError: it is none that can be read.
+    """
+    file.seek(0)
+    head = file.read(BLOCK_BYTES)
+    if packing(head):
+        return ArchiveKind.PACKED_TAR
+    if is_header(head) or head == bytes(BLOCK_BYTES):
+        return ArchiveKind.TAR
+    if head.startswith(_ZIP_MAGICS):
+        return ArchiveKind.ZIP
+    if head[257:262] == b"ustar":
+        raise DamageError(
+            f"{path}: the archive is damaged before its first member: the checksum of "
+            f"its header is wrong. Fetch or write it again."
+        )
+    found = f"begins with {head[:8].hex(' ')}" if head else "is empty"
+    raise SourceError(
+        f"{path}: an archive must be a zip, or a tar that is plain or packed with "
+        f"gzip, zstd, bzip2 or xz; this one {found}. Fetch or write it again."
+    )
+
+
+def list_members(
+    file: BinaryIO,
+    path: str,
+    *,
+    limits: Limits = _DEFAULT_LIMITS,
+    name_encoding: str = "",
+) -> Iterator[Member]:
+    """Yields the members in their order, as the headers have them.
+
+    Those that cannot be items have a `fault`; directories are left out.
+
+    Args:
+      file: can be sought; nothing else may use it meanwhile.
+      path: for messages.
+      limits: see `Limits`.
+      name_encoding: of names that are not marked as UTF-8; "" for UTF-8.
+
+    Raises:
+      DamageError: the archive is damaged, or (but for a zip) has no end.
+      SourceError: it is no archive, or goes beyond the limits.
+      SpecError: no such encoding.
+    """
+    _check_encoding(name_encoding)
+    if kind_of(file, path) is ArchiveKind.ZIP:
+        members = list_zip(file, path, limits, encoding=name_encoding)
+    else:
+        members = iter(_walk(file, path, limits, name_encoding))
+    yield from _with_distinct_names(members)
+
+
+def iter_members(
+    file: BinaryIO,
+    path: str,
+    *,
+    limits: Limits = _DEFAULT_LIMITS,
+    name_encoding: str = "",
+    skip: Skip = lambda member: None,
+) -> Iterator[Found]:
+    """Yields what became of each member, in their order.
+
+    Args:
+      file, path, limits, name_encoding: see `list_members`.
+      skip: why to leave a member out, or None to read it. It is asked before a fault
+        counts, so that a member with one can be left out on purpose; hidden ones and
+        the litter of operating systems are left out without being asked for.
+
+    Raises:
+      See `list_members`.
+    """
+    _check_encoding(name_encoding)
+    if kind_of(file, path) is ArchiveKind.ZIP:
+        listed = list_zip(file, path, limits, encoding=name_encoding)
+        for member in _with_distinct_names(listed):
+            found = _judged(member, skip)
+            yield found or read_member(file, path, member)
+        return
+    walk = _walk(file, path, limits, name_encoding)
+    for member in _with_distinct_names(iter(walk)):
+        found = _judged(member, skip)
+        yield found or Content(member, b"".join(walk.chunks()))
+
+
+def read_member(file: BinaryIO, path: str, member: Member) -> Content | MemberFault:
+    """Returns one member of a zip or plain tar, by its listing.
+
+    Raises:
+      DamageError: the archive is shorter than it was when it was listed.
+    """
+    if member.fault is not None:
+        return MemberFault(member, member.fault, member.message)
+    try:
+        return Content(member, b"".join(stream_member(file, path, member)))
+    except MemberError as damage:
+        return _damaged(member, damage)
+
+
+def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
+    """Yields the content of a member of a zip or plain tar, at most 1 MiB a piece.
+
+    Raises:
+      MemberError: the member is damaged; what was yielded must not be used.
+      DamageError: the archive is shorter than it was when it was listed.
+    """
+    if member.data_offset < 0:
+        yield from zip_chunks(file, member)
+        return
+    left = member.size
+    while left:
+        # The place is sought again: the file may be used between two pieces.
+        file.seek(member.data_offset + member.size - left)
+        data = file.read(min(left, 1 << 20))
+        if not data:
+            raise DamageError(
+                f"{path}: the archive is cut off in member {member.index + 1}, "
+                f"{shown_name(member.name)}. Fetch or write it again."
+            )
+        left -= len(data)
+        yield data
+
+
+class MemberStream:
+    """A member of a zip or plain tar as a stream that is read front to back.
+
+    Args:
+      file, path, member: see `stream_member`.
+    """
+
+    def __init__(self, file: BinaryIO, path: str, member: Member) -> None:
+        self._path = path
+        self._member = member
+        self._chunks = stream_member(file, path, member)
+        self._rest = memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        """Returns 1 to `size` bytes, or b"" at the end, when all was found right.
+
+        Raises:
+          DamageError: the member or the archive is damaged.
+        """
+        if not self._rest:
+            try:
+                self._rest = memoryview(next(self._chunks, b""))
+            except MemberError as damage:
+                fault = _damaged(self._member, damage)
+                raise DamageError(f"{self._path}: {fault.message}") from damage
+        given, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(given)
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        b"a".decode(encoding or "utf-8")
+    except (LookupError, UnicodeError, AttributeError) as error:
+        raise SpecError(
+            f"The encoding of names must be one that Python knows, like cp949; found "
+            f"{encoding!r}."
+        ) from error
+
+
+def _walk(file: BinaryIO, path: str, limits: Limits, encoding: str) -> TarWalk:
+    file.seek(0)
+    packed = packing(file.read(BLOCK_BYTES))
+    file.seek(0)
+    source: TarBytes
+    if packed:
+        reader = unpacker(packed, file.read)
+        source = UnpackedBytes(reader, file.tell, path=path, limits=limits)
+    else:
+        source = FileBytes(file)
+    return TarWalk(source, path, limits, encoding=encoding)
+
+
+def _judged(member: Member, skip: Skip) -> SkippedMember | MemberFault | None:
+    """Returns why a member is not to be read, or None."""
+    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+        return SkippedMember(member, Skipped.HIDDEN)
+    reason = skip(member)
+    if reason is not None:
+        return SkippedMember(member, reason)
+    if member.fault is not None:
+        return MemberFault(member, member.fault, member.message)
+    return None
+
+
+def _with_distinct_names(members: Iterator[Member]) -> Iterator[Member]:
+    """Yields members, those with a fault whose name an earlier one has.
+
+    Names that differ only in case or normalisation are the same file on many a disk,
+    and which one a reader of zip gives for a name is its own choice.
+    """
+    first: dict[str, int] = {}
+    for member in members:
+        if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+            yield member
+            continue
+        earlier = first.setdefault(member.origin.casefold(), member.index)
+        if earlier == member.index or member.fault is not None:
+            yield member
+            continue
+        yield dataclasses.replace(
+            member,
+            fault=Reason.DUPLICATE_NAME,
+            message=f"names of members must differ, not only in case; "
+            f"{shown_name(member.name)} is the name of member {earlier + 1} too. "
+            f"Rename one, or take one out.",
+        )
+
+
+def _damaged(member: Member, damage: MemberError) -> MemberFault:
+    return MemberFault(
+        member,
+        Reason.DAMAGED_MEMBER,
+        bounded(
+            f"member {member.index + 1}, {shown_name(member.name)}, must hold what "
+            f"the archive's directory states; {damage}. Fetch or write it again."
+        ),
+    )

@@ -1,0 +1,371 @@
+"""Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
+
+Each member is read by the reader of its own format, from a file in memory: nothing is
+extracted to disk, and memory is bounded by one member. A member is one block; of a
+packed tar, whose members cannot be reached one by one, the whole archive is.
+
+A table that cannot be read is an error, not a reject: it may hold any number of rows.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, ClassVar
+
+from transforms import files
+from transforms.core.model import Block, Reason, Skipped
+from transforms.core.schema import Feature
+from transforms.errors import DamageError, SourceError
+from transforms.formats.archive.listing import (
+    ArchiveListing,
+    list_archive,
+    open_archive,
+)
+from transforms.formats.archive.members import iter_members, stream_member
+from transforms.formats.archive.model import (
+    Content,
+    Member,
+    is_litter,
+    shown_name,
+)
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = ["TABLE_NAMES", "ArchiveTables", "table_format"]
+
+_PACKED = r"(\.gz|\.zst)?$"
+# Format -> the lower-case names of its files.
+TABLE_NAMES = {
+    "csv": re.compile(r"[^/]\.(csv|tsv)" + _PACKED),
+    "jsonl": re.compile(r"[^/]\.(jsonl|ndjson)" + _PACKED),
+    "parquet": re.compile(r"[^/]\.(parquet|pq)$"),
+    "arrow": re.compile(r"[^/]\.(arrow|arrows|feather|ipc)$"),
+}
+_BLOCK_BYTES = 16 << 20
+# A sample is taken from so many members, spread evenly.
+_SAMPLE_MEMBERS = 8
+
+
+def table_format(name: str) -> str:
+    """Returns the format of a member, by its name; empty for no table."""
+    low = name.lower()
+    return next((key for key, names in TABLE_NAMES.items() if names.search(low)), "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArchiveTables(TableReader):
+    """Archives of tables of one format.
+
+    Attributes:
+      format: a key of `TABLE_NAMES`.
+      inner: reads a member of that format.
+      zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
+    """
+
+    title: ClassVar[str] = "tables in archives"
+
+    format: str
+    inner: TableReader
+    zip_encoding: str | None = None
+
+    @property
+    def split_column(self) -> str:  # type: ignore[override]
+        """That of the members' reader."""
+        return self.inner.split_column
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns rows of some members.
+
+        Raises:
+          SourceError: there are none, or one cannot be read.
+        """
+        with self._opened(files) as (chosen, share):
+            found = self.inner.sample(chosen)
+        if share == 1:
+            return self._scaled(found, files, chosen)
+        found = dataclasses.replace(found, complete=False)
+        return self._scaled(found, files, chosen, share)
+
+    def planned(
+        self, sample: TableSample, files: Sequence[InputFile]
+    ) -> "ArchiveTables":
+        """Returns the reader whose inner one is planned."""
+        with self._opened(files) as (chosen, _):
+            inner = self.inner.planned(sample, chosen)
+        return dataclasses.replace(self, inner=inner)
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns what the members' format declares."""
+        return self.inner.declared(sample)
+
+    def split_of(self, origin: str) -> str:
+        """Returns the split that the name of a member says; empty for none."""
+        return self.inner.split_of(origin)
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields each member; a packed tar as a whole."""
+        listing = self._list(file)
+        members = self._tables(file, listing)
+        left = limit_rows
+        if listing.is_sequential:
+            rows = 0
+            if limit_rows is not None:
+                for memory in self._unpacked(file, members):
+                    with memory as inner:
+                        rows += self._count(inner, limit_rows - rows)
+                    if rows == limit_rows:
+                        break
+            yield Block(
+                file.origin,
+                0,
+                file.size,
+                rows=rows,
+                position=file.position,
+                stamp=file.stamp,
+            )
+            return
+        for member in members:
+            rows = 0
+            if left is not None:
+                with self._member_file(file, member) as inner:
+                    rows = self._count(inner, left)
+                left -= rows
+            yield Block(
+                f"{file.origin}/{member.origin}",
+                0,
+                member.size,
+                rows=rows,
+                position=file.position + min(member.offset, file.size),
+                stamp=file.stamp,
+            )
+            if left == 0:
+                return
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a member, or of all members of a packed tar."""
+        archive = _archive_of(file, block)
+        listing = self._list(archive)
+        members = self._tables(archive, listing)
+        first = _is_first(archive, members, block)
+        skipped = self._skipped(listing) if first else {}
+        if listing.is_sequential:
+            left = block.rows or None
+            for memory in self._unpacked(archive, members):
+                if left == 0:
+                    # The rest is still looked at: is it whole?
+                    continue
+                with memory as inner:
+                    for raw in self._rows(inner, block, columns, left):
+                        yield _also_skipped(raw, skipped)
+                        skipped = {}
+                        if left is not None:
+                            left -= raw.block.rows
+            return
+        (member,) = [
+            m for m in members if f"{archive.origin}/{m.origin}" == block.origin
+        ]
+        with self._member_file(archive, member) as inner:
+            for raw in self._rows(inner, block, columns, block.rows or None):
+                yield _also_skipped(raw, skipped)
+                skipped = {}
+
+    def _rows(
+        self,
+        inner: InputFile,
+        block: Block,
+        columns: Sequence[str],
+        limit: int | None,
+    ) -> Iterator[RawRows]:
+        for piece in self.inner.blocks(
+            inner, block_bytes=_BLOCK_BYTES, limit_rows=limit
+        ):
+            for raw in self.inner.read(inner, piece, columns):
+                # All of a member lies where the member does.
+                placed = dataclasses.replace(
+                    raw.block, position=block.position, stamp=block.stamp
+                )
+                yield dataclasses.replace(raw, block=placed)
+
+    def _count(self, inner: InputFile, limit: int) -> int:
+        found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
+        return sum(block.rows for block in found)
+
+    def _list(self, file: InputFile) -> ArchiveListing:
+        return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
+
+    def _tables(self, file: InputFile, listing: ArchiveListing) -> list[Member]:
+        """Returns the members to read; raises SourceError where one cannot be."""
+        members = []
+        for member in listing.members:
+            if _skip_reason(member, self.format) is not None:
+                continue
+            if member.fault is not None:
+                raise SourceError(f"{file.origin}: {member.message}")
+            members.append(member)
+        return members
+
+    def _skipped(self, listing: ArchiveListing) -> dict[str, int]:
+        """Returns how many members are left out, by reason."""
+        reasons = (_skip_reason(member, self.format) for member in listing.members)
+        return dict(collections.Counter(str(r) for r in reasons if r is not None))
+
+    @contextlib.contextmanager
+    def _member_file(self, file: InputFile, member: Member) -> Iterator[InputFile]:
+        """Holds a member of a zip or plain tar as a file in memory."""
+        with open_archive(file.path, file.stamp) as stream:
+            origin = f"{file.origin}/{member.origin}"
+            chunks = stream_member(stream, file.origin, member)
+            try:
+                memory = _Memory(origin, chunks)
+            except DamageError as error:
+                raise DamageError(
+                    f"{file.origin}: member {shown_name(member.name)}: {error}. Fetch "
+                    f"or write it again."
+                ) from error
+        with memory as inner:
+            yield inner
+
+    def _unpacked(
+        self, file: InputFile, members: Sequence[Member]
+    ) -> Iterator["_Memory"]:
+        """Yields members of a packed tar as files in memory, to be entered."""
+        wanted = {member.index for member in members}
+
+        def skip(member: Member) -> Skipped | None:
+            return None if member.index in wanted else Skipped.NOT_SELECTED
+
+        with open_archive(file.path, file.stamp) as stream:
+            for found in iter_members(
+                stream, file.origin, name_encoding=self.zip_encoding or "", skip=skip
+            ):
+                if isinstance(found, Content):
+                    origin = f"{file.origin}/{found.member.origin}"
+                    yield _Memory(origin, [found.data])
+
+    @contextlib.contextmanager
+    def _opened(
+        self, archives: Sequence[InputFile]
+    ) -> Iterator[tuple[list[InputFile], float]]:
+        """Holds some members of all archives; gives their share of all tables."""
+        tables = [
+            (file, member)
+            for file in archives
+            for member in self._tables(file, self._list(file))
+        ]
+        chosen = tables[:: -(-len(tables) // _SAMPLE_MEMBERS) or 1]
+        with contextlib.ExitStack() as stack:
+            held = []
+            for file in archives:
+                mine = [member for other, member in chosen if other is file]
+                if self._list(file).is_sequential and mine:
+                    for memory in self._unpacked(file, mine):
+                        held.append(stack.enter_context(memory))
+                else:
+                    for member in mine:
+                        inner_file = self._member_file(file, member)
+                        held.append(stack.enter_context(inner_file))
+            total = sum(member.size for _, member in tables)
+            some = sum(member.size for _, member in chosen)
+            yield held, 1 if len(chosen) == len(tables) else some / total
+
+    def _scaled(
+        self,
+        sample: TableSample,
+        archives: Sequence[InputFile],
+        chosen: Sequence[InputFile],
+        share: float = 1,
+    ) -> TableSample:
+        """Returns the sample with its bytes as bytes of the archives."""
+        if sample.total_rows is not None and share == 1:
+            return sample
+        packed = sum(file.size for file in archives)
+        content = sum(file.size for file in chosen)
+        read = sample.sampled_bytes or content
+        if sample.total_rows is not None:
+            # The rows are few of those members; the ratio is that of all their rows.
+            read = round(content * (sample.rows + sample.unread) / sample.total_rows)
+        return dataclasses.replace(
+            sample,
+            total_rows=None,
+            sampled_bytes=max(round(packed * share * read / max(content, 1)), 1),
+        )
+
+
+def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
+    """Returns the rows with members left out, beside rows that the format skips."""
+    both = collections.Counter(raw.skipped) + collections.Counter(skipped)
+    return dataclasses.replace(raw, skipped=dict(both))
+
+
+class _Memory:
+    """A file that has no name in any folder, with a path all the same."""
+
+    def __init__(self, origin: str, chunks: Iterable[bytes]) -> None:
+        self._origin = origin
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            file: IO[bytes]
+            if hasattr(os, "memfd_create"):
+                descriptor = os.memfd_create("member", os.MFD_CLOEXEC)
+                file = stack.enter_context(open(descriptor, "wb", buffering=0))
+                self._path = f"/proc/self/fd/{descriptor}"
+            else:
+                # Under a name of its own, and gone after use.
+                file = stack.enter_context(tempfile.NamedTemporaryFile(buffering=0))
+                self._path = file.name
+            self._size = 0
+            for chunk in chunks:
+                view = memoryview(chunk)
+                while view:
+                    view = view[file.write(view) :]
+                self._size += len(chunk)
+            self._stamp = files.stamp_of(file.fileno())
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> InputFile:
+        return InputFile(self._origin, self._path, self._size, 0, self._stamp)
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def _skip_reason(member: Member, format_name: str) -> Skipped | None:
+    """Returns why a member is no table of the source; None for one that is."""
+    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+        return Skipped.HIDDEN
+    if member.fault is Reason.NESTED_ARCHIVE:
+        return None
+    return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
+
+
+def _archive_of(file: InputFile, block: Block) -> InputFile:
+    """Returns the archive that holds the member which `file` names.
+
+    Raises:
+      OSError: it is gone.
+    """
+    path, origin = file.path, file.origin
+    while not os.path.isfile(path):
+        path, origin = os.path.dirname(path), os.path.dirname(origin)
+        if not origin:
+            raise FileNotFoundError(errno.ENOENT, "No such file", file.path)
+    return InputFile(origin, path, files.size_of(path), stamp=block.stamp)
+
+
+def _is_first(archive: InputFile, members: Sequence[Member], block: Block) -> bool:
+    names = [archive.origin]
+    names += [f"{archive.origin}/{member.origin}" for member in members[:1]]
+    return block.origin in names

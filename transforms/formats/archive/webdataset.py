@@ -1,0 +1,376 @@
+"""WebDataset: tar shards in which the members of one key, in a row, are a sample.
+
+    images17/image194.left.jpg   key images17/image194, column left.jpg
+    images17/image194.cls        column cls
+
+The key is the path up to the first dot of the base name, the rest is the column, in
+lower case. By the column's last part: images stay as they are, `cls` and its like are
+integers, `txt` and its like texts, the fields of `json` columns of their own
+(`json/caption`), anything else bytes; nothing is ever unpickled. Where shards hold
+images of several suffixes and no sample two of them, they are one column, `image`.
+
+Source: the manual of webdataset 1.0, "WebDataset Format".
+"""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.model import Block, Reason, Rejection
+from transforms.core.schema import Feature, Kind
+from transforms.errors import SourceError, bounded
+from transforms.files import size_of
+from transforms.formats.archive.listing import (
+    ArchiveListing,
+    is_sequential,
+    list_archive,
+    open_archive,
+    piece_of,
+)
+from transforms.formats.archive.members import iter_members, read_member
+from transforms.formats.archive.model import Content, Found, SkippedMember
+from transforms.formats.archive.webdataset_samples import (
+    INTEGERS,
+    JSON,
+    KEY_COLUMN,
+    MERGED,
+    TEXTS,
+    Sample,
+    SampleError,
+    digest,
+    grouped,
+    is_whole_number,
+    json_types,
+    key_and_column,
+    sample_row,
+    samples_of,
+    skip_reason,
+    type_of_column,
+)
+from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = ["WebDataset"]
+
+
+_MAX_BLOCK_ROWS = 4096
+_PIECE_BYTES = 16 << 20
+_SAMPLE_ROWS = 256
+_SAMPLE_BYTES = 64 << 20
+_SAMPLE_SHARDS = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WebDataset(TableReader):
+    """Shards of a WebDataset.
+
+    Attributes:
+      zip_encoding: of names that are no UTF-8; None for UTF-8.
+      merged: suffixes of images that share the column `image`.
+      json_columns: fields of json members, and their Arrow types.
+    """
+
+    title: ClassVar[str] = "WebDataset"
+
+    zip_encoding: str | None = None
+    merged: tuple[str, ...] = ()
+    json_columns: tuple[tuple[str, pa.DataType], ...] = ()
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns the first samples of some shards.
+
+        Raises:
+          SourceError: there are none.
+        """
+        return _survey(self, tuple(files))[1]
+
+    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "WebDataset":
+        """Returns the reader that knows the columns."""
+        return _survey(self, tuple(files))[0]
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns the features that a column's suffix says more of than its values."""
+        out = [Feature("key", Kind.TEXT, column=KEY_COLUMN)]
+        for name, column in sample.columns.items():
+            ending = name.rpartition(".")[2]
+            if name == KEY_COLUMN or name.partition("/")[0].rpartition(".")[2] in JSON:
+                continue
+            if name == MERGED or is_image_name(f"x.{ending}"):
+                out.append(Feature(name, Kind.IMAGE, inline=True))
+            elif ending in INTEGERS:
+                whole = all(v is None or is_whole_number(v) for v in column.to_pylist())
+                kind = Kind.INT64 if whole else Kind.LABEL
+                out.append(Feature(name, kind, is_label=name == "cls"))
+            else:
+                kind = Kind.TEXT if ending in TEXTS else Kind.BYTES
+                out.append(Feature(name, kind))
+        return tuple(out)
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields runs of samples; `start` and `stop` count the shard's samples."""
+        listing = self._list(file)
+        samples = list(grouped(listing.members))[:limit_rows]
+        first, size = 0, 0
+        if not listing.is_sequential:
+            for sample in samples[:-1]:
+                size += sample.size
+                count = sample.number + 1 - first
+                if size >= block_bytes or count == _MAX_BLOCK_ROWS:
+                    yield _block(file, samples, first, sample.number + 1)
+                    first, size = sample.number + 1, 0
+        yield _block(file, samples, first, len(samples))
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the samples of a block, piece by piece."""
+        skipped: collections.Counter[str] = collections.Counter()
+        piece: list[tuple[Sample, list[Content]]] = []
+        start, size = block.start, 0
+        whole = size_of(file.path) if is_sequential(file.path) else 0
+        for sample, contents in self._samples(file, block, skipped):
+            piece.append((sample, contents))
+            size += sum(len(content.data) for content in contents)
+            if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
+                part = piece_of(block, start, len(piece), whole, numbered=True)
+                yield self._raw(piece, part, columns, {})
+                start += len(piece)
+                piece, size = [], 0
+        if piece or skipped or start == block.start:
+            part = piece_of(block, start, len(piece), whole, numbered=True)
+            yield self._raw(piece, part, columns, skipped)
+
+    def _list(self, file: InputFile) -> ArchiveListing:
+        return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
+
+    def _samples(
+        self, file: InputFile, block: Block, skipped: collections.Counter[str]
+    ) -> Iterator[tuple[Sample, list[Content]]]:
+        """Yields the samples of a block; counts what the shard has besides."""
+        with open_archive(file.path, block.stamp) as stream:
+            # Not listed again: that would be to unpack it twice.
+            if is_sequential(file.path):
+                yield from self._sequential(stream, file, block, skipped)
+                return
+            members = self._list(file).members
+            if not block.start:
+                reasons = filter(None, map(skip_reason, members))
+                skipped.update(str(reason) for reason in reasons)
+            for sample in list(grouped(members))[block.start : block.stop]:
+                items = (read_member(stream, file.origin, m) for m in sample.members)
+                fault = sample.fault
+                for read, contents in samples_of(items):
+                    read.number, read.fault = sample.number, fault or read.fault
+                    yield read, contents
+
+    def _sequential(
+        self,
+        stream: BinaryIO,
+        file: InputFile,
+        block: Block,
+        skipped: collections.Counter[str],
+    ) -> Iterator[tuple[Sample, list[Content]]]:
+        def parts() -> Iterator[Found]:
+            for item in iter_members(
+                stream,
+                file.origin,
+                name_encoding=self.zip_encoding or "",
+                skip=skip_reason,
+            ):
+                if isinstance(item, SkippedMember):
+                    skipped[str(item.reason)] += 1
+                else:
+                    yield item
+
+        for sample, contents in samples_of(parts()):
+            # Behind a limit the rest is still looked at: is it whole?
+            if sample.number < block.stop:
+                yield sample, contents
+
+    def _raw(
+        self,
+        piece: Sequence[tuple[Sample, list[Content]]],
+        block: Block,
+        columns: Sequence[str],
+        skipped: Mapping[str, int],
+    ) -> RawRows:
+        rows: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        refused: list[Complaint] = []
+        read = {sample.number: contents for sample, contents in piece}
+        json_names = {name for name, _ in self.json_columns}
+        for sample, contents in piece:
+            try:
+                if sample.fault is not None:
+                    raise SampleError(*sample.fault)
+                row = sample_row(sample, contents, self.merged)
+                unknown = sorted(k for k in row if "/" in k and k not in json_names)
+                if unknown:
+                    raise SampleError(
+                        Reason.MALFORMED,
+                        f"the fields of json must be those of the samples that were "
+                        f"looked at first; {unknown[0]!r} is none of them",
+                    )
+            except SampleError as error:
+                text = f"sample {sample.key!r}: {error.message}"
+                refused.append((sample.number, error.reason, bounded(text)))
+                continue
+            rows.append(row)
+            numbers.append(sample.number)
+        arrays, wrong = self._arrays(rows, columns)
+        for place, message in wrong.items():
+            text = f"sample {rows[place][KEY_COLUMN]!r}: {message}"
+            refused.append((numbers[place], Reason.WRONG_TYPE, bounded(text)))
+        if wrong:
+            keep = np.ones(len(rows), bool)
+            keep[list(wrong)] = False
+            arrays = {k: v.filter(pa.array(keep)) for k, v in arrays.items()}
+            numbers = [n for n, kept in zip(numbers, keep, strict=True) if kept]
+
+        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+            return [
+                Rejection(
+                    source=block.origin,
+                    row=number + 1,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(message),
+                    sha256=digest(read[number]),
+                )
+                for number, reason, message in complaints
+            ]
+
+        return RawRows(
+            block,
+            arrays,
+            np.array(numbers, np.int64),
+            refused,
+            reject,
+            skipped=dict(skipped),
+        )
+
+    def _arrays(
+        self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]
+    ) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Returns the columns, and what does not fit the type of its json column."""
+        types = dict(self.json_columns)
+        wrong: dict[int, str] = {}
+        arrays = {}
+        for name in columns:
+            values = [row.get(name) for row in rows]
+            kind = types.get(name) or type_of_column(name)
+            try:
+                arrays[name] = pa.array(values, kind)
+            except (pa.ArrowException, OverflowError):
+                for place, value in enumerate(values):
+                    try:
+                        pa.array([value], kind)
+                    except (pa.ArrowException, OverflowError):
+                        shown = repr(value)[:60]
+                        found = f"{name} holds {shown}, which is no {kind}"
+                        wrong.setdefault(place, found)
+                        values[place] = None
+                arrays[name] = pa.array(values, kind)
+        return arrays, wrong
+
+    def survey(self, files: Sequence[InputFile]) -> tuple["WebDataset", TableSample]:
+        """Returns the reader that knows the columns, and the sample."""
+        suffixes: dict[str, None] = {}
+        together: set[frozenset[str]] = set()
+        total = 0
+        for file in files:
+            for sample in grouped(self._list(file).members):
+                total += 1
+                has = frozenset(
+                    found[1]
+                    for member in sample.members
+                    if (found := key_and_column(member.name))
+                )
+                if has not in together:
+                    together.add(has)
+                    suffixes |= dict.fromkeys(sorted(has))
+        if not total:
+            raise SourceError(
+                f"A WebDataset must hold samples, members like 0001.jpg and 0001.cls; "
+                f"{files[0].origin!r} holds none."
+            )
+        images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
+        alone = all(sum(s in has for s in images) < 2 for has in together)
+        merged = tuple(images) if len(images) > 1 and alone else ()
+        reader = dataclasses.replace(self, merged=merged, json_columns=())
+        rows = list(reader._sampled(files))
+        names = [KEY_COLUMN]
+        types: list[tuple[str, pa.DataType]] = []
+        for suffix in suffixes:
+            if suffix.rpartition(".")[2] in JSON:
+                types += json_types(suffix, rows)
+                names += [name for name, _ in types if name not in names]
+            elif suffix in merged:
+                names += [] if MERGED in names else [MERGED]
+            else:
+                names.append(suffix)
+        reader = dataclasses.replace(reader, json_columns=tuple(types))
+        columns, _ = reader._arrays(rows, names)
+        return reader, TableSample(
+            columns, len(rows), total_rows=total, complete=len(rows) == total
+        )
+
+    def _sampled(self, files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
+        """Yields the rows of some samples, taken from shards spread evenly."""
+        step = -(-len(files) // _SAMPLE_SHARDS)
+        chosen = files[::step]
+        for file in chosen:
+            count = max(_SAMPLE_ROWS // len(chosen), 1)
+            left = _SAMPLE_BYTES // len(chosen)
+            samples = list(grouped(self._list(file).members))
+            rows = 0
+            for sample in samples[:count]:
+                left -= sample.size
+                if left < 0 and rows:
+                    break
+                rows += 1
+            block = Block(file.origin, 0, rows, rows=rows, stamp=file.stamp)
+            read = self._samples(file, block, collections.Counter())
+            for sample, contents in read:
+                if sample.fault is None:
+                    try:
+                        row = sample_row(sample, contents, self.merged)
+                    except SampleError:
+                        continue
+                    yield row
+
+
+# Planning asks twice, for the sample and for the reader.
+@functools.lru_cache(maxsize=1)
+def _survey(
+    reader: WebDataset, files: tuple[InputFile, ...]
+) -> tuple[WebDataset, TableSample]:
+    return reader.survey(files)
+
+
+def _block(file: InputFile, samples: Sequence[Sample], start: int, stop: int) -> Block:
+    before = samples[start].members[0].offset if start < len(samples) else 0
+    return Block(
+        file.origin,
+        start,
+        stop,
+        first_row=start,
+        rows=stop - start,
+        position=file.position + min(before, file.size),
+        stamp=file.stamp,
+    )

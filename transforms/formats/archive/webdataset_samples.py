@@ -1,0 +1,257 @@
+"""Samples of a WebDataset: members of one key in a row, and their values by column."""
+
+import collections
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from transforms.core.model import Reason, Skipped
+from transforms.formats.archive.model import (
+    Content,
+    Found,
+    Member,
+    MemberFault,
+    is_litter,
+)
+
+__all__ = [
+    "INTEGERS",
+    "JSON",
+    "KEY_COLUMN",
+    "MERGED",
+    "TEXTS",
+    "Sample",
+    "SampleError",
+    "digest",
+    "grouped",
+    "is_whole_number",
+    "json_types",
+    "key_and_column",
+    "sample_row",
+    "samples_of",
+    "skip_reason",
+    "type_of_column",
+]
+
+KEY_COLUMN = "__key__"
+# The column of images of several suffixes.
+MERGED = "image"
+# Last parts of columns, as webdataset's own decoder takes them.
+INTEGERS = frozenset("cls cls2 class count index inx id".split())
+TEXTS = frozenset("txt text transcript caption".split())
+JSON = frozenset("json jsn".split())
+_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
+
+
+def key_and_column(name: str) -> tuple[str, str] | None:
+    """Returns what a member's name says; None for a member of no sample."""
+    match = _NAME.fullmatch(name)
+    return (match[1], match[2].lower()) if match and match[2] else None
+
+
+def skip_reason(member: Member) -> Skipped | None:
+    """Returns why a member is part of no sample; None for one that is."""
+    if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
+        return Skipped.HIDDEN
+    return None if key_and_column(member.name) else Skipped.OTHER_SUFFIX
+
+
+@dataclasses.dataclass(slots=True)
+class Sample:
+    """The members of one key, in a row; `number` counts the samples of the shard."""
+
+    key: str
+    number: int
+    members: list[Member] = dataclasses.field(default_factory=list)
+    fault: tuple[Reason, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all members."""
+        return sum(member.size for member in self.members)
+
+
+class SampleError(Exception):
+    """A sample that cannot be a row; the reader makes it a reject."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+def grouped(members: Iterable[Member]) -> Iterator[Sample]:
+    """Yields the samples of a shard; a key that comes again has a fault."""
+    current: Sample | None = None
+    seen: set[str] = set()
+    number = 0
+    for member in members:
+        if skip_reason(member) is not None:
+            continue
+        found = key_and_column(member.name)
+        assert found is not None
+        if current is None or found[0] != current.key:
+            if current is not None:
+                yield current
+            current = Sample(found[0], number)
+            number += 1
+            if found[0] in seen:
+                current.fault = (
+                    Reason.DUPLICATE_NAME,
+                    "the members of a sample must stand in a row; its key came before",
+                )
+            seen.add(found[0])
+        current.members.append(member)
+    if current is not None:
+        yield current
+
+
+def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]:
+    """Yields samples with what could be read; a first fault becomes the sample's.
+
+    Args:
+      items: of the members that are parts of samples, in the shard's order.
+    """
+    pending: collections.deque[Found] = collections.deque()
+
+    def members() -> Iterator[Member]:
+        for item in items:
+            pending.append(item)
+            yield item.member
+
+    for sample in grouped(members()):
+        contents = []
+        for _ in sample.members:
+            item = pending.popleft()
+            if isinstance(item, Content):
+                contents.append(item)
+            elif isinstance(item, MemberFault) and sample.fault is None:
+                sample.fault = (item.reason, item.message)
+        yield sample, contents
+
+
+def digest(contents: Iterable[Content]) -> str:
+    """Returns the sha256 of a sample's members, one after the other."""
+    found = hashlib.sha256()
+    for content in contents:
+        found.update(content.data)
+    return found.hexdigest()
+
+
+def sample_row(
+    sample: Sample, contents: Sequence[Content], merged: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the values of a sample by column.
+
+    Args:
+      sample: of which key.
+      contents: of its members.
+      merged: suffixes of images that share the column `image`.
+
+    Raises:
+      SampleError: it cannot be a row.
+    """
+    row: dict[str, Any] = {KEY_COLUMN: sample.key}
+    for content in contents:
+        found = key_and_column(content.member.name)
+        assert found is not None
+        name = MERGED if found[1] in merged else found[1]
+        if name in row:
+            raise SampleError(
+                Reason.DUPLICATE_NAME,
+                f"the members of a sample must have different suffixes; two are "
+                f"{name!r}",
+            )
+        ending = name.rpartition(".")[2]
+        if ending in JSON:
+            row |= _flat_json(name, content.data)
+        elif ending in INTEGERS or ending in TEXTS:
+            row[name] = _text(name, content.data, strip=ending in INTEGERS)
+        else:
+            row[name] = content.data
+    return row
+
+
+def _text(name: str, data: bytes, *, strip: bool) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SampleError(
+            Reason.INVALID_ENCODING, f"{name} must be UTF-8; it is not ({error})"
+        ) from error
+    return text.strip() if strip else text
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether a text is a whole number."""
+    return re.fullmatch(r"[+-]?\d+", text) is not None
+
+
+def _flat_json(name: str, data: bytes) -> dict[str, Any]:
+    """Returns the fields of a json member: objects by path, all else by value."""
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON")
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            raise ValueError("a key stands twice in an object")
+        return made
+
+    try:
+        value = json.loads(data, object_pairs_hook=distinct, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise SampleError(
+            Reason.MALFORMED, f"{name} must be one JSON value; {error}"
+        ) from error
+    out: dict[str, Any] = {}
+    pending = [(f"{name}/", value)]
+    if not isinstance(value, dict):
+        pending = [(f"{name}/value", value)]
+    while pending:
+        path, item = pending.pop()
+        if isinstance(item, dict):
+            start = path if path.endswith("/") else f"{path}/"
+            pending += [(start + key, inner) for key, inner in item.items()]
+        elif path in out:
+            raise SampleError(Reason.MALFORMED, f"{name} has two fields {path!r}")
+        else:
+            out[path] = item
+    return out
+
+
+def json_types(
+    suffix: str, rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, pa.DataType]]:
+    """Returns the fields of a json column in the sample, and their types.
+
+    What has no type of its own (texts beside numbers, objects in lists) has that of
+    text, and its values that are no texts are refused.
+    """
+    fields: dict[str, None] = {}
+    for row in rows:
+        fields |= dict.fromkeys(k for k in row if k.startswith(f"{suffix}/"))
+    out = []
+    for field in sorted(fields):
+        values = [row.get(field) for row in rows]
+        try:
+            kind = pa.array(values).type
+        except (pa.ArrowException, OverflowError):
+            kind = pa.string()
+        if pa.types.is_null(kind) or pa.types.is_struct(kind):
+            kind = pa.string()
+        out.append((field, kind))
+    return out
+
+
+def type_of_column(name: str) -> pa.DataType:
+    """Returns the raw type of a column that is not from json."""
+    ending = name.rpartition(".")[2]
+    texts = name == KEY_COLUMN or ending in INTEGERS or ending in TEXTS
+    return pa.string() if texts else pa.large_binary()

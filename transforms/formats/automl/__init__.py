@@ -1,0 +1,1 @@
+"""Manifests of AutoML, and of tfrecorder without a header."""

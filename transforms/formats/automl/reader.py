@@ -1,0 +1,336 @@
+"""AutoML manifests as rows of images; how they lie: `automl_manifest`.
+
+A row is an image. Where every image has one label, that is its class; else a row has a
+list of classes, which may be empty. Where a file has boxes, features are those of the
+TF Object Detection API; class ids count from 1, by all names that there are, sorted.
+
+TRAIN, VALIDATION and TEST say the split, UNASSIGNED leaves it to shares, and images
+that say DISCARD are left out. tfrecorder's manifests without their header,
+`split,image_uri,label`, are the same.
+"""
+
+import dataclasses
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.boxes import BoxPolicy, box_lists
+from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.schema import Feature, Kind
+from transforms.errors import SourceError, bounded
+from transforms.formats.automl.boxes import Boxes, judge
+from transforms.formats.automl.manifest import (
+    DISCARD,
+    Item,
+    Manifest,
+    load_manifest,
+    starts_manifest,
+)
+from transforms.formats.detection.fields import (
+    BOXES,
+    box_policy,
+    detection_features,
+    list_of,
+)
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+from transforms.formats.unpacked import plain_name
+
+__all__ = ["AutomlReader", "recognise"]
+
+# Images a block: rows are small, and the images themselves are read elsewhere.
+_BLOCK_ITEMS = 4096
+_SPLIT = "split"
+_IMAGE = "image_uri"
+_LABEL = "label"
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AutomlReader(TableReader):
+    """Reads AutoML manifests.
+
+    Attributes:
+      bad_box: what becomes of a bad box; see `BoxPolicy`.
+      boxed: whether the files are manifests of object detection.
+      most: how many labels an image has at most.
+      fewest: and at least.
+      names: all labels, sorted; the last four are what `planned` found.
+    """
+
+    title: ClassVar[str] = "AutoML manifest"
+
+    bad_box: str = "box"
+    boxed: bool = False
+    most: int = 0
+    fewest: int = 0
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        box_policy(self.bad_box)
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns all rows: they are parsed as a whole anyway."""
+        reader = self._informed(files)
+        pieces = []
+        for file in files:
+            items = load_manifest(file.path, file.stamp).items
+            pieces.append(reader._rows(file, items, Block(file.origin, 0, 0)))
+        columns = {
+            name: pa.chunked_array([piece.columns[name] for piece in pieces])
+            for name in pieces[0].columns
+        }
+        rows = sum(len(piece.numbers) for piece in pieces)
+        unread = sum(len(piece.refused) for piece in pieces)
+        return TableSample(
+            columns, rows, unread=unread, total_rows=rows + unread, complete=True
+        )
+
+    def planned(
+        self, sample: TableSample, files: Sequence[InputFile]
+    ) -> "AutomlReader":
+        """Returns the reader that knows what all files hold."""
+        return self._informed(files)
+
+    def label_map(self) -> dict[int, str]:
+        """Returns class id -> name of boxes, once the reader is planned."""
+        return dict(enumerate(self.names, start=1)) if self.boxed else {}
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields runs of images; `start` and `stop` count them."""
+        manifest = load_manifest(file.path, file.stamp)
+        count = len(manifest.items)
+        if limit_rows is not None:
+            count = min(count, limit_rows)
+        for start in range(0, count, _BLOCK_ITEMS):
+            stop = min(start + _BLOCK_ITEMS, count)
+            first = manifest.items[start].row
+            yield Block(
+                file.origin,
+                start,
+                stop,
+                first_row=first,
+                first_line=manifest.items[start].mentions[0].line,
+                rows=stop - start,
+                position=file.position + file.size * first // manifest.rows,
+                stamp=file.stamp,
+            )
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the images of a block; their numbers are those of their first rows."""
+        items = load_manifest(file.path, block.stamp).items[block.start : block.stop]
+        raw = self._rows(file, items, block)
+        if absent := [name for name in columns if name not in raw.columns]:
+            raise SourceError(
+                f"{file.path!r} has no column {absent[0]!r}; it has "
+                f"{list(raw.columns)}."
+            )
+        yield dataclasses.replace(
+            raw, columns={name: raw.columns[name] for name in columns}
+        )
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns the image, and its label, labels or boxes."""
+        if self.boxed:
+            return detection_features(sample.columns)
+        image = Feature(_IMAGE, Kind.IMAGE)
+        if not self.most:
+            return (image,)
+        shape = () if self._is_single else (None,)
+        return image, Feature(_LABEL, Kind.LABEL, is_label=True, shape=shape)
+
+    @property
+    def _is_single(self) -> bool:
+        return self.fewest == self.most == 1
+
+    def _informed(self, files: Sequence[InputFile]) -> "AutomlReader":
+        manifests = [load_manifest(file.path, file.stamp) for file in files]
+        boxed = any(manifest.has_boxes for manifest in manifests)
+        usable = [item for each in manifests for item in _usable(each)]
+        if boxed:
+            found = judge(usable, clip=box_policy(self.bad_box) is BoxPolicy.CLIP)
+            names = {n for n, f in zip(found.names, found.faults, strict=True) if not f}
+            return dataclasses.replace(self, boxed=True, names=_ordered(names))
+        labels = [item.labels for item in usable]
+        counts = [len(each) for each in labels]
+        return dataclasses.replace(
+            self,
+            most=max(counts, default=0),
+            fewest=min(counts, default=0),
+            names=_ordered({name for each in labels for name in each}),
+        )
+
+    def _rows(self, file: InputFile, items: Sequence[Item], block: Block) -> RawRows:
+        refused: list[Complaint] = [
+            (item.row, *item.fault) for item in items if item.fault is not None
+        ]
+        discarded = [
+            item for item in items if item.fault is None and item.use == DISCARD
+        ]
+        rest = [item for item in items if item.fault is None and item.use != DISCARD]
+        skipped = {str(Skipped.DISCARDED): len(discarded)} if discarded else {}
+        reject = _rejecter(file, items)
+        if not self.boxed:
+            columns = _columns(rest) | self._labels(rest)
+            return RawRows(
+                block, columns, _numbers(rest), refused, reject, skipped=skipped
+            )
+        policy = box_policy(self.bad_box)
+        found = judge(rest, clip=policy is BoxPolicy.CLIP)
+        lost = {
+            int(found.parents[i]): found.faults[i]
+            for i in reversed(range(len(found.faults)))
+            if policy is BoxPolicy.IMAGE and found.faults[i] is not None
+        }
+        gone = np.isin(np.arange(len(rest)), list(lost))
+        refused += [(rest[i].row, *fault) for i, fault in lost.items() if fault]
+        keep = ~found.is_bad & ~gone[found.parents]
+        each = np.bincount(found.parents[keep], minlength=len(rest))[~gone]
+        kept = [item for i, item in enumerate(rest) if i not in lost]
+        away = [item for item in items if item.fault or item.use == DISCARD]
+        parts_away = sum(not m.is_blank for item in away for m in item.mentions)
+        return RawRows(
+            block,
+            _detection_columns(kept) | self._box_columns(found, keep, each),
+            _numbers(kept),
+            sorted(refused),
+            reject,
+            skipped=skipped,
+            parts={BOXES: len(found.faults) + parts_away},
+            parts_gone={BOXES: int(gone[found.parents].sum()) + parts_away},
+            part_rejections=[
+                _part_rejection(file, rest[found.parents[i]], found, i)
+                for i in np.flatnonzero(found.is_bad & ~gone[found.parents]).tolist()
+            ],
+            parts_each={BOXES: each},
+        )
+
+    def _labels(self, items: Sequence[Item]) -> dict[str, pa.Array]:
+        if not self.most:
+            return {}
+        labels = [item.labels for item in items]
+        flat = pa.array([name for each in labels for name in each], pa.string())
+        if self._is_single:
+            return {_LABEL: flat}
+        return {_LABEL: list_of(flat, [len(each) for each in labels])}
+
+    def _box_columns(
+        self, found: Boxes, keep: Mask, each: Numbers
+    ) -> dict[str, pa.Array]:
+        ids = {name: number for number, name in enumerate(self.names, start=1)}
+        names = [found.names[i] for i in np.flatnonzero(keep).tolist()]
+        labels = pa.array([ids[name] for name in names], pa.int64())
+        return {
+            "image/object/bbox": box_lists(found.relative[keep], each),
+            "image/object/class/text": list_of(pa.array(names, pa.string()), each),
+            "image/object/class/label": list_of(labels, each),
+        }
+
+
+def _usable(manifest: Manifest) -> list[Item]:
+    return [i for i in manifest.items if i.fault is None and i.use != DISCARD]
+
+
+def _ordered(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=str.encode))
+
+
+def _numbers(items: Sequence[Item]) -> Numbers:
+    return np.array([item.row for item in items], np.int64)
+
+
+def _columns(items: Sequence[Item]) -> dict[str, pa.Array]:
+    return {
+        _SPLIT: pa.array([item.use for item in items], pa.string()),
+        _IMAGE: pa.array([item.path for item in items], pa.string()),
+    }
+
+
+def _detection_columns(items: Sequence[Item]) -> dict[str, pa.Array]:
+    columns = _columns(items)
+    paths = columns.pop(_IMAGE)
+    names = ("image/encoded", "image/filename", "image/source_id")
+    return columns | dict.fromkeys(names, paths)
+
+
+def _part_rejection(file: InputFile, item: Item, found: Boxes, index: int) -> Rejection:
+    mention = found.mentions[index]
+    reason, message = found.faults[index] or (Reason.BAD_BOX, "")
+    return Rejection(
+        source=file.origin,
+        row=item.row + 1,
+        line=mention.line,
+        stage=STAGE,
+        reason=reason,
+        message=bounded(f"{item.path!r}: {message}"),
+        sha256=hashlib.sha256("\0".join(mention.rest).encode()).hexdigest(),
+        part=BOXES,
+    )
+
+
+def _rejecter(
+    file: InputFile, items: Sequence[Item]
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections of complaints about some images."""
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        by_row: Mapping[int, Item] = {item.row: item for item in items}
+        out = []
+        for row, reason, message in complaints:
+            item = by_row[row]
+            named = f"{item.path!r}: " if item.path else ""
+            out.append(
+                Rejection(
+                    source=file.origin,
+                    row=row + 1,
+                    line=item.mentions[0].line,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(f"{named}{message}"),
+                    sha256=item.sha256,
+                )
+            )
+        return out
+
+    return reject
+
+
+def recognise(
+    files: Sequence[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns the CSV files if all of them start like manifests, else None.
+
+    Raises:
+      OSError: a file cannot be read.
+    """
+    names = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
+    if names and all(starts_manifest(_first_line(head(path))) for path in names):
+        return tuple(names)
+    return None
+
+
+def _first_line(head: bytes) -> str:
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
+        except zlib.error:
+            return ""
+    lines = head.decode("utf-8-sig", errors="replace").lstrip("\r\n").splitlines()
+    return lines[0] if lines else ""

@@ -1,0 +1,1 @@
+"""Records of one length: CIFAR, IDX, and any layout that is described."""

@@ -1,0 +1,246 @@
+"""Files of records of one length, by a description of their layout.
+
+See `binary_layout.py`. Names of classes stand in a file beside the data, one a line, the
+first of id 0; a label that they do not cover is a reject.
+"""
+
+import abc
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms import files as file_layer
+from transforms.core.model import Block
+from transforms.core.rows.binary_columns import features_of
+from transforms.core.rows.binary_layout import Layout
+from transforms.core.schema import Feature
+from transforms.errors import SourceError, SpecError
+from transforms.formats.binary.class_names import Names, read_names, same_names
+from transforms.formats.binary.record_rows import (
+    DescribedSample,
+    raw_rows,
+    rows_a_block,
+    sample_places,
+)
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = [
+    "FixedLengthReader",
+    "Recognised",
+    "RecordsReader",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recognised:
+    """What of the files of a source is of one format.
+
+    Attributes:
+      reader: reads them.
+      inputs: the relative paths of its inputs, in the order they were listed.
+      companions: and of files that are read along with those.
+    """
+
+    reader: TableReader
+    inputs: tuple[str, ...]
+    companions: tuple[str, ...] = ()
+
+
+class RecordsReader(TableReader):
+    """Reads records of one length; which, the formats say.
+
+    Attributes:
+      names_required: whether a file of class names that a field speaks of must exist.
+    """
+
+    names_required: ClassVar[bool] = True
+
+    @property
+    @abc.abstractmethod
+    def records(self) -> Layout:
+        """How the records are laid out; raises SpecError where that is not known."""
+
+    def sample(self, files: Sequence[InputFile]) -> DescribedSample:
+        """Returns up to 1,024 records, evenly taken.
+
+        Raises:
+          SourceError: a file's size is not the layout's, the files of class names are
+            missing, differ or are too short.
+        """
+        layout = self.records
+        counts = [_count(layout, file) for file in files]
+        names = self._shared_names(files)
+        blocks: list[RawRows] = []
+        wanted = [field.name for field in layout.fields]
+        for file, places in zip(files, sample_places(counts, layout.size), strict=True):
+            if len(places):
+                data = _gather(file, layout, places)
+                self._check_names(layout, data, names, file)
+                block = Block(file.origin, 0, 0, rows=len(places))
+                blocks.append(self._rows(block, data, wanted, names))
+        return DescribedSample.of(
+            blocks,
+            wanted,
+            total_rows=sum(counts),
+            features=features_of(layout.fields, names),
+        )
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole records; SourceError if the size is not the layout's.
+
+        `start` and `stop` are byte offsets.
+        """
+        layout = self.records
+        count = _count(layout, file)
+        if limit_rows is not None:
+            count = min(count, limit_rows)
+        step = rows_a_block(layout.size, block_bytes)
+        for first in range(0, count, step):
+            rows = min(step, count - first)
+            start = layout.header_bytes + first * layout.size
+            yield Block(
+                file.origin,
+                start,
+                start + rows * layout.size,
+                first_row=first,
+                rows=rows,
+                position=file.position + start,
+                stamp=file.stamp,
+            )
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the records of a block; raises OSError, SourceError."""
+        data = file_layer.read_range(
+            file.path, block.start, block.stop, stamp=block.stamp
+        )
+        names = self._names(os.path.dirname(file.path))
+        yield self._rows(block, data, columns, names)
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns all features: the layout says everything of them."""
+        return sample.features if isinstance(sample, DescribedSample) else ()
+
+    def companions(self, file: InputFile) -> tuple[str, ...]:
+        """Returns the paths of the files of class names beside an input."""
+        folder = os.path.dirname(file.path)
+        paths = [os.path.join(folder, f.classes) for f in self.records.fields]
+        return tuple(dict.fromkeys(path for path in paths if os.path.isfile(path)))
+
+    def _rows(
+        self, block: Block, data: bytes, columns: Sequence[str], names: Names
+    ) -> RawRows:
+        layout = self.records
+        view = memoryview(data)
+
+        def record(number: int) -> memoryview:
+            start = (number - block.first_row) * layout.size
+            return view[start : start + layout.size]
+
+        return raw_rows(
+            block, layout.fields, layout.views(data), columns, names, record
+        )
+
+    def _names(self, folder: str) -> Names:
+        out = {}
+        for field in self.records.fields:
+            path = os.path.join(folder, field.classes)
+            if field.classes and (self.names_required or os.path.lexists(path)):
+                out[field.name] = read_names(path)
+        return out
+
+    def _shared_names(self, files: Sequence[InputFile]) -> Names:
+        folders = dict.fromkeys(os.path.dirname(file.path) for file in files)
+        return same_names([(folder, self._names(folder)) for folder in folders])
+
+    def _check_names(
+        self, layout: Layout, data: bytes, names: Names, file: InputFile
+    ) -> None:
+        """Raises SourceError where labels go on after the last name.
+
+        A label that the format itself does not know is a damaged record instead.
+        """
+        views = layout.views(data)
+        for field in layout.fields:
+            known = len(names.get(field.name, ()))
+            if not known < field.class_count or field.name not in names:
+                continue
+            ids = views[field.name]
+            beyond = ids[(ids >= known) & (ids < field.class_count)]
+            if beyond.size:
+                raise SourceError(
+                    f"{field.classes!r} must name every class in the order of the ids; "
+                    f"it has {known} names, and {file.origin} has records with "
+                    f"{field.name!r} {int(beyond.max())}. Add the missing names."
+                )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FixedLengthReader(RecordsReader):
+    """Reads what a layout describes.
+
+    Attributes:
+      layout: of the records; must be given before anything is read.
+    """
+
+    title = "fixed-length records"
+
+    layout: Layout | None = None
+
+    @property
+    def records(self) -> Layout:
+        """The layout; raises SpecError if none was given."""
+        if self.layout is None:
+            raise SpecError(
+                "Fixed-length records need a description: header_bytes, and fields "
+                "with name, dtype and shape. None was given."
+            )
+        return self.layout
+
+
+def _count(layout: Layout, file: InputFile) -> int:
+    """Returns how many records a file holds; raises SourceError (fault row 133)."""
+    body = file.size - layout.header_bytes
+    count, rest = divmod(body, layout.size)
+    if body < 0 or rest:
+        found = "shorter than the header" if body < 0 else f"{rest} bytes too many"
+        raise SourceError(
+            f"A file of {layout.header_bytes} header bytes and records of "
+            f"{layout.size} bytes has a size to match; {file.origin} has {file.size} "
+            f"bytes: {count if body >= 0 else 0} records, {found}. It is cut off, "
+            f"compressed, or laid out differently."
+        )
+    return count
+
+
+def _gather(file: InputFile, layout: Layout, places: npt.NDArray[np.int64]) -> bytes:
+    """Returns chosen records of a file; raises SourceError."""
+    out = []
+    try:
+        with file_layer.open_input(file.path) as stream:
+            for place in places.tolist():
+                stream.seek(layout.header_bytes + place * layout.size)
+                out.append(stream.read(layout.size))
+    except OSError as error:
+        raise SourceError(
+            f"Every file of the source must be readable; {file.origin} is not: "
+            f"{error.strerror or error}."
+        ) from error
+    if any(len(record) < layout.size for record in out):
+        raise SourceError(
+            f"Every file of the source must stay as it is; {file.origin} has become "
+            f"shorter than {file.size} bytes. Run again."
+        )
+    return b"".join(out)

@@ -1,0 +1,1 @@
+"""Parquet, Arrow IPC and NumPy files: columns that have types already."""

@@ -1,0 +1,268 @@
+"""What the typed formats share: rows as flat columns, pieces, damage.
+
+Blocks of these formats count rows: `start` is the number of the first row, which tells
+pieces of a file apart, and `stop` lies as many bytes of the file beyond it as the
+piece takes, which is what places rows in shards.
+"""
+
+import contextlib
+import dataclasses
+import errno
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms import files
+from transforms.core.example.arrays import is_list
+from transforms.core.model import Block, Reason
+from transforms.errors import SourceError, bounded
+from transforms.formats.columnar.arrow_types import (
+    Columns,
+    is_plain_struct,
+    listed,
+    plain_type,
+    wanted_fields,
+)
+from transforms.formats.table import (
+    Complaint,
+    InputFile,
+    RawRows,
+    TableSample,
+)
+
+__all__ = [
+    "PIECE_BYTES",
+    "SAMPLE_BYTES",
+    "flat_columns",
+    "joined_sample",
+    "lists_like",
+    "opened_as_listed",
+    "piece_of",
+    "raw_rows",
+    "readable",
+]
+
+# Pieces of a block, of decoded content.
+PIECE_BYTES = 16 << 20
+# Decoded content that a sample holds.
+SAMPLE_BYTES = 64 << 20
+
+_MAX_OFFSET = 2**31 - 1
+
+
+@contextlib.contextmanager
+def readable(origin: str, title: str) -> Iterator[None]:
+    """Turns what Arrow says about a damaged file into a SourceError that names it."""
+    try:
+        yield
+    # A damaged length may ask for more memory than there is.
+    except (pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
+        raise _damaged(origin, title, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # Arrow's own; what the system says of a file has a number.
+        raise _damaged(origin, title, error) from error
+
+
+def _damaged(origin: str, title: str, error: Exception) -> SourceError:
+    found = bounded(str(error).split("\n")[0], 300) or type(error).__name__
+    return SourceError(
+        f"{origin} cannot be read as {title}: {found}. Fetch or write it again."
+    )
+
+
+@contextlib.contextmanager
+def opened_as_listed(file: InputFile) -> Iterator[BinaryIO]:
+    """Opens a file for reading; raises OSError, also where it has changed."""
+    with files.open_input(file.path) as stream:
+        if file.stamp and files.stamp_of(stream) != file.stamp:
+            raise OSError(errno.ESTALE, "it has changed since it was listed", file.path)
+        yield stream
+
+
+def piece_of(block: Block, first_row: int, rows: int) -> Block:
+    """Returns the piece of a block that holds some of its rows."""
+    size = block.stop - block.start
+    each = max(block.rows, 1)
+    low = size * (first_row - block.first_row) // each
+    high = size * (first_row - block.first_row + rows) // each
+    return dataclasses.replace(
+        block,
+        start=first_row,
+        stop=first_row + high - low,
+        first_row=first_row,
+        rows=rows,
+        position=block.position + low,
+    )
+
+
+def flat_columns(
+    batch: pa.RecordBatch | pa.Table, wanted: Iterable[str] | None = None
+) -> dict[str, pa.Array]:
+    """Returns the flat columns of rows, of plain types; all, or those wanted."""
+    names = None if wanted is None else set(wanted)
+    fields = None if names is None else set(wanted_fields(batch.schema, names))
+    out = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if fields is not None and field.name not in fields:
+            continue
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                raise pa.ArrowInvalid(f"column {field.name!r} is over 2 GiB in a piece")
+        for name, array in _flat(field.name, column):
+            if names is None or name in names:
+                out[name] = array
+    return out
+
+
+def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    array = _plain(array)
+    kind = array.type
+    if is_plain_struct(kind):
+        for index, field in enumerate(kind):
+            yield from _flat(f"{name}/{field.name}", pc.struct_field(array, index))
+    elif is_list(kind) and is_plain_struct(kind.value_type):
+        items = array.flatten()
+        for index, field in enumerate(kind.value_type):
+            child = pc.struct_field(items, index)
+            yield from _flat(f"{name}/{field.name}", lists_like(array, child))
+    else:
+        yield name, array
+
+
+def lists_like(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns other values in lists of the same lengths."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = np.concatenate(([0], np.cumsum(lengths.to_numpy(), dtype=np.int64)))
+    mask = lists.is_null() if lists.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Returns the values without the ways of storing them."""
+    if isinstance(array.type, pa.FixedShapeTensorType):
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary
+        if pa.types.is_string(values.type):
+            # `take` wraps the offsets of results over 2 GiB without a word.
+            values = values.cast(pa.large_string())
+        elif pa.types.is_binary(values.type):
+            values = values.cast(pa.large_binary())
+        array = values.take(array.indices)
+    target = plain_type(array.type)
+    if array.type == target:
+        return array
+    if pa.types.is_large_string(array.type):
+        return array.cast(target) if _text_bytes(array) <= _MAX_OFFSET else array
+    return array.cast(target)
+
+
+def _text_bytes(array: pa.Array) -> int:
+    return pc.sum(pc.binary_length(array)).as_py() or 0
+
+
+def joined_sample(
+    columns: Columns,
+    parts: Sequence[Mapping[str, pa.Array]],
+    *,
+    total_rows: int | None,
+    sampled_bytes: int = 0,
+    complete: bool,
+    unread: int = 0,
+) -> TableSample:
+    """Returns a sample from the flat columns of several places.
+
+    A column that a part lacks is null there.
+    """
+    counts = [len(next(iter(part.values()), ())) for part in parts]
+    joined = {}
+    for name, kind in columns.items():
+        chunks = []
+        for part, count in zip(parts, counts, strict=True):
+            array = part.get(name)
+            if array is None:
+                array = pa.nulls(count, kind)
+            elif array.type != kind:
+                array = array.cast(kind)
+            chunks.append(array)
+        joined[name] = pa.chunked_array(chunks, kind)
+    return TableSample(
+        joined,
+        sum(counts),
+        unread=unread,
+        sampled_bytes=sampled_bytes,
+        total_rows=total_rows,
+        complete=complete,
+    )
+
+
+def raw_rows(
+    block: Block, columns: Mapping[str, pa.Array], wanted: Sequence[str]
+) -> RawRows:
+    """Returns the rows of a piece; those with texts that are not UTF-8 are refused.
+
+    Raises:
+      SourceError: a column that is wanted is not there.
+    """
+    if absent := [name for name in wanted if name not in columns]:
+        raise SourceError(
+            f"{block.origin} has no column {absent[0]!r}; it has {listed([*columns])}"
+        )
+    found = {name: columns[name] for name in wanted}
+    numbers = np.arange(block.first_row, block.first_row + block.rows)
+    bad = np.zeros(block.rows, np.bool_)
+    refused: list[Complaint] = []
+    for name, column in found.items():
+        mask = _undecodable(column)
+        if mask is None:
+            continue
+        message = f"column {name!r} holds text that is not valid UTF-8"
+        refused += [
+            (int(number), Reason.INVALID_ENCODING, bounded(message))
+            for number in numbers[mask & ~bad]
+        ]
+        bad |= mask
+    if refused:
+        fits = pa.array(~bad)
+        found = {name: column.filter(fits) for name, column in found.items()}
+        numbers = numbers[~bad]
+    return RawRows(block, found, numbers, refused)
+
+
+def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Returns which rows hold text that is not UTF-8; None for none."""
+    kind = column.type
+    if is_list(kind):
+        inner = _undecodable(column.flatten())
+        if inner is None:
+            return None
+        out = np.zeros(len(column), np.bool_)
+        out[np.asarray(pc.list_parent_indices(column))[inner]] = True
+        return out
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return None
+    binary = pa.binary() if pa.types.is_string(kind) else pa.large_binary()
+    data = column.view(binary)
+    try:
+        data.cast(kind)
+    except pa.ArrowInvalid:
+        return np.array([not _is_utf8(value) for value in data.to_pylist()], np.bool_)
+    return None
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False

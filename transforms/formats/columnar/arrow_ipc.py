@@ -1,0 +1,337 @@
+"""Arrow IPC as a table format: the file format by record batches, streams in turn.
+
+    "ARROW1"        a file (.arrow, .feather): batches can be read by number
+    anything else   a stream (.arrows): one block, one batch after another
+
+IPC has no checksums: before a value is looked at, every offset is checked, so that
+damage is an error and never a read beyond a buffer.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.model import Block
+from transforms.errors import SourceError
+from transforms.formats.columnar.arrow_batches import (
+    PIECE_BYTES,
+    SAMPLE_BYTES,
+    flat_columns,
+    joined_sample,
+    opened_as_listed,
+    piece_of,
+    raw_rows,
+    readable,
+)
+from transforms.formats.columnar.arrow_types import (
+    Columns,
+    flat_types,
+    merged_columns,
+    wanted_fields,
+)
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = ["ArrowReader"]
+
+_FILE = b"ARROW1"
+_FEATHER_1 = b"FEA1"
+_PLACES = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArrowReader(TableReader):
+    """Arrow IPC files and streams under one schema."""
+
+    title: ClassVar[str] = "Arrow IPC"
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns rows from batches spread over the files; of streams, the first."""
+        if not files:
+            raise SourceError("a sample needs at least one Arrow file; found none")
+        known: tuple[str, Columns] | None = None
+        parts: list[dict[str, pa.Array]] = []
+        sampled = 0
+        counted: list[int | None] = []
+        budget = max(SAMPLE_BYTES // len(files), 1 << 16)
+        for file in files:
+            with _opened(file) as ipc:
+                columns = flat_types(ipc.schema, file.origin)
+                if known is None:
+                    known = (file.origin, columns)
+                known = (known[0], merged_columns(known, file.origin, columns))
+                batches = ipc.some(budget, file.size)
+                parts += [flat_columns(batch) for batch in batches]
+                counted.append(ipc.rows)
+                sampled += ipc.consumed(file.size)
+        assert known is not None
+        exact = [rows for rows in counted if rows is not None]
+        total = sum(exact) if len(exact) == len(counted) else None
+        sample = joined_sample(
+            known[1], parts, total_rows=total, sampled_bytes=sampled, complete=False
+        )
+        return dataclasses.replace(sample, complete=sample.rows == total)
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole record batches; a stream is one block."""
+        with _opened(file) as ipc:
+            counts = ipc.counts(limit_rows)
+        if counts is None:
+            # How many rows a stream holds is known once it is read.
+            yield Block(file.origin, 0, file.size, 0, 1, 0, file.position, file.stamp)
+            return
+        total = max(sum(counts), 1)
+        first = rows = 0
+        for index, count in enumerate(counts):
+            rows += count
+            low, high = file.size * first // total, file.size * (first + rows) // total
+            if limit_rows is not None and first + rows >= limit_rows:
+                rows, index = limit_rows - first, len(counts) - 1
+            if high - low < block_bytes and index + 1 < len(counts):
+                continue
+            if rows:
+                yield Block(
+                    file.origin,
+                    first,
+                    first + high - low,
+                    first_row=first,
+                    rows=rows,
+                    position=file.position + low,
+                    stamp=file.stamp,
+                )
+            first, rows = first + rows, 0
+            if limit_rows is not None and first >= limit_rows:
+                return
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a block in pieces of about 16 MiB."""
+        with _opened(file, columns) as ipc:
+            first = block.first_row
+            for table in _pieces(ipc.batches(block.first_row, block.rows or None)):
+                if block.rows:
+                    piece = piece_of(block, first, table.num_rows)
+                else:
+                    at = block.position + ipc.consumed(block.stop)
+                    piece = Block(
+                        block.origin,
+                        first,
+                        first,
+                        first_row=first,
+                        rows=table.num_rows,
+                        position=at,
+                        stamp=block.stamp,
+                    )
+                yield raw_rows(piece, flat_columns(table, columns), columns)
+                first += table.num_rows
+        if block.rows and first != block.first_row + block.rows:
+            raise SourceError(
+                f"{block.origin}: {block.rows} rows must follow row {block.first_row}, "
+                f"but {first - block.first_row} were found. Fetch or write it again."
+            )
+
+
+class _File:
+    """The file format: batches by number."""
+
+    def __init__(self, stream: BinaryIO, columns: Sequence[str] | None) -> None:
+        self._stream = stream
+        reader = pa.ipc.open_file(stream)
+        self.schema = reader.schema
+        self._reader = reader
+        if columns is not None:
+            wanted = wanted_fields(reader.schema, columns)
+            self._reader = _with_fields(stream, reader.schema, wanted)
+        self.rows: int | None = None
+
+    def consumed(self, size: int) -> int:
+        """Returns nothing: the number of all rows is known."""
+        return 0
+
+    def counts(self, limit_rows: int | None) -> list[int] | None:
+        """Returns the rows of each batch; reads one small column."""
+        if not len(self.schema):
+            return []
+        widths = [_width(field.type) for field in self.schema]
+        field = self.schema.field(widths.index(min(widths)))
+        reader = _with_fields(self._stream, self.schema, [field.name])
+        return [
+            reader.get_batch(index).num_rows
+            for index in range(reader.num_record_batches)
+        ]
+
+    def some(self, budget: int, size: int) -> list[pa.RecordBatch]:
+        """Returns rows of batches spread evenly, about `budget` bytes; counts all."""
+        self.rows = sum(self.counts(None) or [])
+        count = self._reader.num_record_batches
+        indices = list(range(count))
+        if size > budget and count > _PLACES:
+            indices = [i * count // _PLACES for i in range(_PLACES)]
+        out = []
+        for index in indices:
+            batch = _checked(self._reader.get_batch(index))
+            out.append(_cut(batch, budget // len(indices)))
+        return out
+
+    def batches(self, first_row: int, rows: int | None) -> Iterator[pa.RecordBatch]:
+        """Yields the batches from a row on which one begins."""
+        begin = 0
+        stop = first_row + (rows or 0)
+        for index, count in enumerate(self.counts(None) or []):
+            if count and first_row <= begin < stop:
+                batch = _checked(self._reader.get_batch(index))
+                yield batch.slice(0, stop - begin)
+            begin += count
+
+
+class _Stream:
+    """The stream format: one batch after another."""
+
+    def __init__(self, stream: BinaryIO, columns: Sequence[str] | None) -> None:
+        self._stream = stream
+        self._reader = pa.ipc.open_stream(stream)
+        self.schema = self._reader.schema
+        if columns is not None:
+            wanted = wanted_fields(self.schema, columns)
+            stream.seek(0)
+            options = _options(self.schema, wanted)
+            self._reader = pa.ipc.open_stream(stream, options=options)
+        self.rows: int | None = None
+        self._size = 0
+
+    def consumed(self, size: int) -> int:
+        """Returns how many bytes of the file were read so far."""
+        return min(self._stream.tell(), size)
+
+    def counts(self, limit_rows: int | None) -> list[int] | None:
+        """Returns None: only reading them all would tell."""
+        if limit_rows is None:
+            return None
+        out: list[int] = []
+        for batch in self._reader:
+            out.append(batch.num_rows)
+            if sum(out) >= limit_rows:
+                break
+        return out
+
+    def some(self, budget: int, size: int) -> list[pa.RecordBatch]:
+        """Returns the first rows, about `budget` bytes of them."""
+        out = []
+        rows = 0
+        for batch in self._reader:
+            batch = _checked(batch)
+            out.append(_cut(batch, budget))
+            rows += batch.num_rows
+            budget -= out[-1].nbytes
+            if out[-1].num_rows < batch.num_rows or budget <= 0:
+                return out
+        self.rows = rows
+        return out
+
+    def batches(self, first_row: int, rows: int | None) -> Iterator[pa.RecordBatch]:
+        """Yields the batches from a row on which one begins."""
+        begin = 0
+        for batch in self._reader:
+            if rows is not None and begin >= first_row + rows:
+                return
+            if begin >= first_row:
+                batch = _checked(batch)
+                left = None if rows is None else first_row + rows - begin
+                yield batch if left is None else batch.slice(0, left)
+            begin += batch.num_rows
+
+
+@contextlib.contextmanager
+def _opened(
+    file: InputFile, columns: Sequence[str] | None = None
+) -> Iterator[_File | _Stream]:
+    with readable(file.origin, "Arrow IPC"), opened_as_listed(file) as stream:
+        head = stream.read(len(_FILE))
+        stream.seek(0)
+        if head.startswith(_FEATHER_1):
+            raise SourceError(
+                f"{file.origin} is Feather version 1, which is no Arrow IPC; write it "
+                f"again as version 2."
+            )
+        kind = _File if head == _FILE else _Stream
+        ipc = kind(stream, columns)
+        if columns is not None:
+            found = flat_types(ipc.schema, file.origin)
+            if absent := [name for name in columns if name not in found]:
+                raise SourceError(
+                    f"{file.origin} has no column {absent[0]!r}; it has {list(found)}"
+                )
+        yield ipc
+
+
+def _options(schema: pa.Schema, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
+    # No fields would mean all of them; the first one then stands for its row count.
+    indices = sorted(schema.get_field_index(name) for name in names) or [0]
+    return pa.ipc.IpcReadOptions(included_fields=indices, use_threads=False)
+
+
+def _with_fields(
+    stream: BinaryIO, schema: pa.Schema, names: Sequence[str]
+) -> pa.ipc.RecordBatchFileReader:
+    stream.seek(0)
+    return pa.ipc.open_file(stream, options=_options(schema, names))
+
+
+def _width(kind: pa.DataType) -> int:
+    """Returns about how many bytes a value takes, to find the cheapest column."""
+    try:
+        return kind.bit_width
+    except ValueError:
+        return 1 << 16
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a batch all of whose offsets lie inside its buffers.
+
+    Raises:
+      ArrowInvalid: they do not.
+    """
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        # Texts that are not UTF-8 are for each row to be blamed.
+        if pa.types.is_string(field.type):
+            column = column.view(pa.binary())
+        elif pa.types.is_large_string(field.type):
+            column = column.view(pa.large_binary())
+        column.validate(full=True)
+    return batch
+
+
+def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
+    """Returns rows of a batch, evenly taken, of about so many bytes."""
+    step = -(-batch.nbytes // max(budget, 1))
+    if step <= 1:
+        return batch
+    return batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yields the rows in tables of about 16 MiB; a larger batch is several."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        parts = max(1, batch.nbytes // PIECE_BYTES)
+        rows = max(1, -(-batch.num_rows // parts))
+        for start in range(0, batch.num_rows, rows):
+            waiting.append(batch.slice(start, rows))
+            size += waiting[-1].nbytes
+            if size >= PIECE_BYTES:
+                yield pa.Table.from_batches(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -1,0 +1,212 @@
+"""Types of the typed formats: flat columns of a schema, and drift between files.
+
+    struct<a, b>               -> two columns, `outer/a` and `outer/b`
+    list<struct<a, b>>         -> two columns of lists, likewise
+    struct<bytes, path>        -> itself: an image, as Hugging Face stores it
+    dictionary, run-end, view  -> the values themselves
+    large_string               -> string, where it fits
+
+Files of one source have the same columns. The width of integers, of floats and of
+offsets may differ; of dictionaries and views, only the values count.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from transforms.core.example.arrays import is_list
+from transforms.errors import SourceError
+
+__all__ = [
+    "Columns",
+    "flat_types",
+    "wanted_fields",
+    "wanted_paths",
+    "merged_columns",
+    "is_plain_struct",
+    "plain_type",
+    "listed",
+]
+
+_SHOWN_NAMES = 8
+
+# The columns of a file: types by name, in the file's order.
+Columns = dict[str, pa.DataType]
+
+
+def flat_types(schema: pa.Schema, origin: str) -> Columns:
+    """Returns the plain types of a schema's flat columns, by name.
+
+    Raises:
+      SourceError: a name is empty or stands twice.
+    """
+    out: Columns = {}
+    for field in schema:
+        for name, _, kind in _flat_type(field.name, field.name, field.type):
+            if name in out or not name:
+                found = f"{name!r} stands twice" if name else "one has none"
+                raise SourceError(
+                    f"{origin}: every column must have a name of its own; {found}. "
+                    f"Rename it where the file is written."
+                )
+            out[name] = kind
+    return out
+
+
+def _flat_type(
+    name: str, path: str, kind: pa.DataType
+) -> Iterator[tuple[str, str, pa.DataType]]:
+    """Yields flat columns: name, the path of structs that leads there, type."""
+    kind = plain_type(kind)
+    if is_plain_struct(kind):
+        for field in kind:
+            inner = f"{path}.{field.name}"
+            yield from _flat_type(f"{name}/{field.name}", inner, field.type)
+    elif is_list(kind) and is_plain_struct(kind.value_type):
+        for field in kind.value_type:
+            yield from _flat_type(f"{name}/{field.name}", path, pa.list_(field.type))
+    else:
+        yield name, path, kind
+
+
+def wanted_fields(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
+    """Returns the names of the fields that flat columns come from."""
+    return list(dict.fromkeys(top for top, _ in _sources(schema, wanted)))
+
+
+def wanted_paths(schema: pa.Schema, wanted: Iterable[str]) -> list[str]:
+    """Returns where in a schema flat columns come from: names with dots between."""
+    return list(dict.fromkeys(path for _, path in _sources(schema, wanted)))
+
+
+def _sources(schema: pa.Schema, wanted: Iterable[str]) -> Iterator[tuple[str, str]]:
+    names = set(wanted)
+    for field in schema:
+        for name, path, _ in _flat_type(field.name, field.name, field.type):
+            if name in names:
+                yield field.name, path
+
+
+def is_plain_struct(kind: pa.DataType) -> bool:
+    """Whether values are flattened to columns."""
+    return pa.types.is_struct(kind) and not _is_image(kind)
+
+
+def _is_image(kind: pa.DataType) -> bool:
+    fields = {field.name: field.type for field in kind}
+    return fields.keys() == {"bytes", "path"} and _is_binary(fields["bytes"])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Returns the type that `_plain` gives, large strings aside."""
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return kind
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(plain_type(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(plain_type(kind.value_type))
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(plain_type(kind.value_type))
+    return kind
+
+
+def merged_columns(
+    first: tuple[str, Columns],
+    origin: str,
+    columns: Columns,
+    *,
+    may_lack: bool = False,
+) -> Columns:
+    """Returns the columns of two files of one source, types as wide as needed.
+
+    Args:
+      first: what came before: the name of a file, and its columns.
+      origin: the other file.
+      columns: its columns; their order may differ.
+      may_lack: whether files may lack columns of others.
+
+    Raises:
+      SourceError: they differ; names both files and the columns.
+    """
+    before, known = first
+    facts = []
+    lost = [name for name in known if name not in columns]
+    new = [name for name in columns if name not in known]
+    if lost and not may_lack:
+        facts.append(f"{listed(lost)} only in {before}")
+    if new and not may_lack:
+        facts.append(f"{listed(new)} only in {origin}")
+    out = dict(known)
+    for name, kind in columns.items():
+        if name not in known:
+            out[name] = kind
+            continue
+        wide = _wider(known[name], kind)
+        if wide is None:
+            facts.append(
+                f"{name[:60]!r} is {_short(known[name])} in {before} and "
+                f"{_short(kind)} in {origin}"
+            )
+        else:
+            out[name] = wide
+    if facts:
+        more = len(facts) - _SHOWN_NAMES
+        tail = f"; and {more} more" if more > 0 else ""
+        raise SourceError(
+            f"all files of a source must have the same columns; {before} and {origin} "
+            f"differ: {'; '.join(facts[:_SHOWN_NAMES])}{tail}. Convert them one "
+            f"by one, or write them again under one schema."
+        )
+    return out
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns the first names for a message, and how many more there are."""
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(repr(name[:60]) for name in names[:_SHOWN_NAMES]) + more
+
+
+def _short(kind: pa.DataType) -> str:
+    return str(kind)[:60]
+
+
+def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Returns the type that holds the values of both; None where kinds differ."""
+    if a.equals(b) or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    if pa.types.is_integer(a) and pa.types.is_integer(b):
+        if pa.types.is_unsigned_integer(a) and pa.types.is_unsigned_integer(b):
+            return pa.uint64()
+        return None if pa.uint64() in (a, b) else pa.int64()
+    if pa.types.is_floating(a) and pa.types.is_floating(b):
+        return pa.float64()
+    if pa.types.is_decimal(a) and pa.types.is_decimal(b):
+        scale = max(a.scale, b.scale)
+        digits = max(a.precision - a.scale, b.precision - b.scale) + scale
+        return pa.decimal256(digits, scale) if digits <= 76 else None
+    if _is_binary(a) and _is_binary(b):
+        return pa.large_binary()
+    if is_list(a) and is_list(b):
+        inner = _wider(a.value_type, b.value_type)
+        return None if inner is None else pa.large_list(inner)
+    if pa.types.is_struct(a) and pa.types.is_struct(b) and _is_image(a) & _is_image(b):
+        return pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
+    return None
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )

@@ -1,0 +1,238 @@
+"""Parquet as a table format: blocks of row groups, read column by column.
+
+Row groups are what Parquet can be cut into: small ones are a block together, a large
+one is a block that comes in pieces. What a footer says costs no data, so that the
+columns of all files are compared and their rows counted exactly.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.core.model import Block
+from transforms.errors import SourceError
+from transforms.formats.columnar.arrow_batches import (
+    PIECE_BYTES,
+    SAMPLE_BYTES,
+    flat_columns,
+    joined_sample,
+    opened_as_listed,
+    piece_of,
+    raw_rows,
+    readable,
+)
+from transforms.formats.columnar.arrow_types import (
+    Columns,
+    flat_types,
+    merged_columns,
+    wanted_paths,
+)
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = ["ParquetReader"]
+
+# A larger source is sampled in so many row groups.
+_PLACES = 64
+# Of a row group that is sampled, so many times as much is decoded as is kept.
+_SPREAD = 4
+# Rows that are decoded at once, at least and at most.
+_FEW_ROWS = 64
+_MANY_ROWS = 1 << 16
+_STEP_BYTES = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParquetReader(TableReader):
+    """Parquet files under one schema."""
+
+    title: ClassVar[str] = "Parquet"
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns rows from row groups spread evenly over the files."""
+        known: tuple[str, Columns] | None = None
+        # Of each row group: the file, its number there, bytes once unpacked.
+        groups: list[tuple[InputFile, int, int]] = []
+        rows = 0
+        for file in files:
+            with _opened(file) as parquet:
+                columns = flat_types(parquet.schema_arrow, file.origin)
+                if known is None:
+                    known = (file.origin, columns)
+                known = (known[0], merged_columns(known, file.origin, columns))
+                meta = parquet.metadata
+                rows += meta.num_rows
+                for index in range(meta.num_row_groups):
+                    size = meta.row_group(index).total_byte_size
+                    groups.append((file, index, size))
+        if known is None:
+            raise SourceError("a sample needs at least one Parquet file; found none")
+        whole = sum(size for _, _, size in groups) <= SAMPLE_BYTES
+        if not whole and len(groups) > _PLACES:
+            groups = [groups[i * len(groups) // _PLACES] for i in range(_PLACES)]
+        budget = SAMPLE_BYTES // max(len(groups), 1)
+        parts = []
+        for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
+            with _opened(file) as parquet:
+                for _, index, size in chosen:
+                    step = 1 if whole else max(1, min(_SPREAD, -(-size // budget)))
+                    limit = None if whole else budget
+                    batches = _thinned(parquet, index, step, limit)
+                    parts += [flat_columns(batch) for batch in batches]
+        sample = joined_sample(known[1], parts, total_rows=rows, complete=False)
+        return dataclasses.replace(sample, complete=sample.rows == rows)
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole row groups; only the footer is read."""
+        with _opened(file) as parquet:
+            meta = parquet.metadata
+            sizes = [
+                (group.num_rows, _stored_bytes(group))
+                for group in map(meta.row_group, range(meta.num_row_groups))
+            ]
+        # Beside the row groups there are footer, indexes and padding.
+        first = position = rows = size = 0
+        for index, (count, stored) in enumerate(sizes):
+            rows += count
+            size += stored
+            if limit_rows is not None and first + rows >= limit_rows:
+                rows, index = limit_rows - first, len(sizes) - 1
+            if size < block_bytes and index + 1 < len(sizes):
+                continue
+            if rows:
+                yield Block(
+                    file.origin,
+                    first,
+                    first + size,
+                    first_row=first,
+                    rows=rows,
+                    position=file.position + position,
+                    stamp=file.stamp,
+                )
+            first, position, rows, size = first + rows, position + size, 0, 0
+            if limit_rows is not None and first >= limit_rows:
+                return
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
+        with _opened(file) as parquet:
+            first = block.first_row
+            for table in _pieces(parquet, block, columns):
+                piece = piece_of(block, first, table.num_rows)
+                yield raw_rows(piece, flat_columns(table, columns), columns)
+                first += table.num_rows
+        if first != block.first_row + block.rows:
+            raise SourceError(
+                f"{block.origin}: the footer says {block.rows} rows from row "
+                f"{block.first_row} on, but {first - block.first_row} were found. "
+                f"Fetch or write it again."
+            )
+
+
+@contextlib.contextmanager
+def _opened(file: InputFile) -> Iterator[pq.ParquetFile]:
+    with (
+        readable(file.origin, "Parquet"),
+        opened_as_listed(file) as stream,
+        _parquet_file(stream) as parquet,
+    ):
+        yield parquet
+
+
+def _parquet_file(stream: BinaryIO) -> pq.ParquetFile:
+    # Threads are the runner's; checksums are checked where the writer left them.
+    return pq.ParquetFile(stream, page_checksum_verification=True)
+
+
+def _stored_bytes(group: pq.RowGroupMetaData) -> int:
+    chunks = map(group.column, range(group.num_columns))
+    return max(1, sum(chunk.total_compressed_size for chunk in chunks))
+
+
+def _thinned(
+    parquet: pq.ParquetFile, group: int, step: int, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yields every `step`-th part of a row group's rows, up to `limit` bytes."""
+    kept = 0
+    rows = _rows_at_once(parquet, [group], None)
+    for batch in parquet.iter_batches(rows, [group], use_threads=False):
+        part = batch
+        if step > 1:
+            # A copy: a slice would keep the whole.
+            part = batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+        kept += part.nbytes
+        yield part
+        if limit is not None and kept >= limit:
+            return
+
+
+def _pieces(
+    parquet: pq.ParquetFile, block: Block, columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yields the rows of a block; each table holds as much as a piece may."""
+    meta = parquet.metadata
+    groups = []
+    begin = 0
+    for index in range(meta.num_row_groups):
+        count = meta.row_group(index).num_rows
+        if count and block.first_row <= begin < block.first_row + block.rows:
+            groups.append(index)
+        begin += count
+    names = wanted_paths(parquet.schema_arrow, columns)
+    _check_wanted(parquet, columns, block.origin)
+    left = block.rows
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    at_once = _rows_at_once(parquet, groups, names)
+    for batch in parquet.iter_batches(at_once, groups, names, use_threads=False):
+        batch = batch.slice(0, left)
+        left -= batch.num_rows
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= PIECE_BYTES or not left:
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+        if not left:
+            return
+    if batches:
+        yield pa.Table.from_batches(batches)
+
+
+def _check_wanted(parquet: pq.ParquetFile, columns: Sequence[str], origin: str) -> None:
+    found = flat_types(parquet.schema_arrow, origin)
+    if absent := [name for name in columns if name not in found]:
+        raise SourceError(f"{origin} has no column {absent[0]!r}; it has {list(found)}")
+
+
+def _rows_at_once(
+    parquet: pq.ParquetFile, groups: Sequence[int], names: Sequence[str] | None
+) -> int:
+    """Returns how many rows to decode at once, by their size before compression."""
+    meta = parquet.metadata
+    rows = size = 0
+    for index in groups:
+        group = meta.row_group(index)
+        rows += group.num_rows
+        for number in range(group.num_columns):
+            chunk = group.column(number)
+            path = chunk.path_in_schema
+            if names is None or any(
+                path == name or path.startswith(f"{name}.") for name in names
+            ):
+                size += chunk.total_uncompressed_size
+    each = max(size // max(rows, 1), 1)
+    return max(_FEW_ROWS, min(_MANY_ROWS, _STEP_BYTES // each))

@@ -1,0 +1,227 @@
+"""The names of a CSV file's columns."""
+
+import codecs
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.errors import SourceError
+from transforms.formats.csv.blocks import MAX_RECORD_BYTES, too_long, unclosed
+from transforms.formats.csv.dialect import (
+    CsvDialect,
+    bom_length,
+    file_encoding,
+    is_scannable,
+)
+from transforms.formats.csv.records import count_fields, parse
+from transforms.formats.csv.scan import Scan, Stream, pieces_of
+
+__all__ = ["check_same_columns", "equal_to", "read_header", "repeats_header"]
+
+# Nearly every header ends within so much; what does not is read again from its start.
+_FIRST_BYTES = 64 << 10
+_OTHER_DELIMITERS = ";\t|,"
+_OTHER_QUOTES = "'`\""
+_SHOWN_NAMES = 8
+_BOM = "\ufeff"
+
+
+def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
+    """Returns the names of a file's columns, in the file's order.
+
+    They are `dialect.columns` where given, or else what the first record holds, or
+    else, in a file without a header, column_0, column_1, and so on.
+
+    Raises:
+      SourceError: the file is empty ("no header"); a name is empty or stands twice;
+        the first record is not valid in the encoding; the header has another number of
+        fields than `dialect.columns`; the only name holds another usual delimiter, or
+        all names stand in other quotes.
+    """
+    record = _first_record(stream, dialect, origin)
+    count = count_fields(record, dialect)
+    if not count:
+        raise SourceError(f"{origin}: no header, the file holds no record")
+    if dialect.columns is not None:
+        # Without a header the first record is a row, and may be a bad one.
+        if dialect.header and count != len(dialect.columns):
+            raise SourceError(
+                f"{origin}: the header has {count} fields, but {len(dialect.columns)} "
+                f"columns are named"
+            )
+        return dialect.columns
+    numbered = [f"column_{index}" for index in range(count)]
+    if not dialect.header:
+        return tuple(numbered)
+    fields = parse(record, numbered, numbered, dialect).columns
+    names = tuple(field[0].as_py() or "" for field in fields)
+    if count == 1:
+        _check_delimiter(names[0], dialect, origin)
+    _check_quote(names, dialect, origin)
+    _check_names(names, origin)
+    return names
+
+
+def check_same_columns(
+    first_origin: str, first: Sequence[str], origin: str, names: Sequence[str]
+) -> None:
+    """Checks that two files of one source have the same columns in the same order.
+
+    Raises:
+      SourceError: they do not; names both files and the columns that differ.
+    """
+    if tuple(first) == tuple(names):
+        return
+    lost = [name for name in first if name not in names]
+    new = [name for name in names if name not in first]
+    if lost or new:
+        facts = []
+        if lost:
+            facts.append(f"{_listed(lost)} only in {first_origin}")
+        if new:
+            facts.append(f"{_listed(new)} only in {origin}")
+        found = "; ".join(facts)
+    else:
+        moved = [b for a, b in zip(first, names, strict=True) if a != b]
+        found = f"the order differs at {_listed(moved)}"
+    raise SourceError(
+        f"all files of a source must have the same columns; {first_origin} and "
+        f"{origin} differ: {found}"
+    )
+
+
+def repeats_header(
+    columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
+) -> npt.NDArray[np.bool_] | None:
+    """Tells which of n rows hold the columns' names: the header of a joined file.
+
+    Args:
+      columns: n texts each, string or binary; at least one.
+      places: the place of each column in the file.
+      names: the names of all columns of the file.
+
+    Returns:
+      n bools; None where no row does.
+    """
+    # The first name is compared last: a joined file may bring its byte order mark
+    # before it, which makes quotes there literal.
+    ordered = sorted(zip(columns, places, strict=True), key=lambda item: item[1] == 0)
+    found: Any = None
+    for column, place in ordered:
+        name = names[place]
+        said = [name] if place else [name, _BOM + name, f'{_BOM}"{name}"']
+        same = functools.reduce(pc.or_, [equal_to(column, text) for text in said])
+        found = same if found is None else pc.and_(found, same)
+        if not pc.any(found).as_py():
+            return None
+    filled = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return np.array(filled, np.bool_)
+
+
+def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:
+    """Tells which cells of a string or binary column hold a text; null for null.
+
+    `pa.scalar` would import pandas where it is installed, which takes longer than
+    reading a block does.
+    """
+    data = text.encode()
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
+    buffers = [None, ends, pa.py_buffer(data)]
+    return pc.equal(column, pa.Array.from_buffers(column.type, 1, buffers)[0])
+
+
+def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
+    """Returns the first record as UTF-8, perhaps with its line end; b"" without one."""
+    stream.seek(0)
+    head = stream.read(4)
+    encoding = file_encoding(head, dialect, origin)
+    start = bom_length(head, encoding)
+    stream.seek(start)
+    as_is = is_scannable(encoding, dialect)
+    size = _FIRST_BYTES
+    try:
+        while True:
+            stream.seek(start)
+            data = next(pieces_of(stream, size), b"")
+            ended = len(data) < size
+            if as_is:
+                text = data
+            else:
+                decoder = codecs.getincrementaldecoder(encoding)()
+                text = decoder.decode(data, ended).encode()
+            if not text:
+                return b""
+            scan = Scan(dialect)
+            starts, lines = scan.advance(text)
+            if starts.count() > 1:
+                text = text[: starts.nth(1)]
+                break
+            line = 1 + (lines.before(starts.nth(0)) if starts.count() else 0)
+            if ended and (scan.inside or scan.escaped):
+                raise unclosed(origin, line, scan)
+            if ended:
+                break
+            if size > MAX_RECORD_BYTES:
+                raise too_long(origin, line, dialect)
+            size *= 4
+        # Bytes that can be scanned are decoded only now that the record's end is known.
+        return text.decode(encoding).encode() if as_is else text
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise SourceError(
+            f"{origin}: byte {start + error.start} ({byte:#04x}) is not valid "
+            f"{encoding}; name the file's encoding with --encoding"
+        ) from error
+
+
+def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
+    for mark in _OTHER_DELIMITERS:
+        if mark in name and mark != dialect.delimiter:
+            raise SourceError(
+                f"{origin}: the header is one column, {name[:60]!r}, with "
+                f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
+                f"--delimiter"
+            )
+
+
+def _check_quote(names: Sequence[str], dialect: CsvDialect, origin: str) -> None:
+    for mark in _OTHER_QUOTES:
+        if mark != dialect.quote and all(
+            len(name) > 1 and name[0] == name[-1] == mark for name in names
+        ):
+            raise SourceError(
+                f"{origin}: all names of the header stand in {mark}, with "
+                f"{dialect.quote or 'none'} as the quote, {names[0][:60]} say; is it "
+                f"{mark}? Say so with --quote"
+            )
+
+
+def _check_names(names: Sequence[str], origin: str) -> None:
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names, start=1):
+        places.setdefault(name, []).append(place)
+    if empty := places.pop("", None):
+        raise SourceError(
+            f"{origin}: every column must have a name; the header has none at column "
+            f"{_numbers(empty)}"
+        )
+    for name, found in places.items():
+        if len(found) > 1:
+            raise SourceError(
+                f"{origin}: the columns' names must differ; {name!r} stands at columns "
+                f"{_numbers(found)}"
+            )
+
+
+def _numbers(places: Sequence[int]) -> str:
+    return ", ".join(map(str, places[:_SHOWN_NAMES]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(repr(name[:60]) for name in names[:_SHOWN_NAMES]) + more

@@ -1,0 +1,277 @@
+"""A block of a CSV file as columns of text, and the rows that cannot be read."""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.errors import ConservationError, SourceError, bounded
+from transforms.formats.csv.dialect import (
+    CsvDialect,
+    file_encoding,
+    is_scannable,
+    to_utf8,
+    whole_to_utf8,
+)
+from transforms.formats.csv.header import equal_to, repeats_header
+from transforms.formats.csv.records import (
+    END_MARK,
+    Records,
+    locate,
+    parse,
+    parse_bytes,
+)
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    RawRows,
+)
+
+__all__ = ["read_raw"]
+
+# Enough to recognise a value, little enough for the whole message to fit.
+_SHOWN_CHARS = 60
+
+Mask = npt.NDArray[np.bool_]
+# Column -> its cells, and which of them are not valid text; None for none.
+_Texts = dict[str, tuple[pa.Array, Mask | None]]
+
+
+def read_raw(
+    data: bytes | pa.Buffer,
+    block: Block,
+    dialect: CsvDialect,
+    columns: Sequence[str],
+    wanted: Sequence[str],
+) -> RawRows:
+    """Returns the records of a block as columns of text.
+
+    A row with another number of fields, or with a cell that is not valid text, is
+    refused; only the columns wanted are looked at. A record that says the header
+    again, as in files that were joined, is skipped, and so is a lone Ctrl-Z.
+
+    Args:
+      data: the file's bytes from `block.start` to `block.stop`.
+      block: as `iter_blocks` gave it.
+      dialect: how the file is written.
+      columns: the names of all columns of the file.
+      wanted: the names of the columns to return.
+
+    Raises:
+      SourceError: the file has no column of a wanted name.
+      ConservationError: the data holds another number of records than the block.
+    """
+    if absent := [name for name in wanted if name not in columns]:
+        raise SourceError(
+            f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
+        )
+    source = _Source(data, block, dialect)
+    # Something has to be parsed for the records to be counted.
+    records, texts = _texts(source, columns, wanted or columns[:1])
+    if len(records) != block.rows:
+        raise ConservationError(
+            f"{block.origin}, bytes {block.start} to {block.stop}: the scan counted "
+            f"{block.rows} records, the parser {len(records)}; the file has perhaps "
+            f"changed since it was listed"
+        )
+    first = block.first_row
+    numbers = records.indices + first
+    refused: list[Complaint] = [
+        (first + index, Reason.FIELD_COUNT, _miscount(fields, len(columns)))
+        for index, fields in records.miscounted
+    ]
+    no_rows = _no_rows(source, records, texts, columns)
+    skipped = {Skipped.END_MARK: len(records.end_marks)}
+    del records
+    unread = np.zeros(len(numbers), np.bool_)
+    for skip, these in no_rows.items():
+        skipped[skip] = skipped.get(skip, 0) + int(these.sum())
+        unread |= these
+    for name, (text, mask) in texts.items():
+        if mask is None:
+            continue
+        for place in np.flatnonzero(mask & ~unread).tolist():
+            message = source.undecodable(name, text[place])
+            refused.append((int(numbers[place]), Reason.INVALID_ENCODING, message))
+        unread |= mask
+    found = {name: _as_string(*texts[name]) for name in wanted}
+    if unread.any():
+        fits = pa.array(~unread)
+        found = {name: column.filter(fits) for name, column in found.items()}
+        numbers = numbers[~unread]
+    return RawRows(
+        block,
+        found,
+        numbers,
+        refused,
+        source.rejections,
+        skipped={str(reason): count for reason, count in skipped.items() if count},
+    )
+
+
+class _Source:
+    """The bytes of a block, as they are and as UTF-8."""
+
+    def __init__(
+        self, data: bytes | pa.Buffer, block: Block, dialect: CsvDialect
+    ) -> None:
+        self.block = block
+        self.dialect = dialect
+        head = bytes(memoryview(data)[:4]) if block.start == 0 else b""
+        self.encoding = file_encoding(head, dialect, block.origin)
+        self.raw: bytes | pa.Buffer = data
+        self.scannable = is_scannable(self.encoding, dialect)
+        if self.scannable:
+            self.utf8 = data
+            if self.encoding != "utf-8":
+                self.utf8 = to_utf8(bytes(data), self.encoding)
+            return
+        # Transcoded whole: the header is inside, and rows past a limit.
+        text = whole_to_utf8(bytes(data), self.encoding, block.origin)
+        skip = int(dialect.header)
+        ends = locate(text, dialect, np.array([skip, skip + block.rows]))
+        self.utf8 = self.raw = text[ends.starts[0] : ends.starts[1]]
+
+    def undecodable(self, column: str, cell: pa.Scalar) -> str:
+        """Returns what is wrong with a cell that is not valid text."""
+        value = cell.as_py()
+        # Undo `to_utf8`, to show the bytes as they stand in the file.
+        lone = "surrogateescape" if self.encoding == "utf-8" else "surrogatepass"
+        raw = value.decode("utf-8", lone).encode(self.encoding, "surrogateescape")
+        shown = _short(raw.decode(self.encoding, "backslashreplace"))
+        return bounded(f"column {column!r} holds '{shown}': not valid {self.encoding}")
+
+    def rejections(self, complaints: Sequence[Complaint]) -> list[Rejection]:
+        """Returns a rejection for each complaint; they ascend."""
+        if not complaints:
+            return []
+        view = memoryview(self.raw)
+        first = self.block.first_row
+        indices = np.array([row - first for row, _, _ in complaints], np.int64)
+        places = locate(self.raw, self.dialect, indices)
+        out = []
+        for (row, reason, message), start, stop, lines in zip(
+            complaints,
+            places.starts.tolist(),
+            places.stops.tolist(),
+            places.lines.tolist(),
+            strict=True,
+        ):
+            record = bytes(view[start:stop]).rstrip(b"\r\n")
+            if not self.scannable:
+                record = record.decode().encode(self.encoding)
+            out.append(
+                Rejection(
+                    source=self.block.origin,
+                    row=row + 1,
+                    line=self.block.first_line + lines,
+                    stage=STAGE,
+                    reason=reason,
+                    message=message,
+                    sha256=hashlib.sha256(record).hexdigest(),
+                )
+            )
+        return out
+
+
+def _texts(
+    source: _Source, columns: Sequence[str], wanted: Sequence[str]
+) -> tuple[Records, _Texts]:
+    """Returns the records, and each column with a mask of what is not valid text."""
+    try:
+        records = parse(source.utf8, columns, wanted, source.dialect)
+    except pa.ArrowInvalid:
+        records = parse_bytes(source.utf8, columns, wanted, source.dialect)
+        masks = [_undecodable(column) for column in records.columns]
+        return records, dict(
+            zip(wanted, zip(records.columns, masks, strict=True), strict=True)
+        )
+    return records, {
+        name: (column, None)
+        for name, column in zip(wanted, records.columns, strict=True)
+    }
+
+
+def _no_rows(
+    source: _Source,
+    records: Records,
+    texts: _Texts,
+    columns: Sequence[str],
+) -> dict[Skipped, Mask]:
+    """Returns which of the records of the right length are no rows, by reason."""
+    found = [text for text, _ in texts.values()]
+    if len(columns) == 1:
+        # The one text of a row may be the column's name, but hardly this.
+        marks = equal_to(found[0], END_MARK)
+        if not pc.any(marks).as_py():
+            return {}
+        return {Skipped.END_MARK: _mask(pc.fill_null(marks, False))}
+    if not source.dialect.header or source.dialect.columns is not None:
+        return {}
+    places = [columns.index(name) for name in texts]
+    repeats = repeats_header(found, places, columns)
+    if repeats is None:
+        return {}
+    if len(texts) < len(columns):
+        repeats[repeats] = _confirmed(source, records.indices[repeats], columns)
+    return {Skipped.REPEATED_HEADER: repeats}
+
+
+def _confirmed(
+    source: _Source, indices: npt.NDArray[np.int64], columns: Sequence[str]
+) -> Mask:
+    """Tells which of the records hold the header's names in all of their fields."""
+    places = locate(source.utf8, source.dialect, indices)
+    view = memoryview(source.utf8)
+    text = b"\n".join(
+        bytes(view[start:stop])
+        for start, stop in zip(
+            places.starts.tolist(), places.stops.tolist(), strict=True
+        )
+    )
+    records = parse_bytes(text, columns, columns, source.dialect)
+    everywhere = range(len(columns))
+    repeats = repeats_header(records.columns, everywhere, columns)
+    return np.zeros(len(indices), np.bool_) if repeats is None else repeats
+
+
+def _mask(bools: pa.Array) -> Mask:
+    return np.array(bools.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _undecodable(column: pa.Array) -> Mask | None:
+    """Returns which cells of a binary column are not valid UTF-8; None for none."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return None
+    # A view is not checked; nor does the question need it to be.
+    plain = pc.fill_null(pc.string_is_ascii(column.view(pa.string())), True)
+    bad = np.zeros(len(column), np.bool_)
+    for index in np.flatnonzero(~plain.to_numpy(zero_copy_only=False)).tolist():
+        try:
+            column[index].as_py().decode("utf-8")
+        except UnicodeDecodeError:
+            bad[index] = True
+    return bad
+
+
+def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
+    if undecodable is not None:
+        text = pc.if_else(pa.array(undecodable), pa.scalar(None, text.type), text)
+    return text.cast(pa.string())
+
+
+def _miscount(found: int, expected: int) -> str:
+    fields = "1 field" if found == 1 else f"{found} fields"
+    return f"row has {fields}, {expected} expected"
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN_CHARS else value[: _SHOWN_CHARS - 3] + "..."

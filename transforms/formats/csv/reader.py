@@ -1,0 +1,229 @@
+"""CSV as a table format: plain files in blocks, compressed ones piece by piece."""
+
+import dataclasses
+import errno
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from transforms import files
+from transforms.core.model import Block
+from transforms.formats.csv.blocks import iter_blocks
+from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.header import check_same_columns, read_header
+from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.sample import Sample, SampleInput, sample_blocks
+from transforms.formats.table import (
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
+
+__all__ = ["CsvReader"]
+
+# Pieces of a compressed file, of its content.
+_PIECE_BYTES = 16 << 20
+# Content of compressed files that a sample reads, of so many files at most.
+_SAMPLE_BYTES = 8 << 20
+_SAMPLE_FILES = 64
+# Of each file: enough for any header.
+_LEAST_SAMPLE_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CsvReader(TableReader):
+    """CSV files under one header.
+
+    Attributes:
+      delimiter: between fields; None for a tab in files named .tsv, else a comma.
+      quote, escape, header, columns, encoding: see `CsvDialect`.
+      names: the names of all columns, once they are known.
+      named_in: the file that they were read from.
+    """
+
+    title: ClassVar[str] = "CSV"
+    texts_checked: ClassVar[bool] = True
+
+    delimiter: str | None = None
+    quote: str = '"'
+    escape: str = ""
+    header: bool = True
+    columns: tuple[str, ...] | None = None
+    encoding: str = "utf-8"
+    names: tuple[str, ...] = ()
+    named_in: str = ""
+
+    def dialect_of(self, origin: str) -> CsvDialect:
+        """Returns how a file is written."""
+        delimiter = self.delimiter
+        if delimiter is None:
+            is_tsv = plain_name(origin).lower().endswith(".tsv")
+            delimiter = "\t" if is_tsv else ","
+        return CsvDialect(
+            delimiter=delimiter,
+            quote=self.quote,
+            escape=self.escape,
+            header=self.header,
+            columns=self.columns,
+            encoding=self.encoding,
+        )
+
+    def sample(self, files_: Sequence[InputFile]) -> TableSample:
+        """Returns rows as text, from places spread evenly over the files."""
+        if any(is_packed(file.path) for file in files_):
+            return self._packed_sample(files_)
+        sample = sample_blocks(
+            [
+                SampleInput(
+                    file.origin,
+                    file.size,
+                    _opener(file.path),
+                    self.dialect_of(file.origin),
+                )
+                for file in files_
+            ]
+        )
+        # A source without a byte of rows is complete too.
+        complete = sample.sampled_bytes == 0 or sample.complete
+        return _table_sample(sample, sample.sampled_bytes, complete)
+
+    def _packed_sample(self, files_: Sequence[InputFile]) -> TableSample:
+        """Returns the first rows of files; compressed content has no middle."""
+        chosen = files_[:: -(-len(files_) // _SAMPLE_FILES)]
+        each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
+        inputs = []
+        used = 0
+        for file in chosen:
+            if is_packed(file.path):
+                with open_unpacked(file.path, file.origin) as stream:
+                    text, ended = _start_of(stream, each)
+                    used += min(stream.consumed, file.size)
+            else:
+                with files.open_input(file.path) as plain:
+                    text, ended = _start_of(plain, each)
+                    used += len(text)
+            dialect = self.dialect_of(file.origin)
+            inputs.append(
+                SampleInput(file.origin, len(text), _memory(text), dialect, ended)
+            )
+        complete = len(chosen) == len(files_) and all(each.ended for each in inputs)
+        return _table_sample(sample_blocks(inputs), used, complete)
+
+    def planned(self, sample: TableSample, files_: Sequence[InputFile]) -> "CsvReader":
+        """Returns the reader that knows the names of all columns."""
+        # Of many files only those that hold anything were looked into.
+        first = next((file for file in files_ if file.size), files_[0])
+        return dataclasses.replace(
+            self, names=tuple(sample.columns), named_in=first.origin
+        )
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields the blocks of a file; a compressed file is one."""
+        with files.open_input(file.path) as stream:
+            if files.stamp_of(stream) != file.stamp:
+                raise OSError(errno.ESTALE, "it has changed since it was listed")
+        if is_packed(file.path):
+            yield from self._packed_block(file, limit_rows)
+            return
+        with files.open_input(file.path) as stream:
+            self._check_header(stream, file.origin)
+            for block in iter_blocks(
+                stream,
+                file.origin,
+                self.dialect_of(file.origin),
+                block_bytes=block_bytes,
+                limit_rows=limit_rows,
+            ):
+                yield dataclasses.replace(
+                    block, position=file.position + block.start, stamp=file.stamp
+                )
+
+    def _packed_block(self, file: InputFile, limit: int | None) -> Iterator[Block]:
+        rows = 0
+        with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
+            self._check_header(stream, file.origin)
+            if limit is not None:
+                for block in iter_blocks(
+                    stream,
+                    file.origin,
+                    self.dialect_of(file.origin),
+                    block_bytes=_PIECE_BYTES,
+                    limit_rows=limit,
+                ):
+                    rows += block.rows
+                    stream.forget(block.stop)
+        yield Block(
+            file.origin,
+            0,
+            file.size,
+            rows=rows,
+            position=file.position,
+            stamp=file.stamp,
+        )
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a block; those of a compressed file in pieces."""
+        dialect, stamp = self.dialect_of(file.origin), block.stamp
+        if not is_packed(file.path):
+            # No name holds the bytes, which would outlive the rows made of them.
+            yield read_raw(
+                files.read_range(file.path, block.start, block.stop, stamp=stamp),
+                block,
+                dialect,
+                self.names,
+                columns,
+            )
+            return
+        with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
+            for piece in iter_blocks(
+                stream,
+                file.origin,
+                dialect,
+                block_bytes=_PIECE_BYTES,
+                limit_rows=block.rows or None,
+            ):
+                data = stream.take(piece.start, piece.stop)
+                stream.forget(piece.stop)
+                at = block.position + min(stream.consumed, block.stop)
+                placed = dataclasses.replace(piece, position=at, stamp=stamp)
+                yield read_raw(data, placed, dialect, self.names, columns)
+
+    def _check_header(self, stream: Any, origin: str) -> None:
+        names = read_header(stream, self.dialect_of(origin), origin)
+        check_same_columns(self.named_in, self.names, origin, names)
+
+
+def _table_sample(sample: Sample, used: int, complete: bool) -> TableSample:
+    """Returns the sample as table formats have it; `used` bytes were read for it."""
+    return TableSample(
+        sample.columns,
+        sample.rows,
+        unread=sample.miscounted,
+        sampled_bytes=used,
+        total_rows=sample.rows + sample.miscounted if complete else None,
+        complete=complete,
+    )
+
+
+def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:
+    """Returns up to `size` bytes, and whether they are all there is."""
+    parts = []
+    left = size
+    while left and (part := stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts), not stream.read(1)
+
+
+def _opener(path: str) -> Callable[[], Any]:
+    return lambda: files.open_input(path)
+
+
+def _memory(data: bytes) -> Callable[[], Any]:
+    return lambda: io.BytesIO(data)

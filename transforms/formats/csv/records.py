@@ -1,0 +1,217 @@
+"""Records of a CSV file as columns of text, and where given records lie."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.scan import Scan, pieces_of
+
+__all__ = [
+    "END_MARK",
+    "Places",
+    "Records",
+    "count_fields",
+    "locate",
+    "parse",
+    "parse_bytes",
+]
+
+END_MARK = "\x1a"
+_BOM = b"\xef\xbb\xbf"
+# Arrow cannot tell of a row of another length that is not valid UTF-8.
+_ONLY_ASCII = bytes(range(128)) + b"?" * 128
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Records:
+    """Records of a piece of a file; r of them, of which n have the right length.
+
+    Attributes:
+      columns: for each column asked for, n texts; null where the cell is blank and
+        not quoted.
+      indices: int64 array of n: the position of each among the r.
+      miscounted: of others: position and number of fields.
+      end_marks: positions of the rest, which are a lone Ctrl-Z: what DOS wrote at the
+        end of a text, where a table has more columns than one.
+    """
+
+    columns: tuple[pa.Array, ...]
+    indices: npt.NDArray[np.int64]
+    miscounted: tuple[tuple[int, int], ...]
+    end_marks: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        """The number r of records, those of another length included."""
+        return len(self.indices) + len(self.miscounted) + len(self.end_marks)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """Where k records lie in a piece of a file; int64 arrays of k.
+
+    Attributes:
+      starts: offset of the first byte.
+      stops: offset of the first byte after the record, line end included.
+      lines: how many physical lines end before the record.
+    """
+
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
+
+
+def parse(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+    *,
+    as_type: pa.DataType | None = None,
+) -> Records:
+    """Parses whole records of UTF-8 text.
+
+    Args:
+      data: the records; no header, no byte order mark.
+      names: the names of the file's columns.
+      wanted: the distinct columns to return, in this order; at least one.
+      dialect: delimiter, quote and escape are used.
+      as_type: `pa.binary()` for text that is perhaps not valid UTF-8; default string.
+
+    Raises:
+      pyarrow.ArrowInvalid: a wanted cell is not valid UTF-8.
+    """
+    miscounted: list[tuple[int, int]] = []
+    end_marks: list[int] = []
+
+    def note(row: Any) -> str:
+        if row.actual_columns == 1 and row.text == END_MARK:
+            end_marks.append(row.number - 1)
+        else:
+            miscounted.append((row.number - 1, row.actual_columns))
+        return "skip"
+
+    view = memoryview(data)
+    # Arrow drops a byte order mark wherever its input starts. Here it is data: the
+    # file's own was left out before. A blank line in front is no record.
+    if bytes(view[:3]) == _BOM:
+        data = b"\n" + bytes(data)
+    # A blank cell at the very end passes for quoted if the one before it was.
+    if bytes(view[-1:]) not in (b"\n", b"\r"):
+        data = bytes(data) + b"\n"
+    table = arrow_csv.read_csv(
+        pa.BufferReader(data),
+        arrow_csv.ReadOptions(
+            column_names=list(names), use_threads=False, block_size=len(data) + 1
+        ),
+        _parse_options(dialect, note),
+        arrow_csv.ConvertOptions(
+            include_columns=list(wanted),
+            column_types=dict.fromkeys(wanted, as_type or pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    others = [*end_marks, *(index for index, _ in miscounted)]
+    indices = np.arange(table.num_rows + len(others), dtype=np.int64)
+    if others:
+        indices = np.delete(indices, others)
+    columns = tuple(
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.itercolumns()
+    )
+    return Records(columns, indices, tuple(miscounted), tuple(end_marks))
+
+
+def parse_bytes(
+    data: bytes | pa.Buffer,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    dialect: CsvDialect,
+) -> Records:
+    """Parses whole records that are perhaps not valid UTF-8 to columns of binary."""
+    data = bytes(data)
+    # What gives records their fields is ASCII: their lengths stay as they are.
+    found = parse(data.translate(_ONLY_ASCII), names, wanted, dialect)
+    others = np.array(
+        sorted([*found.end_marks, *(index for index, _ in found.miscounted)]), np.int64
+    )
+    if len(others):
+        places = locate(data, dialect, others)
+        begins = [0, *places.stops.tolist()]
+        ends = [*places.starts.tolist(), len(data)]
+        data = b"".join(data[a:b] for a, b in zip(begins, ends, strict=True))
+    parsed = parse(data, names, wanted, dialect, as_type=pa.binary())
+    return dataclasses.replace(found, columns=parsed.columns)
+
+
+def count_fields(data: bytes, dialect: CsvDialect) -> int:
+    """Returns how many fields the first record of UTF-8 text has; 0 without one."""
+    # Arrow takes a lone record without a line end for an empty file here.
+    data += b"\n"
+    options = arrow_csv.ReadOptions(
+        autogenerate_column_names=True, use_threads=False, block_size=len(data) + 1
+    )
+    types = arrow_csv.ConvertOptions(check_utf8=False)
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            options,
+            _parse_options(dialect, lambda _: "skip"),
+            types,
+        )
+    except pa.ArrowInvalid:
+        # "Empty CSV file or block": the names are made from the first record.
+        return 0
+    return int(table.num_columns)
+
+
+def locate(
+    data: bytes | pa.Buffer, dialect: CsvDialect, indices: npt.NDArray[np.int64]
+) -> Places:
+    """Returns where the records with the given positions lie; `indices` ascend.
+
+    Costs one scan of the data, however many records are asked for. An index that is
+    the number of records stands for the end of the data.
+    """
+    scan = Scan(dialect)
+    found_indices, starts, lines = [], [], []
+    base = seen = line = 0
+    # A record's stop is the next one's start.
+    sought = np.unique(np.concatenate([indices, indices + 1]))
+    for piece in pieces_of(pa.BufferReader(data)):
+        start_marks, line_marks = scan.advance(piece)
+        count = start_marks.count()
+        here = sought[(sought >= seen) & (sought < seen + count)]
+        if len(here):
+            found = start_marks.positions()[here - seen]
+            starts.append(base + found)
+            ended = np.searchsorted(line_marks.positions(), found)
+            lines.append(line + ended)
+            found_indices.append(here)
+        seen += count
+        line += line_marks.count()
+        base += len(piece)
+    # What was not found is the end of the data.
+    order = np.concatenate([*found_indices, [seen]])
+    at = np.concatenate([*starts, [base]])
+    before = np.concatenate([*lines, [line]])
+    own = np.searchsorted(order, indices)
+    next_one = np.searchsorted(order, np.minimum(indices + 1, seen))
+    return Places(at[own], at[next_one], before[own])
+
+
+def _parse_options(dialect: CsvDialect, handler: Any) -> arrow_csv.ParseOptions:
+    return arrow_csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        quote_char=dialect.quote or False,
+        escape_char=dialect.escape or False,
+        newlines_in_values=True,
+        invalid_row_handler=handler,
+    )

@@ -1,0 +1,304 @@
+"""A sample of the rows of CSV files, as text, taken evenly through all of them."""
+
+import codecs
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from transforms.errors import SourceError
+from transforms.formats.csv.dialect import (
+    CsvDialect,
+    bom_length,
+    file_encoding,
+    is_scannable,
+)
+from transforms.formats.csv.header import (
+    check_same_columns,
+    read_header,
+    repeats_header,
+)
+from transforms.formats.csv.records import Records, parse
+from transforms.formats.csv.scan import Scan, pieces_of
+
+__all__ = ["SAMPLE_BYTES", "Sample", "SampleInput", "sample_blocks"]
+
+SAMPLE_BYTES = 64 << 20
+# A larger source is sampled in so many places.
+_PLACES = 64
+_THREADS = 2
+# So many of 100 rows of another length than the header's are no accident.
+_MISCOUNTED_IN_100 = 90
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleInput:
+    """A file to take rows from.
+
+    Attributes:
+      origin: its name in messages.
+      size: bytes.
+      opener: opens it.
+      dialect: how it is written.
+      ended: what is opened ends where the file does.
+    """
+
+    origin: str
+    size: int
+    opener: Callable[[], Any]
+    dialect: CsvDialect
+    ended: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows of a source as text.
+
+    Attributes:
+      columns: name to texts, in the files' order; null where a cell is blank and not
+        quoted.
+      rows: how many rows the columns hold.
+      miscounted: how many more rows there were, with too few or too many fields.
+      sampled_bytes: how long all those rows are in their files.
+      total_bytes: the size of all files.
+      complete: whether those are all rows there are.
+    """
+
+    columns: Mapping[str, pa.ChunkedArray]
+    rows: int
+    miscounted: int
+    sampled_bytes: int
+    total_bytes: int
+    complete: bool = False
+
+
+def sample_blocks(
+    inputs: Sequence[SampleInput], *, sample_bytes: int = SAMPLE_BYTES
+) -> Sample:
+    """Returns rows from places spread evenly over the files; all rows if they are few.
+
+    The same files give the same sample. A place inside a file starts at the next line
+    end that ends a record by the better of two readings: that it lies inside quotes,
+    and that it does not. Records cut off by a place's ends are left out, and so are
+    those that say the header again.
+
+    Args:
+      inputs: the files.
+      sample_bytes: about how much to read.
+
+    Raises:
+      SourceError: a file looked into has no header, other columns than the first or
+        text that is not valid in the encoding; or nearly all rows have another number
+        of fields than the header.
+    """
+    places = _places([each.size for each in inputs], sample_bytes)
+    few = len(inputs) <= _PLACES
+    first: tuple[SampleInput, tuple[str, ...]] | None = None
+    batches: list[tuple[pa.Array, ...]] = []
+    lengths: collections.Counter[int] = collections.Counter()
+    sampled_bytes = 0
+    for each, ranges in zip(inputs, places, strict=True):
+        if not ranges and not few:
+            continue
+        with contextlib.closing(each.opener()) as stream:
+            names = read_header(stream, each.dialect, each.origin)
+            if first is None:
+                first = (each, names)
+            check_same_columns(first[0].origin, first[1], each.origin, names)
+            for records, used in _parsed(_texts(stream, ranges, each), names, each):
+                batches.append(_rows(records.columns, names, each.dialect))
+                lengths.update(count for _, count in records.miscounted)
+                sampled_bytes += used
+    if first is None:
+        raise SourceError("a sample needs at least one CSV file; found none")
+    file, names = first
+    rows = sum(len(columns[0]) for columns in batches)
+    _check_lengths(lengths, rows, file, names)
+    total_bytes = sum(each.size for each in inputs)
+    return Sample(
+        columns={
+            name: pa.chunked_array([columns[i] for columns in batches], pa.string())
+            for i, name in enumerate(names)
+        },
+        rows=rows,
+        miscounted=lengths.total(),
+        sampled_bytes=sampled_bytes,
+        total_bytes=total_bytes,
+        complete=total_bytes <= sample_bytes and all(each.ended for each in inputs),
+    )
+
+
+def _rows(
+    columns: tuple[pa.Array, ...], names: Sequence[str], dialect: CsvDialect
+) -> tuple[pa.Array, ...]:
+    """Returns the columns without the header's names, where files were joined."""
+    if not dialect.header or dialect.columns is not None or len(names) == 1:
+        return columns
+    repeats = repeats_header(columns, range(len(names)), names)
+    if repeats is None:
+        return columns
+    kept = pa.array(~repeats)
+    return tuple(column.filter(kept) for column in columns)
+
+
+def _parsed(
+    texts: Iterator[tuple[bytes, int]], names: Sequence[str], file: SampleInput
+) -> Iterator[tuple[Records, int]]:
+    """Parses the texts, the next one being read and parsed meanwhile."""
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        waiting: collections.deque[tuple[concurrent.futures.Future[Records], int]] = (
+            collections.deque()
+        )
+        for text, used in texts:
+            parsing = pool.submit(parse, text, names, names, file.dialect)
+            waiting.append((parsing, used))
+            if len(waiting) > _THREADS:
+                parsed, length = waiting.popleft()
+                yield parsed.result(), length
+        for parsed, length in waiting:
+            yield parsed.result(), length
+
+
+def _places(sizes: Sequence[int], sample_bytes: int) -> list[list[tuple[int, int]]]:
+    """Returns for each file the ranges of bytes to read, ascending."""
+    total = sum(sizes)
+    if total <= sample_bytes:
+        return [[(0, size)] if size else [] for size in sizes]
+    # All files laid end to end, and pieces at equal distances in them.
+    length = max(sample_bytes // _PLACES, 1)
+    wanted = [(i * total // _PLACES, length) for i in range(_PLACES)]
+    begins = [0, *itertools.accumulate(sizes)]
+    places: list[list[tuple[int, int]]] = [[] for _ in sizes]
+    file = 0
+    for start, size in wanted:
+        while begins[file + 1] <= start:
+            file += 1
+        each = file
+        while each < len(sizes) and begins[each] < start + size:
+            low = max(start, begins[each]) - begins[each]
+            high = min(start + size, begins[each + 1]) - begins[each]
+            if low < high:
+                places[each].append((low, high))
+            each += 1
+    return places
+
+
+def _texts(
+    stream: Any, ranges: Sequence[tuple[int, int]], file: SampleInput
+) -> Iterator[tuple[bytes, int]]:
+    """Yields whole records of each range as UTF-8, and their length in the file."""
+    origin, dialect = file.origin, file.dialect
+    stream.seek(0)
+    encoding = file_encoding(stream.read(4), dialect, origin)
+    scannable = is_scannable(encoding, dialect)
+    if not scannable:
+        # Such text makes sense only from the file's start.
+        ranges = [(0, sum(stop - start for start, stop in ranges))]
+    for start, stop in ranges:
+        stream.seek(start)
+        data = next(pieces_of(stream, stop - start), b"") if start < stop else b""
+        offset = start + (0 if start else bom_length(data, encoding))
+        data = data[offset - start :]
+        if start and dialect.escape:
+            # Who knows how many escapes stand before them: they are left out, and what
+            # follows them means nothing.
+            kept = data.lstrip(dialect.escape.encode())
+            offset += len(data) - len(kept)
+            data = kept
+        ended = file.ended and stop >= file.size
+        text = data if scannable else _decoded(data, encoding, origin, offset, ended)
+        low, high, lines = _whole_records(text, dialect, begun=start > 0, ended=ended)
+        if low == high:
+            continue
+        records = text[low:high]
+        if scannable:
+            line = None if start else 1 + lines
+            records = _decoded(records, encoding, origin, offset + low, True, line)
+        yield records, (high - low) * len(data) // len(text)
+
+
+def _whole_records(
+    text: bytes, dialect: CsvDialect, *, begun: bool, ended: bool
+) -> tuple[int, int, int]:
+    """Returns where whole records start and stop, and how many lines end before.
+
+    Args:
+      text: a piece of a file, after the byte order mark.
+      dialect: how it is written.
+      begun: the piece starts somewhere inside the file.
+      ended: the piece ends where the file does.
+    """
+    if not text:
+        return 0, 0, 0
+    literal = begun and bool(dialect.escape)
+    scan = Scan(dialect, escaped=literal, breaks=not begun, wary=begun)
+    starts, lines = scan.advance(text)
+    if begun and scan.strays:
+        # Outside quotes some of them mean nothing; inside perhaps fewer.
+        other = Scan(dialect, inside=True, escaped=literal, breaks=False, wary=True)
+        other_starts, _ = other.advance(text)
+        if other.strays < scan.strays:
+            scan, starts = other, other_starts
+    skip = int(dialect.header and not begun)
+    last = starts.last()
+    if last is None or starts.count() <= skip:
+        return 0, 0, 0
+    low = starts.nth(skip)
+    # A quote that is not closed is the reader's to report, or an escape of nothing.
+    high = len(text) if ended and not (scan.inside or scan.escaped) else last
+    return low, high, lines.before(low)
+
+
+def _decoded(
+    data: bytes,
+    encoding: str,
+    origin: str,
+    offset: int,
+    ended: bool,
+    line: int | None = None,
+) -> bytes:
+    """Returns bytes of a file as UTF-8; a character cut off is left out unless ended.
+
+    Args:
+      data: the bytes.
+      encoding: theirs.
+      origin: the file.
+      offset: where in it they start.
+      ended: the last character is whole.
+      line: the line on which they start, if it is known.
+    """
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(data, ended)
+    except UnicodeDecodeError as error:
+        at = f"byte {offset + error.start}"
+        if line is not None:
+            before = data[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            at = f"line {line + before.count(10)}, {at}"
+        raise SourceError(
+            f"{origin}, {at}: {data[error.start]:#04x} is not valid {encoding}; name "
+            f"the file's encoding with --encoding, such as cp949 or latin-1"
+        ) from error
+    return data if encoding == "utf-8" else text.encode()
+
+
+def _check_lengths(
+    miscounted: collections.Counter[int],
+    rows: int,
+    file: SampleInput,
+    names: Sequence[str],
+) -> None:
+    """Raises SourceError if nearly no row has as many fields as the header."""
+    wrong = miscounted.total()
+    if not wrong or wrong * 100 < (rows + wrong) * _MISCOUNTED_IN_100:
+        return
+    usual, _ = miscounted.most_common(1)[0]
+    raise SourceError(
+        f"{file.origin}: {wrong} of {rows + wrong} sampled rows have another number of "
+        f"fields than the {len(names)} columns, most of them {usual}; the delimiter is "
+        f"taken to be {file.dialect.delimiter!r}: if it is not, say so with --delimiter"
+    )

@@ -1,0 +1,277 @@
+"""Where the records of a CSV file begin: one sequential scan, by bit masks.
+
+The rules are those of Arrow's CSV parser, so that a block parsed alone gives the rows
+that it gives as a part of the file:
+
+- a quote opens only at the start of a field; inside, `""` is one quote; after the
+  closing quote the rest of the field is literal;
+- LF, CRLF and a lone CR end a record; blank lines are no records;
+- the byte after an escape is literal wherever it stands, a line end too.
+
+A piece of 512 KiB becomes masks of one bit a byte. Bytes inside quotes are where the
+number of quotes so far is odd, which a prefix XOR gives for 64 bytes at once. That is
+right unless a quote stands in the middle of a field (`5" pipe`); where an opening
+quote follows none of delimiter, line end, closing quote, the quotes of that piece are
+walked one by one and those that mean nothing are taken out of the mask.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.formats.csv.dialect import CsvDialect
+
+__all__ = ["Marks", "Scan", "Stream", "pieces_of"]
+
+# Small enough for the masks and the piece itself to stay in the processor's cache.
+_PIECE_BYTES = 512 << 10
+
+_LF, _CR = 10, 13
+_ONE = np.uint64(1)
+_TOP = np.uint64(63)
+
+Words = npt.NDArray[np.uint64]
+
+
+class Stream(Protocol):
+    """What is asked of an open file: Python's binary files and Arrow's have it."""
+
+    def read(self, size: int, /) -> bytes:
+        """Returns up to `size` bytes; none at the end of the file."""
+
+    def seek(self, position: int, /) -> object:
+        """Moves to an absolute byte offset."""
+
+
+class Marks:
+    """One bit for each byte of a piece, bit 0 of word 0 first.
+
+    Attributes:
+      words: uint64 array; bits past the piece's end are 0.
+    """
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+
+    def count(self) -> int:
+        """Returns how many bits are set."""
+        return int(np.bitwise_count(self.words).sum(dtype=np.int64))
+
+    def before(self, position: int) -> int:
+        """Returns how many bits are set below `position`."""
+        word, bit = divmod(position, 64)
+        whole = int(np.bitwise_count(self.words[:word]).sum(dtype=np.int64))
+        if not bit:
+            return whole
+        return whole + (int(self.words[word]) & ((1 << bit) - 1)).bit_count()
+
+    def first_from(self, position: int) -> int | None:
+        """Returns the first set bit at `position` or above it."""
+        word, bit = divmod(position, 64)
+        if word >= len(self.words):
+            return None
+        rest = int(self.words[word]) >> bit << bit
+        if not rest:
+            later = np.flatnonzero(self.words[word + 1 :])
+            if not len(later):
+                return None
+            word += 1 + int(later[0])
+            rest = int(self.words[word])
+        return word * 64 + (rest & -rest).bit_length() - 1
+
+    def last(self) -> int | None:
+        """Returns the last set bit."""
+        used = np.flatnonzero(self.words)
+        if not len(used):
+            return None
+        word = int(used[-1])
+        return word * 64 + int(self.words[word]).bit_length() - 1
+
+    def nth(self, index: int) -> int:
+        """Returns the set bit that has `index` set bits below it; it must exist."""
+        below = np.cumsum(np.bitwise_count(self.words), dtype=np.int64)
+        word = int(np.searchsorted(below, index, side="right"))
+        rest = int(self.words[word])
+        for _ in range(index - (int(below[word - 1]) if word else 0)):
+            rest &= rest - 1
+        return word * 64 + (rest & -rest).bit_length() - 1
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Returns all set bits, ascending."""
+        bits = np.unpackbits(self.words.view(np.uint8), bitorder="little")
+        return np.flatnonzero(bits.view(np.bool_))
+
+
+@dataclasses.dataclass(slots=True)
+class Scan:
+    """The state of the scan between two pieces of one file.
+
+    Attributes:
+      dialect: delimiter, quote and escape are used.
+      inside: the next byte lies inside quotes.
+      escaped: the next byte is literal.
+      breaks: the byte before the next one ended a line, so that a record may start.
+      strays: how many quotes so far mean nothing where they stand.
+      wary: quotes that close before other text are strays too. They are legal, and a
+        sign that the text is misread.
+    """
+
+    dialect: CsvDialect
+    inside: bool = False
+    escaped: bool = False
+    breaks: bool = True
+    strays: int = 0
+    wary: bool = False
+    # Of the byte before the next one: a quote may open after it; it was a CR.
+    _opens: bool = True
+    _cr: bool = False
+
+    def advance(self, piece: bytes) -> tuple[Marks, Marks]:
+        """Returns where records start in the piece, and where physical lines end.
+
+        A line's end is marked on its first character, LF or CR, a record's start on
+        its first byte. All pieces but the last must hold a multiple of 64 bytes.
+        """
+        data = np.frombuffer(piece, np.uint8)
+        breaks = lines = _bits(data == _LF)
+        if self._cr or b"\r" in piece:
+            crs = _bits(data == _CR)
+            lines = (breaks | crs) & ~(breaks & _shifted(crs, self._cr))
+            breaks = breaks | crs
+        literal: Words | None = None
+        escape = self.dialect.escape.encode()
+        if escape and (self.escaped or escape in piece):
+            literal = self._literal(data)
+            breaks = breaks & ~literal
+        quote = self.dialect.quote.encode()
+        last = (len(piece) - 1) % 64
+        last_opens = piece[-1] in b"\r\n" + self.dialect.delimiter.encode()
+        if literal is not None and int(literal[-1]) >> last & 1:
+            last_opens = False
+        if quote and (self.inside or quote in piece):
+            quotes, inside = self._quoted(data, breaks, literal)
+            outer = breaks & ~inside
+            last_opens |= bool(int(quotes[-1]) >> last & 1)
+        else:
+            outer = breaks
+        starts = ~outer & _shifted(outer, self.breaks)
+        if tail := len(piece) % 64:
+            starts[-1] &= np.uint64((1 << tail) - 1)
+        self._opens = last_opens
+        self.breaks = bool(int(outer[-1]) >> last & 1)
+        self._cr = piece[-1] == _CR
+        return Marks(starts), Marks(lines)
+
+    def _literal(self, data: npt.NDArray[np.uint8]) -> Words:
+        """Returns the bytes that an escape before them makes literal."""
+        at = np.flatnonzero(data == ord(self.dialect.escape))
+        # In a run of escapes every other one is itself escaped.
+        fresh = np.diff(at, prepend=-2) != 1
+        order = np.arange(len(at))
+        order -= np.maximum.accumulate(np.where(fresh, order, 0))
+        active = order % 2 == 0
+        if self.escaped and len(at) and at[0] == 0:
+            first_run = np.cumsum(fresh) == 1
+            active ^= first_run
+        mask = np.zeros(-(-len(data) // 64) * 64 + 1, np.uint8)
+        mask[at[active] + 1] = 1
+        mask[0] = self.escaped
+        self.escaped = bool(mask[len(data)])
+        mask[len(data)] = 0
+        return np.packbits(mask[:-1], bitorder="little").view(np.uint64)
+
+    def _quoted(
+        self, data: npt.NDArray[np.uint8], breaks: Words, literal: Words | None
+    ) -> tuple[Words, Words]:
+        """Returns the quotes that mean something, and the bytes inside quotes."""
+        quotes = _bits(data == ord(self.dialect.quote))
+        ends = _bits(data == ord(self.dialect.delimiter))
+        if literal is not None:
+            quotes &= ~literal
+            ends &= ~literal
+        ends |= breaks
+        inside = _odd_so_far(quotes, self.inside)
+        # Where a quote that opens may follow. A quote before it can only be one that
+        # closed: inside would else have ended there.
+        if (quotes & inside & ~_shifted(ends | quotes, self._opens)).any():
+            stray = self._stray_quotes(quotes, _shifted(ends, self._opens))
+            self.strays += len(stray)
+            mask = np.zeros(len(quotes) * 64, np.uint8)
+            mask[stray] = 1
+            quotes &= ~np.packbits(mask, bitorder="little").view(np.uint64)
+            inside = _odd_so_far(quotes, self.inside)
+        if self.wary:
+            # A piece's last byte is not judged: what follows it is not known.
+            followed = _preceding(ends | quotes)
+            followed[-1] |= _ONE << np.uint64((len(data) - 1) % 64)
+            self.strays += Marks(quotes & ~inside & ~followed).count()
+        self.inside = bool(int(inside[-1]) >> 63)
+        return quotes, inside
+
+    def _stray_quotes(self, quotes: Words, may_open: Words) -> list[int]:
+        """Returns the positions of the quotes without meaning."""
+        at = Marks(quotes).positions()
+        opens = np.unpackbits(may_open.view(np.uint8), bitorder="little")[at]
+        stray = []
+        inside, closed = self.inside, -2
+        for position, fits in zip(at.tolist(), opens.tolist(), strict=True):
+            if inside:
+                inside, closed = False, position
+            elif fits or position == closed + 1:
+                inside = True
+            else:
+                stray.append(position)
+        return stray
+
+
+def pieces_of(stream: Stream, size: int = _PIECE_BYTES) -> Iterator[bytes]:
+    """Yields what is left of the stream in pieces of `size` bytes, the last shorter."""
+    while piece := stream.read(size):
+        if len(piece) < size:
+            # A raw file or a compressed one may give less than it was asked for.
+            parts, left = [piece], size - len(piece)
+            while left and (more := stream.read(left)):
+                parts.append(more)
+                left -= len(more)
+            piece = b"".join(parts)
+        yield piece
+
+
+def _bits(mask: npt.NDArray[np.bool_]) -> Words:
+    """Returns n bools as ceil(n / 64) words, bit 0 of word 0 first."""
+    packed = np.packbits(mask, bitorder="little")
+    if spare := -len(packed) % 8:
+        packed = np.concatenate([packed, np.zeros(spare, np.uint8)])
+    return packed.view(np.uint64)
+
+
+def _shifted(words: Words, carry: bool) -> Words:
+    """Returns the mask of the bytes that follow the marked ones."""
+    out = words << _ONE
+    out[1:] |= words[:-1] >> _TOP
+    out[0] |= np.uint64(carry)
+    return out
+
+
+def _preceding(words: Words) -> Words:
+    """Returns the mask of the bytes that stand before the marked ones."""
+    out = words >> _ONE
+    out[:-1] |= words[1:] << _TOP
+    return out
+
+
+def _odd_so_far(words: Words, carry: bool) -> Words:
+    """Returns the bits with an odd number of set bits up to and including them."""
+    out = words.copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        out ^= out << np.uint64(shift)
+    # Each word's own parity flips all the words after it.
+    parity = np.bitwise_xor.accumulate(out >> _TOP)
+    flip = np.empty_like(parity)
+    flip[0] = carry
+    flip[1:] = parity[:-1] ^ np.uint64(carry)
+    out ^= np.uint64(0) - flip
+    return out

@@ -1,0 +1,171 @@
+"""Annotations of a COCO file, judged: what goes into rows, and what is bad."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.boxes import (
+    BoxFault,
+    BoxForm,
+    BoxPolicy,
+    check_boxes,
+    describe,
+)
+from transforms.core.model import Reason
+from transforms.formats.detection.coco_json import CocoFile
+
+__all__ = ["Annotations", "judge"]
+
+# Faults of annotations, beside those of `BoxFault`.
+_NO_IMAGE = 101
+_NO_CATEGORY = 102
+_NOT_A_BOX = 103
+_NO_AREA = 104
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Annotations:
+    """n annotations. What is stated of bad ones means nothing.
+
+    Attributes:
+      raw: as the file has them.
+      is_box: n bools; the others are captions.
+      faults: uint8 array of n, 0 for good ones.
+      relative: float32 array (n, 4); see `check_boxes`.
+      labels: class ids, int64 array of n.
+      names: class names, string array of n.
+      crowd: int64 array of n.
+      areas: float32 array of n, in pixels; of the box where the file states none.
+      sizes: float64 array (n, 2), width and height of each one's image.
+    """
+
+    raw: pa.RecordBatch
+    is_box: Mask
+    faults: npt.NDArray[np.uint8]
+    relative: npt.NDArray[np.float32]
+    labels: Numbers
+    names: pa.StringArray
+    crowd: Numbers
+    areas: npt.NDArray[np.float32]
+    sizes: npt.NDArray[np.float64]
+
+    @property
+    def is_bad(self) -> Mask:
+        """Which are boxes that cannot go into a row."""
+        return self.is_box & (self.faults != 0)
+
+    @property
+    def has_caption(self) -> Mask:
+        """Which have a caption."""
+        return _mask(self.raw["caption"].is_valid())
+
+    def captions(self, chosen: Mask) -> pa.StringArray:
+        """Returns the captions of those chosen."""
+        return self.raw["caption"].filter(pa.array(chosen))
+
+    def complaint(self, index: int) -> tuple[Reason, str]:
+        """Returns why the bad one at `index` is bad, and in words with its values."""
+        row = self.raw.slice(index, 1).to_pylist()[0]
+        fault = int(self.faults[index])
+        found = f"annotation {row['id']}: "
+        if fault == _NO_IMAGE:
+            return Reason.BAD_BOX, (
+                f"{found}it is of image {row['image_id']!r}, which is not in the file; "
+                f"its box is {row['bbox']}"
+            )
+        if fault == _NO_CATEGORY:
+            return Reason.UNKNOWN_LABEL, (
+                f"{found}category {row['category_id']!r} is not in the file's list"
+            )
+        if fault == _NOT_A_BOX:
+            words = f"bbox must hold four numbers; found {row['bbox']}"
+            return Reason.BAD_BOX, found + words
+        if fault == _NO_AREA:
+            return Reason.BAD_BOX, f"{found}area must be finite; found {row['area']}"
+        box = [np.nan if value is None else value for value in row["bbox"]]
+        words = describe(BoxFault(fault), box, self.sizes[index], BoxForm.XYWH)
+        return Reason.BAD_BOX, found + words
+
+
+def judge(
+    coco: CocoFile,
+    chosen: Numbers,
+    rows: Numbers,
+    labels: Mapping[int, int],
+    policy: BoxPolicy,
+) -> Annotations:
+    """Returns some annotations of a file, judged.
+
+    Args:
+      coco: the file.
+      chosen: indices of the annotations.
+      rows: of each the row of its image, or -1.
+      labels: category id -> class id.
+      policy: whether boxes are clipped.
+    """
+    raw = coco.annotations.take(pa.array(chosen, pa.int64()))
+    boxes, four = _corners(raw["bbox"])
+    sizes = _sizes(coco, rows)
+    clip = policy is BoxPolicy.CLIP
+    checked = check_boxes(boxes, sizes, form=BoxForm.XYWH, clip=clip)
+    ids, names = zip(*coco.categories, strict=True) if coco.categories else ((), ())
+    places = pc.index_in(
+        raw["category_id"], value_set=pa.array(ids, pa.int64()), skip_nulls=True
+    )
+    known = _mask(places.is_valid())
+    areas = _areas(raw["area"], boxes)
+    # Each rule overrules those above it.
+    faults = checked.faults.astype(np.uint8)
+    faults[~np.isfinite(areas) & (faults == 0)] = _NO_AREA
+    faults[~four] = _NOT_A_BOX
+    faults[~known] = _NO_CATEGORY
+    faults[rows < 0] = _NO_IMAGE
+    ranked = pa.array([labels[number] for number in ids], pa.int64())
+    return Annotations(
+        raw,
+        is_box=_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null())),
+        faults=faults,
+        relative=checked.relative,
+        labels=np.asarray(pc.fill_null(ranked.take(places), 0)),
+        names=pa.array(names, pa.string()).take(places),
+        crowd=np.asarray(pc.fill_null(raw["iscrowd"], 0)),
+        areas=areas,
+        sizes=sizes,
+    )
+
+
+def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:
+    """Returns the numbers of each box, NaN for null, and which have four."""
+    four = _mask(pc.fill_null(pc.equal(pc.list_value_length(column), 4), False))
+    boxes = np.full((len(column), 4), np.nan)
+    values = column.filter(pa.array(four)).flatten()
+    boxes[four] = values.to_numpy(zero_copy_only=False).reshape(-1, 4)
+    return boxes, four
+
+
+def _sizes(coco: CocoFile, rows: Numbers) -> npt.NDArray[np.float64]:
+    """Returns width and height for each row; 1 where there are none to be used."""
+    columns = [coco.images[name] for name in ("width", "height")]
+    known = np.stack([c.to_numpy(zero_copy_only=False) for c in columns], axis=1)
+    known = np.where(np.isfinite(known) & (known > 0), known, 1.0)
+    return np.where((rows >= 0)[:, None], known[rows], 1.0)
+
+
+def _areas(column: pa.Array, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    absent = _mask(column.is_null())
+    stated = column.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = np.where(absent, boxes[:, 2] * boxes[:, 3], stated)
+        return whole.astype(np.float32)
+
+
+def _mask(bools: Any) -> Mask:
+    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,111 @@
+"""Images of a COCO file: where they lie, their sizes, and which cannot be rows."""
+
+import os
+import posixpath
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.model import Reason
+from transforms.errors import SourceError
+from transforms.formats.detection.coco_annotations import Annotations
+from transforms.formats.detection.coco_json import CocoFile
+from transforms.formats.table import Complaint, InputFile
+
+__all__ = ["image_folder", "unusable", "whole_pixels"]
+
+Numbers = npt.NDArray[np.int64]
+
+# Images whose files are looked for, to learn in which folder they lie.
+_PROBED_IMAGES = 16
+
+
+def image_folder(file: InputFile, coco: CocoFile) -> str:
+    """Returns the folder of the images, relative to the root where it can be.
+
+    Raises:
+      SourceError: no image is where images usually lie.
+    """
+    root = file.path[: len(file.path) - len(file.origin)]
+    candidates = _image_folders(file.origin)
+    names = coco.images["file_name"].drop_null()
+    probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
+    shown = [names[int(i)].as_py() for i in probed]
+    hits = [
+        sum(os.path.lexists(os.path.join(root, folder, name)) for name in shown)
+        for folder in candidates
+    ]
+    best = max(range(len(candidates)), key=hits.__getitem__)
+    if shown and not hits[best]:
+        places = ", ".join(repr(folder or ".") for folder in candidates)
+        raise SourceError(
+            f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
+            f"of these folders below {root!r}: {places}. Found none there. Say "
+            f"where they are with images_root."
+        )
+    return candidates[best]
+
+
+def _image_folders(origin: str) -> list[str]:
+    """Returns where the images of a file may lie, relative to the root, likely first.
+
+    `annotations/instances_train2017.json` has them in `train2017` as a rule.
+    """
+    folder, name = posixpath.split(origin)
+    stem = name.rpartition(".")[0]
+    tails = [stem.partition("_")[2], stem.rpartition("_")[2], stem]
+    above = posixpath.join(folder, "..") if folder else ".."
+    found = []
+    for base in (folder, above):
+        found.append(base)
+        for inner in ("", "images"):
+            found += [posixpath.join(base, inner, tail) for tail in tails if tail]
+        found.append(posixpath.join(base, "images"))
+    plain = [posixpath.normpath(path) for path in found]
+    return list(dict.fromkeys("" if path == "." else path for path in plain))
+
+
+def whole_pixels(sizes: pa.Array) -> pa.Array:
+    """Returns pixels as int64; null where they are no positive whole number."""
+    whole = pc.and_(pc.equal(sizes, pc.floor(sizes)), pc.greater(sizes, 0))
+    whole = pc.and_(whole, pc.less(sizes, 2.0**31))
+    return pc.if_else(whole, sizes, pa.scalar(None, pa.float64())).cast(pa.int64())
+
+
+def unusable(
+    images: pa.RecordBatch,
+    rows: npt.NDArray[np.int64],
+    found: Annotations,
+    parents: npt.NDArray[np.int64],
+) -> dict[int, Complaint]:
+    """Returns the images that cannot be rows, by their number.
+
+    Args:
+      images: n of them.
+      rows: the number of each in its file.
+      found: their annotations.
+      parents: the position among the n of each annotation's image.
+    """
+    refused: dict[int, Complaint] = {}
+    for field in ("id", "file_name"):
+        lacks = images[field].is_null()
+        if field == "file_name":
+            lacks = pc.or_kleene(lacks, pc.equal(images[field], ""))
+        for i in np.flatnonzero(lacks.to_numpy(zero_copy_only=False)).tolist():
+            row, message = int(rows[i]), f"the image has no {field}"
+            refused.setdefault(row, (row, Reason.MISSING_VALUE, message))
+    boxed = np.bincount(parents[found.is_box], minlength=len(rows)) > 0
+    sizes = {name: whole_pixels(images[name]) for name in ("height", "width")}
+    lacks = pc.or_(sizes["height"].is_null(), sizes["width"].is_null())
+    unsized = lacks.to_numpy(zero_copy_only=False)
+    for i in np.flatnonzero(unsized & boxed).tolist():
+        row = int(rows[i])
+        stated = ", ".join(f"{name} {images[name][i].as_py()}" for name in sizes)
+        message = (
+            f"its boxes in pixels need the image's size, two positive whole numbers; "
+            f"stated are {stated}"
+        )
+        refused.setdefault(row, (row, Reason.OUT_OF_RANGE, message))
+    return refused

@@ -1,0 +1,346 @@
+"""Pascal VOC XML as rows of images, under the names of the TF Object Detection API.
+
+A row is an XML file, with lists that run parallel: of boxes, names and ids of
+classes, difficult and truncated flags, views. An image without objects has empty
+lists. Class ids count from 1, by the given names or by all names that there are,
+sorted. Parts of objects, segmentations and the flag `occluded` are not read.
+
+Coordinates are divided by the image's size as they stand, as the TF Object Detection
+API and TFDS do it. The devkit counts pixels from 1; with `first_pixel` 1 the left and
+the upper edge of a box are one less before.
+
+Splits are those of `ImageSets/Main` where that is, and XML files that no list has are
+skipped; else those that words in the names of folders say.
+
+Files are parsed one by one in Python, which costs most of the time here; what they hold
+is judged in columns.
+
+Sources: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html;
+research/object_detection/dataset_tools/create_pascal_tf_record.py of
+tensorflow/models.
+"""
+
+import dataclasses
+import hashlib
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms import files as storage
+from transforms.core.boxes import BoxPolicy, box_lists
+from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.schema import Feature
+from transforms.errors import SourceError, SpecError, bounded
+from transforms.formats.detection.fields import (
+    BOXES,
+    box_policy,
+    detection_features,
+    list_of,
+)
+from transforms.formats.detection.voc_objects import Objects, judge
+from transforms.formats.detection.voc_places import image_path, image_sets
+from transforms.formats.detection.voc_xml import VocImage, parse_voc
+from transforms.formats.file_runs import FileRunReader
+from transforms.formats.split_words import split_in_path
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableSample,
+)
+
+__all__ = ["SPLIT_COLUMN", "SplitVocReader", "VocReader", "recognise"]
+
+SPLIT_COLUMN = "image set"
+_SAMPLE_FILES = 2000
+
+Fault = tuple[Reason, str]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VocReader(FileRunReader):
+    """Reads trees of VOC XML files.
+
+    Attributes:
+      bad_box: what becomes of a bad box; see `BoxPolicy`.
+      images_root: folder of the images, relative to the source's root or absolute;
+        empty to look where they usually lie.
+      labels: the class names by id, from 1; empty for all that there are, sorted, as
+        `planned` finds them.
+      first_pixel: the number of the first pixel of a row or column: 0 or 1.
+    """
+
+    title: ClassVar[str] = "Pascal VOC XML"
+    image_base: ClassVar[Literal["file", "root"]] = "root"
+
+    bad_box: str = "box"
+    images_root: str = ""
+    labels: tuple[str, ...] = ()
+    first_pixel: int = 0
+
+    def __post_init__(self) -> None:
+        box_policy(self.bad_box)
+        if self.first_pixel not in (0, 1):
+            raise SpecError(f"first_pixel must be 0 or 1; found {self.first_pixel!r}.")
+        if len(set(self.labels)) < len(self.labels):
+            raise SpecError(f"labels must differ; found {list(self.labels)}.")
+
+    def sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns rows taken evenly through the files."""
+        count = min(len(files), _SAMPLE_FILES)
+        chosen = np.unique(np.linspace(0, len(files) - 1, count, dtype=int))
+        run = [files[i] for i in chosen]
+        reader = self if self.labels else self._labelled(run)
+        raw = reader._rows_of(run, Block("", 0, len(run), rows=len(run)))
+        columns = raw.columns
+        if columns[SPLIT_COLUMN].null_count == len(raw.numbers):
+            columns = {n: c for n, c in columns.items() if n != SPLIT_COLUMN}
+        return TableSample(
+            columns,
+            len(raw.numbers),
+            unread=len(raw.refused),
+            total_rows=len(files),
+            complete=count == len(files),
+        )
+
+    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "VocReader":
+        """Returns the reader that knows all classes, and whether there are splits."""
+        known = self if self.labels else self._labelled(files)
+        if not any(split for split, _ in _splits_of(files)):
+            return known
+        return SplitVocReader(
+            bad_box=known.bad_box,
+            images_root=known.images_root,
+            labels=known.labels,
+            first_pixel=known.first_pixel,
+        )
+
+    def label_map(self) -> dict[int, str]:
+        """Returns class id -> name, once the reader is planned."""
+        return dict(enumerate(self.labels, start=1))
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns the features of the TF Object Detection API that there are."""
+        return detection_features(sample.columns)
+
+    def read_files(
+        self, files: Sequence[InputFile], block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the images of a run of XML files."""
+        raw = self._rows_of(files, block)
+        if absent := [name for name in columns if name not in raw.columns]:
+            raise SourceError(
+                f"VOC has no column {absent[0]!r}; it has {list(raw.columns)}."
+            )
+        yield dataclasses.replace(
+            raw, columns={name: raw.columns[name] for name in columns}
+        )
+
+    def _labelled(self, files: Sequence[InputFile]) -> "VocReader":
+        names: set[str] = set()
+        for file in files:
+            found = _load(file).found
+            if isinstance(found, VocImage):
+                names.update(item.name for item in found.objects)
+        ordered = tuple(sorted(names - {""}, key=str.encode))
+        return dataclasses.replace(self, labels=ordered)
+
+    def _rows_of(self, files: Sequence[InputFile], block: Block) -> RawRows:
+        splits = _splits_of(files)
+        loaded = [
+            _load(file)
+            for file, (_, skip) in zip(files, splits, strict=True)
+            if not skip
+        ]
+        places = [i for i, (_, skip) in enumerate(splits) if not skip]
+        refused = {
+            place: (place, *entry.found)
+            for place, entry in zip(places, loaded, strict=True)
+            if not isinstance(entry.found, VocImage)
+        }
+        at = np.array([place for place in places if place not in refused], np.int64)
+        images = [e.found for e in loaded if isinstance(e.found, VocImage)]
+        counts = [len(image.objects) for image in images]
+        parents = np.repeat(np.arange(len(images)), counts)
+        clip = self.bad_box == BoxPolicy.CLIP
+        found = judge(images, self.labels, first_pixel=self.first_pixel, clip=clip)
+        for i, message in found.unsized.items():
+            refused[int(at[i])] = (int(at[i]), Reason.OUT_OF_RANGE, message)
+        if self.bad_box == BoxPolicy.IMAGE:
+            for i in np.flatnonzero(found.is_bad).tolist():
+                place = int(at[parents[i]])
+                refused.setdefault(place, (place, *found.complaint(i)))
+        gone = np.isin(at, list(refused))
+        keep = ~found.is_bad & ~gone[parents]
+        each = np.bincount(parents[keep], minlength=len(images))[~gone]
+        rows = [(files[place], splits[place][0]) for place in at[~gone].tolist()]
+        kept = [image for image, lost in zip(images, gone, strict=True) if not lost]
+        skipped = len(files) - len(places)
+        return RawRows(
+            block,
+            {
+                **self._image_columns(kept, rows),
+                **_object_columns(found, keep, each),
+            },
+            at[~gone],
+            refused=list(refused.values()),
+            reject=_rejecter(files, dict(zip(places, loaded, strict=True))),
+            origins=pa.array([file.origin for file, _ in rows], pa.string()),
+            skipped={str(Skipped.NOT_SELECTED): skipped} if skipped else {},
+            parts={BOXES: len(parents)},
+            parts_gone={BOXES: int(gone[parents].sum())},
+            part_rejections=[
+                _part_rejection(files[at[parents[i]]], found, i)
+                for i in np.flatnonzero(found.is_bad & ~gone[parents]).tolist()
+            ],
+            parts_each={BOXES: each},
+        )
+
+    def _image_columns(
+        self, images: Sequence[VocImage], rows: Sequence[tuple[InputFile, str | None]]
+    ) -> dict[str, pa.Array]:
+        paths = [
+            image_path(_root(file), file.origin, image.filename, self.images_root)
+            for image, (file, _) in zip(images, rows, strict=True)
+        ]
+        names = [
+            image.filename or posixpath.basename(path)
+            for image, path in zip(images, paths, strict=True)
+        ]
+        heights = [image.height for image in images]
+        widths = [image.width for image in images]
+        return {
+            "image/encoded": pa.array(paths, pa.string()),
+            "image/filename": pa.array(names, pa.string()),
+            # As TensorFlow's own writer does.
+            "image/source_id": pa.array(names, pa.string()),
+            "image/stated_height": pa.array(heights, pa.int64()),
+            "image/stated_width": pa.array(widths, pa.int64()),
+            SPLIT_COLUMN: pa.array([split for _, split in rows], pa.string()),
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitVocReader(VocReader):
+    """Reads trees of VOC XML files that say the split of each."""
+
+    split_column: ClassVar[str] = SPLIT_COLUMN
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A file that was read, or why it could not be; sha256 of its bytes."""
+
+    found: VocImage | Fault
+    sha256: str | None
+
+
+def _load(file: InputFile) -> _Loaded:
+    try:
+        data, stamp = storage.read_stamped(file.path)
+    except FileNotFoundError:
+        return _Loaded((Reason.CHANGED_DURING_RUN, "there is no such file"), None)
+    except OSError as error:
+        return _Loaded((Reason.UNREADABLE, str(error.strerror)), None)
+    digest = hashlib.sha256(data).hexdigest()
+    if file.stamp and stamp != file.stamp:
+        message = "it has another size or time than when it was listed"
+        return _Loaded((Reason.CHANGED_DURING_RUN, message), digest)
+    if not data:
+        return _Loaded((Reason.EMPTY_FILE, "the file is empty"), digest)
+    try:
+        return _Loaded(parse_voc(data), digest)
+    except ValueError as error:
+        return _Loaded((Reason.MALFORMED, f"not a VOC annotation: {error}"), digest)
+
+
+def _root(file: InputFile) -> str:
+    return file.path[: len(file.path) - len(file.origin)]
+
+
+def _splits_of(files: Sequence[InputFile]) -> list[tuple[str | None, bool]]:
+    """Returns the split of each file, and whether it is to be skipped."""
+    sets: dict[str, Mapping[str, str] | None] = {}
+    out: list[tuple[str | None, bool]] = []
+    for file in files:
+        folder, name = posixpath.split(file.origin)
+        if folder not in sets:
+            sets[folder] = image_sets(_root(file), folder)
+        known = sets[folder]
+        if known is None:
+            out.append((split_in_path(folder) or None, False))
+        else:
+            split = known.get(name.rpartition(".")[0])
+            out.append((split, split is None))
+    return out
+
+
+def _object_columns(found: Objects, keep: Mask, each: Numbers) -> dict[str, pa.Array]:
+    chosen = [found.items[i] for i in np.flatnonzero(keep).tolist()]
+
+    def ints(values: Sequence[int | None]) -> pa.Array:
+        return list_of(pa.array(values, pa.int64()), each)
+
+    def texts(values: Sequence[str]) -> pa.Array:
+        return list_of(pa.array(values, pa.string()), each)
+
+    return {
+        "image/object/bbox": box_lists(found.relative[keep], each),
+        "image/object/class/text": texts([item.name for item in chosen]),
+        "image/object/class/label": list_of(pa.array(found.labels[keep]), each),
+        "image/object/difficult": ints([item.difficult for item in chosen]),
+        "image/object/truncated": ints([item.truncated for item in chosen]),
+        "image/object/view": texts([item.pose for item in chosen]),
+    }
+
+
+def _part_rejection(file: InputFile, found: Objects, index: int) -> Rejection:
+    reason, message = found.complaint(index)
+    item = found.items[index]
+    return Rejection(
+        source=file.origin,
+        row=None,
+        line=None,
+        stage=STAGE,
+        reason=reason,
+        message=bounded(message),
+        sha256=hashlib.sha256(repr(item).encode()).hexdigest(),
+        part=BOXES,
+    )
+
+
+def _rejecter(
+    files: Sequence[InputFile], loaded: dict[int, _Loaded]
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections of complaints about files of a run."""
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        return [
+            Rejection(
+                source=files[place].origin,
+                row=None,
+                line=None,
+                stage=STAGE,
+                reason=reason,
+                message=bounded(message),
+                sha256=loaded[place].sha256,
+            )
+            for place, reason, message in complaints
+        ]
+
+    return reject
+
+
+def recognise(
+    files: Sequence[tuple[str, int]], head: Callable[[str], bytes]
+) -> tuple[str, ...] | None:
+    """Returns the first file if it begins like VOC's, else None; raises OSError."""
+    first = next((path for path, _ in files if path.lower().endswith(".xml")), None)
+    return (first,) if first and b"<annotation" in head(first) else None

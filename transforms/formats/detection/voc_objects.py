@@ -1,0 +1,127 @@
+"""Objects of Pascal VOC files, judged: what goes into rows, and what is bad."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.boxes import BoxFault, BoxForm, check_boxes, describe
+from transforms.core.model import Reason
+from transforms.formats.detection.voc_xml import VocImage, VocObject
+
+__all__ = ["Objects", "judge"]
+
+# Faults of objects, beside those of `BoxFault`.
+_NO_NAME = 101
+_UNKNOWN_NAME = 102
+_NOT_A_FLAG = 103
+
+# The most names that a message lists.
+_SHOWN_NAMES = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Objects:
+    """The n objects of m images. What is stated of bad ones means nothing.
+
+    Attributes:
+      items: as they are written.
+      numbers: of each its number in its file, from 1.
+      faults: uint8 array of n, 0 for good ones.
+      relative: float32 array (n, 4); see `check_boxes`.
+      labels: class ids, int64 array of n.
+      sizes: float64 array (n, 2), width and height of each one's image.
+      unsized: by image, what to say of one that has objects and no size.
+      names: the classes that there are.
+    """
+
+    items: Sequence[VocObject]
+    numbers: Sequence[int]
+    faults: npt.NDArray[np.uint8]
+    relative: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.float64]
+    unsized: Mapping[int, str]
+    names: tuple[str, ...]
+
+    @property
+    def is_bad(self) -> npt.NDArray[np.bool_]:
+        """Which cannot go into a row."""
+        return np.asarray(self.faults != 0)
+
+    def complaint(self, index: int) -> tuple[Reason, str]:
+        """Returns why the bad one at `index` is bad, and in words with its values."""
+        item, fault = self.items[index], int(self.faults[index])
+        found = f"object {self.numbers[index]}"
+        if fault == _NO_NAME:
+            return Reason.MISSING_VALUE, f"{found} has no <name>"
+        found += f", {item.name[:60]!r}: "
+        if fault == _UNKNOWN_NAME:
+            known = ", ".join(map(repr, self.names[:_SHOWN_NAMES]))
+            more = ", ..." if len(self.names) > _SHOWN_NAMES else ""
+            return Reason.UNKNOWN_LABEL, f"{found}the names are {known}{more}"
+        if fault == _NOT_A_FLAG:
+            wrong = "truncated" if item.truncated is None else "difficult"
+            return Reason.NOT_A_BOOL, f"{found}<{wrong}> must be 0 or 1"
+        if fault == BoxFault.NOT_NUMBERS:
+            words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
+            return Reason.BAD_BOX, f"{found}{words}; found {list(item.stated)}"
+        words = describe(BoxFault(fault), item.box, self.sizes[index], BoxForm.XYXY)
+        return Reason.BAD_BOX, found + words
+
+
+def judge(
+    images: Sequence[VocImage],
+    names: tuple[str, ...],
+    *,
+    first_pixel: int,
+    clip: bool,
+) -> Objects:
+    """Returns the objects of some images, judged.
+
+    Args:
+      images: m of them.
+      names: of the classes by id, from 1.
+      first_pixel: the number of the first pixel of a row or column.
+      clip: see `check_boxes`.
+    """
+    items = [item for image in images for item in image.objects]
+    sizes = np.array(
+        # Where there is no size the whole image is refused.
+        [(i.width or 1, i.height or 1) for i in images for _ in i.objects],
+        np.float64,
+    ).reshape(-1, 2)
+    boxes = np.array([item.box for item in items], np.float64).reshape(-1, 4)
+    boxes[:, :2] -= first_pixel
+    checked = check_boxes(boxes, sizes, form=BoxForm.XYXY, clip=clip)
+    ids = {name: number for number, name in enumerate(names, start=1)}
+    labels = np.array([ids.get(item.name, 0) for item in items], np.int64)
+    flags = [None in (item.truncated, item.difficult) for item in items]
+    # Each rule overrules those above it.
+    faults = checked.faults.astype(np.uint8)
+    faults[np.array(flags, bool)] = _NOT_A_FLAG
+    faults[labels == 0] = _UNKNOWN_NAME
+    faults[np.array([not item.name for item in items], bool)] = _NO_NAME
+    return Objects(
+        items,
+        [n for image in images for n in range(1, len(image.objects) + 1)],
+        faults,
+        checked.relative,
+        labels,
+        sizes,
+        {i: _unsized(image) for i, image in enumerate(images) if _lacks_size(image)},
+        names,
+    )
+
+
+def _lacks_size(image: VocImage) -> bool:
+    return bool(image.objects) and (image.width is None or image.height is None)
+
+
+def _unsized(image: VocImage) -> str:
+    width, height = image.stated
+    return (
+        f"its boxes in pixels need the image's size, two positive whole numbers; "
+        f"stated are width {width!r}, height {height!r}"
+    )

@@ -1,0 +1,246 @@
+"""Lines of JSON to columns one by one: the exact reading, and the slow one.
+
+Arrow's parser reads a block at once; where it fails, or where what it gives might not
+be exact, the lines are read here. Both give the same values. A line is refused alone:
+
+| the line                                             | reason           |
+| ---------------------------------------------------- | ---------------- |
+| is no JSON, or no object                             | malformed        |
+| has a member twice where a wanted column lies        | malformed        |
+| is not UTF-8, or holds half a surrogate pair         | invalid_encoding |
+| has a value that is not of its column's type         | wrong_type,      |
+|                                                      | not_an_integer,  |
+|                                                      | not_a_number,    |
+|                                                      | not_a_bool       |
+| has a number that its column's type cannot hold      | out_of_range     |
+
+Source: RFC 8259; NaN, Infinity and -Infinity are taken as Python writes them.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from transforms.core.model import Reason
+from transforms.formats.json_lines.types import EXACT, JsonType, Token
+
+__all__ = ["LineError", "objects_of", "parse_line", "typed_rows"]
+
+_SHOWN_CHARS = 60
+_REASONS = {
+    "bool": (Reason.NOT_A_BOOL, "not true or false"),
+    "int64": (Reason.NOT_AN_INTEGER, "not an integer"),
+    "uint64": (Reason.NOT_AN_INTEGER, "not an integer"),
+    "float": (Reason.NOT_A_NUMBER, "not a number"),
+    "number": (Reason.NOT_A_NUMBER, "not a number"),
+    "text": (Reason.WRONG_TYPE, "not a text"),
+    "null": (Reason.WRONG_TYPE, "not a text"),
+    "object": (Reason.WRONG_TYPE, "not an object"),
+    "list": (Reason.WRONG_TYPE, "not a list"),
+}
+_SAMPLED = "as all values of the sample are; see --infer full"
+
+
+class LineError(Exception):
+    """Why a line is refused."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class _Integer(Token):
+    __slots__ = ()
+    is_integer = True
+
+
+class _Doubled(dict[str, Any]):
+    """An object some of whose members stand twice."""
+
+    names: frozenset[str] = frozenset()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    doubled = _Doubled(found)
+    names = [name for name, _ in pairs]
+    doubled.names = frozenset(name for name in found if names.count(name) > 1)
+    return doubled
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_int=_Integer,
+    parse_float=Token,
+    parse_constant=Token,
+)
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """Returns the object of a line; its numbers are tokens.
+
+    Raises:
+      LineError: there is none.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise LineError(
+            Reason.INVALID_ENCODING,
+            f"byte {error.start + 1} of the line, {line[error.start]:#04x}, is not "
+            f"valid UTF-8",
+        ) from error
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise LineError(
+            Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
+        ) from error
+    except RecursionError as error:
+        raise LineError(Reason.MALFORMED, "the values are nested too deep") from error
+    if not isinstance(value, dict):
+        raise LineError(Reason.MALFORMED, f"an object is needed; found {_shown(value)}")
+    return value
+
+
+def objects_of(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
+    """Yields the objects of lines; those that have none are left out."""
+    for line in lines:
+        try:
+            yield parse_line(line)
+        except LineError:
+            continue
+
+
+def typed_rows(
+    lines: Iterable[bytes], kind: JsonType
+) -> tuple[list[dict[str, Any]], list[int], list[tuple[int, Reason, str]]]:
+    """Returns the objects of lines with values as `kind.arrow` takes them.
+
+    Returns:
+      The objects, the index of each one's line, and of the other lines the index, the
+      reason and the message.
+    """
+    rows: list[dict[str, Any]] = []
+    places: list[int] = []
+    refused: list[tuple[int, Reason, str]] = []
+    for index, line in enumerate(lines):
+        try:
+            rows.append(_members(parse_line(line), kind, ""))
+            places.append(index)
+        except LineError as fault:
+            refused.append((index, fault.reason, str(fault)))
+    return rows, places, refused
+
+
+def _members(found: dict[str, Any], kind: JsonType, path: str) -> dict[str, Any]:
+    out = {}
+    doubled = found.names if isinstance(found, _Doubled) else ()
+    for name, inner in kind.members:
+        where = f"{path}/{name}" if path else name
+        if name in doubled:
+            raise LineError(Reason.MALFORMED, f"the member {where!r} stands twice")
+        value = found.get(name)
+        out[name] = None if value is None else _typed(value, inner, where)
+    return out
+
+
+def _typed(value: Any, kind: JsonType, path: str) -> Any:
+    """Returns a value as its type's column takes it; raises LineError."""
+    name = kind.name
+    if name == "object":
+        if not isinstance(value, dict):
+            _no(value, kind, path)
+        return _members(value, kind, path)
+    if kind.item is not None:
+        if not isinstance(value, list):
+            _no(value, kind, path)
+        item = kind.item
+        return [None if each is None else _typed(each, item, path) for each in value]
+    if name in ("text", "null"):
+        if isinstance(value, Token) or not isinstance(value, str):
+            _no(value, kind, path)
+        return _text(value, path)
+    if name == "bool":
+        return value if isinstance(value, bool) else _no(value, kind, path)
+    if name == "any":
+        return _any(value, path)
+    if not isinstance(value, Token):
+        _no(value, kind, path)
+    return str(value) if name == "number" else _number(value, kind, path)
+
+
+def _number(token: Token, kind: JsonType, path: str) -> int | float:
+    if kind.name == "float":
+        number = float(token)
+        if token.is_integer:
+            if not math.isfinite(number) or (
+                abs(number) >= EXACT and int(number) != _integer(token)
+            ):
+                _out(token, path, "a double cannot hold this integer exactly")
+        elif math.isinf(number) and "nf" not in token:
+            _out(token, path, "outside double, at most 1.7976931348623157e308")
+        return number
+    if not token.is_integer:
+        _no(token, kind, path)
+    whole = _integer(token)
+    low, high = (0, 2**64) if kind.name == "uint64" else (-(2**63), 2**63)
+    if not low <= whole < high:
+        _out(token, path, f"outside {kind.name}")
+    return whole
+
+
+def _integer(token: Token) -> int:
+    # Python refuses to read thousands of digits; none of those would fit.
+    return int(token) if len(token) < 400 else 10**400
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise LineError(
+            Reason.INVALID_ENCODING,
+            f"column {path!r} holds half a surrogate pair, which is no text",
+        ) from error
+    return value
+
+
+def _any(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return _text(value, path)
+    return _text(_dumped(value), path)
+
+
+def _dumped(value: Any) -> str:
+    """Returns JSON with the numbers as they were written."""
+    if isinstance(value, Token):
+        return str(value)
+    if isinstance(value, dict):
+        members = (f"{json.dumps(k)}: {_dumped(v)}" for k, v in value.items())
+        return "{" + ", ".join(members) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_dumped, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _no(value: Any, kind: JsonType, path: str) -> NoReturn:
+    reason, what = _REASONS[kind.name]
+    raise LineError(
+        reason, f"column {path!r} holds {_shown(value)}: {what}, {_SAMPLED}"
+    )
+
+
+def _out(token: Token, path: str, what: str) -> NoReturn:
+    message = f"column {path!r} holds {_shown(token)}: {what}"
+    raise LineError(Reason.OUT_OF_RANGE, message)
+
+
+def _shown(value: Any) -> str:
+    is_text = isinstance(value, str) and not isinstance(value, Token)
+    text = json.dumps(value, ensure_ascii=False) if is_text else _dumped(value)
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

@@ -1,0 +1,303 @@
+"""JSON lines as a table format: an object a line, blocks that end where lines end.
+
+json_cut.py     bytes -> pieces of whole lines, and which lines are rows
+json_types.py   values -> the type of each column
+json_exact.py   lines -> typed values one by one, and the lines that are refused
+json_lines.py   all of this as the reader of a table format
+
+Objects are flattened to columns `outer/inner`, lists are kept. A key that is missing
+is a missing value, as null is; one that the sample has not seen is no column.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.json
+
+from transforms import files
+from transforms.core.model import Block, Rejection
+from transforms.errors import ConservationError, SourceError, bounded
+from transforms.formats.columnar.arrow_batches import (
+    PIECE_BYTES,
+    SAMPLE_BYTES,
+    joined_sample,
+    opened_as_listed,
+)
+from transforms.formats.json_lines.cut import Cut, Lines, cut, lines_of
+from transforms.formats.json_lines.drift import agreed, check_presence, rows_in
+from transforms.formats.json_lines.parse import columns_of, learned, leaves_of
+from transforms.formats.json_lines.types import (
+    NO_COLUMNS,
+    JsonType,
+    merged,
+)
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+from transforms.formats.unpacked import is_packed, open_unpacked
+
+__all__ = ["JsonLinesReader", "JsonLinesSample"]
+
+# A larger source is sampled in so many places.
+_PLACES = 64
+# So many of 100 lines that cannot be read are no accident.
+_UNREAD_IN_100 = 90
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JsonLinesReader(TableReader):
+    """Files of JSON lines, plain or compressed.
+
+    Attributes:
+      kind: the type of the rows, once it is known.
+      full: settle the types by all rows of all files; else by those of the sample.
+    """
+
+    title: ClassVar[str] = "JSON lines"
+
+    kind: JsonType = NO_COLUMNS
+    full: bool = False
+
+    def sample(self, files: Sequence[InputFile]) -> "JsonLinesSample":
+        """Returns rows from places spread evenly; of compressed files the first."""
+        chosen = list(files)
+        if len(files) > _PLACES:
+            chosen = [files[i * len(files) // _PLACES] for i in range(_PLACES)]
+        texts = [_texts(file, SAMPLE_BYTES, len(chosen)) for file in chosen]
+        kinds = [
+            (file.origin, merged(map(learned, text.pieces)))
+            for file, text in zip(chosen, texts, strict=True)
+        ]
+        if self.full:
+            kinds += [(f.origin, merged(map(learned, _all_pieces(f)))) for f in files]
+        kind = agreed(kinds)
+        parts: list[dict[str, pa.Array]] = []
+        unread, complaint, always = 0, "", []
+        for (origin, _), text in zip(kinds, texts, strict=False):
+            first = len(parts)
+            for piece in text.pieces:
+                columns, _, refused = columns_of(piece, lines_of(piece), kind)
+                parts.append(columns)
+                unread += len(refused)
+                if refused and not complaint:
+                    complaint = f"{origin}: {refused[0][2]}"
+            always.append((origin, parts[first:]))
+        rows = sum(rows_in(part) for part in parts)
+        if not rows or unread * 100 >= (rows + unread) * _UNREAD_IN_100:
+            raise SourceError(
+                f"JSON lines must hold an object a line; {unread} of {rows + unread} "
+                f"sampled lines do not. {complaint}"
+            )
+        check_presence(always)
+        complete = all(text.ended for text in texts) and len(chosen) == len(files)
+        types = {name: inner.arrow for name, inner in leaves_of(kind)}
+        sample = joined_sample(
+            types,
+            parts,
+            total_rows=rows + unread if complete else None,
+            sampled_bytes=sum(text.stored_bytes for text in texts),
+            complete=complete,
+            unread=unread,
+        )
+        fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
+        return JsonLinesSample(**fields, kind=kind)
+
+    def planned(
+        self, sample: TableSample, files: Sequence[InputFile]
+    ) -> "JsonLinesReader":
+        """Returns the reader that knows the types of the sample."""
+        if isinstance(sample, JsonLinesSample):
+            return dataclasses.replace(self, kind=sample.kind)
+        return self
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole lines; a compressed file is one block."""
+        with opened_as_listed(file) as stream:
+            if not is_packed(file.path):
+                for piece in cut(stream, file.origin, block_bytes, limit_rows):
+                    yield _block(file, piece)
+                return
+        rows = 0
+        if limit_rows is not None:
+            for piece, _ in _unpacked(file, limit_rows):
+                rows += piece.rows
+        yield Block(
+            file.origin,
+            0,
+            file.size,
+            rows=rows,
+            position=file.position,
+            stamp=file.stamp,
+        )
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a block; those of a compressed file in pieces."""
+        if not is_packed(file.path):
+            stamp = block.stamp
+            data = files.read_range(file.path, block.start, block.stop, stamp=stamp)
+            yield self._raw(data, block, columns)
+            return
+        used = 0
+        for piece, now in _unpacked(file, block.rows or None):
+            now = min(now, block.stop)
+            placed = dataclasses.replace(
+                block,
+                start=piece.start,
+                stop=piece.start + now - used,
+                first_row=piece.first_row,
+                first_line=piece.first_line,
+                rows=piece.rows,
+                position=block.position + used,
+            )
+            used = now
+            yield self._raw(piece.data, placed, columns)
+
+    def _raw(self, data: bytes, block: Block, wanted: Sequence[str]) -> RawRows:
+        names = {name for name, _ in leaves_of(self.kind)}
+        if absent := [name for name in wanted if name not in names]:
+            raise SourceError(
+                f"{block.origin} has no column {absent[0]!r}; it has {sorted(names)}"
+            )
+        lines = lines_of(data)
+        if len(lines) != block.rows:
+            raise ConservationError(
+                f"{block.origin}, from byte {block.start} on: {block.rows} lines were "
+                f"counted, now there are {len(lines)}; the file has perhaps changed "
+                f"since it was listed"
+            )
+        members = [
+            (name, kept)
+            for name, inner in self.kind.members
+            if (kept := inner.only(frozenset(wanted), name)) is not None
+        ]
+        kind = JsonType("object", tuple(members))
+        columns, places, refused = columns_of(data, lines, kind)
+        first = block.first_row
+        return RawRows(
+            block,
+            {name: columns[name] for name in wanted},
+            places + first,
+            [(index + first, reason, message) for index, reason, message in refused],
+            _rejecter(data, lines, block),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JsonLinesSample(TableSample):
+    """A sample of JSON lines, and the type of its rows."""
+
+    kind: JsonType = NO_COLUMNS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Texts:
+    """Whole lines of one file.
+
+    Attributes:
+      pieces: of its content.
+      stored_bytes: of the file that they take.
+      ended: whether they are all there are.
+    """
+
+    pieces: list[bytes]
+    stored_bytes: int
+    ended: bool
+
+
+def _texts(file: InputFile, sample_bytes: int, count: int) -> _Texts:
+    """Returns lines of one of `count` files, an equal share of the sample."""
+    budget = max(sample_bytes // count, 1 << 16)
+    if is_packed(file.path):
+        pieces: list[bytes] = []
+        size = used = 0
+        for piece, used in _unpacked(file, None, min(budget, PIECE_BYTES)):
+            if size >= budget:
+                return _Texts(pieces, used, False)
+            pieces.append(piece.data)
+            size += len(piece.data)
+        return _Texts(pieces, min(used, file.size), True)
+    with opened_as_listed(file) as stream:
+        if file.size <= budget:
+            whole = list(cut(stream, file.origin, PIECE_BYTES))
+            return _Texts([piece.data for piece in whole], file.size, True)
+        places = max(1, _PLACES // count)
+        first = next(cut(stream, file.origin, budget // places)).data
+        pieces = [first]
+        for index in range(1, places):
+            stream.seek(max(file.size * index // places, len(first)))
+            text = stream.read(budget // places)
+            # From the first whole line to the last.
+            text = text[text.find(b"\n") + 1 : text.rfind(b"\n") + 1]
+            if text:
+                pieces.append(text)
+    return _Texts(pieces, sum(map(len, pieces)), False)
+
+
+def _all_pieces(file: InputFile) -> Iterator[bytes]:
+    if is_packed(file.path):
+        yield from (piece.data for piece, _ in _unpacked(file, None))
+        return
+    with opened_as_listed(file) as stream:
+        yield from (piece.data for piece in cut(stream, file.origin, PIECE_BYTES))
+
+
+def _unpacked(
+    file: InputFile, limit: int | None, piece_bytes: int = PIECE_BYTES
+) -> Iterator[tuple[Cut, int]]:
+    """Yields pieces of a compressed file, and how much of it was read so far."""
+    with open_unpacked(file.path, file.origin) as stream:
+        for piece in cut(stream, file.origin, piece_bytes, limit):
+            # The piece has a copy.
+            stream.forget(stream.tell())
+            yield piece, stream.consumed
+
+
+def _block(file: InputFile, piece: Cut) -> Block:
+    return Block(
+        file.origin,
+        piece.start,
+        piece.stop,
+        first_row=piece.first_row,
+        first_line=piece.first_line,
+        rows=piece.rows,
+        position=file.position + piece.start,
+        stamp=file.stamp,
+    )
+
+
+def _rejecter(
+    data: bytes, lines: Lines, block: Block
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections of rows, each with its line."""
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        out = []
+        for number, reason, message in complaints:
+            index = number - block.first_row
+            line = data[int(lines.starts[index]) : int(lines.stops[index])]
+            out.append(
+                Rejection(
+                    source=block.origin,
+                    row=number + 1,
+                    line=block.first_line + int(lines.numbers[index]),
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(message),
+                    sha256=hashlib.sha256(line.rstrip(b"\r")).hexdigest(),
+                )
+            )
+        return out
+
+    return reject

@@ -1,0 +1,1 @@
+"""Existing TFRecord files as a table: ours, TFDS's, and bare ones."""

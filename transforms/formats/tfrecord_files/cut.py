@@ -1,0 +1,235 @@
+"""Where TFRecord files can be cut: the frames of their records.
+
+A plain file is cut at any record, found by walking from header to header. The walk
+checks the headers' checksums and no more: those of payloads are checked when the block
+is read. Of a compressed file nothing but the beginning can be found.
+"""
+
+import io
+import struct
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.chunk import boundaries, first_damage, length_crc
+from transforms.core.tfrecord.compression import Compression, detect, is_frame_header
+from transforms.core.tfrecord.frame import (
+    DAMAGE_KINDS,
+    DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+)
+from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
+from transforms.errors import TFRecordError
+
+__all__ = [
+    "compression_of",
+    "cut",
+    "damage_of",
+    "joined",
+    "payloads_between",
+    "some_payloads",
+    "unpacked",
+]
+
+_Longs = npt.NDArray[np.int64]
+
+_STEP_BYTES = 1 << 20
+_HEADER = struct.Struct("<QI")
+# How far to look for a record from a place inside a file.
+_SEARCH_BYTES = 1 << 22
+_MAX_TRIES = 1 << 14
+
+
+def compression_of(stream: BinaryIO, path: str) -> Compression:
+    """Returns how an open file is compressed, by its first bytes; stands at 0 again.
+
+    Raises:
+      TFRecordError: the content is of a compression that no TFRecord reader reads.
+    """
+    head = stream.read(HEADER_BYTES)
+    stream.seek(0)
+    return detect(head, path=path)
+
+
+def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields (end, records) of each block of a plain file, `block_bytes` or longer.
+
+    Raises:
+      TFRecordError: a header is damaged, or the file ends inside a record.
+    """
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    offset = begin = records = 0
+    data = b""
+    while offset < size:
+        data += stream.read(_STEP_BYTES)
+        starts, stop = boundaries(data)
+        if not len(starts):
+            stop = _skip(stream, data, offset, size, path)
+            starts = np.array([HEADER_BYTES], np.int64)
+            data = b""
+        else:
+            _check_headers(data, starts, stop, path)
+            data = data[stop:]
+        ends = np.append(starts[1:] - HEADER_BYTES, stop) + offset
+        at = 0
+        while at < len(ends):
+            last = int(np.searchsorted(ends, begin + block_bytes))
+            if last >= len(ends):
+                break
+            yield int(ends[last]), records + last + 1 - at
+            begin, records, at = int(ends[last]), 0, last + 1
+        records += len(ends) - at
+        offset += stop
+    if records:
+        yield offset, records
+
+
+def _skip(stream: BinaryIO, data: bytes, offset: int, size: int, path: str) -> int:
+    """Goes behind a record longer than what was read of it; returns its length."""
+    if len(data) >= HEADER_BYTES:
+        length, crc = _HEADER.unpack_from(data)
+        total = length + OVERHEAD_BYTES
+        if crc == length_crc(length) and offset + total <= size:
+            stream.seek(offset + total)
+            return int(total)
+    raise damage_of(path)
+
+
+def _check_headers(data: bytes, starts: _Longs, stop: int, path: str) -> None:
+    lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
+    words: npt.NDArray[np.uint32] = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    distinct, inverse = np.unique(lengths, return_inverse=True)
+    expected = np.array([length_crc(n) for n in distinct.tolist()], np.uint32)
+    if (words[starts - FOOTER_BYTES] != expected[inverse]).any():
+        raise damage_of(path)
+
+
+def damage_of(path: str) -> TFRecordError:
+    """Returns the error about a damaged file, found by reading all of it."""
+    try:
+        verify_file(path, allow_empty=True)
+    except TFRecordError as error:
+        return error
+    return TFRecordError(
+        f"{path}: the file changed while it was read. Read it again when its writer "
+        f"is done.",
+        path=path,
+    )
+
+
+def payloads_between(data: bytes, path: str, offset: int, first: int) -> PayloadBatch:
+    """Returns the records that a piece of a plain file holds, all of them checked.
+
+    Args:
+      data: whole records with their frames.
+      path: the file.
+      offset: where in it they begin.
+      first: number of the first record.
+
+    Raises:
+      TFRecordError: a record is damaged.
+    """
+    starts, stop = boundaries(data)
+    if not len(starts) or stop != len(data):
+        raise damage_of(path)
+    lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
+    damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
+    if damage is not None:
+        index, kind = damage
+        at = offset + int(starts[index]) - HEADER_BYTES
+        raise TFRecordError(
+            f"{path}: record {first + index:,} at byte {at:,}: {DAMAGE_KINDS[kind]}. "
+            f"{first + index:,} records come before it. Fetch or write the file again.",
+            path=path,
+            record=first + index,
+            offset=at,
+            kind=kind,
+        )
+    offsets = starts + (offset - HEADER_BYTES)
+    return PayloadBatch(data, starts, lengths, first, offsets)
+
+
+def unpacked(stream: BinaryIO, path: str, piece_bytes: int) -> Iterator[PayloadBatch]:
+    """Yields the records of a file from its start, some `piece_bytes` at a time."""
+    waiting: list[PayloadBatch] = []
+    size = 0
+    named = cast(BinaryIO, _Named(stream, path))
+    reader = TFRecordReader(named, allow_empty=True)
+    for batch in reader.batches():
+        waiting.append(batch)
+        size += len(batch.data)
+        if size >= piece_bytes:
+            yield joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield joined(waiting)
+
+
+class _Named(io.RawIOBase):
+    """An open file that errors call by another name than its own."""
+
+    def __init__(self, stream: BinaryIO, path: str) -> None:
+        super().__init__()
+        self._stream = stream
+        self.name = path
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self._stream.read(size)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+def joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
+    """Returns the records of several batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    begins = np.cumsum([0, *(len(batch.data) for batch in batches[:-1])])
+    return PayloadBatch(
+        b"".join(batch.data for batch in batches),
+        np.concatenate([b.starts + at for b, at in zip(batches, begins, strict=True)]),
+        np.concatenate([batch.lengths for batch in batches]),
+        batches[0].first_record,
+        np.concatenate([batch.offsets for batch in batches]),
+    )
+
+
+def some_payloads(data: bytes) -> PayloadBatch | None:
+    """Returns the whole records of a piece from inside a file; damage ends them."""
+    data = data[_next_record(data) :]
+    starts, stop = boundaries(data)
+    if not len(starts):
+        return None
+    lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
+    damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
+    good = len(starts) if damage is None else damage[0]
+    if not good:
+        return None
+    return PayloadBatch(data, starts[:good], lengths[:good], 0, starts[:good])
+
+
+def _next_record(data: bytes) -> int:
+    """Returns where the next record begins; the data's length where none is found."""
+    room = min(len(data), _SEARCH_BYTES) - HEADER_BYTES
+    if room <= 0:
+        return len(data)
+    words: npt.NDArray[np.uint64] = np.ndarray((room,), "<u8", data, 0, (1,))
+    # Few places look like a length; a checksum tells which is one.
+    for place in np.flatnonzero(words <= len(data))[:_MAX_TRIES].tolist():
+        if is_frame_header(data[place : place + HEADER_BYTES]):
+            return int(place)
+    return len(data)

@@ -1,0 +1,188 @@
+"""Features whose meaning is known, from the raw columns of their records.
+
+record_types(feature)        -> the keys in the Examples, and their raw types
+composed(feature, columns)   -> one raw column, and the rows that do not fit
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.model import Reason
+from transforms.core.schema import BOX_SIDES, Feature, Kind
+from transforms.formats.columnar.arrow_batches import lists_like
+
+__all__ = ["Composed", "composed", "is_image_column", "raw_type", "record_types"]
+
+_VALUES = {
+    Kind.INT64: pa.int64(),
+    Kind.BOOL: pa.int64(),
+    Kind.TIMESTAMP: pa.int64(),
+    Kind.LABEL: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.BOX: pa.float32(),
+}
+# Enough for every signature below, and for those of BMP and WebP.
+_HEAD_BYTES = 12
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Composed:
+    """One raw column.
+
+    Attributes:
+      column: n values.
+      bad: n bools, true where the records do not hold the feature; None for none.
+      reason: why those do not fit.
+      message: the same in words.
+    """
+
+    column: pa.Array
+    bad: npt.NDArray[np.bool_] | None = None
+    reason: Reason = Reason.WRONG_TYPE
+    message: str = ""
+
+
+def record_types(feature: Feature) -> dict[str, pa.DataType]:
+    """Returns the raw types of a feature's keys in the records."""
+    value = _VALUES.get(feature.kind, pa.large_binary())
+    many = feature.is_list or feature.kind is Kind.BOX
+    types = {key: pa.list_(value) if many else value for key in feature.record_keys}
+    if feature.is_ragged:
+        types[feature.record_keys[1]] = pa.list_(pa.int64())
+    return types
+
+
+def raw_type(feature: Feature) -> pa.DataType:
+    """Returns the type of the column that `composed` gives."""
+    empty = {key: pa.array([], kind) for key, kind in record_types(feature).items()}
+    return composed(feature, empty).column.type
+
+
+def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
+    """Returns one raw column from those of the feature's keys."""
+    keys = feature.record_keys
+    if feature.kind is Kind.BOX:
+        return _boxes(feature.name, [columns[key] for key in keys])
+    column = columns[keys[0]]
+    if feature.kind is Kind.LABEL and feature.vocabulary is not None:
+        return _mapped(column, lambda values: _names(values, feature))
+    if feature.kind is Kind.BOOL:
+        return _mapped(column, lambda values: _bools(values, feature.name))
+    if feature.is_ragged:
+        return _ragged(feature.name, column, columns[keys[1]])
+    return Composed(column)
+
+
+def _mapped(column: pa.Array, map_values: Callable[[pa.Array], Composed]) -> Composed:
+    """Maps values, or those of lists."""
+    if not pa.types.is_list(column.type):
+        return map_values(column)
+    inner = map_values(column.flatten())
+    lists = lists_like(column, inner.column)
+    if inner.bad is None:
+        return dataclasses.replace(inner, column=lists)
+    bad = np.zeros(len(column), np.bool_)
+    bad[np.asarray(pc.list_parent_indices(column))[inner.bad]] = True
+    return dataclasses.replace(inner, column=lists, bad=bad)
+
+
+def _names(ids: pa.Array, feature: Feature) -> Composed:
+    names = pa.array(feature.vocabulary, pa.string())
+    inside = pc.and_(pc.greater_equal(ids, 0), pc.less(ids, len(names)))
+    known = pc.fill_null(inside, True)
+    if pc.all(known, min_count=0).as_py():
+        return Composed(names.take(ids))
+    column = names.take(pc.if_else(known, ids, pa.scalar(None, pa.int64())))
+    bad = ~np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+    message = (
+        f"feature {feature.name!r} holds an id for which the dataset has no class name "
+        f"(it has {len(names):,})"
+    )
+    return Composed(column, bad, Reason.UNKNOWN_LABEL, message)
+
+
+def _bools(values: pa.Array, name: str) -> Composed:
+    valid = pc.or_(pc.is_in(values, value_set=pa.array([0, 1])), values.is_null())
+    column = pc.not_equal(values, 0)
+    if pc.all(valid, min_count=0).as_py():
+        return Composed(column)
+    bad = ~np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+    message = f"feature {name!r} is a bool and holds another number than 0 and 1"
+    return Composed(column, bad, Reason.NOT_A_BOOL, message)
+
+
+def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return np.asarray(lengths, np.int64)
+
+
+def _boxes(name: str, sides: list[pa.Array]) -> Composed:
+    """Returns boxes from the lists of their sides, in the order of `BOX_SIDES`."""
+    lengths = [_lengths(side) for side in sides]
+    bad: npt.NDArray[np.bool_] = np.zeros(len(sides[0]), np.bool_)
+    for other in lengths[1:]:
+        bad |= other != lengths[0]
+    kept = [side.filter(pa.array(~bad)) if bad.any() else side for side in sides]
+    counts = np.where(bad, 0, lengths[0])
+    flat = np.empty((int(counts.sum()), len(BOX_SIDES)), np.float32)
+    for index, side in enumerate(kept):
+        flat[:, index] = side.flatten().to_numpy(zero_copy_only=False)
+    boxes = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), 4)
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    absent = sides[0].is_null()
+    column = pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), boxes, mask=absent if len(absent) else None
+    )
+    message = f"feature {name!r} must have as many of each side; their numbers differ"
+    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def _ragged(name: str, values: pa.Array, rows: pa.Array) -> Composed:
+    """Returns lists of lists from flat values and the lengths of their rows."""
+    totals = np.zeros(len(rows), np.int64)
+    each = np.asarray(rows.flatten().to_numpy(zero_copy_only=False), np.int64)
+    wrong = np.zeros(len(rows), np.bool_)
+    if len(each):
+        parents = np.asarray(pc.list_parent_indices(rows))
+        np.add.at(totals, parents, each)
+        wrong[parents[each < 0]] = True
+    bad = wrong | (totals != _lengths(values))
+    bad |= np.asarray(values.is_null()) != np.asarray(rows.is_null())
+    if bad.any():
+        none = pa.scalar(None)
+        fits = pa.array(~bad)
+        values = pc.if_else(fits, values, none.cast(values.type))
+        rows = pc.if_else(fits, rows, none.cast(rows.type))
+        each = np.asarray(rows.flatten().to_numpy(zero_copy_only=False), np.int64)
+    inner = pa.ListArray.from_arrays(
+        pa.array(np.concatenate(([0], np.cumsum(each))), pa.int32()), values.flatten()
+    )
+    column = lists_like(rows, inner)
+    message = f"feature {name!r}: the lengths of its rows do not sum to its values"
+    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def is_image_column(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether all values are encoded images, by their first bytes."""
+    if not pa.types.is_large_binary(column.type):
+        return False
+    present = column.drop_null()
+    if not len(present):
+        return False
+    heads = pc.binary_slice(present, 0, _HEAD_BYTES)
+    return all(map(_is_image, heads.unique().to_pylist()))
+
+
+def _is_image(head: bytes) -> bool:
+    if head.startswith(b"BM"):
+        # Of its header the four bytes before the offset of the pixels are zero.
+        return len(head) >= 10 and head[6:10] == bytes(4)
+    if head.startswith(b"RIFF"):
+        return head[8:12] == b"WEBP"
+    return head.startswith(_SIGNATURES)

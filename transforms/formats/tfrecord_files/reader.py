@@ -1,0 +1,428 @@
+"""Existing TFRecord files as a table format: plain, gzip or zlib, by their content.
+
+A column is a feature of the Examples: int64, float32 or large_binary, or a list of one
+of these where a sampled record has another number of values than one. A key that is
+absent is a missing value.
+
+Where the files belong to a dataset of this program or of TFDS, what stands beside them
+says more (see `tfrecord_dataset`): which split a shard is of, and of features:
+
+| feature | in the records                      | raw column                      |
+| ------- | ----------------------------------- | ------------------------------- |
+| label   | int64, the class id                 | string, the class name          |
+| bool    | int64, 0 or 1                       | bool                            |
+| box     | four lists of floats                | list of float32[4]              |
+| ragged  | flat values, lengths of rows        | list of lists                   |
+| others  |                                     | as they are                     |
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.model import Block, Rejection
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord.compression import Compression
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import SourceError, bounded
+from transforms.formats.columnar.arrow_batches import (
+    PIECE_BYTES,
+    SAMPLE_BYTES,
+    joined_sample,
+    opened_as_listed,
+)
+from transforms.formats.columnar.arrow_types import Columns, merged_columns
+from transforms.formats.table import (
+    STAGE,
+    Complaint,
+    InputFile,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+from transforms.formats.tfrecord_files.columns import Learned, decode, learn
+from transforms.formats.tfrecord_files.cut import (
+    compression_of,
+    cut,
+    damage_of,
+    payloads_between,
+    unpacked,
+)
+from transforms.formats.tfrecord_files.dataset import Dataset, dataset_beside
+from transforms.formats.tfrecord_files.features import (
+    composed,
+    is_image_column,
+    raw_type,
+    record_types,
+)
+from transforms.formats.tfrecord_files.sampling import (
+    MAX_FILES,
+    learned_from,
+    no_examples,
+    sampled,
+)
+from transforms.formats.tfrecord_files.stated import (
+    check_all_known,
+    check_all_there,
+    check_stated,
+    known_features,
+    label_maps_beside,
+    stated,
+    stated_rows,
+)
+
+__all__ = ["TFRecordFiles", "TFRecordSample"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TFRecordFiles(TableReader):
+    """TFRecord files of Examples with the same features.
+
+    Attributes:
+      types: the features as records have them, once they are known.
+      full: settle the types by all records of all files; else by those of the sample.
+      datasets: that the files belong to.
+      classes: (class id, name) of the label maps beside the files.
+    """
+
+    title: ClassVar[str] = "TFRecord"
+    images_named: ClassVar[bool] = True
+
+    types: pa.Schema | None = None
+    full: bool = False
+    datasets: tuple[Dataset, ...] = ()
+    classes: tuple[tuple[int, str], ...] = ()
+
+    def inputs(self, files: Sequence[InputFile]) -> Sequence[InputFile]:
+        """Returns the files that are to be read: of a dataset, its shards.
+
+        Raises:
+          SourceError: a shard that a manifest names is not there.
+        """
+        out = []
+        checked = set()
+        for file in files:
+            dataset = dataset_beside(file.path, file.origin)
+            name = os.path.basename(file.path)
+            if dataset is None or not dataset.shards:
+                out.append(file)
+                continue
+            folder = os.path.dirname(file.path)
+            if folder not in checked:
+                checked.add(folder)
+                check_all_there(folder, dataset)
+            if name in dataset.shards:
+                out.append(file)
+        return out
+
+    def sample(self, files: Sequence[InputFile]) -> "TFRecordSample":
+        """Returns records from places spread evenly over the files."""
+        datasets = {
+            os.path.dirname(file.origin): dataset
+            for file in files
+            if (dataset := dataset_beside(file.path, file.origin)) is not None
+        }
+        check_all_known(files, datasets)
+        chosen = list(files)
+        if len(files) > MAX_FILES:
+            chosen = [files[i * len(files) // MAX_FILES] for i in range(MAX_FILES)]
+        budget = max(SAMPLE_BYTES // max(len(chosen), 1), 1 << 14)
+        places = [sampled(file, budget) for file in chosen]
+        seen = [(place.origin, learn(place.payloads)) for place in places]
+        if self.full:
+            seen = [(file.origin, learned_from(file)) for file in files]
+        if not any(learned.kinds for _, learned in seen) and not datasets:
+            raise no_examples(seen)
+        reader = dataclasses.replace(
+            self,
+            types=_all_types(seen, tuple(datasets.values())),
+            datasets=tuple(each.without_shards() for each in datasets.values()),
+        )
+        records = sum(len(place.payloads) for place in places)
+        raws = [reader.raw(place.whole_block(), place.payloads) for place in places]
+        complete = all(place.ended for place in places) and len(chosen) == len(files)
+        rows = sum(len(raw.numbers) for raw in raws)
+        sample = joined_sample(
+            reader.columns(),
+            [raw.columns for raw in raws],
+            total_rows=records if complete else stated_rows(files, datasets),
+            sampled_bytes=sum(place.stored_bytes for place in places),
+            complete=complete,
+            unread=records - rows,
+        )
+        fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
+        return TFRecordSample(**{**fields, "rows": rows}, reader=reader)
+
+    def planned(
+        self, sample: TableSample, files: Sequence[InputFile]
+    ) -> "TFRecordFiles":
+        """Returns the reader that knows the features of the sample.
+
+        Raises:
+          SourceError: label maps beside the files are damaged, or disagree.
+        """
+        known = sample.reader if isinstance(sample, TFRecordSample) else self
+        return dataclasses.replace(known, classes=label_maps_beside(files))
+
+    def label_map(self) -> dict[int, str]:
+        """Returns class id -> name as the label maps beside the files say."""
+        return dict(self.classes)
+
+    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+        """Returns the features that a dataset states, and images by their bytes."""
+        known = known_features(
+            sample.reader.datasets if isinstance(sample, TFRecordSample) else ()
+        )
+        out = dict(known)
+        for name, column in sample.columns.items():
+            if name not in out and is_image_column(column):
+                out[name] = Feature(name, Kind.IMAGE, inline=True)
+        return tuple(out.values())
+
+    def split_of(self, origin: str) -> str:
+        """Returns the split that a dataset's shard belongs to; empty for none."""
+        folder, name = os.path.split(origin)
+        for dataset in self.datasets:
+            if dataset.folder == folder:
+                return dataset.split_of(name)
+        return ""
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        """Yields blocks of whole records; a compressed file is one block."""
+        facts = stated(file)
+        rows = 0
+        with opened_as_listed(file) as stream:
+            if not file.size:
+                if facts not in ((0, 0), (0, None)):
+                    raise damage_of(file.path)
+                return
+            if compression_of(stream, file.path) is not Compression.NONE:
+                count = 0 if limit_rows is None else _counted(stream, file, limit_rows)
+                yield Block(
+                    file.origin,
+                    0,
+                    file.size,
+                    rows=count,
+                    position=file.position,
+                    stamp=file.stamp,
+                )
+                return
+            begin = 0
+            for end, records in cut(stream, file.path, block_bytes):
+                if limit_rows is not None:
+                    records = min(records, limit_rows - rows)
+                yield Block(
+                    file.origin,
+                    begin,
+                    end,
+                    first_row=rows,
+                    rows=records,
+                    position=file.position + begin,
+                    stamp=file.stamp,
+                )
+                begin, rows = end, rows + records
+                if limit_rows is not None and rows >= limit_rows:
+                    return
+        check_stated(file, facts, rows)
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the records of a block; those of a compressed file in pieces."""
+        with opened_as_listed(file) as stream:
+            if compression_of(stream, file.path) is not Compression.NONE:
+                yield from self._unpacked(file, block, stream, columns)
+                return
+        data = files.read_range(file.path, block.start, block.stop, stamp=block.stamp)
+        payloads = payloads_between(data, file.path, block.start, block.first_row)
+        yield self.raw(block, _first(payloads, block.rows), columns)
+
+    def _unpacked(
+        self, file: InputFile, block: Block, stream: BinaryIO, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        rows = used = 0
+        for payloads in unpacked(stream, file.path, PIECE_BYTES):
+            if block.rows:
+                payloads = _first(payloads, block.rows - rows)
+            now = min(stream.tell(), block.stop)
+            start = int(payloads.offsets[0])
+            piece = dataclasses.replace(
+                block,
+                start=start,
+                stop=start + now - used,
+                first_row=rows,
+                rows=len(payloads),
+                position=block.position + used,
+            )
+            yield self.raw(piece, payloads, columns)
+            rows, used = rows + len(payloads), now
+            if block.rows and rows >= block.rows:
+                return
+        if not block.rows:
+            whole = dataclasses.replace(file, size=block.stop)
+            check_stated(whole, stated(file), rows)
+
+    def columns(self) -> Columns:
+        """Returns the names and types of all raw columns."""
+        out: Columns = {}
+        keys: set[str] = set()
+        for dataset in self.datasets:
+            for feature in dataset.features:
+                out.setdefault(feature.name, raw_type(feature))
+                keys.update(feature.record_keys)
+        types = {} if self.types is None else dict(_fields_of(self.types))
+        return out | {k: v for k, v in types.items() if k not in keys}
+
+    def raw(
+        self,
+        block: Block,
+        payloads: PayloadBatch,
+        columns: Sequence[str] | None = None,
+    ) -> RawRows:
+        """Returns records as raw columns: those wanted, or all."""
+        wanted = list(self.columns()) if columns is None else columns
+        folder = os.path.dirname(block.origin)
+        own = [each for each in self.datasets if each.folder == folder]
+        # Class names are those of the file's own dataset.
+        known = known_features(self.datasets) | known_features(own)
+        types: dict[str, pa.DataType] = {}
+        for name in wanted:
+            types |= self._record_types(name, known, block.origin)
+        decoded = decode(payloads, types)
+        complaints = {place: (why, what) for place, why, what in decoded.refused}
+        found = {}
+        bad = np.zeros(len(decoded.places), np.bool_)
+        for name in wanted:
+            if name not in known:
+                found[name] = decoded.columns[name]
+                continue
+            item = composed(known[name], decoded.columns)
+            found[name] = item.column
+            if item.bad is not None:
+                for place in decoded.places[item.bad & ~bad].tolist():
+                    complaints[place] = (item.reason, item.message)
+                bad |= item.bad
+        places = decoded.places
+        if bad.any():
+            fits = pa.array(~bad)
+            found = {name: column.filter(fits) for name, column in found.items()}
+            places = places[~bad]
+        refused = [
+            (block.first_row + place, *complaint)
+            for place, complaint in sorted(complaints.items())
+        ]
+        numbers = block.first_row + places
+        return RawRows(block, found, numbers, refused, _rejecter(block, payloads))
+
+    def _record_types(
+        self, name: str, known: Mapping[str, Feature], origin: str
+    ) -> dict[str, pa.DataType]:
+        if name in known:
+            return record_types(known[name])
+        if self.types is None or name not in self.types.names:
+            raise SourceError(
+                f"{origin} has no feature {name!r}; it has {list(self.columns())}"
+            )
+        return {name: self.types.field(name).type}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TFRecordSample(TableSample):
+    """A sample of TFRecord files, and the reader that it calls for."""
+
+    reader: TFRecordFiles = TFRecordFiles()
+
+
+def _all_types(
+    seen: Sequence[tuple[str, Learned]], datasets: Sequence[Dataset]
+) -> pa.Schema:
+    """Returns the types of all features; those of declared ones as declared."""
+    known = known_features(datasets)
+    declared = {
+        key: kind
+        for feature in known.values()
+        for key, kind in record_types(feature).items()
+    }
+    merged: tuple[str, Columns] | None = None
+    lists: set[str] = set()
+    for origin, learned in seen:
+        types = learned.types
+        lists |= learned.lists
+        single = {
+            name: kind.value_type if pa.types.is_list(kind) else kind
+            for name, kind in types.items()
+            if name not in declared
+        }
+        if merged is None:
+            merged = (origin, single)
+        else:
+            both = merged_columns(merged, origin, single, may_lack=True)
+            merged = (merged[0], both)
+    found = dict(merged[1]) if merged else {}
+    fields = {
+        name: pa.list_(kind) if name in lists else kind
+        for name, kind in sorted(found.items())
+    }
+    return pa.schema(list((declared | fields).items()))
+
+
+def _fields_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return list(zip(schema.names, schema.types, strict=True))
+
+
+def _counted(stream: BinaryIO, file: InputFile, limit: int) -> int:
+    """Returns how many records a compressed file has, up to a limit."""
+    rows = 0
+    for payloads in unpacked(stream, file.path, 0):
+        rows += len(payloads)
+        if rows >= limit:
+            return limit
+    return rows
+
+
+def _first(payloads: PayloadBatch, count: int) -> PayloadBatch:
+    if len(payloads) <= count:
+        return payloads
+    return PayloadBatch(
+        payloads.data,
+        payloads.starts[:count],
+        payloads.lengths[:count],
+        payloads.first_record,
+        payloads.offsets[:count],
+    )
+
+
+def _rejecter(
+    block: Block, payloads: PayloadBatch
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections of records, each with where it begins."""
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        out = []
+        for number, reason, message in complaints:
+            place = number - block.first_row
+            start = int(payloads.starts[place])
+            data = payloads.data[start : start + int(payloads.lengths[place])]
+            offset = int(payloads.offsets[place])
+            out.append(
+                Rejection(
+                    source=block.origin,
+                    row=number + 1,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(f"record {number:,} at byte {offset:,}: {message}"),
+                    sha256=hashlib.sha256(data).hexdigest(),
+                )
+            )
+        return out
+
+    return reject

@@ -1,0 +1,100 @@
+"""Records to sample: from places spread over TFRecord files, or all of them."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from transforms.core.model import Block
+from transforms.core.tfrecord.compression import Compression
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import SourceError
+from transforms.formats.columnar.arrow_batches import (
+    PIECE_BYTES,
+    opened_as_listed,
+)
+from transforms.formats.table import InputFile
+from transforms.formats.tfrecord_files.columns import Learned, combined, learn
+from transforms.formats.tfrecord_files.cut import (
+    compression_of,
+    joined,
+    some_payloads,
+    unpacked,
+)
+
+__all__ = ["MAX_FILES", "sampled", "learned_from", "no_examples"]
+
+# A larger source is sampled in so many files, and each in so many places.
+MAX_FILES = 64
+
+_PLACES = 8
+
+_NOTHING = PayloadBatch(
+    b"", np.empty(0, np.int64), np.empty(0, np.int64), 0, np.empty(0, np.int64)
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Some records of one file.
+
+    Attributes:
+      origin: the file.
+      payloads: the records.
+      stored_bytes: of the file that they take.
+      ended: whether they are all there are.
+    """
+
+    origin: str
+    payloads: PayloadBatch
+    stored_bytes: int
+    ended: bool
+
+    def whole_block(self) -> Block:
+        """Returns a block that stands for all of it."""
+        return Block(self.origin, 0, self.stored_bytes, rows=len(self.payloads))
+
+
+def sampled(file: InputFile, budget: int) -> _Place:
+    """Returns records of a file, about `budget` bytes of them."""
+    batches: list[PayloadBatch] = []
+    ended = True
+    with opened_as_listed(file) as stream:
+        plain = compression_of(stream, file.path) is Compression.NONE
+        spread = plain and file.size > budget
+        share = budget // _PLACES if spread else budget
+        size = 0
+        # Pieces may be a record each: what is longer than the budget is one at least.
+        for batch in unpacked(stream, file.path, 0):
+            ended = not batches or size < share
+            if not ended:
+                break
+            batches.append(batch)
+            size += len(batch.data)
+        stored = size if plain else min(stream.tell(), file.size)
+        if spread and not ended:
+            for index in range(1, _PLACES):
+                stream.seek(file.size * index // _PLACES)
+                found = some_payloads(stream.read(share))
+                if found is not None:
+                    batches.append(found)
+                    stored += int(found.lengths.sum()) + 16 * len(found)
+    return _Place(file.origin, joined(batches) if batches else _NOTHING, stored, ended)
+
+
+def learned_from(file: InputFile) -> Learned:
+    """Returns what all records of a file hold."""
+    with opened_as_listed(file) as stream:
+        pieces = unpacked(stream, file.path, PIECE_BYTES)
+        return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))
+
+
+def no_examples(seen: Sequence[tuple[str, Learned]]) -> SourceError:
+    """Returns the error for files without an Example that has features."""
+    found = "found no record with a feature"
+    for origin, learned in seen:
+        if learned.complaint:
+            found = f"a record of {origin} is none: {learned.complaint}"
+            break
+    return SourceError(f"TFRecord files must hold tf.train.Examples; {found}.")

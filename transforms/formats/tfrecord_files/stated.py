@@ -1,0 +1,132 @@
+"""What datasets state of their features and files, and whether files keep to it."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+
+from transforms import files as storage
+from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
+from transforms.core.schema import Feature
+from transforms.errors import SourceError, SpecError, TFRecordError
+from transforms.formats.table import InputFile
+from transforms.formats.tfrecord_files.dataset import Dataset, dataset_beside
+
+__all__ = [
+    "known_features",
+    "label_maps_beside",
+    "stated",
+    "check_stated",
+    "check_all_there",
+    "check_all_known",
+    "stated_rows",
+]
+
+
+def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
+    """Returns the features that datasets state, by name.
+
+    Raises:
+      SourceError: two datasets state one feature in two ways.
+    """
+    out: dict[str, Feature] = {}
+    for dataset in datasets:
+        for feature in dataset.features:
+            before = out.setdefault(feature.name, feature)
+            if before.vocabulary != feature.vocabulary:
+                # Several vocabularies are one of its own, made anew.
+                before = dataclasses.replace(before, vocabulary=None)
+                out[feature.name] = before
+            if dataclasses.replace(feature, vocabulary=before.vocabulary) != before:
+                raise SourceError(
+                    f"all datasets of a source must have the same features; "
+                    f"{feature.name!r} is {feature.to_json()} in {dataset.folder!r}, "
+                    f"which differs from {datasets[0].folder!r}"
+                )
+    return out
+
+
+def stated(file: InputFile) -> tuple[int, int | None] | None:
+    """Returns the records and bytes that a file must have; None for unknown."""
+    dataset = dataset_beside(file.path, file.origin)
+    if dataset is None or not dataset.shards:
+        return None
+    return dataset.shards.get(os.path.basename(file.path))
+
+
+def check_stated(
+    file: InputFile, stated: tuple[int, int | None] | None, rows: int
+) -> None:
+    """Raises TFRecordError where a file has other records or bytes than stated."""
+    if stated is None or (rows == stated[0] and stated[1] in (None, file.size)):
+        return
+    raise TFRecordError(
+        f"{file.path} must have {stated[0]:,} records, as stated beside it; found "
+        f"{rows:,} in {file.size:,} bytes. Fetch or convert the dataset again.",
+        path=file.path,
+        record=rows,
+        kind="truncated",
+    )
+
+
+def check_all_there(folder: str, dataset: Dataset) -> None:
+    """Raises SourceError where a shard that is stated is not in the folder."""
+    for name in dataset.shards or ():
+        if not os.path.lexists(os.path.join(folder, name)):
+            raise SourceError(
+                f"every shard that is stated beside a dataset must be there; {folder} "
+                f"has no {name}. Fetch it, or convert the dataset again."
+            )
+
+
+def check_all_known(
+    files: Sequence[InputFile], datasets: Mapping[str, Dataset]
+) -> None:
+    """Raises SourceError where ids of classes mean something in some files only."""
+    features = [each for dataset in datasets.values() for each in dataset.features]
+    if not any(feature.vocabulary for feature in features):
+        return
+    for file in files:
+        if os.path.dirname(file.origin) not in datasets:
+            raise SourceError(
+                f"class names stand beside some files of the source, but none beside "
+                f"{file.origin}: what its ids mean is unknown. Convert it by itself."
+            )
+
+
+def stated_rows(
+    files: Sequence[InputFile], datasets: Mapping[str, Dataset]
+) -> int | None:
+    """Returns how many records the files hold, where that is stated of all."""
+    total = 0
+    for file in files:
+        folder, name = os.path.split(file.origin)
+        shards = datasets[folder].shards if folder in datasets else None
+        if not shards or name not in shards:
+            return None
+        total += shards[name][0]
+    return total
+
+
+def label_maps_beside(files: Sequence[InputFile]) -> tuple[tuple[int, str], ...]:
+    """Returns (class id, name) of all label maps in the files' folders.
+
+    Raises:
+      SourceError: one is damaged, or two say different things of an id.
+    """
+    out: dict[int, str] = {}
+    for folder in dict.fromkeys(os.path.dirname(file.path) for file in files):
+        path = os.path.join(folder, LABEL_MAP_NAME)
+        try:
+            found = parse_label_map(storage.read_bytes(path))
+        except FileNotFoundError:
+            continue
+        except (OSError, SpecError) as error:
+            raise SourceError(f"{path} must be readable: {error}") from error
+        for number, name in found.items():
+            if out.setdefault(number, name) != name:
+                raise SourceError(
+                    f"All label maps of a source must mean the same by an id; {number} "
+                    f"is {out[number]!r} in others and {name!r} in {path}. Convert the "
+                    f"folders one by one."
+                )
+    return tuple(sorted(out.items()))
