@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from beam_pipeline import formats
-from beam_pipeline.formats import Format
 from beam_pipeline.plan_tables import plan_tables
 from beam_pipeline.sources import PlannedSource, find_inputs
 from beam_pipeline.spec import make_spec
@@ -32,21 +30,6 @@ from transforms.formats.archive.webdataset import key_and_column
 from transforms.formats.source import Source
 
 Folder = pathlib.Path
-
-PATTERN = r"\.(zip|tar|tar\.(gz|zst|bz2|xz)|tgz|tzst|tbz2|txz)$"
-
-
-@pytest.fixture(autouse=True)
-def _known_formats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lines of the table of formats, whether they stand there yet or not."""
-    made = {
-        "archive": Format("archives", PATTERN, "archive_reader.ArchiveReader"),
-        "webdataset": Format("WebDataset", PATTERN, "webdataset.WebDataset"),
-    }
-    monkeypatch.setattr(formats, "FORMATS", {**made, **formats.FORMATS})
-    for module in ("sources", "plan_tables"):
-        loaded = sys.modules[f"beam_pipeline.{module}"]
-        monkeypatch.setattr(loaded, "FORMATS", formats.FORMATS)
 
 
 @functools.cache

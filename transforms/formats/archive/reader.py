@@ -32,10 +32,10 @@ __all__ = ["ArchiveReader"]
 
 # Format -> module and class of its reader.
 _READERS = {
-    "csv": ("csv_reader", "CsvReader"),
-    "jsonl": ("json_lines", "JsonLinesReader"),
-    "parquet": ("parquet", "ParquetReader"),
-    "arrow": ("arrow_ipc", "ArrowReader"),
+    "csv": ("csv.reader", "CsvReader"),
+    "jsonl": ("json_lines.reader", "JsonLinesReader"),
+    "parquet": ("columnar.parquet", "ParquetReader"),
+    "arrow": ("columnar.arrow_ipc", "ArrowReader"),
 }
 # What a source holds is read off so many of its archives.
 _LOOKED_AT = 2

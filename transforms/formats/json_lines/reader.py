@@ -1,9 +1,9 @@
 """JSON lines as a table format: an object a line, blocks that end where lines end.
 
-json_cut.py     bytes -> pieces of whole lines, and which lines are rows
-json_types.py   values -> the type of each column
-json_exact.py   lines -> typed values one by one, and the lines that are refused
-json_lines.py   all of this as the reader of a table format
+cut.py          bytes -> pieces of whole lines, and which lines are rows
+types.py        values -> the type of each column
+exact.py        lines -> typed values one by one, and the lines that are refused
+reader.py       all of this as the reader of a table format
 
 Objects are flattened to columns `outer/inner`, lists are kept. A key that is missing
 is a missing value, as null is; one that the sample has not seen is no column.
