@@ -18,6 +18,7 @@ TEST = [
     f"tensorflow>=2.18; {ELSEWHERE}",
     "tensorflow-datasets>=4.9.7",
     "pytest>=8",
+    "pytest-xdist>=3.5",
     "hypothesis>=6.100",
     "webdataset>=1.0",
     "scikit-learn>=1.4",

@@ -74,8 +74,12 @@ def _check_said(name: str, said: FeatureSpec) -> None:
                 )
 
 
-def check_schema(features: Sequence[Feature]) -> None:
+def check_schema(features: Sequence[Feature], *, has_columns: bool = True) -> None:
     """Checks what became of it.
+
+    Args:
+      features: of the schema.
+      has_columns: whether the source has any; an empty one has no feature either.
 
     Raises:
       SpecError: a feature contradicts itself, two have one key or both are the label,
@@ -85,7 +89,7 @@ def check_schema(features: Sequence[Feature]) -> None:
         _check_feature(feature)
         _check_shape(feature)
         _check_values(feature)
-    if not any(feature.record_keys for feature in features):
+    if has_columns and not any(feature.record_keys for feature in features):
         raise SpecError("No feature is left; a record must hold one at least.")
     labels = [feature.name for feature in features if feature.is_label]
     if len(labels) > 1:

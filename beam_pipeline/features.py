@@ -136,7 +136,7 @@ def declare(
             features = with_roles(features, spec)
     features = override(features, spec.features, columns)
     features = _with_vocabularies(features, spec)
-    check_schema(features)
+    check_schema(features, has_columns=bool(columns))
     return Schema(tuple(features))
 
 

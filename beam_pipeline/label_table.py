@@ -118,9 +118,9 @@ def join_table(
         Feature(f.name, Kind.TEXT, is_label=f.is_label) if f.name == id_column else f
         for f in inference.features
     ]
-    schema = declare(
-        features, table.columns, spec.model_copy(update={"image_columns": []})
-    )
+    # What the spec says of images is said of those in the tree.
+    of_table = {"image_columns": [], "preset": "default", "feature_names": {}}
+    schema = declare(features, table.columns, spec.model_copy(update=of_table))
     matched = joined.rows >= 0
     positions = pa.array(np.where(matched, joined.rows, 0), mask=~matched)
     taken = {name: column.take(positions) for name, column in table.columns.items()}

@@ -1,5 +1,7 @@
 """Planning a folder of images: its layout, its features, what its shards will hold."""
 
+import dataclasses
+
 import pyarrow as pa
 
 from beam_pipeline.features import declare, merged
@@ -13,7 +15,7 @@ from beam_pipeline.sources import (
 from beam_pipeline.spec import Spec
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
 from transforms.core.rows.infer import Evidence
-from transforms.core.schema import Kind
+from transforms.core.schema import Feature, Kind
 from transforms.errors import SpecError
 from transforms.formats import images
 from transforms.formats.images import ImageTree
@@ -51,7 +53,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
             names.pop(role, None)
         labels, table_schema, evidence = join_table(spec, read_labels(spec), entries)
         own = images.image_schema(names).features
-        schema = merged(own, table_schema.features)
+        schema = merged(own, tuple(map(_as_listed, table_schema.features)))
     else:
         features = images.image_schema(names).features
         if spec.preset == "imagenet":
@@ -117,4 +119,11 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
         layout=f"images as {layout}",
+    )
+
+
+def _as_listed(feature: Feature) -> Feature:
+    """Returns a feature of the table as the listing has it: typed, under its name."""
+    return dataclasses.replace(
+        feature, column="", pattern="", constant=None, separator=""
     )

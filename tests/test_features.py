@@ -664,7 +664,8 @@ def test_the_printed_schema_of_declared_features(tmp_path: Folder) -> None:
     }
     run = command("schema", source, "--spec", spec_file(tmp_path, settings))
     assert run.code == 0, run.err
-    assert max(map(len, run.out.splitlines())) <= 120
+    own = [line for line in run.out.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, own)) <= 120
     printed = yaml.safe_load(run.out)["features"]
     assert printed["y"]["vocabulary"] == names
     assert printed["n"] == {"kind": "int64", "missing": "fill", "fill": 3}

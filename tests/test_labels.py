@@ -298,3 +298,27 @@ def test_the_landmarks(tmp_path: Folder) -> None:
     assert {i: r["landmark_id"] for i, r in found.items()} == wanted
     for name, record in found.items():
         assert record["image_raw"] == files[unicodedata.normalize("NFC", name)]
+
+
+def test_features_of_the_table_may_be_declared(tmp_path: Folder) -> None:
+    """What a spec says of the table's columns holds: names, constants, paths."""
+    images = tree(tmp_path / "in")
+    rows = [("id", "n"), *((stem, n) for n, stem in enumerate(stems()))]
+    labels = table(tmp_path / "t.csv", rows)
+    spec = {
+        "labels": str(labels),
+        "id_column": "id",
+        "features": {
+            "number": {"column": "n", "kind": "float"},
+            "version": {"constant": 2},
+            "city": {"path": "^([^/]+)/"},
+        },
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    convert(tmp_path / "in", tmp_path / "o", "--spec", tmp_path / "s.yaml")
+    found = {r["id"].decode(): r for r in records(tmp_path / "o")}
+    for number, (name, stem) in enumerate(zip(images, stems(), strict=True)):
+        assert found[stem]["number"] == float(number)
+        assert found[stem]["version"] == 2
+        assert found[stem]["city"].decode() == name.partition("/")[0]
+        assert "n" not in found[stem]
