@@ -5,11 +5,15 @@ Imports nothing slow: `verify` of a small file is mostly its start-up.
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, UsageError
 
 __all__ = [
+    "kind_text",
+    "shape_text",
     "Dataset",
     "SingleFile",
     "count_text",
@@ -156,3 +160,19 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
     )
+
+
+def kind_text(feature: Feature) -> str:
+    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
+    shape = shape_text(feature.shape)
+    if feature.kind is Kind.TENSOR:
+        return f"tensor {feature.dtype}{shape}"
+    if feature.kind is Kind.TIMESTAMP:
+        return f"timestamp{shape} in {feature.unit or 's'}"
+    return f"{feature.kind}{shape}"
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """Returns "[any, 4]": sizes that differ are "any"; nothing for one value."""
+    sizes = ", ".join("any" if n is None else f"{n}" for n in shape)
+    return f"[{sizes}]" if shape else ""

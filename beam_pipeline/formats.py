@@ -31,15 +31,15 @@ class Format:
       reader: module and class of its `TableReader`; empty for trees of images.
       companions: a pattern of files that are read beside the inputs, and are no items
         themselves.
-      looks_closer: whether its module has `recognise(files, head)`, which returns None
-        for files that are of other formats in spite of their names.
+      looks_closer: module with `recognise(files, head)`, which returns None for files
+        that are of other formats in spite of their names; empty for none.
     """
 
     title: str
     files: str
     reader: str = ""
     companions: str = ""
-    looks_closer: bool = False
+    looks_closer: str = ""
 
     def takes(self, path: str) -> bool:
         """Whether a file is one of its inputs."""
@@ -53,18 +53,18 @@ class Format:
 
     def reader_class(self) -> "type[TableReader]":
         """Imports the format's code."""
-        _, _, name = self.reader.rpartition(".")
-        return cast("type[TableReader]", getattr(self._module(), name))
+        module, _, name = self.reader.rpartition(".")
+        return cast("type[TableReader]", getattr(_module(module), name))
 
     def recogniser(self) -> Callable[..., object] | None:
         """Returns what looks closer at the files of the format, if it has such."""
         if not self.looks_closer:
             return None
-        return getattr(self._module(), "recognise", None)
+        return cast(Callable[..., object], _module(self.looks_closer).recognise)
 
-    def _module(self) -> types.ModuleType:
-        module, _, _ = self.reader.rpartition(".")
-        return importlib.import_module(f"transforms.formats.{module}")
+
+def _module(name: str) -> types.ModuleType:
+    return importlib.import_module(f"transforms.formats.{name}")
 
 
 _IMAGE = "|".join(map(re.escape, IMAGE_SUFFIXES))
@@ -76,21 +76,21 @@ FORMATS: Mapping[str, Format] = {
         r"(^|/)(data|test)_batch[^/]*\.bin$",
         "binary.cifar.Cifar10Reader",
         companions=r"(^|/)batches\.meta\.txt$",
-        looks_closer=True,
+        looks_closer="binary.cifar",
     ),
     "cifar100": Format(
         "CIFAR-100",
         r"(^|/)(train|test)\.bin$",
         "binary.cifar.Cifar100Reader",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
-        looks_closer=True,
+        looks_closer="binary.cifar",
     ),
     "idx": Format(
         "IDX",
         r"images[-.]idx\d-[a-z]+(\.gz)?$",
         "binary.idx.IdxReader",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
-        looks_closer=True,
+        looks_closer="binary.idx",
     ),
     "tfrecord": Format(
         "TFRecord",
@@ -107,14 +107,14 @@ FORMATS: Mapping[str, Format] = {
         r"(^|/)(?!captions_|person_keypoints_|stuff_|panoptic_|image_info_)[^/]*\.json$",
         "detection.coco.CocoReader",
         companions=rf"({_IMAGE})$",
-        looks_closer=True,
+        looks_closer="detection.coco",
     ),
     "voc": Format(
         "Pascal VOC XML",
         r"\.xml$",
         "detection.voc.VocReader",
         companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
-        looks_closer=True,
+        looks_closer="detection.voc",
     ),
     # Before images: a manifest says what they are.
     "automl": Format(
@@ -122,7 +122,7 @@ FORMATS: Mapping[str, Format] = {
         rf"\.csv{_PACKED}$",
         "automl.reader.AutomlReader",
         companions=rf"({_IMAGE})$",
-        looks_closer=True,
+        looks_closer="automl.recognition",
     ),
     "images": Format("images", rf"[^/]({_IMAGE})$"),
     "csv": Format("CSV", rf"\.(csv|tsv){_PACKED}$", "csv.reader.CsvReader"),

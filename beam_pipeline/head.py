@@ -16,6 +16,7 @@ from beam_pipeline.dataset import (
     count_text,
     open_target,
     printable,
+    shape_text,
 )
 from beam_pipeline.terminal import Console
 from transforms.core.example.decoder import parse_example
@@ -32,8 +33,6 @@ __all__ = [
     "first_records",
     "instant_text",
     "is_text",
-    "kind_text",
-    "shape_text",
     "show",
 ]
 
@@ -296,22 +295,6 @@ def _tensor_text(feature: Feature, value: bytes) -> str:
             if len(value) % each == 0:
                 shape[shape.index(None)] = len(value) // each
     return f"{feature.dtype}{shape_text(shape)}, "
-
-
-def kind_text(feature: Feature) -> str:
-    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
-    shape = shape_text(feature.shape)
-    if feature.kind is Kind.TENSOR:
-        return f"tensor {feature.dtype}{shape}"
-    if feature.kind is Kind.TIMESTAMP:
-        return f"timestamp{shape} in {feature.unit or 's'}"
-    return f"{feature.kind}{shape}"
-
-
-def shape_text(shape: Sequence[int | None]) -> str:
-    """Returns "[any, 4]": sizes that differ are "any"; nothing for one value."""
-    sizes = ", ".join("any" if n is None else f"{n}" for n in shape)
-    return f"[{sizes}]" if shape else ""
 
 
 def _shortest(value: float) -> str:

@@ -15,13 +15,14 @@ from beam_pipeline.dataset import (
     Dataset,
     SingleFile,
     count_text,
+    kind_text,
     open_target,
     printable,
     share_text,
     size_text,
 )
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
-from beam_pipeline.head import describe_bytes, instant_text, is_text, kind_text
+from beam_pipeline.head import describe_bytes, instant_text, is_text
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind

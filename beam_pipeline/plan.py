@@ -8,8 +8,6 @@ import math
 import os
 from typing import Any
 
-from beam_pipeline.plan_images import plan_images
-from beam_pipeline.plan_tables import plan_tables
 from beam_pipeline.sources import (
     Inputs,
     PlannedSource,
@@ -187,8 +185,14 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
       UsageError: it cannot be read as the job says.
     """
     inputs = _with_tables(spec, find_inputs(spec))
-    plan_format = plan_images if inputs.format == "images" else plan_tables
-    return inputs, plan_format(spec, inputs)
+    # Each where it is needed: half of the program is not, for any one source.
+    if inputs.format == "images":
+        from beam_pipeline.plan_images import plan_images
+
+        return inputs, plan_images(spec, inputs)
+    from beam_pipeline.plan_tables import plan_tables
+
+    return inputs, plan_tables(spec, inputs)
 
 
 def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:

@@ -5,7 +5,6 @@ import dataclasses
 import pyarrow as pa
 
 from beam_pipeline.features import declare, merged
-from beam_pipeline.label_table import join_table, read_labels
 from beam_pipeline.sources import (
     Inputs,
     PlannedSource,
@@ -49,6 +48,8 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     labels = None
     evidence: dict[str, Evidence] = {}
     if spec.labels:
+        from beam_pipeline.label_table import join_table, read_labels
+
         for role in ("label", "text", "synset"):
             names.pop(role, None)
         labels, table_schema, evidence = join_table(spec, read_labels(spec), entries)

@@ -6,8 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from beam_pipeline.dataset import count_text, printable, size_text
-from beam_pipeline.head import kind_text
+from beam_pipeline.dataset import count_text, kind_text, printable, size_text
 from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Manifest

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.fs
 
 from transforms import files
 from transforms.core.image.check import ImageFault, ImageInfo
@@ -217,6 +216,9 @@ def _read(path: str, root: str) -> tuple[bytes, int]:
     if parts.scheme in ("gs", "gcs") and not parts.query:
         # Without credentials Arrow would go on asking for a quarter of an hour.
         path += f"?retry_limit_seconds={_RETRY_SECONDS}"
+    # Here, because it loads the clients of all clouds.
+    import pyarrow.fs
+
     system, inside = pyarrow.fs.FileSystem.from_uri(path)
     with system.open_input_file(inside) as file:
         return file.readall(), 0

@@ -268,8 +268,8 @@ def _write_images(
             chunk = boxes_moved(chunk, loaded, layout.schema)
             for each in loaded:
                 for item in each:
-                    if item is not None:
-                        out.notes.update(item.notes)
+                    if item is not None and (notes := item.notes):
+                        out.notes.update(notes)
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features, census.classes)
             columns |= derived_columns(loaded, layout.schema)

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
@@ -121,7 +120,10 @@ def _read(path: str) -> pa.Table:
     suffix = os.path.splitext(path)[1].lower()
     try:
         if suffix in (".parquet", ".pq"):
-            return pyarrow.parquet.read_table(path)
+            # Here, because hardly any job has such a table.
+            from pyarrow import parquet
+
+            return parquet.read_table(path)
         delimiter = "\t" if suffix in (".tsv", ".tab") else ","
         header = pyarrow.csv.open_csv(
             path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter)

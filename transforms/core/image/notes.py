@@ -1,7 +1,7 @@
 """What is worth counting about images that were accepted."""
 
 import enum
-import pathlib
+import os
 from typing import NamedTuple
 
 from transforms.core.image.check import ImageFacts
@@ -126,5 +126,5 @@ def contradicts_suffix(name: str, format: str) -> bool:
 
     Unknown suffixes, and none, contradict nothing.
     """
-    said = _SUFFIXES.get(pathlib.PurePosixPath(name).suffix.lower(), format)
+    said = _SUFFIXES.get(os.path.splitext(name)[1].lower(), format)
     return said != format

@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.model import Reason
-from transforms.core.rows.cast import cast
 from transforms.core.rows.coerce import Coerced, coerce, complaint
-from transforms.core.rows.values import column_of
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import bounded
 
@@ -117,6 +115,9 @@ def _column(
     if _is_plain_text(raw, feature, texts_checked):
         coerced = coerce(raw, feature)
     else:
+        # Here, because tables of text, most of all, start without it.
+        from transforms.core.rows.cast import cast
+
         coerced = cast(raw, feature)
     if coerced.bad is not None:
         misfits.append(Misfit(feature, raw, coerced.bad, coerced.reason, coerced))
@@ -154,6 +155,8 @@ def _repeated(value: object, feature: Feature, count: int) -> pa.Array:
 
     Lists of a fixed size hold it so many times, others once.
     """
+    from transforms.core.rows.values import column_of
+
     given = [value] * (feature.values_each or 1) if feature.is_list else value
     return column_of([given], feature).take(pa.array(np.zeros(count, np.int64)))
 

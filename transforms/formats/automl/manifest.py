@@ -24,40 +24,29 @@ import io
 import sys
 import threading
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from transforms import files
 from transforms.core.model import Reason
 from transforms.errors import SourceError
-from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.automl.recognition import (
+    UNASSIGNED,
+    USES,
+    is_path,
+)
 from transforms.formats.unpacked import is_packed, open_unpacked
 
 __all__ = [
-    "DISCARD",
     "MAX_BYTES",
-    "UNASSIGNED",
     "Item",
     "Manifest",
     "Mention",
     "load_manifest",
-    "starts_manifest",
 ]
 
 # A million rows, about; their Python objects take sixteen times that.
 MAX_BYTES = 64 << 20
-UNASSIGNED = "UNASSIGNED"
-DISCARD = "DISCARD"
 # What may stand in front of a path, in capitals, and what it comes to.
-_USES: Mapping[str, str] = {
-    "TRAIN": "TRAIN",
-    "TRAINING": "TRAIN",
-    "VALIDATION": "VALIDATION",
-    "VALIDATE": "VALIDATION",
-    "TEST": "TEST",
-    UNASSIGNED: UNASSIGNED,
-    DISCARD: DISCARD,
-    "": UNASSIGNED,
-}
 _CACHED_FILES = 4
 # label, and four pairs of coordinates.
 _BOX_FIELDS = 9
@@ -159,16 +148,6 @@ def load_manifest(path: str, stamp: int = 0) -> Manifest:
         return _load(path, found)
 
 
-def starts_manifest(line: str) -> bool:
-    """Whether a file's first line is a row: ML_USE or nothing, and an image's path."""
-    try:
-        fields = next(csv.reader([line], strict=True), [])
-    except csv.Error:
-        return False
-    use = fields[0].strip() if fields else "-"
-    return len(fields) > 1 and use.upper() in _USES and _is_path(fields[1])
-
-
 @functools.lru_cache(maxsize=_CACHED_FILES)
 def _load(path: str, stamp: int) -> Manifest:
     if is_packed(path):
@@ -217,18 +196,18 @@ def _parse(data: bytes, path: str) -> Manifest:
 def _item(fields: Sequence[str], row: int, line: int) -> Item:
     """Returns what one row says."""
     first = fields[0].strip()
-    known = first.upper() in _USES
-    if not known and _is_path(first):
+    known = first.upper() in USES
+    if not known and is_path(first):
         fields = ["", *fields]
         first, known = "", True
     rest = tuple(sys.intern(field) for field in fields[2:])
     path = fields[1] if len(fields) > 1 else ""
-    use = _USES.get(first.upper(), UNASSIGNED)
+    use = USES.get(first.upper(), UNASSIGNED)
     item = Item(path, use, [Mention(row, line, rest)])
     if not all(_is_utf8(field) for field in fields):
         item.path, item.fault = "", (Reason.INVALID_ENCODING, "it must be UTF-8")
     elif not known:
-        words = ", ".join(word for word in _USES if word)
+        words = ", ".join(word for word in USES if word)
         item.fault = (
             Reason.BAD_SPLIT,
             f"the first field must be one of {words}, or the path; found "
@@ -256,10 +235,6 @@ def _join(item: Item, images: dict[str, Item], items: list[Item]) -> None:
             f"all rows of an image must say one split; row {image.row + 1} says "
             f"{image.use} and row {item.row + 1} says {item.use}",
         )
-
-
-def _is_path(text: str) -> bool:
-    return "://" in text or is_image_name(text.strip())
 
 
 def _is_number(text: str) -> bool:

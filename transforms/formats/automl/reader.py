@@ -11,7 +11,6 @@ that say DISCARD are left out. tfrecorder's manifests without their header,
 
 import dataclasses
 import hashlib
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -24,13 +23,8 @@ from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, bounded
 from transforms.formats.automl.boxes import Boxes, judge
-from transforms.formats.automl.manifest import (
-    DISCARD,
-    Item,
-    Manifest,
-    load_manifest,
-    starts_manifest,
-)
+from transforms.formats.automl.manifest import Item, Manifest, load_manifest
+from transforms.formats.automl.recognition import DISCARD
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
@@ -45,9 +39,8 @@ from transforms.formats.table import (
     TableReader,
     TableSample,
 )
-from transforms.formats.unpacked import plain_name
 
-__all__ = ["AutomlReader", "recognise"]
+__all__ = ["AutomlReader"]
 
 # Images a block: rows are small, and the images themselves are read elsewhere.
 _BLOCK_ITEMS = 4096
@@ -310,27 +303,3 @@ def _rejecter(
         return out
 
     return reject
-
-
-def recognise(
-    files: Sequence[tuple[str, int]], head: Callable[[str], bytes]
-) -> tuple[str, ...] | None:
-    """Returns the CSV files if all of them start like manifests, else None.
-
-    Raises:
-      OSError: a file cannot be read.
-    """
-    names = [path for path, _ in files if plain_name(path).lower().endswith(".csv")]
-    if names and all(starts_manifest(_first_line(head(path))) for path in names):
-        return tuple(names)
-    return None
-
-
-def _first_line(head: bytes) -> str:
-    if head.startswith(b"\x1f\x8b"):
-        try:
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head)
-        except zlib.error:
-            return ""
-    lines = head.decode("utf-8-sig", errors="replace").lstrip("\r\n").splitlines()
-    return lines[0] if lines else ""
