@@ -29,6 +29,7 @@ from beam_pipeline.spec import make_spec
 from tests.test_convert import account, convert, dataset, refused, rejects
 from transforms.core.schema import Feature, Kind
 from transforms.formats.automl import reader as automl
+from transforms.formats.automl import recognition
 from transforms.formats.automl.boxes import judge
 from transforms.formats.automl.manifest import load_manifest
 from transforms.formats.csv import reader as csv_reader
@@ -394,7 +395,7 @@ def test_broken_quotes_are_an_error(tmp_path: Folder) -> None:
 )
 def test_recognised_by_the_first_line(line: bytes, *, taken: bool) -> None:
     """The first line must say a use and the path of an image."""
-    found = automl.recognise([("m.csv", len(line))], lambda _: line)
+    found = recognition.recognise([("m.csv", len(line))], lambda _: line)
     assert (found is not None) is taken
 
 
