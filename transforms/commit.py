@@ -24,6 +24,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
+from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
@@ -150,7 +151,7 @@ def commit_dataset(
     run = dict(publication.run) | {
         "job": publication.job,
         "finished": finished,
-        "notes": [*sidecars.notes, *_warnings(facts)],
+        "notes": [*sidecars.notes, *_warnings(facts), *_slips(manifest)],
     }
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
     _check_folder(store.dataset, manifest)
@@ -161,6 +162,20 @@ def commit_dataset(
     files.sync_directory(store.dataset)
     target.publish(store.dataset, publication.directory, seen=publication.seen)
     return manifest.digest
+
+
+def _slips(manifest: Manifest) -> list[str]:
+    """Returns what looks like a slip in the class names of each label."""
+    out = []
+    for facts in manifest.features:
+        if facts.feature.kind is not Kind.LABEL:
+            continue
+        name = facts.feature.name
+        counts: collections.Counter[str] = collections.Counter()
+        for split in manifest.splits:
+            counts.update(split.classes.get(name, {}))
+        out += vocabulary_warnings(name, facts.classes, counts)
+    return out
 
 
 def _warnings(facts: Sequence[Facts]) -> list[str]:
