@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.table_reading import listed, read_all, rows_of, source_of
@@ -128,6 +128,7 @@ lines_soup = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
+@example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
 @given(st.lists(lines_soup, min_size=1, max_size=8))
 def test_a_line_is_read_alike_in_any_company(tmp_path_factory, lines):
     """Values, refusals and row numbers do not depend on where blocks are cut."""
