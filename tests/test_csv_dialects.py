@@ -471,7 +471,10 @@ def test_text_that_is_not_valid_is_parsed_as_text_that_is(data, junk):
     assert dirty.indices.tolist() == clean.indices.tolist()
     assert dirty.miscounted == clean.miscounted
     for one, other in zip(dirty.columns, clean.columns, strict=True):
-        back = [c and c.replace(bytes([junk]), b"x").decode() for c in one.to_pylist()]
+        back = [
+            None if c is None else c.replace(bytes([junk]), b"x").decode()
+            for c in one.to_pylist()
+        ]
         assert back == other.to_pylist()
 
 
