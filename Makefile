@@ -1,5 +1,5 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: check test bench clean
+.PHONY: check test stress bench clean
 
 BENCH_ARGS ?=
 
@@ -8,6 +8,9 @@ check:
 
 test:
 	./run_local.sh test
+
+stress:
+	./run_local.sh stress
 
 bench: bench/.venv/.stamp
 	./run_local.sh setup

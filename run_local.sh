@@ -3,6 +3,7 @@
 #
 #   ./run_local.sh              converts a small sample into out/ and shows the result
 #   ./run_local.sh test [ARG..] runs the whole test suite; arguments go to pytest
+#   ./run_local.sh stress [ARG..] runs its generated cases in full numbers, some hours
 #   ./run_local.sh check        runs the linter and the type checker
 #   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test or dev
 #   ./run_local.sh ARG...       runs `beam-tfrecord ARG...`
@@ -110,6 +111,14 @@ test)
     cd "$root"
     # As many processes as cores; a file's tests stay together, for they share data.
     exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=loadfile "$@"
+    ;;
+stress)
+    shift
+    install test
+    cd "$root"
+    export BEAM_TFRECORD_STRESS=1
+    # Here single tests are long, and share little: whichever process is free takes one.
+    exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=worksteal -m stress "$@"
     ;;
 check)
     install dev

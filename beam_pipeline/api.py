@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_pipeline.plan import make_plan
+from beam_pipeline.file_names import check_file_names
+from beam_pipeline.plan import make_plan, prepare
 from beam_pipeline.progress import shown_progress
 from beam_pipeline.python_sources import is_object_source, store_rows
 from beam_pipeline.report import success_json
 from beam_pipeline.spec import Spec, make_spec
+from transforms import work_folder
 from transforms.core.manifest import Manifest
 
 __all__ = ["Report", "convert"]
@@ -27,6 +29,7 @@ class Report:
     """The result of a committed run; the same facts as `--report-json` writes.
 
     Attributes:
+      status: "committed", or "up to date" where the dataset was there already.
       output: the dataset's folder.
       digest: of the dataset.
       records: written, of all splits.
@@ -38,6 +41,7 @@ class Report:
       seconds: the run took.
     """
 
+    status: str
     output: str
     digest: str
     records: int
@@ -78,6 +82,7 @@ def convert(
       BeamTFRecordError: it failed; nothing was committed.
     """
     started = time.monotonic()
+    check_file_names()
     # A job that makes no sense is refused before the data is stored.
     spec = make_spec(
         {**settings, "source": _path_of(source), "output": os.fspath(output)}
@@ -94,8 +99,14 @@ def convert(
             )
             # Paths of images in the rows are as the caller's own program means them.
             images_root = spec.images_root or os.getcwd()
-            spec = spec.model_copy(update={"source": path, "images_root": images_root})
-        plan = make_plan(spec)
+            stored = {"source": path, "images_root": images_root}
+            # The copy is a new file each time; what it holds is what counts.
+            spec = spec.model_copy(update={**stored, "fingerprint": "content"})
+        work_folder.recover(spec.output)
+        prepared = prepare(spec)
+        if prepared.done is not None:
+            return _report(prepared.done, spec, started, "up to date")
+        plan = make_plan(prepared)
         shown = stack.enter_context(shown_progress(plan, quiet=not progress))
 
         def watch_both() -> None:
@@ -106,7 +117,13 @@ def convert(
         manifest = convert_plan(
             plan, beam_flags=beam_flags, between=between, watch=watch_both
         )
-    result = success_json(manifest, plan, time.monotonic() - started)
+    return _report(manifest, spec, started, "committed")
+
+
+def _report(manifest: Manifest, spec: Spec, started: float, status: str) -> Report:
+    seconds = time.monotonic() - started
+    result = success_json(manifest, os.path.abspath(spec.output), seconds)
+    result["status"] = status
     fields = {field.name for field in dataclasses.fields(Report)}
     return Report(**{key: value for key, value in result.items() if key in fields})
 

@@ -6,6 +6,7 @@
 3  more rejects than tolerated, nothing committed
 """
 
+import contextlib
 import difflib
 import gc
 import io
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.job_options import JobCommand, job_options
 from beam_pipeline.version import __version__
 from transforms.errors import (
@@ -29,14 +31,26 @@ from transforms.errors import (
 
 __all__ = ["cli", "main", "program"]
 
-_INTERRUPTED = 130
-_TERMINATED = 143
+# What stops a run, and how it is told; the exit code is 128 and its number.
+_STOPS = {
+    signal.SIGINT: "Interrupted",
+    signal.SIGTERM: "Terminated",
+    signal.SIGHUP: "Hung up",
+}
 # As the shell says it of a program that writes to a pipe that nobody reads.
 _PIPE_CLOSED = 141
 
 
-class _Terminated(BaseException):
-    """SIGTERM: unwinds like Ctrl-C."""
+class _Stopped(BaseException):
+    """A signal: unwinds like Ctrl-C.
+
+    Attributes:
+      number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class _PipeClosed(BaseException):
@@ -153,13 +167,60 @@ def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DATASET|FILE")
+@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB")
 @click.option("--quiet", is_flag=True, help="Print damage only.")
 def verify(target: str, quiet: bool) -> int:
     """Check both CRCs of every record, counts, sizes and checksums; 1 for damage."""
     from beam_pipeline import verify as command
 
     return command.show(target, quiet)
+
+
+@cli.command()
+@click.argument("target", metavar="DIR|FILE")
+@click.option("--reason", metavar="REASON", help="List those of this reason.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="How many are listed; 0 for all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
+    """Show by reason what the run that wrote DIR, or failed to, has rejected."""
+    from beam_pipeline import rejects_command
+
+    return rejects_command.show(target, reason=reason, limit=limit, as_json=as_json)
+
+
+@cli.command(
+    epilog="Exit codes: 0 there is an output for every file, whatever was skipped; 1 "
+    "there is none for some; 2 wrong usage.",
+)
+@click.argument("source", metavar="IN")
+@click.argument("output", metavar="OUT")
+@click.option("--overwrite", is_flag=True, help="Replace files of the same names.")
+@click.option("--report-json", metavar="FILE", help="Write what was skipped as JSON.")
+def repair(source: str, output: str, overwrite: bool, report_json: str | None) -> int:
+    """Write every sound record of IN, a file, folder or glob of TFRecord files, to OUT;
+    name every byte that is left out."""
+    from beam_pipeline import repair_command
+
+    return repair_command.run(
+        source, output, overwrite=overwrite, report_json=report_json
+    )
+
+
+@cli.command()
+@click.argument("directory", metavar="OUTPUT|FOLDER")
+@click.option("--dry-run", is_flag=True, help="Only list it.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def clean(directory: str, dry_run: bool, quiet: bool) -> int:
+    """List and remove what dead runs have left of OUTPUT, or in FOLDER."""
+    from beam_pipeline import clean_command
+
+    return clean_command.run(directory, dry_run=dry_run, quiet=quiet)
 
 
 def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[str, Any]:
@@ -195,7 +256,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if "--" in arguments:
         at = arguments.index("--")
         arguments, beam_flags = arguments[:at], arguments[at + 1 :]
-    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal cannot show is shown by its escapes.
@@ -203,7 +263,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     # The modules to come make a hundred thousand objects, and none of them goes:
     # looking for garbage among them would take a fifth of the start.
     gc.disable()
+    before = _catch_stops()
     try:
+        check_file_names()
         code = cli.main(
             arguments,
             prog_name="beam-tfrecord",
@@ -227,9 +289,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         code = _fail(bounded(f"{error.strerror or error}: {error.filename}"), 1)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
-        code = _stopped("Interrupted", stop, _INTERRUPTED)
-    except _Terminated as stop:
-        code = _stopped("Terminated", stop, _TERMINATED)
+        code = _stopped(signal.SIGINT, stop)
+    except _Stopped as stop:
+        code = _stopped(stop.number, stop)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     sys.exit(code or 0)
 
 
@@ -239,6 +304,7 @@ def program() -> NoReturn:
     By then everything is written and closed. Taking a hundred thousand objects apart
     one by one would take another third of a second.
     """
+    restart_in_utf8()
     try:
         main()
     except SystemExit as done:
@@ -248,8 +314,29 @@ def program() -> NoReturn:
     os._exit(code)
 
 
-def _terminate(number: int, frame: object) -> None:
-    raise _Terminated
+def _catch_stops() -> dict[signal.Signals, Any]:
+    """Takes the signals that stop a run; returns who had them."""
+    before = {}
+    for each in _STOPS:
+        handler = signal.getsignal(each)
+        # Under nohup, and in the background of a shell, some are ignored on purpose.
+        if handler not in (signal.SIG_IGN, None):
+            before[each] = handler
+            signal.signal(each, _stop)
+    return before
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    """Unwinds once; the next signal does not wait for that."""
+    for each in _STOPS:
+        if signal.getsignal(each) == _stop:
+            signal.signal(each, _stop_at_once)
+    raise _Stopped(number)
+
+
+def _stop_at_once(number: int, frame: object) -> NoReturn:
+    # Workers end with this process, and the next run clears up.
+    os._exit(128 + number)
 
 
 def _fail(message: str, code: int) -> int:
@@ -257,7 +344,7 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _stopped(how: str, stop: BaseException, code: int) -> NoReturn:
+def _stopped(number: int, stop: BaseException) -> NoReturn:
     """Ends at once: the pipeline's thread may still be in the middle of a file."""
     # click raises its Abort from the KeyboardInterrupt that carries the note.
     notes = [
@@ -266,7 +353,9 @@ def _stopped(how: str, stop: BaseException, code: int) -> NoReturn:
         for note in getattr(error, "__notes__", ())
     ]
     outcome = COMMITTED_NOTE if COMMITTED_NOTE in notes else "nothing was committed"
-    print(f"{how}; {outcome}.", file=sys.stderr)
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os._exit(code)
+    # After SIGHUP there may be no terminal to say it to.
+    with contextlib.suppress(OSError):
+        print(f"{_STOPS[signal.Signals(number)]}; {outcome}.", file=sys.stderr)
+        sys.stderr.flush()
+        sys.stdout.flush()
+    os._exit(128 + number)

@@ -1,17 +1,17 @@
 """Converts: plan, work folder, run, report. What the command and Python share."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_pipeline.disk_need import check_room
 from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job
 from beam_pipeline.vocabularies import keep_names
-from transforms import files, target
+from transforms import files, target, work_folder
 from transforms.commit import Publication
 from transforms.core.manifest import Manifest
 from transforms.errors import COMMITTED_NOTE, DamageError
@@ -22,36 +22,41 @@ __all__ = ["convert_plan", "open_work_folder"]
 
 
 @contextlib.contextmanager
-def open_work_folder(plan: Plan) -> Iterator[Store]:
-    """Holds the target's work folder: makes it, locks it, and leaves nothing of it.
+def open_work_folder(
+    plan: Plan, *, say: Callable[[str], None] = lambda text: None
+) -> Iterator[tuple[Store, bool]]:
+    """Holds the target's work folder; yields it, and whether it holds finished work.
 
-    What dead runs left there is removed first.
+    What an earlier run of the same work digest has finished is found there; what
+    others left is removed. After a failure finished work stays, after a success none
+    does but what `keep_work` asks for.
 
     Raises:
       TargetError: another run holds it, or it cannot be made.
     """
-    folder = target.work_folder(plan.directory)
-    os.makedirs(folder, exist_ok=True)
-    lock = os.path.join(folder, "lock")
-    with files.exclusive_lock(lock):
-        for name in os.listdir(folder):
-            if name != "lock":
-                files.remove_tree(os.path.join(folder, name))
+    with work_folder.held(plan.directory) as folder:
         store = Store(plan.work_folder, inline=plan.inline)
+        target.recover(store.dataset, plan.directory)
+        found = work_folder.take_over(folder, plan.work_digest)
         store.make()
         with pa.OSFile(plan.listing_path, "wb") as sink:
             listing = plan.planned.listing
             with pa.ipc.new_file(sink, listing.schema) as writer:
                 writer.write_table(listing)
         plan.splits.store_tables(store)
+        if plan.selection is not None:
+            plan.selection.store_places(store)
+        if text := found.in_words():
+            say(text)
         try:
-            yield store
-        finally:
+            yield store, bool(found)
+        except BaseException:
+            work_folder.leave(store)
+            raise
+        if plan.spec.keep_work:
+            work_folder.keep_for_next(store)
+        else:
             files.remove_tree(plan.work_folder)
-            files.remove_file(lock)
-            with contextlib.suppress(OSError):
-                # Another run may have come in between; then the folder is its own.
-                os.rmdir(folder)
 
 
 def _is_published(publication: Publication) -> bool:
@@ -70,6 +75,7 @@ def convert_plan(
     beam_flags: Sequence[str] = (),
     between: beam.PTransform | None = None,
     watch: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
     """Runs a plan to its commit and returns the manifest of the dataset.
 
@@ -78,6 +84,7 @@ def convert_plan(
       beam_flags: Beam's own flags.
       between: own steps from Batch to Batch, one for one, between read and place.
       watch: called ten times a second meanwhile.
+      say: called with what a person should know at the start.
 
     Raises:
       SpecError: Beam does not know one of the flags.
@@ -85,8 +92,10 @@ def convert_plan(
     """
     if beam_flags:
         check_beam_flags(beam_flags)
-    job = make_job(plan)
-    with open_work_folder(plan) as store:
+    if remark := check_room(plan):
+        say(remark)
+    with open_work_folder(plan, say=say) as (store, resumes):
+        job = make_job(plan, resumes=resumes)
         try:
             run_job(
                 job,

@@ -11,12 +11,12 @@ from typing import Any
 
 from beam_pipeline import report
 from beam_pipeline.beam_loading import beam_loading
-from beam_pipeline.plan import Plan, make_plan
+from beam_pipeline.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.progress import shown_planning, shown_progress
 from beam_pipeline.spec import make_spec
-from transforms import files
-from transforms.core.manifest import Manifest
-from transforms.errors import BeamTFRecordError, UsageError
+from transforms import files, work_folder
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.errors import BeamTFRecordError, TargetError, UsageError
 
 __all__ = ["run"]
 
@@ -48,9 +48,16 @@ def run(
                 f"The report must lie outside the output, which holds the dataset "
                 f"alone; {report_json!r} lies in {spec.output!r}."
             )
-        with beam_loading() as loaded, shown_planning(quiet=quiet):
-            plan = make_plan(spec)
-            loaded()
+        work_folder.recover(spec.output)
+        with shown_planning(quiet=quiet):
+            # Where a dataset stands there may be nothing to do, and no need of Beam.
+            stands = os.path.lexists(os.path.join(spec.output, MANIFEST_NAME))
+            prepared = prepare(spec) if stands else None
+            if prepared is not None and prepared.done is not None:
+                return _up_to_date(prepared, prepared.done, report_json, quiet, started)
+            with beam_loading() as loaded:
+                plan = make_plan(prepared or spec)
+                loaded()
         manifest = _convert(plan, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
         if report_json:
@@ -59,19 +66,46 @@ def run(
         raise
     seconds = time.monotonic() - started
     if report_json:
-        _write_json(report_json, report.success_json(manifest, plan, seconds))
+        _write_json(report_json, report.success_json(manifest, plan.directory, seconds))
     if not quiet:
         _summarize(manifest, plan, seconds)
     return 0
 
 
+def _up_to_date(
+    prepared: Prepared,
+    manifest: Manifest,
+    report_json: str | None,
+    quiet: bool,
+    started: float,
+) -> int:
+    """Reports that the dataset is there already; only leftovers are cleared away."""
+    if not prepared.spec.keep_work:
+        with contextlib.suppress(TargetError):
+            work_folder.clear(prepared.spec.output)
+    seconds = time.monotonic() - started
+    if report_json:
+        directory = os.path.abspath(prepared.spec.output)
+        result = report.success_json(manifest, directory, seconds)
+        _write_json(report_json, {**result, "status": "up to date"})
+    if not quiet:
+        report.show_up_to_date(manifest, prepared.spec.output, seconds)
+    return 0
+
+
 def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    for note in plan.notes:
+        say(note)
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.conversion import convert_plan
 
         gc.freeze()
         gc.enable()
-        return convert_plan(plan, beam_flags=beam_flags, watch=watch)
+        return convert_plan(plan, beam_flags=beam_flags, watch=watch, say=say)
 
 
 def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:

@@ -171,8 +171,7 @@ def _like(base: Feature, name: str, kind: Kind, *, plain: bool) -> Feature:
     """Returns the base under a name and kind, with what holds for that kind too."""
     if kind is base.kind and not plain:
         return dataclasses.replace(base, name=name)
-    bare = {Kind.IMAGE, Kind.BOX}
-    keeps_shape = not plain and kind not in bare and base.kind not in bare
+    keeps_shape = not plain and Kind.BOX not in (kind, base.kind)
     return Feature(
         name,
         kind,

@@ -114,8 +114,20 @@ def check_keys(features: Sequence[Feature]) -> None:
 
 
 def _check_images(features: Sequence[Feature]) -> None:
-    images = [feature.name for feature in features if feature.kind is Kind.IMAGE]
+    listed = {f.name: f.is_list for f in features if f.kind is Kind.IMAGE}
+    images = list(listed)
     for feature in features:
+        of_image = feature.derived_from or next(iter(images), "")
+        if feature.kind is Kind.BOX and listed.get(of_image):
+            raise SpecError(
+                f"Feature {feature.name!r}: boxes are of one image a row; "
+                f"{of_image!r} holds several. Leave one of them out."
+            )
+        if feature.derived and listed.get(of_image, False) is not feature.is_list:
+            raise SpecError(
+                f"Feature {feature.name!r} is read off {of_image!r}: both are lists "
+                f"or neither is. Name its column in image_columns, with the shape."
+            )
         if not feature.derived:
             continue
         known = feature.derived_from in images if feature.derived_from else images
@@ -155,11 +167,17 @@ def _a(kind: Kind) -> str:
 
 def _check_shape(feature: Feature) -> None:
     name, kind, shape = feature.name, feature.kind, list(feature.shape)
-    if shape and kind in (Kind.IMAGE, Kind.BOX):
+    if shape and kind is Kind.BOX:
         raise SpecError(f"Feature {name!r}: {_a(kind)} has no shape; leave it out.")
-    if feature.separator and (kind is Kind.IMAGE or feature.is_ragged):
-        what = "lists of lists have" if feature.is_ragged else "an image has"
-        raise SpecError(f"Feature {name!r}: {what} no separator; leave it out.")
+    if len(shape) > 1 and kind is Kind.IMAGE:
+        raise SpecError(
+            f"Feature {name!r}: several images are a list, of a shape like [null]; "
+            f"found {str(shape)[:60]}."
+        )
+    if feature.separator and feature.is_ragged:
+        raise SpecError(
+            f"Feature {name!r}: lists of lists have no separator; leave it out."
+        )
     size = 1
     for length in shape:
         size *= length or 1

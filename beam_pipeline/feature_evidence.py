@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.infer import Evidence
+from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
 
 __all__ = ["evidence_of", "with_classes"]
@@ -97,7 +98,7 @@ def _examples(values: pa.Array) -> list[str]:
     distinct: dict[str, None] = {}
     for value in values.slice(0, _ROWS_OF_LARGE):
         if value.is_valid:
-            distinct[_text(value.as_py())] = None
+            distinct[_text(python_value(value))] = None
         if len(distinct) == _EXAMPLES:
             break
     return list(distinct)

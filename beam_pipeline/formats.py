@@ -99,7 +99,8 @@ FORMATS: Mapping[str, Format] = {
         "tfrecord_files.reader.TFRecordFiles",
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
-            r"|rejects\.jsonl|label_map\.pbtxt|[^/]*\.labels\.txt)$"
+            r"|rejects(-\d{5,}-of-\d{5,})?\.(jsonl|items)|label_map\.pbtxt"
+            r"|[^/]*\.labels\.txt)$"
         ),
     ),
     "coco": Format(
@@ -159,8 +160,12 @@ def claimed_by(
     Raises:
       SourceError: the files of a format do not belong together.
     """
+    # Millions of names are searched for each format: by nothing but the pattern.
+    paths = [path.lower() for path, _ in files]
     for name, known in FORMATS.items():
-        if name in _ONLY_WHEN_SAID or not any(known.takes(path) for path, _ in files):
+        if name in _ONLY_WHEN_SAID or not any(
+            map(re.compile(known.files).search, paths)
+        ):
             continue
         recognise = known.recogniser()
         if recognise is None or recognise(files, head) is not None:

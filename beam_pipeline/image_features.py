@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from beam_pipeline.names import nearest
 from beam_pipeline.spec import Spec
+from transforms.core.example.arrays import is_list
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Unknown
 from transforms.errors import SpecError
@@ -21,6 +22,10 @@ Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 # Names of columns that hold images' paths by the conventions of the field.
 _IMAGE_COLUMNS = ("image", "file_name", "image_uri", "image_path", "filename", "path")
 _IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_image")
+# Likewise of lists of them, file_names of Hugging Face among them.
+_LIST_COLUMNS = tuple(f"{name}s" for name in _IMAGE_COLUMNS)
+_LIST_ENDINGS = tuple(f"{ending}s" for ending in _IMAGE_ENDINGS)
+_LIST_NAME = "images"
 # Roles that are read from the column of the label, not from the image.
 _LABEL_ROLES = ("label", "text", "synset")
 
@@ -149,6 +154,7 @@ def with_images(
             for feature in features
             if _is_image(feature, columns, said.get(feature.source_column))
         }
+    features = [_as_said(f, spec) if f.source_column in chosen else f for f in features]
     taken = {f.name for f in features if f.source_column not in chosen}
     prefixes = _prefixes([f for f in features if f.source_column in chosen], taken)
     out: list[Feature] = []
@@ -164,12 +170,16 @@ def with_images(
 
 def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, str]:
     """Returns what the names of each image begin with; nothing for the only one."""
-    if len(chosen) == 1 and "image" not in taken:
+    if len(chosen) == 1 and "image" not in taken and not chosen[0].shape:
         return {chosen[0].name: ""}
     bases = {}
-    for name in (feature.name for feature in chosen):
-        ending = next((e for e in _IMAGE_ENDINGS if name.endswith(e)), "")
+    for feature in chosen:
+        name = feature.name
+        endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
+        ending = next((e for e in endings if name.endswith(e)), "")
         bases[name] = name.removesuffix(ending) or name
+        if feature.shape and name.lower() in _LIST_COLUMNS:
+            bases[name] = _LIST_NAME
     found = [*bases.values(), *taken]
     return {n: base if found.count(base) == 1 else n for n, base in bases.items()}
 
@@ -184,6 +194,18 @@ def _said_kinds(spec: Spec) -> dict[str, str]:
     return out
 
 
+def _as_said(feature: Feature, spec: Spec) -> Feature:
+    """Returns a column of images with the shape and separator that the job says."""
+    for name, said in spec.features.items():
+        if (said.column or name) != feature.source_column or said.path is not None:
+            continue
+        if said.kind in (None, "image") and (said.shape or said.separator):
+            shape = tuple(said.shape or (None,))
+            separator = said.separator or ""
+            return dataclasses.replace(feature, shape=shape, separator=separator)
+    return feature
+
+
 def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
     """Whether a column holds images: as is said, or by its name and its values."""
     if said is not None:
@@ -191,14 +213,25 @@ def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
     if feature.kind is not Kind.TEXT:
         return feature.kind is Kind.IMAGE
     name = feature.source_column
-    column = columns.get(name)
-    if column is None or not pa.types.is_string(column.type):
+    column = _items(columns.get(name))
+    if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
         return False
-    if name.lower() not in _IMAGE_COLUMNS and not name.lower().endswith(_IMAGE_ENDINGS):
+    known = _LIST_COLUMNS if feature.shape else _IMAGE_COLUMNS
+    endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
+    if name.lower() not in known and not name.lower().endswith(endings):
         return False
     from transforms.core.rows.infer_typed import looks_like_image_paths
 
     return looks_like_image_paths(column, frozenset(IMAGE_SUFFIXES))
+
+
+def _items(
+    column: pa.Array | pa.ChunkedArray | None,
+) -> pa.Array | pa.ChunkedArray | None:
+    """Returns the values of a column, or those in its lists."""
+    while column is not None and is_list(column.type):
+        column = pc.list_flatten(column)
+    return column
 
 
 def _image_features(
@@ -209,8 +242,9 @@ def _image_features(
 ) -> list[Feature]:
     """Returns image, file name and dimensions, as a tree of images has them."""
     column = feature.source_column
-    found = columns.get(column)
+    found = _items(columns.get(column))
     inline = is_inline(feature, found)
+    shape, separator = feature.shape, feature.separator
     named = not inline and (found is None or pa.types.is_string(found.type))
     names = {role: given for role, given in role_names(spec).items() if given}
     for role in (*_LABEL_ROLES, *([] if named else ["filename"])):
@@ -227,18 +261,26 @@ def _image_features(
         if part.kind is Kind.IMAGE:
             out.append(
                 dataclasses.replace(
-                    part, column=column, inline=inline, missing=Missing.REJECT
+                    part,
+                    column=column,
+                    inline=inline,
+                    missing=Missing.REJECT,
+                    shape=shape,
+                    separator=separator,
                 )
             )
         elif part.derived:
-            out.append(dataclasses.replace(part, derived_from=image if prefix else ""))
+            source = image if prefix else ""
+            out.append(dataclasses.replace(part, derived_from=source, shape=shape))
         else:
-            out.append(dataclasses.replace(part, column=column))
+            text = dataclasses.replace(part, column=column, shape=shape)
+            out.append(dataclasses.replace(text, separator=separator))
     return [dataclasses.replace(f, column="") if f.column == f.name else f for f in out]
 
 
 def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bool:
     """Whether the rows hold images themselves, not where they lie."""
+    column = _items(column)
     if column is None or pa.types.is_string(column.type):
         return feature.inline
     if not is_image_struct(column.type):

@@ -4,9 +4,7 @@ Of a dataset the manifest knows it all, so no record is read. A file that no man
 names is read once, in batches, and its features are summed up from its records.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +21,7 @@ from beam_pipeline.dataset import (
 )
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, instant_text, is_text
+from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
@@ -34,8 +33,6 @@ __all__ = ["show"]
 _MAX_CLASSES = 20
 # Columns of a terminal that a class name or a sample may take.
 _MAX_NAME = 40
-# Wider than any table: what goes into a pipe is never wrapped or cut.
-_PIPE_COLUMNS = 10_000
 
 
 def show(path: str) -> int:
@@ -46,31 +43,13 @@ def show(path: str) -> int:
       DamageError: the manifest or the file is damaged.
     """
     target = open_target(path)
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
-    console = Console(highlight=False, emoji=False, markup=False, width=width)
+    console = open_console()
     if isinstance(target, Dataset):
         _print_dataset(console, target.manifest)
     else:
         empty = target.facts is not None and not target.facts.records
         _print_file(console, target, summarize_file(target.path, allow_empty=empty))
     return 0
-
-
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        side: Any = "right" if name in right else "left"
-        table.add_column(printable(name), justify=side, overflow="fold")
-    return table
-
-
-def _print_table(console: Console, table: Table) -> None:
-    """Prints a table after an empty line, without spaces at the ends of lines."""
-    with console.capture() as captured:
-        console.print(table)
-    console.file.write("\n")
-    for line in captured.get().splitlines():
-        console.file.write(f"{line.rstrip()}\n")
 
 
 def _print_dataset(console: Console, manifest: Manifest) -> None:
@@ -87,8 +66,8 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
         ),
         soft_wrap=True,
     )
-    _print_table(console, _splits_table(manifest.splits))
-    _print_table(console, _features_table(manifest))
+    print_table(console, _splits_table(manifest.splits))
+    print_table(console, _features_table(manifest))
     for facts in manifest.features:
         if facts.feature.internal:
             continue
@@ -99,7 +78,7 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
         }
         if counts:
             _print_classes(console, facts, counts)
-    _print_table(console, _account_table(manifest.account))
+    print_table(console, _account_table(manifest.account))
     if manifest.files:
         names = ", ".join(facts.file for facts in manifest.files)
         console.print(Text(f"\nbeside the shards: {printable(names)}"), soft_wrap=True)
@@ -109,7 +88,7 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
 
 def _splits_table(splits: Sequence[SplitFacts]) -> Table:
     numbers = ("records", "size", "shards", "shard size")
-    table = _table("split", *numbers, right=numbers)
+    table = new_table("split", *numbers, right=numbers)
     for split in splits:
         sizes = [shard.bytes for shard in split.shards]
         table.add_row(
@@ -123,7 +102,7 @@ def _splits_table(splits: Sequence[SplitFacts]) -> Table:
 
 
 def _features_table(manifest: Manifest) -> Table:
-    table = _table("feature", "kind", "present", "values", right=("present",))
+    table = new_table("feature", "kind", "present", "values", right=("present",))
     for facts in manifest.features:
         feature = facts.feature
         if feature.internal:
@@ -201,13 +180,13 @@ def _print_classes(
     else:
         names = sorted({name for split in counts.values() for name in split}, key=int)
         head = [feature.name]
-    table = _table(*head, *counts, right=("id", *counts))
+    table = new_table(*head, *counts, right=("id", *counts))
     for number, name in enumerate(names[:_MAX_CLASSES]):
         cells = [_cut(name)]
         if feature.kind is Kind.LABEL:
             cells.insert(0, Text(str(number)))
         table.add_row(*cells, *(f"{split.get(name, 0):,}" for split in counts.values()))
-    _print_table(console, table)
+    print_table(console, table)
     if len(names) > _MAX_CLASSES:
         totals = [
             sum(split.get(name, 0) for split in counts.values()) for name in names
@@ -222,7 +201,7 @@ def _print_classes(
 
 def _account_table(account: Account) -> Table:
     """Returns where the source's items went."""
-    table = _table("source", "items", "", right=("items",))
+    table = new_table("source", "items", "", right=("items",))
     table.add_row("read", f"{account.read:,}", "")
     table.add_row("written", f"{account.written:,}", "")
     for word, counts in (("rejected", account.rejected), ("skipped", account.skipped)):
@@ -255,7 +234,7 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
         text = f"a shard of the dataset {file.dataset.manifest.name!r} beside it"
     console.print(Text(printable(text)), soft_wrap=True, style="dim")
     if summary.variants:
-        _print_table(console, _variants_table(summary))
+        print_table(console, _variants_table(summary))
     if summary.not_examples:
         console.print()
         console.print(
@@ -267,7 +246,7 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
 
 
 def _variants_table(summary: FileSummary) -> Table:
-    table = _table("feature", "type", "present", "values", right=("present",))
+    table = new_table("feature", "type", "present", "values", right=("present",))
     names = [variant.name for variant in summary.variants]
     for variant in summary.variants:
         kind = variant.type

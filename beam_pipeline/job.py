@@ -7,11 +7,12 @@ import platform
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_pipeline.codec_versions import codec_versions
 from beam_pipeline.plan import Plan
 from beam_pipeline.version import __version__
 from transforms.census import TakeCensus
 from transforms.commit import CommitDataset, Publication
-from transforms.core.model import Batch, Block
+from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts
 from transforms.core.placing.placement import Sharding, SplitSource
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind
@@ -19,6 +20,7 @@ from transforms.formats.source import Source
 from transforms.list import ListBlocks
 from transforms.place import PlaceRows
 from transforms.read import ReadBlocks
+from transforms.recall import RecallBlocks
 from transforms.settle import SettleSplits
 from transforms.shard_file import ShardLayout
 from transforms.store import Store
@@ -39,6 +41,8 @@ class Job:
       store: the work folder.
       publication: what is published, and where.
       vocabularies: class names that are known beforehand, by label feature.
+      keeps_work: whether the next run finds the segments of this one.
+      resumes: whether an earlier run has left any.
     """
 
     source: Source
@@ -51,6 +55,8 @@ class Job:
     split_lock: str
     settle: SettleSplits | None
     fingerprint_units: bool
+    keeps_work: bool
+    resumes: bool
 
 
 def build(
@@ -64,12 +70,21 @@ def build(
       between: own steps from Batch to Batch, one for one, between read and place.
     """
     store = job.store
-    blocks = pipeline | "List" >> ListBlocks(job.source)
+    kept = store if job.keeps_work else None
+    blocks = pipeline | "List" >> ListBlocks(job.source, kept)
     strata = None
     if job.sharding.rule.source is SplitSource.STRATIFIED:
         strata = _strata(blocks, job, between)
         blocks = blocks | "Await strata" >> AwaitStrata(strata)
-    read = blocks | "Read" >> ReadBlocks(job.source, store)
+    by_position = not job.sharding.shuffle
+    # What steps of others do to a batch cannot be told from its block.
+    recalled = None
+    if job.resumes and strata is None and between is None:
+        recalled = blocks | "Recall" >> RecallBlocks(job.source, store, by_position)
+        blocks = recalled.fresh
+    read = blocks | "Read" >> ReadBlocks(
+        job.source, store, remembered=between is None, by_position=by_position
+    )
     batches: beam.PCollection[Batch] = read.batches
     if between is not None:
         batches = batches | "Between" >> between
@@ -83,11 +98,17 @@ def build(
         lock=job.split_lock,
         with_fingerprints=job.fingerprint_units,
     )
+    place_facts, segments, prints = placed.facts, placed.segments, placed.fingerprints
+    if recalled is not None:
+        placing = recalled.facts | "Placed before" >> beam.Filter(_is_placed)
+        place_facts = (place_facts, placing) | "Join facts" >> beam.Flatten()
+        segments = (segments, recalled.segments) | "Join segments" >> beam.Flatten()
+        prints = (prints, recalled.fingerprints) | "Join prints" >> beam.Flatten()
     census = beam.pvalue.AsSingleton(
-        placed.facts | "Take census" >> TakeCensus(job.vocabularies)
+        place_facts | "Take census" >> TakeCensus(job.vocabularies)
     )
     written = (
-        placed.segments
+        segments
         # ((split, shard), segment) -> ((split, shard), [segment, ...]), in any order
         | "Group by shard" >> beam.GroupByKey()
         | "Write" >> WriteShards(job.layout, store, census)
@@ -95,9 +116,10 @@ def build(
     facts = [
         *(read.facts, read.rejects, placed.facts, placed.rejects),
         *(written.shards, written.rejects),
+        *(() if recalled is None else (recalled.facts, recalled.rejects)),
     ]
     if job.settle is not None:
-        found = (placed.fingerprints, written.fingerprints)
+        found = (prints, written.fingerprints)
         facts.append(
             found | "Flatten fingerprints" >> beam.Flatten() | "Settle" >> job.settle
         )
@@ -106,6 +128,10 @@ def build(
         | "Flatten facts" >> beam.Flatten()
         | "Commit" >> CommitDataset(job.publication, store, census)
     )
+
+
+def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
+    return isinstance(fact, PlaceFacts)
 
 
 def _strata(
@@ -137,12 +163,21 @@ def _settle(plan: Plan, source: Source, store: Store) -> SettleSplits | None:
     )
 
 
-def make_job(plan: Plan) -> Job:
-    """Returns what the stages are given for a plan; each its own values only."""
+def make_job(plan: Plan, *, resumes: bool = False) -> Job:
+    """Returns what the stages are given for a plan; each its own values only.
+
+    Args:
+      plan: of the job.
+      resumes: whether an earlier run has left segments in the work folder.
+    """
     spec, planned = plan.spec, plan.planned
-    source = planned.make(plan.listing_path)
+    source: Source = planned.make(plan.listing_path)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    store = Store(plan.work_folder, inline=plan.inline)
+    store = Store(
+        plan.work_folder, inline=plan.inline, keep_items=spec.keep_rejected_bytes
+    )
+    if plan.selection is not None:
+        source = plan.selection.of(source, store)
     settle = _settle(plan, source, store)
     return Job(
         source=source,
@@ -173,12 +208,14 @@ def make_job(plan: Plan) -> Job:
             run={
                 "spec": spec.to_json(),
                 "started": started,
+                "request": plan.request.to_json(),
                 "workers": plan.workers,
                 "versions": {
                     "beam-tfrecord": __version__,
                     "apache-beam": beam.version.__version__,
                     "pyarrow": pa.__version__,
                     "python": platform.python_version(),
+                    **codec_versions(),
                 },
             },
             skipped=planned.skipped,
@@ -186,10 +223,14 @@ def make_job(plan: Plan) -> Job:
             max_reject_rate=spec.max_reject_rate,
             allow_empty=spec.allow_empty,
             label_map=planned.label_map,
+            new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
+            keeps_work=spec.keep_work,
         ),
         vocabularies=plan.vocabularies,
         split_table=plan.splits.table_in(store),
         split_lock=plan.splits.lock_in(store),
         settle=settle,
         fingerprint_units=plan.splits.with_fingerprints,
+        keeps_work=spec.keep_work,
+        resumes=resumes,
     )

@@ -61,6 +61,11 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag("--include", multiple=True, metavar="GLOB", help="Only these files."),
         _flag("--exclude", multiple=True, metavar="GLOB", help="Not these files."),
         _flag("--limit", type=int, metavar="N", help="Only the first N items."),
+        _flag(
+            "--only-rejected",
+            metavar="DIR",
+            help="Only the items that the dataset or failed run DIR rejected.",
+        ),
         _flag("--labels", metavar="FILE", help="Images: table that labels them by id."),
         _flag(
             "--id-column",
@@ -73,6 +78,11 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag("--header/--no-header", default=None, help="CSV [header]."),
         _flag("--columns", metavar="A,B,...", help="CSV: names of the columns."),
         _flag("--encoding", help="CSV [utf-8]."),
+        _flag(
+            "--trim/--no-trim",
+            default=None,
+            help="CSV: no spaces around names and cells [as they are].",
+        ),
         _flag("--layout", metavar="FILE", help="Binary records: how they lie, YAML."),
         _flag(
             "--encode",
@@ -175,6 +185,12 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag("--image-quality", type=int, metavar="1-100", help="Of JPEG [95]."),
         _flag("--max-pixels", type=int, metavar="N", help="Of an image [64,000,000]."),
         _flag("--max-image-bytes", metavar="SIZE", help="Of an image file."),
+        _flag(
+            "--max-image-seconds",
+            type=float,
+            metavar="N",
+            help="Of decoding what TensorFlow cannot read [120].",
+        ),
     ],
     "Output": [
         _flag("--name", help="Prefix of the shards [the source's base name]."),
@@ -198,6 +214,11 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             help="Rejects that are tolerated [0.01].",
         ),
         _flag(
+            "--keep-rejected-bytes/--no-keep-rejected-bytes",
+            default=None,
+            help="Store rejected items beside their reasons.",
+        ),
+        _flag(
             "--allow-empty/--no-allow-empty",
             default=None,
             help="Commit a dataset without records.",
@@ -214,6 +235,17 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             "--segments",
             type=_choice("auto", "inline", "files"),
             help="Where rows wait for their shard [auto].",
+        ),
+        _flag(
+            "--fingerprint",
+            type=_choice("stat", "content"),
+            help="How unchanged inputs are known: by size and time, or by what they "
+            "hold [stat].",
+        ),
+        _flag(
+            "--keep-work/--no-keep-work",
+            default=None,
+            help="Keep segments, so that the next run reads changed files only.",
         ),
         _flag("--spec", metavar="FILE", help="The same settings as YAML."),
     ],

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -45,6 +46,9 @@ class WorkerPool:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._waiting: list[tuple[int, int]] = []
         self._working: list[int] = []
+        self._killed: list[int] = []
+        # The runner starts and stops workers in its thread, another one looks on.
+        self._lock = threading.Lock()
         for _ in range(count):
             self._fork()
 
@@ -69,10 +73,13 @@ class WorkerPool:
 
     def start(self, worker_id: str, control_address: str) -> int:
         """Tells one process to work for this runner; returns its id."""
-        pid, write_end = self._waiting.pop(0)
-        os.write(write_end, f"{worker_id}\n{control_address}".encode())
+        with self._lock:
+            pid, write_end = self._waiting.pop(0)
+            self._working.append(pid)
+        # One that is gone already is found by `dead`.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(write_end, f"{worker_id}\n{control_address}".encode())
         os.close(write_end)
-        self._working.append(pid)
         return pid
 
     def wait(self, pid: int) -> None:
@@ -80,19 +87,39 @@ class WorkerPool:
         if pid in self._working:
             self._working.remove(pid)
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+                self._note(pid, os.waitpid(pid, 0)[1])
+
+    def _note(self, pid: int, status: int) -> None:
+        if os.WIFSIGNALED(status):
+            self._killed.append(pid)
+
+    def killed(self) -> int | None:
+        """Returns the id of a process that a signal has ended, if any."""
+        self.dead()
+        return self._killed[0] if self._killed else None
 
     def dead(self) -> int | None:
-        """Returns the id of a working process that has ended by itself, if any."""
+        """Returns the id of a process that has ended without being told to, if any."""
+        with self._lock:
+            for pid, write_end in list(self._waiting):
+                if self._has_ended(pid):
+                    self._waiting.remove((pid, write_end))
+                    os.close(write_end)
+                    return pid
         for pid in list(self._working):
-            try:
-                found, _ = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                found = pid
-            if found and pid in self._working:
+            if self._has_ended(pid) and pid in self._working:
                 self._working.remove(pid)
                 return pid
         return None
+
+    def _has_ended(self, pid: int) -> bool:
+        try:
+            found, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return True
+        if found:
+            self._note(pid, status)
+        return bool(found)
 
     def close(self) -> None:
         """Ends every process; none is left behind."""

@@ -3,11 +3,16 @@
 import dataclasses
 import functools
 import hashlib
+import importlib.metadata
 import json
 import math
 import os
+from collections.abc import Iterable
 from typing import Any
 
+from beam_pipeline.dataset import count_text
+from beam_pipeline.only_rejected import Selection, select_rejected
+from beam_pipeline.request import Request, make_request, with_images
 from beam_pipeline.sources import (
     Inputs,
     PlannedSource,
@@ -17,14 +22,17 @@ from beam_pipeline.sources import (
 )
 from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
+from beam_pipeline.version import __version__
 from beam_pipeline.vocabularies import vocabularies_of
 from transforms import files, target
+from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.errors import SpecError, TargetError
+from transforms.files import FileEntry
 
-__all__ = ["Plan", "choose_shards", "make_plan", "plan_source"]
+__all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
@@ -58,6 +66,9 @@ class Plan:
       seen: what stands at the target now.
       inline: whether segments travel through the shuffle.
       workers: how many processes.
+      request: what the job asks for, to be compared with another one's.
+      notes: what a person should know before the run.
+      selection: the items that alone are to be read; None for all.
     """
 
     spec: Spec
@@ -70,6 +81,9 @@ class Plan:
     seen: str
     inline: bool
     workers: int
+    request: Request
+    notes: tuple[str, ...] = ()
+    selection: Selection | None = None
 
     @property
     def name(self) -> str:
@@ -89,23 +103,33 @@ class Plan:
             "format": self.inputs.format,
             "schema": self.planned.schema.to_json(),
             "shards": dict(self.sharding.shards),
+            **({"only_rejected": self.selection.digest} if self.selection else {}),
         }
 
     @functools.cached_property
     def digest(self) -> str:
         """Of the job: its settings and its inputs, with their modification times."""
-        files_read = (*self.inputs.entries, *self.inputs.companions)
-        listing = [(e.path, e.size, e.modified_ns) for e in files_read]
+        return _digest([self._decided, _listed(self.inputs.entries)])
+
+    @functools.cached_property
+    def work_digest(self) -> str:
+        """Of all that decides a block's rows and a shard's bytes, but the inputs.
+
+        What a run leaves unfinished serves those of the same work digest: each block
+        and each shard is known by its own inputs.
+        """
+        return _digest([self._decided, os.path.abspath(self.inputs.root), _versions()])
+
+    @functools.cached_property
+    def _decided(self) -> list[Any]:
         known = {name: list(v.given) for name, v in self.vocabularies.items()}
-        text = json.dumps(
-            [self.settings, listing, known, self.splits.lock_digest], sort_keys=True
-        )
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        beside = _listed(self.inputs.companions)
+        return [self.settings, beside, known, self.splits.lock_digest]
 
     @property
     def work_folder(self) -> str:
         """Where this job's unfinished files lie."""
-        return os.path.join(target.work_folder(self.directory), self.digest)
+        return os.path.join(target.work_folder(self.directory), self.work_digest)
 
     @property
     def listing_path(self) -> str:
@@ -117,6 +141,20 @@ class Plan:
         """Bytes of records for each byte of input, about."""
         out = sum(self.planned.record_bytes.values())
         return out / self.inputs.bytes if self.inputs.bytes else 0.0
+
+
+def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
+    return [(entry.path, entry.size, entry.modified_ns) for entry in entries]
+
+
+def _versions() -> list[str]:
+    """Returns what may give other bytes for the same job."""
+    return [__version__, *map(importlib.metadata.version, ("pyarrow", "Pillow"))]
+
+
+def _digest(facts: Any) -> str:
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def choose_shards(size: int) -> int:
@@ -133,8 +171,29 @@ def choose_shards(size: int) -> int:
     return max(range(fewest, most + 1), key=lambda n: (n & -n, -abs(n - middle)))
 
 
-def make_plan(spec: Spec) -> Plan:
-    """Lists and samples the source and decides everything else.
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A job whose inputs are listed, and not yet read.
+
+    Attributes:
+      spec: with the name filled in.
+      inputs: the files.
+      request: what the job asks for.
+      done: the dataset at the output, where that is what the job would give.
+      notes: what a person should know before the run.
+      seen: what stands at the target now.
+    """
+
+    spec: Spec
+    inputs: Inputs
+    request: Request
+    done: Manifest | None
+    notes: tuple[str, ...]
+    seen: str
+
+
+def prepare(spec: Spec) -> Prepared:
+    """Looks at the target and lists the inputs.
 
     Raises:
       UsageError: the job cannot be done as it stands; its type says what is wrong.
@@ -145,14 +204,46 @@ def make_plan(spec: Spec) -> Plan:
             f"The output must lie outside the source, or the next run would read it; "
             f"{spec.output!r} lies in {spec.source!r}. Choose another output."
         )
-    seen = target.check_target(spec.output, overwrite=spec.overwrite)
+    seen = target.state(spec.output)
+    manifest = target.check_contents(spec.output)
     spec = spec.model_copy(update={"name": spec.name or default_name(spec.source)})
-    inputs, planned = plan_source(spec)
+    inputs = _with_tables(spec, find_inputs(spec))
+    request = make_request(spec, inputs)
+    notes: tuple[str, ...] = ()
+    done = None
+    if manifest is not None:
+        if request.answered_by(manifest, spec):
+            done = manifest
+        else:
+            why = request.differs_from(manifest)
+            if not spec.overwrite:
+                raise target.taken(spec.output, manifest, why)
+            notes = (f"the dataset at the output is replaced: {why}",)
+    return Prepared(spec, inputs, request, done, notes, seen)
+
+
+def make_plan(spec: Spec | Prepared) -> Plan:
+    """Samples the source and decides everything else.
+
+    Raises:
+      UsageError: the job cannot be done as it stands; its type says what is wrong.
+    """
+    prepared = prepare(spec) if isinstance(spec, Spec) else spec
+    spec, inputs = prepared.spec, prepared.inputs
+    planned = _plan_inputs(spec, inputs)
     if isinstance(spec.layout, str):
         # What it says decides bytes, not where it lies.
         spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
+    vocabularies = vocabularies_of(planned.schema, spec)
+    selection, notes = None, prepared.notes
+    if spec.only_rejected is not None:
+        selection = select_rejected(spec.only_rejected)
+        planned = selection.scaled(planned)
+        vocabularies = selection.named(vocabularies, planned.schema)
+        count = count_text(len(selection.places), "item")
+        notes += (f"only the {count} that {spec.only_rejected} rejected",)
     shards = {
         name: _shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
@@ -171,10 +262,13 @@ def make_plan(spec: Spec) -> Plan:
             keyed=splits.keyed,
         ),
         splits=splits,
-        vocabularies=vocabularies_of(planned.schema, spec),
-        seen=seen,
+        vocabularies=vocabularies,
+        seen=prepared.seen,
         inline=_inline(spec, planned),
         workers=_workers(spec, inputs),
+        request=with_images(prepared.request, spec, inputs, planned),
+        notes=notes,
+        selection=selection,
     )
 
 
@@ -185,14 +279,18 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
       UsageError: it cannot be read as the job says.
     """
     inputs = _with_tables(spec, find_inputs(spec))
+    return inputs, _plan_inputs(spec, inputs)
+
+
+def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
     if inputs.format == "images":
         from beam_pipeline.plan_images import plan_images
 
-        return inputs, plan_images(spec, inputs)
+        return plan_images(spec, inputs)
     from beam_pipeline.plan_tables import plan_tables
 
-    return inputs, plan_tables(spec, inputs)
+    return plan_tables(spec, inputs)
 
 
 def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, cast
 
@@ -36,9 +36,10 @@ from transforms.core.rows.infer import Evidence
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.errors import SpecError
+from transforms.errors import SourceError, SpecError
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
     InputFile,
     TableReader,
@@ -68,7 +69,7 @@ _INFERRED_BYTES = 8 << 20
 # Settings that only some formats know.
 _FORMAT_SETTINGS = frozenset(
     (
-        "delimiter quote escape header columns encoding encode layout bad_box "
+        "delimiter quote escape header columns encoding trim encode layout bad_box "
         "zip_encoding first_pixel"
     ).split()
 )
@@ -84,6 +85,8 @@ _SPLIT_WORDS: Mapping[str, str] = {
 }
 # How AutoML splits the rows that its user has left to it.
 _UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
+# Formats whose files may be called train and test, and nothing more.
+_STEM_FORMATS = frozenset(["csv", "jsonl", "parquet", "arrow", "numpy"])
 # About what an image takes where the rows only say where it lies.
 _IMAGE_BYTES = 100_000
 
@@ -106,6 +109,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     sample = reader.sample(listed)
     reader = reader.planned(sample, listed)
     columns = sample.columns
+    _check_names(columns, listed)
     words = _split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words.column
     if reader.split_column and (spec.splits or spec.split_column):
@@ -128,7 +132,11 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
             "resize: crop would cut boxes away, and what belongs to them would have to "
             "go too; use pad, shorter, longer or exact."
         )
-    by_file = _splits_by_file(spec, reader, listed, splits_by)
+    by_file: dict[str, str] = {}
+    by_stem = False
+    if not (splits_by or spec.splits or spec.split_ids):
+        stems = inputs.format in _STEM_FORMATS
+        by_file, by_stem = _splits_by_file(reader, listed, stems=stems)
     rule, portions = _rule(spec, sample, listed, splits_by, words.meanings, by_file)
     total_rows = _total_rows(sample, inputs)
     rows = round(total_rows)
@@ -148,6 +156,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
             split_column="" if splits_by == reader.split_column else splits_by,
             split_words=words.meanings,
             default_split=_DEFAULT_SPLIT if by_file else "",
+            split_stems=by_stem,
             key_column=spec.key_column or "",
             group_column=spec.group_column or "",
             block_bytes=_block_bytes(inputs.bytes),
@@ -168,7 +177,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         evidence=evidence,
         label_map=reader.label_map(),
         images_settled=reader.images_named or any(f.states for f in schema.features),
-        layout=f"{reader.title} of {len(columns)} columns",
+        layout=f"{reader.title} of {len(columns)} columns{_said_by(by_file)}",
     )
 
 
@@ -218,6 +227,17 @@ def table_files(inputs: Inputs) -> list[InputFile]:
         )
         for entry, start in zip(inputs.entries, starts, strict=False)
     ]
+
+
+def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
+    """Refuses names that Arrow would cut at a NUL, and then not find again."""
+    for name in columns:
+        if "\0" in name:
+            raise SourceError(
+                f"{listed[0].origin}: names of columns must hold no NUL character; "
+                f"found {name[:60]!r}. The file is damaged, or in another encoding; "
+                f"mend it, or rename the column."
+            )
 
 
 def _check_column(
@@ -344,15 +364,32 @@ def _is_manifest(columns: Mapping[str, object]) -> bool:
 
 
 def _splits_by_file(
-    spec: Spec, reader: TableReader, listed: Sequence[InputFile], splits_by: str
-) -> dict[str, str]:
-    """Returns each file's split, where the names of files say it; else nothing."""
-    if splits_by or spec.splits or spec.split_ids:
-        return {}
+    reader: TableReader, listed: Sequence[InputFile], *, stems: bool
+) -> tuple[dict[str, str], bool]:
+    """Returns each file's split, where paths say it, and whether names alone do.
+
+    Args:
+      reader: knows what paths of its format say.
+      listed: the files.
+      stems: whether several files may be called train and test, and nothing more.
+    """
     found = {file.origin: reader.split_of(file.origin) for file in listed}
+    if stems and len(found) > 1 and not all(found.values()):
+        named = {origin: found[origin] or split_of_stem(origin) for origin in found}
+        if all(named.values()):
+            return named, True
     if not any(found.values()):
-        return {}
-    return {origin: name or _DEFAULT_SPLIT for origin, name in found.items()}
+        return {}, False
+    return {origin: name or _DEFAULT_SPLIT for origin, name in found.items()}, False
+
+
+def _said_by(by_file: Mapping[str, str]) -> str:
+    """Returns why there are the splits that there are, for a person."""
+    first: dict[str, str] = {}
+    for origin, name in by_file.items():
+        first.setdefault(name, origin)
+    shown = "; ".join(f"{first[name]}: {name}" for name in usual_order(first))
+    return f", split by the paths of files ({shown})" if shown else ""
 
 
 def _rule(
@@ -438,7 +475,6 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
             dataclasses.replace(
                 f,
                 kind=_sized_kind(f),
-                inline=False,
                 vocabulary=None,
                 missing=Missing.OMIT if f.missing is Missing.REJECT else f.missing,
             )
@@ -455,6 +491,7 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
         return 0.0
     rows = rows.filter(pa.array(fits))
     found = record_columns(pa.table(rows), sized.features, {})
+    found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
     fields = [field for f in sized.features for field in record_fields(f)]
     encoder = ExampleEncoder(pa.schema(fields))
     encoded = encoder.encode(
@@ -462,14 +499,21 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
     )
     size = len(encoded.buffers()[2]) / len(encoded) + OVERHEAD_BYTES
     paths = [f for f in schema.of_kind(Kind.IMAGE) if not f.inline]
-    return size + image_bytes * len(paths)
+    return size + image_bytes * sum(_mean_length(rows[f.name]) for f in paths)
 
 
 def _sized_kind(feature: Feature) -> Kind:
     """Returns the kind of a feature whose records are as large, without a census."""
-    if feature.kind is Kind.IMAGE and feature.inline:
-        return Kind.BYTES
+    if feature.inline:
+        return feature.kind
     return Kind.TEXT if feature.kind in (Kind.LABEL, Kind.IMAGE) else feature.kind
+
+
+def _mean_length(column: pa.Array) -> float:
+    """Returns how many values a row has: 1, or as many as its list has in the mean."""
+    if not pa.types.is_list(column.type):
+        return 1
+    return float(pc.mean(pc.fill_null(pc.list_value_length(column), 0)).as_py())
 
 
 def _head(column: pa.Array | pa.ChunkedArray, count: int) -> pa.Array:

@@ -221,7 +221,10 @@ def _comments(facts: FeatureFacts) -> Iterator[str]:
         case Kind.BOOL:
             yield "0 or 1"
         case Kind.IMAGE:
-            yield "an encoded image: tf.io.decode_image(value, channels=3)"
+            if feature.is_list:
+                yield "encoded images: tf.io.decode_image(value[i], channels=3)"
+            else:
+                yield "an encoded image: tf.io.decode_image(value, channels=3)"
         case Kind.TIMESTAMP:
             unit = feature.unit or "s"
             yield (

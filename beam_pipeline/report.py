@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from beam_pipeline.dataset import count_text, kind_text, printable, size_text
+from beam_pipeline.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Manifest
@@ -18,6 +19,7 @@ __all__ = [
     "failure_json",
     "show_plan",
     "show_result",
+    "show_up_to_date",
     "success_json",
 ]
 
@@ -83,6 +85,19 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     )
 
 
+def show_up_to_date(manifest: Manifest, output: str, seconds: float) -> None:
+    """Prints that the dataset is there already, as the job would make it."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(
+        Text.assemble(
+            ("up to date ", "green"),
+            f"{output}  ({manifest.records:,} records, {seconds:.1f} s, "
+            f"digest {manifest.digest[:12]})",
+        ),
+        soft_wrap=True,
+    )
+
+
 def show_plan(plan: Plan) -> None:
     """Prints what a run would do."""
     console = Console(highlight=False, markup=False, emoji=False)
@@ -99,7 +114,8 @@ def show_plan(plan: Plan) -> None:
     replaces = ", replacing the dataset there" if plan.seen else ""
     console.print(f"output  {plan.spec.output}{replaces}", soft_wrap=True)
     segments = "in memory" if plan.inline else "in files"
-    console.print(f"workers {plan.workers}, segments {segments}\n")
+    console.print(f"workers {plan.workers}, segments {segments}")
+    console.print(f"disk    {_disk(plan)}\n", soft_wrap=True)
 
     known = bool(planned.evidence)
     more = ("present", "range", "examples") if known else ()
@@ -137,6 +153,14 @@ def show_plan(plan: Plan) -> None:
     console.print("\nnothing was written", style="dim")
 
 
+def _disk(plan: Plan) -> str:
+    text = f"about {in_words(estimate(plan))}"
+    try:
+        return f"{text}; {size_text(free_bytes(plan.directory))} free"
+    except OSError:
+        return text
+
+
 def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
     if evidence is None or not evidence.sampled:
         return "", "", ""
@@ -151,13 +175,13 @@ def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
     return f"{present:.1%}", extent, printable(examples)
 
 
-def success_json(manifest: Manifest, plan: Plan, seconds: float) -> dict[str, Any]:
+def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
     """Returns the result of a committed run."""
     account = manifest.account
     return {
         "status": "committed",
         "exit_code": 0,
-        "output": plan.directory,
+        "output": directory,
         "digest": manifest.digest,
         "records": manifest.records,
         "splits": {

@@ -13,7 +13,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline.job import Job, build
 from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
-from transforms import errors, files
+from beam_pipeline.retry_notes import collected_retries
+from transforms import decoder_pool, errors, files
 from transforms.errors import BeamTFRecordError, SpecError
 
 __all__ = ["check_beam_flags", "run_job"]
@@ -21,7 +22,7 @@ __all__ = ["check_beam_flags", "run_job"]
 # How often the run is looked at, in seconds: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
 # How long a stopped run may take to notice.
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 2.0
 # Of a day: a job must not end because Beam's job service timed out.
 _SERVICE_SECONDS = 86_400
 
@@ -91,14 +92,20 @@ def run_job(
         f"--job_server_timeout={_SERVICE_SECONDS}",
         *beam_flags,
     ]
-    with _pool(workers) as pool, _quiet_beam():
+    with collected_retries() as notes, _pool(workers) as pool, _quiet_beam():
         environment = None if pool is None else ForkedEnvironment.default()
         runner = FnApiRunner(default_environment=environment)
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
         build(pipeline, job, between=between)
+
+        def watching() -> None:
+            watch()
+            notes.show()
+
         try:
-            _run_watched(pipeline, pool, watch, abandon)
+            _run_watched(pipeline, pool, watching, abandon)
         finally:
+            decoder_pool.SHARED.end_idle()
             # Beam removes it itself, but not where the run was stopped.
             files.remove_tree(pipeline.local_tempdir)
 
@@ -154,19 +161,26 @@ def _run_watched(
         while not done.wait(_LOOK_SECONDS):
             watch()
             if pool is not None and (pid := pool.dead()) and not done.is_set():
-                raise BeamTFRecordError(
-                    f"A worker process ({pid}) was ended from outside, perhaps for "
-                    f"want of memory. Nothing was committed; run again, with fewer "
-                    f"--workers if memory is short."
-                )
+                raise _ended(pid)
     except BaseException:
         abandon()
+        decoder_pool.SHARED.end()
         if pool is not None:
             pool.close()
         done.wait(_STOP_SECONDS)
         raise
     if failures:
+        # What the runner says of a worker that is gone is only that it is gone.
+        if pool is not None and (pid := pool.killed()):
+            raise _ended(pid) from failures[0]
         raise _translated(failures[0]) from failures[0]
+
+
+def _ended(pid: int) -> BeamTFRecordError:
+    return BeamTFRecordError(
+        f"A worker process ({pid}) was ended from outside, perhaps for want of memory. "
+        f"Run again, with fewer --workers if memory is short."
+    )
 
 
 def _translated(failure: BaseException) -> BaseException:

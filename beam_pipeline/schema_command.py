@@ -93,8 +93,9 @@ def _with_evidence(planned: PlannedSource) -> PlannedSource:
 
 
 def _images(stored: Sequence[Feature]) -> str:
-    names = [_printable(f.name) for f in stored if f.kind is Kind.IMAGE]
-    if len(names) == 1:
+    found = [f for f in stored if f.kind is Kind.IMAGE]
+    names = [_printable(f.name) for f in found]
+    if len(names) == 1 and not found[0].is_list:
         return "each image"
     return f"each of {', '.join(names)}, as {names[0]}/height"
 
@@ -131,7 +132,7 @@ def _roles(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> dict[str, st
     named = spec.preset != "default" or bool(spec.feature_names)
     if not found or (planned.images_settled and not named):
         return {}
-    single = len(found) == 1
+    single = len(found) == 1 and not found[0].is_list
     names = role_names(spec)
     known = {f.derived: f.name for f in stored if f.derived}
     columns = {feature.source_column for feature in found}
@@ -184,7 +185,9 @@ def _is_settled(
     if not of_roles:
         return False
     if feature.kind is Kind.IMAGE:
-        return is_tree or feature.missing is Missing.REJECT
+        # Of several, each is declared: its name is not that of the role.
+        alone = feature.missing is Missing.REJECT and feature.name in of_roles
+        return is_tree or alone
     return feature.name in of_roles and feature.source_column != feature.name
 
 

@@ -12,7 +12,7 @@ import yaml
 from beam_pipeline.formats import FORMATS
 from transforms import files
 from transforms.core.image.check import MAX_PIXELS, Check
-from transforms.core.image.policy import MAX_BYTES, ImagePolicy
+from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
 from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
@@ -207,6 +207,7 @@ class Spec(pydantic.BaseModel):
     include: list[str] = []
     exclude: list[str] = []
     limit: Annotated[Whole, pydantic.Field(ge=1)] | None = None
+    only_rejected: str | None = None
     shards: Annotated[Whole, pydantic.Field(ge=1, le=MAX_SHARDS)] | None = None
     shard_size: Size | None = None
     seed: Annotated[Whole, pydantic.Field(ge=0)] = 0
@@ -226,6 +227,7 @@ class Spec(pydantic.BaseModel):
     image_quality: Annotated[Whole, pydantic.Field(ge=1, le=100)] = 95
     max_pixels: Annotated[Whole, pydantic.Field(ge=1)] = MAX_PIXELS
     max_image_bytes: Size | None = None
+    max_image_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)] = MAX_SECONDS
     encode: Literal["raw", "png"] = "raw"
     layout: dict[str, Any] | str | None = None
     bad_box: Literal["box", "image", "clip"] = "box"
@@ -238,11 +240,15 @@ class Spec(pydantic.BaseModel):
     header: bool = True
     columns: list[str] | None = None
     encoding: str = "utf-8"
+    trim: bool = False
     workers: Annotated[int, pydantic.Field(ge=1)] | Literal["auto"] = "auto"
     segments: Literal["auto", "inline", "files"] = "auto"
     max_reject_rate: Annotated[float, pydantic.Field(ge=0, le=1)] = 0.01
+    keep_rejected_bytes: bool = False
     allow_empty: bool = False
     overwrite: bool = False
+    fingerprint: Literal["stat", "content"] = "stat"
+    keep_work: bool = False
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Spec":
@@ -280,6 +286,7 @@ class Spec(pydantic.BaseModel):
             quality=self.image_quality,
             max_pixels=self.max_pixels,
             max_bytes=self.max_image_bytes or MAX_BYTES,
+            max_seconds=self.max_image_seconds,
         )
 
     def _resize(self) -> Resize | None:
@@ -315,9 +322,12 @@ BYTE_DECIDING = frozenset(Spec.model_fields) - {
     "max_reject_rate",
     "allow_empty",
     "overwrite",
+    "fingerprint",
+    "keep_work",
     # Paths: what the files say is among the inputs, the schema and the classes.
     "images_root",
     "labels",
+    "only_rejected",
     "split_ids",
     "split_lock",
     "vocabulary",

@@ -6,16 +6,14 @@ time than it takes to import what draws tables.
 
 import contextlib
 import dataclasses
-import io
 import os
-import re
 import sys
 import textwrap
-from collections.abc import Iterator
 from typing import TextIO
 
 import google_crc32c
 
+from beam_pipeline.bare_files import BareFiles, find_bare_files, missing_shards
 from beam_pipeline.dataset import (
     Dataset,
     SingleFile,
@@ -24,17 +22,27 @@ from beam_pipeline.dataset import (
     printable,
     size_text,
 )
+from beam_pipeline.reading_progress import Progress, shown_reading
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest, ShardFacts
 from transforms.core.naming import parse_shard_name
-from transforms.core.tfrecord import verify_file
+from transforms.core.tfrecord import TFRecordReader, verify_file
+from transforms.core.tfrecord.compression import Compression
 from transforms.errors import DamageError, SourceError, TFRecordError, UsageError
 
-__all__ = ["Finding", "Report", "show", "verify_dataset", "verify_single_file"]
+__all__ = [
+    "Finding",
+    "Report",
+    "show",
+    "verify_bare_files",
+    "verify_dataset",
+    "verify_single_file",
+]
 
-# Below this there is nothing to watch: it takes less than a second.
-_PROGRESS_BYTES = 300_000_000
 _STEP_BYTES = 1 << 20
-_SHARD_PATTERN = re.compile(r".+\.tfrecord-\d{5,}-of-\d{5,}(\.gz|\.zlib)?", re.DOTALL)
+_NO_MANIFEST = (
+    "Without a manifest: records missing at the end of a file, doubled or in another\n"
+    "order would not show."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,8 +53,9 @@ class Finding:
       file: its name in the dataset, or the path that was asked for.
       kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
         "unreadable", "content" (not what the manifest states), "foreign"
-        (a shard that the manifest does not name), "unnamed" (any other such file)
-        or "manifest".
+        (a shard that the manifest does not name), "unnamed" (any other such file),
+        "shards" (a numbered set is not whole), "stored" (readable, but not as its
+        name says or not by every reader) or "manifest".
       message: what was found and what it means, without the file's name.
       record: 0-based index of the damaged record; None where there is none.
       offset: of its header, in bytes of the uncompressed stream.
@@ -86,12 +95,15 @@ def show(path: str, quiet: bool = False) -> int:
     """Verifies and prints what is at a path; returns 0 when it is sound, else 1.
 
     Raises:
-      UsageError: there is neither a dataset nor a file.
+      UsageError: there is neither a dataset nor a TFRecord file.
     """
+    has_manifest = os.path.lexists(os.path.join(path, MANIFEST_NAME))
+    if not has_manifest and (bare := find_bare_files(path)) is not None:
+        return _show_bare(path, verify_bare_files(bare, progress=_terminal()), quiet)
     try:
         target = open_target(path)
     except DamageError as error:
-        return _print_without_manifest(path, error, quiet)
+        return _show_bare(path, _without_manifest(path, error), quiet)
     if isinstance(target, Dataset):
         report = verify_dataset(target, progress=_terminal())
         _print_findings(report)
@@ -119,7 +131,7 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
         contents.setdefault((shard.bytes, shard.crc32c), shard.file)
     findings: list[Finding] = []
     records = size = 0
-    with _progress(progress, sum(shard.bytes for shard in shards)) as bar:
+    with shown_reading(progress, sum(shard.bytes for shard in shards)) as bar:
         for shard in shards:
             path = dataset.path(shard.file)
             finding = _check_shard(path, shard, manifest.compression, contents, bar)
@@ -147,7 +159,7 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
         size = os.stat(file.path).st_size
     except OSError as error:
         raise _unreadable(file.path, error) from error
-    with _progress(progress, size) as bar:
+    with shown_reading(progress, size) as bar:
         if file.facts is not None and file.dataset is not None:
             compression = file.dataset.manifest.compression
             finding = _check_shard(file.path, file.facts, compression, {}, bar)
@@ -156,12 +168,59 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
             return Report((), 1, file.facts.records, file.facts.bytes)
         try:
             with bar.watched(file.path) as source:
-                found = verify_file(source)
+                reader = TFRecordReader(source)
+                found = reader.verify()
         except (TFRecordError, SourceError) as error:
             return Report((_framing_finding(file.path, error),), 1, 0, 0)
         except OSError as error:
             raise _unreadable(file.path, error) from error
-    return Report((), 1, found.records, found.stored_bytes)
+    remarks = tuple(_remarks(file.path, reader))
+    return Report(remarks, 1, found.records, found.stored_bytes)
+
+
+def verify_bare_files(bare: BareFiles, *, progress: TextIO | None = None) -> Report:
+    """Checks TFRecord files that no manifest names, and their numbers as shards.
+
+    Arguments are those of `verify_dataset`.
+    """
+    findings: list[Finding] = []
+    records = size = 0
+    for path in bare.paths:
+        try:
+            report = verify_single_file(SingleFile(path), progress=progress)
+        except UsageError as error:
+            findings.append(Finding(path, "unreadable", str(error)))
+            continue
+        findings += report.findings
+        records += report.records
+        size += report.bytes
+    # A glob may be meant to name some shards only.
+    for name, what in missing_shards(bare.paths):
+        findings.append(Finding(name, "shards", what, is_damage=bare.is_folder))
+    return Report(tuple(findings), len(bare.paths), records, size)
+
+
+def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
+    """Returns what deserves a look in a file that is sound."""
+    found = []
+    stated = {".gz": Compression.GZIP, ".zlib": Compression.ZLIB}.get(
+        os.path.splitext(path)[1].lower(), Compression.NONE
+    )
+    if stated is not reader.compression:
+        words = {Compression.NONE: "not compressed"}
+        says = words.get(stated, str(stated))
+        found.append(
+            f"its content is {words.get(reader.compression, str(reader.compression))}, "
+            f"its name says {says}: a reader that goes by the name, or TensorFlow "
+            f"without the right compression_type, fails."
+        )
+    if reader.padding_bytes:
+        found.append(
+            f"{count_text(reader.padding_bytes, 'zero byte')} follow the end of the "
+            f"gzip stream: TensorFlow and Beam report an error there. 'repair' "
+            f"removes them."
+        )
+    return [Finding(path, "stored", text, is_damage=False) for text in found]
 
 
 def _unreadable(path: str, error: OSError) -> UsageError:
@@ -175,7 +234,7 @@ def _check_shard(
     facts: ShardFacts,
     compression: str,
     contents: dict[tuple[int, int], str],
-    bar: "_Progress",
+    bar: Progress,
 ) -> Finding | None:
     """Returns what is wrong with a shard.
 
@@ -301,24 +360,40 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     return findings
 
 
-def _print_without_manifest(path: str, error: DamageError, quiet: bool) -> int:
-    """Checks the framing of what looks like a shard, the manifest being damaged."""
+def _without_manifest(path: str, error: DamageError) -> Report:
+    """Checks the files of a dataset whose manifest is damaged."""
     directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
-    names = sorted(filter(_SHARD_PATTERN.fullmatch, os.listdir(directory)))
-    findings = [Finding(MANIFEST_NAME, "manifest", str(error))]
-    records = size = 0
-    for name in names:
-        report = verify_single_file(
-            SingleFile(os.path.join(directory, name)), progress=_terminal()
-        )
-        findings += [dataclasses.replace(f, file=name) for f in report.findings]
-        records += report.records
-        size += report.bytes
-    report = Report(tuple(findings), len(names) + 1, records, size)
+    damage = Finding(MANIFEST_NAME, "manifest", str(error))
+    try:
+        bare = find_bare_files(directory)
+    except UsageError:
+        bare = None
+    if bare is None:
+        return Report((damage,), 1, 0, 0)
+    report = verify_bare_files(bare, progress=_terminal())
+    findings = [
+        dataclasses.replace(each, file=os.path.basename(each.file))
+        for each in report.findings
+    ]
+    return dataclasses.replace(
+        report, findings=(damage, *findings), files=report.files + 1
+    )
+
+
+def _show_bare(path: str, report: Report, quiet: bool) -> int:
+    """Prints what was found of files that no manifest vouches for."""
     _print_findings(report)
     if not quiet:
-        print(_dataset_verdict(path, report))
-    return 1
+        content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
+        files = count_text(report.files, "file")
+        if report.is_sound:
+            print(
+                f"{printable(path)}: sound: {content} in {files}; all checksums match."
+                f"\n{_NO_MANIFEST}"
+            )
+        else:
+            print(_dataset_verdict(path, report))
+    return 0 if report.is_sound else 1
 
 
 def _print_findings(report: Report) -> None:
@@ -362,64 +437,8 @@ def _file_verdict(file: SingleFile, report: Report) -> str:
     content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
     if file.facts is not None:
         return f"{name}: sound: {content}; as the manifest beside it states."
-    return (
-        f"{name}: sound: {content}; all checksums match.\n"
-        f"No manifest names this file: records missing at its end, doubled or in "
-        f"another\norder would not show."
-    )
+    return f"{name}: sound: {content}; all checksums match.\n{_NO_MANIFEST}"
 
 
 def _terminal() -> TextIO | None:
     return sys.stderr if sys.stderr.isatty() else None
-
-
-class _Watched(io.FileIO):
-    """A file that tells a progress line of what is read."""
-
-    def __init__(self, path: str, bar: "_Progress") -> None:
-        super().__init__(path)
-        self._bar = bar
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(-1 if size is None else size) or b""
-        self._bar.add(len(data))
-        return data
-
-
-class _Progress:
-    """A line on a terminal: the share of the bytes that was read."""
-
-    def __init__(self, terminal: TextIO | None, total: int) -> None:
-        self._terminal = terminal if total >= _PROGRESS_BYTES else None
-        self._total = total
-        self._done = 0
-        self._shown = -1
-
-    def watched(self, path: str) -> io.FileIO:
-        """Opens a file, of whose reads the line is to tell; raises OSError."""
-        return io.FileIO(path) if self._terminal is None else _Watched(path, self)
-
-    def add(self, size: int) -> None:
-        """Counts bytes; draws the line again when the percentage has changed."""
-        self._done += size
-        percent = min(100 * self._done // self._total, 100)
-        if self._terminal is not None and percent != self._shown:
-            self._shown = percent
-            total = size_text(self._total)
-            self._terminal.write(f"\rverifying {total}: {percent:3d} %")
-            self._terminal.flush()
-
-    def clear(self) -> None:
-        """Leaves the line empty."""
-        if self._terminal is not None and self._shown >= 0:
-            self._terminal.write("\r" + " " * 40 + "\r")
-            self._terminal.flush()
-
-
-@contextlib.contextmanager
-def _progress(terminal: TextIO | None, total: int) -> Iterator[_Progress]:
-    bar = _Progress(terminal, total)
-    try:
-        yield bar
-    finally:
-        bar.clear()

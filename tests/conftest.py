@@ -1,13 +1,77 @@
-"""What all tests share: the same generated cases in every run, unless asked otherwise.
+"""What all tests share: generated cases that stay the same, and the headline figures.
 
 With `BEAM_TFRECORD_STRESS` set, as `make stress` does, generated cases are new ones in
 each run; without it a run in CI says the same as the run before it.
+
+A test that establishes one of the headline figures says how far it got, and the end of
+the run shows all of them:
+
+    def test_no_cut_is_silent(headline):
+        ...
+        headline("H2", "{} cuts: 0 silent", cuts)
+
+Such tests are the ones that `make stress` runs (mark `stress`).
 """
 
-import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
 
+import pytest
 from hypothesis import settings
+
+from tests.stress import STRESS
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("stress", derandomize=False, deadline=None)
-settings.load_profile("stress" if os.environ.get("BEAM_TFRECORD_STRESS") else "fixed")
+settings.load_profile("stress" if STRESS else "fixed")
+
+_PROPERTY = "headline"
+
+
+class Headline(Protocol):
+    """Notes a headline figure and what was reached: H2, "19,341 cuts: 0 silent"."""
+
+    def __call__(self, figure: str, reached: str, cases: int = 0) -> None:
+        """Notes it; where `{}` stands in it, the cases of all tests that say so."""
+
+
+@pytest.fixture
+def headline(record_property: Callable[[str, object], None]) -> Headline:
+    """Returns the function that notes a figure."""
+
+    def note(figure: str, reached: str, cases: int = 0) -> None:
+        # As a property it travels with the test's report, also from xdist's processes.
+        record_property(_PROPERTY, [figure, reached, cases])
+
+    return note
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test that notes a headline figure."""
+    for item in items:
+        if "headline" in getattr(item, "fixturenames", ()):
+            item.add_marker("stress")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> None:
+    """Shows the headline figures, H2 before H10, and which of them failed."""
+    noted: Counter[tuple[str, str, bool]] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in getattr(report, "user_properties", ()):
+                if name == _PROPERTY and report.when == "call":
+                    figure, reached, cases = value
+                    noted[figure, reached, outcome == "failed"] += cases
+    if not noted:
+        return
+    terminalreporter.section("headline figures")
+    for (figure, reached, failed), cases in sorted(
+        noted.items(), key=lambda item: (int(item[0][0].removeprefix("H")), item)
+    ):
+        text = reached.replace("{}", f"{cases:,}")
+        terminalreporter.write_line(
+            f"{figure:<4} {text}{'  (FAILED)' if failed else ''}", red=failed
+        )

@@ -16,6 +16,7 @@ from tests.test_convert import (
     account,
     convert,
     dataset,
+    manifest,
     names,
     refused,
     rejects,
@@ -317,10 +318,28 @@ def test_fault_107_a_number_beyond_float32_is_a_reject(tmp_path: Folder) -> None
     """It does not become infinite; one too small becomes 0, as float32 has it."""
     data = "f,w\n" + "0.5,a\n" * 300 + "1e39,b\n-1e39,c\n1e-50,d\n"
     assert converted(tmp_path, data)[300:] == [{"f": 0.0, "w": b"d"}]
+    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    assert "1 value of 'f' became 0" in note
     assert [(found["row"], found["reason"]) for found in rejects(tmp_path / "out")] == [
         (301, "out_of_range"),
         (302, "out_of_range"),
     ]
+
+
+def test_fault_107_a_number_too_small_is_counted_and_named(tmp_path: Folder) -> None:
+    """By column, with one example, over all files; other zeros do not count."""
+    files = {
+        "b.csv": "f,g\n1e-50,0\n0,0.0\n0e-99,1\n",
+        "a.csv": "f,g\n0.5,0\n-1E-46,1e-45\n8e-46,0\n,-0\n",
+    }
+    source = write_files(tmp_path / "s", {k: v.encode() for k, v in files.items()})
+    run = convert(source, tmp_path / "out", "--no-shuffle")
+    found = [row["f"] for row in rows(tmp_path / "out") if "f" in row]
+    assert found == [0.5, -0.0, 1.401298464324817e-45, 0.0, 0.0, 0.0]
+    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    assert note.startswith("2 values of 'f' became 0")
+    assert note.endswith("'-1E-46' in row 2 of a.csv")
+    assert note in run.out
 
 
 @pytest.mark.parametrize(
@@ -466,6 +485,71 @@ def test_fault_113_spaces_are_kept(tmp_path: Folder) -> None:
     assert [row[" n "] for row in found] == [1, 2]
     (split,) = dataset(tmp_path / "out")["splits"]
     assert split["classes"] == {" label": {" cat ": 1, "cat": 1}}
+
+
+def test_fault_113_spaces_in_names_and_labels_are_told(tmp_path: Folder) -> None:
+    """The notes name the columns and the classes, on the screen too."""
+    data = " n ,label,\u00a0w\n1,cat,a\n2, cat ,b\n"
+    source = made(tmp_path, data)
+    run = convert(source, tmp_path / "out", "--label-column", "label")
+    notes = manifest(tmp_path / "out")["run"]["notes"]
+    (columns,) = [note for note in notes if "column names" in note]
+    assert "2 column names begin or end with a space: ' n ', " in columns
+    assert "--trim" in columns
+    (classes,) = [note for note in notes if "begin or end" in note and note != columns]
+    assert "' cat '" in classes
+    assert columns in run.out
+    convert(made(tmp_path, "n,w\n1, a\n"), tmp_path / "plain")
+    assert manifest(tmp_path / "plain")["run"]["notes"] == []
+
+
+@pytest.mark.parametrize("how", ["flag", "spec"])
+def test_fault_113_spaces_are_trimmed_on_request(how: str, tmp_path: Folder) -> None:
+    """From names and cells, quoted or not; a cell of nothing else is missing."""
+    data = ' n , label \n 1,cat\n2 ,"\u3000cat "\n3,  \n'
+    options: tuple[object, ...] = ("--trim",)
+    if how == "spec":
+        (tmp_path / "s").mkdir()
+        (tmp_path / "s/spec.yaml").write_text("trim: true\n")
+        options = ("--spec", tmp_path / "s/spec.yaml")
+    found = converted(tmp_path, data, *options, "--label-column", "label")
+    assert found == [{"n": 1, "label": 0}, {"n": 2, "label": 0}, {"n": 3}]
+    assert manifest(tmp_path / "out")["run"]["notes"] == []
+    assert dataset(tmp_path / "out")["settings"]["trim"] is True
+
+
+def test_fault_113_trimming_holds_beside_bad_bytes_and_repeated_headers(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a piece is read as bytes, and where files were joined."""
+    from transforms.formats.csv import reader as csv_reader
+
+    monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
+    monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)
+    data = b" n , w \n" + b"1, a \n" * 2_000 + b" n , w \nn,w\n"
+    data += b"2, \xff \n3,\xc2\xa0b\xe3\x80\x80\n4,\t\n"
+    source = made(tmp_path, gzip.compress(data), "t.csv.gz")
+    convert(source, tmp_path / "out", "--trim", "--no-shuffle")
+    found = rows(tmp_path / "out")
+    assert found[0] == {"n": 1, "w": b"a"}
+    assert found[2_000:] == [{"n": 3, "w": b"b"}, {"n": 4}]
+    assert account(tmp_path / "out")["skipped"] == {"repeated_header": 2}
+    (reject,) = rejects(tmp_path / "out")
+    assert (reject["row"], reject["reason"]) == (2_003, "invalid_encoding")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("a, a \n1,2\n", "'a' stands at"), ("a,  \n1,2\n", "column 2")]
+)
+def test_fault_113_names_that_trimming_makes_unusable_are_errors(
+    text: str, word: str, tmp_path: Folder
+) -> None:
+    """Two of one name, or none; and JSON is not trimmed."""
+    assert word in error_of(tmp_path, text, "--trim")
+    source = made(tmp_path, '{"a": 1}\n', "t.jsonl")
+    assert "trim is not for JSON lines" in refused(
+        2, source, tmp_path / "out", "--trim"
+    )
 
 
 def test_fault_114_tables_need_neither_pandas_nor_beams_readers() -> None:

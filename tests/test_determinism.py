@@ -182,58 +182,6 @@ class TestGolden:
 
 
 class TestSameBytes:
-    @pytest.mark.parametrize(
-        "options",
-        [
-            ("--workers", 2),
-            ("--segments", "files"),
-            ("--segments", "inline"),
-            ("--workers", 2, "--segments", "files"),
-        ],
-        ids=lambda options: " ".join(map(str, options)),
-    )
-    def test_workers_and_segments(
-        self,
-        options: tuple[object, ...],
-        job: Job,
-        source: Folder,
-        reference: Folder,
-        tmp_path: Folder,
-    ) -> None:
-        """Neither processes nor the place of segments decide a byte."""
-        name, made, settings = job
-        run = process("convert", source / name, tmp_path / "out", *settings, *options)
-        assert run.returncode == 0, run.stderr
-        assert same(tmp_path / "out", reference / made)
-
-    @pytest.mark.parametrize(
-        "environment",
-        [
-            {"PYTHONHASHSEED": "1"},
-            {"PYTHONHASHSEED": "4242", "TZ": "Asia/Kathmandu"},
-            {"LC_ALL": "C", "LANG": "C", "TZ": "America/New_York"},
-            {"LANG": "tr_TR.UTF-8", "LC_ALL": "tr_TR.UTF-8"},
-            {"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8"},
-        ],
-        ids=lambda environment: " ".join(map("=".join, environment.items())),
-    )
-    def test_environment(
-        self,
-        environment: dict[str, str],
-        job: Job,
-        source: Folder,
-        reference: Folder,
-        tmp_path: Folder,
-    ) -> None:
-        """Neither hash seed, locale, language nor time zone decide a byte (row 136)."""
-        name, made, settings = job
-        run = process(
-            *("convert", source / name, tmp_path / "out", *settings, "--workers", 2),
-            env={**os.environ, **environment},
-        )
-        assert run.returncode == 0, run.stderr
-        assert same(tmp_path / "out", reference / made)
-
     def test_another_place_and_other_times(
         self, job: Job, source: Folder, reference: Folder, tmp_path: Folder
     ) -> None:

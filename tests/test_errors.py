@@ -26,6 +26,7 @@ EXIT_CODES = {
     "TFRecordError": 1,
     "ExampleError": 1,
     "EncodingError": 1,
+    "StorageError": 1,
     "ConservationError": 1,
     "CommitError": 1,
 }

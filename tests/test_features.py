@@ -712,7 +712,10 @@ WRONG: dict[str, tuple[Row, list[str]]] = {
         {"features": {"name": {"shape": [None, None, 3]}}},
         ["one size at most"],
     ),
-    "image shape": ({"features": {"name": {"kind": "image", "shape": [3]}}}, ["shape"]),
+    "image shape": (
+        {"features": {"name": {"kind": "image", "shape": [2, 3]}}},
+        ["several images are a list", "[2, 3]"],
+    ),
     "regex": ({"features": {"p": {"path": "(["}}}, ["regular expression"]),
     "group": ({"features": {"p": {"path": "abc"}}}, ["needs a group"]),
     "fill": ({"features": {"a": {"fill": "x"}}}, ["fill", "int64", "'x'"]),

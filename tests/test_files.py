@@ -13,8 +13,8 @@ from multiprocessing.synchronize import Event
 
 import pytest
 
-from transforms import files
-from transforms.errors import CommitError, SourceError, TargetError
+from transforms import files, retry
+from transforms.errors import CommitError, SourceError, StorageError, TargetError
 from transforms.files import FileEntry
 
 Folder = pathlib.Path
@@ -278,9 +278,11 @@ def test_listing_does_not_hang_on_directory_order(
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(errno.EACCES, SourceError), (errno.EIO, StorageError)]
+)
 def test_unreadable_folder_is_an_error(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, code: int, kind: type
 ) -> None:
     """A folder that cannot be read stops the listing, naming it: no silent gap."""
     write(tmp_path, "a/1", "locked/2")
@@ -290,8 +292,9 @@ def test_unreadable_folder_is_an_error(
             raise OSError(code, os.strerror(code), path)
         return scandir(path)
 
+    monkeypatch.setattr(retry, "POLICY", retry.RetryPolicy(first_pause=0.0))
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(SourceError, match=f"locked.*{os.strerror(code)}"):
+    with pytest.raises(kind, match=f"locked.*{os.strerror(code)}"):
         files.list_tree(str(tmp_path))
 
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 STAGES = frozenset(
     f"transforms.{verb}"
-    for verb in "list read place stratify census settle write commit tfrecord".split()
+    for verb in "list recall read place stratify census settle write commit tfrecord".split()
 )
 BEAM_MODULES = (
     STAGES
@@ -28,7 +28,7 @@ BEAM_MODULES = (
 ALLOWED = {
     "root": frozenset(),
     "errors": frozenset(),
-    "files": frozenset({"errors"}),
+    "files": frozenset({"errors", "files"}),
     "core": frozenset({"errors", "core"}),
     "storage": frozenset({"errors", "core", "files", "storage"}),
     "formats": frozenset({"errors", "core", "files", "formats"}),
@@ -63,18 +63,27 @@ def layer(module: str) -> str:
         return "program"
     if module in STAGES:
         return "stage"
+    if head == "retry":
+        return "files"
     if head in (
         "store",
         "target",
         "rejects",
+        "reject_files",
+        "earlier_rejects",
         "renaming",
         "split_ids",
         "split_locks",
+        "receipts",
+        "work_folder",
+        "leftovers",
     ):
         return "storage"
     if head in (
         "shard_file",
         "image_loading",
+        "decoder_pool",
+        "decoder_child",
         "image_rows",
         "image_fingerprints",
         "tfrecord_parameters",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -27,9 +27,12 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 @contextlib.contextmanager
-def started(csv: Folder, folder: Folder, *flags: str) -> Iterator[subprocess.Popen]:
+def started(
+    csv: Folder, folder: Folder, *flags: str, under: Sequence[str] = ()
+) -> Iterator[subprocess.Popen]:
     """Runs the command in a session of its own; ends it in any case."""
-    command = [sys.executable, "-m", "beam_pipeline", "convert", str(csv), "out"]
+    command = [*under, sys.executable, "-m", "beam_pipeline", "convert", str(csv)]
+    command += ["out"]
     command += ["--segments", "files", *flags]
     environment = os.environ | {
         "PYTHONPATH": str(pathlib.Path(__file__).parent.parent),
@@ -100,51 +103,134 @@ def finished(process: subprocess.Popen) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def check_nothing_left(folder: Folder, pids: list[int]) -> None:
-    assert [path.name for path in folder.iterdir()] == []
+def check_only_finished_work_left(folder: Folder, pids: list[int]) -> None:
+    """No process, no dataset, no unfinished file; the next run takes the rest over."""
     wait_for(lambda: not alive(pids))
+    assert {path.name for path in folder.iterdir()} <= {".out.beam-tfrecord"}
+    assert list(folder.glob(".out.beam-tfrecord/*/attempts/*")) == []
+    assert list(folder.rglob("*.tmp")) == []
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_killed_worker_ends_the_run(csv: Folder, tmp_path: Folder, which: int) -> None:
-    """One worker killed from outside: a clear error within seconds, nothing left."""
-    with started(csv, tmp_path, "--workers", "2") as process:
-        pids = workers_of(process, tmp_path, 2)
+def starting(process: subprocess.Popen, folder: Folder) -> bool:
+    return len(children(process.pid)) == 2
+
+
+def writing(process: subprocess.Popen, folder: Folder) -> bool:
+    """Whether the last stages are under way: a shard is finished."""
+    return any(folder.glob(".out.beam-tfrecord/*/dataset/*"))
+
+
+def at_work(process: subprocess.Popen, folder: Folder) -> bool:
+    return reading(folder)
+
+
+@pytest.mark.parametrize(
+    ("moment", "which"),
+    [(starting, 0), (starting, 1), (at_work, 0), (at_work, 1), (writing, 0)],
+)
+def test_killed_worker_ends_the_run(
+    csv: Folder, tmp_path: Folder, moment: Callable, which: int
+) -> None:
+    """Killed at any moment: a clear error within 5 s, no orphan (row 12).
+
+    `starting` is before it has been told what to do.
+    """
+    with started(csv, tmp_path, "--workers", "2", "--shards", "8") as process:
+        wait_for(lambda: moment(process, tmp_path), process)
+        pids = children(process.pid)
         os.kill(sorted(pids)[which], signal.SIGKILL)
         before = time.monotonic()
         code, errors = finished(process)
-        assert time.monotonic() - before < 8
+        assert time.monotonic() - before < 5
         assert code == 1
         assert "worker process" in errors
         assert "ended from outside" in errors
         assert "\n" not in errors.strip()
-        check_nothing_left(tmp_path, pids)
+        check_only_finished_work_left(tmp_path, pids)
+
+
+_KILLED_IN_COMMIT = """
+import os, signal, sys
+from beam_pipeline.cli import main
+from transforms import commit, target
+step = target.publish
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def publish(*arguments, **options):
+    if sys.argv[1] == "before":
+        die()
+    step(*arguments, **options)
+    die()
+target.publish = publish
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
+    """The target is old or new, never between, and the next run ends well (row 12)."""
+    table = tmp_path / "t.csv"
+    table.write_bytes(b"a,b\n" + b"1,2\n" * 100)
+    arguments = ["convert", str(table), "out", "--workers", "2", "--quiet"]
+    before = time.monotonic()
+    done = script(_KILLED_IN_COMMIT, tmp_path, moment, *arguments)
+    assert time.monotonic() - before < 15
+    assert done.returncode == 1
+    assert "ended from outside" in done.stderr
+    assert (tmp_path / "out" / "manifest.json").exists() == (moment == "after")
+    command = f"from beam_pipeline.cli import main; main({arguments})"
+    assert script(command, tmp_path).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.csv"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+    ("number", "expected"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
 )
-def test_interrupted_run_leaves_nothing(
+def test_interrupted_run_leaves_nothing_unfinished(
     csv: Folder, tmp_path: Folder, number: int, expected: int, workers: int
 ) -> None:
-    """Ctrl-C, which reaches all processes, or SIGTERM: one line, no debris.
+    """Ctrl-C, which reaches all processes, or another: one line, no debris (row 7).
 
     What the line says is true: nothing was committed, not even while stopping.
     """
     with started(csv, tmp_path, "--workers", str(workers)) as process:
         pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-        else:
+        if number == signal.SIGTERM:
             process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)
         before = time.monotonic()
         code, errors = finished(process)
-        assert time.monotonic() - before < 8
+        assert time.monotonic() - before < 5
         assert code == expected
         assert "\n" not in errors.strip()
         assert "nothing was committed" in errors
-        check_nothing_left(tmp_path, pids)
+        check_only_finished_work_left(tmp_path, pids)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_second_stop_does_not_wait(csv: Folder, tmp_path: Folder, workers: int) -> None:
+    """Ctrl-C twice: it ends at once, and no worker outlives it."""
+    with started(csv, tmp_path, "--workers", str(workers)) as process:
+        pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        before = time.monotonic()
+        code, _ = finished(process)
+        assert time.monotonic() - before < 1
+        assert code == 130
+        wait_for(lambda: not alive(pids))
+
+
+def test_ignored_signals_stay_ignored(csv: Folder, tmp_path: Folder) -> None:
+    """Under nohup the end of the terminal does not stop a run."""
+    with started(csv, tmp_path, "--limit", "1000", under=["nohup"]) as process:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGHUP)
+        assert finished(process)[0] == 0
 
 
 def test_killed_run_takes_its_workers_along(csv: Folder, tmp_path: Folder) -> None:

@@ -26,7 +26,15 @@ from PIL import Image
 from beam_pipeline.plan import make_plan
 from beam_pipeline.sources import find_inputs
 from beam_pipeline.spec import make_spec
-from tests.test_convert import account, convert, dataset, refused, rejects
+from tests.test_convert import (
+    account,
+    command,
+    convert,
+    dataset,
+    refused,
+    rejects,
+    rows,
+)
 from transforms.core.schema import Feature, Kind
 from transforms.formats.automl import reader as automl
 from transforms.formats.automl import recognition
@@ -619,6 +627,74 @@ def test_hugging_face_paths_that_were_not_embedded(tf: Any, tmp_path: Folder) ->
 def test_splits_in_paths_of_tables(path: str, split: str) -> None:
     """Only the start of a numbered file, and whole names of folders, say a split."""
     assert split_of_table(path) == split
+
+
+# Tables that are called train and test
+
+
+def write_tables(folder: Folder, names: Iterable[str]) -> Folder:
+    """Writes a table of one row, its place among the names, for each name."""
+    for number, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            pq.write_table(pa.table({"n": [number], "s": ["x"]}), path)
+        elif name.endswith(".jsonl"):
+            path.write_text(f'{{"n": {number}, "s": "x"}}\n')
+        else:
+            text = f"n,s\n{number},x\n".encode()
+            path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    return folder
+
+
+def splits_planned(source: object, **settings: object) -> dict[str, int]:
+    spec = make_spec({"source": str(source), "output": "-", **settings})
+    return dict(make_plan(spec).planned.records)
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("train.csv", "test.csv"), "train test"),
+        (("Train.csv", "val.csv.gz"), "train validation"),
+        (("train.jsonl", "valid.jsonl", "test.jsonl"), "train validation test"),
+        (("train.parquet", "dev.parquet"), "train validation"),
+        (("d/training.csv", "e/testing.csv"), "train test"),
+        (("train-00000-of-00001.csv", "test.csv"), "train test"),
+        (("train.csv", "test.csv", "more.csv"), "train"),
+        (("train.csv", "test set.csv"), "train"),
+        (("train.v2.csv", "test.v2.csv"), "train"),
+        (("test.csv",), "train"),
+    ],
+)
+def test_tables_called_train_and_test_are_splits(
+    names: tuple[str, ...], splits: str, tmp_path: Folder
+) -> None:
+    """Where every file is called by such a word, and there are two at least."""
+    source = write_tables(tmp_path / "s", names)
+    found = splits_planned(source)
+    assert list(found) == splits.split()
+    assert sum(found.values()) == len(names)
+
+
+def test_rows_of_tables_called_train_and_test(tmp_path: Folder) -> None:
+    """They are in the split of their file; the plan says why; options overrule it."""
+    source = write_tables(tmp_path / "s", ["test.csv", "train.csv", "val.csv"])
+    run = command("plan", f"{source}/*.csv", tmp_path / "out")
+    why = "test.csv: test"
+    assert "split by the paths of files (train.csv: train; val.csv: valid" in run.out
+    assert why in run.out
+    convert(source, tmp_path / "out")
+    assert split_names(tmp_path / "out") == {"train": 1, "validation": 1, "test": 1}
+    for number, split in enumerate(["test", "train", "validation"]):
+        (row,) = rows(tmp_path / "out", split)
+        assert row == {"n": number, "s": b"x"}
+    shares = splits_planned(source, splits={"a": "1/2", "b": "1/2"})
+    assert list(shares) == ["a", "b"]
+    run = command("plan", source, tmp_path / "o", "--splits", "a=0.5,b=0.5")
+    assert "split by" not in run.out
+    assert list(splits_planned(source, split_column="n")) == ["0", "1", "2"]
+    assert splits_planned(source / "test.csv") == {"train": 1}
 
 
 # Any table

@@ -7,8 +7,10 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from transforms.core.model import Reason, Rejection, RejectLog, Segment
-from transforms.rejects import reject_log, write_rejects
+from transforms.core.model import Rejection, RejectLog, Segment
+from transforms.core.reasons import Reason
+from transforms.errors import StorageError
+from transforms.rejects import read_piece
 from transforms.store import Store
 
 Folder = pathlib.Path
@@ -37,10 +39,16 @@ def rejection(source: str, row: int | None, message: str = "no") -> Rejection:
     return Rejection(source, row, row, "read", Reason.FIELD_COUNT, message, "ab")
 
 
-def read_lines(log: RejectLog) -> list[tuple[str, int | None]]:
-    data = pathlib.Path(log.path).read_bytes() if log.path else log.lines
-    items = [json.loads(line) for line in data.splitlines()]
-    return [(item["source"], item["row"]) for item in items]
+def read_lines(log: RejectLog | None) -> list[tuple[str, int | None]]:
+    """Returns (source, row) of each line, in the order of the log."""
+    assert log is not None
+    return [
+        (item["source"], item["row"])
+        for _, pieces in log.runs
+        for place in pieces
+        for line in read_piece(log, *place)["line"].to_pylist()
+        for item in [json.loads(line)]
+    ]
 
 
 def test_make_is_repeatable(tmp_path: Folder) -> None:
@@ -51,6 +59,7 @@ def test_make_is_repeatable(tmp_path: Folder) -> None:
     assert sorted(os.listdir(store.folder)) == [
         "attempts",
         "dataset",
+        "receipts",
         "rejects",
         "segments",
     ]
@@ -126,61 +135,48 @@ def test_rejects_are_sorted_and_counted(store: Store) -> None:
             rejection("c", None),
         ],
     )
+    assert log is not None
     assert read_lines(log) == [("a", 9), ("a", 10), ("b", 2), ("c", None)]
     assert log.counts == {Reason.FIELD_COUNT: 4}
+    assert log.items == 4
+
+
+def test_no_rejects_are_no_log(store: Store) -> None:
+    """A task without rejections leaves nothing."""
+    assert store.put_rejects("task", []) is None
+    assert os.listdir(store.rejects) == []
 
 
 def test_long_logs_are_spilled(store: Store) -> None:
-    """Many rejects travel as a path, unless everything is inline."""
+    """Many rejects travel as a path; a second attempt writes the same file."""
     many = [rejection("a", row, "x" * 100) for row in range(2_000)]
     log = store.put_rejects("task", many)
-    assert bool(log.path) is not store.inline
+    assert log is not None
+    assert log.path
+    assert not log.payload
     assert [row for _, row in read_lines(log)] == list(range(2_000))
     assert store.put_rejects("task", many[::-1]) == log
+    assert len(os.listdir(store.rejects)) == 1
+    assert os.listdir(store.attempts) == []
 
 
 def test_tasks_have_logs_of_their_own(file_store: Store) -> None:
     """Two tasks never write to one file."""
     many = [rejection("a", row, "x" * 100) for row in range(2_000)]
-    paths = {file_store.put_rejects(f"task {i}", many).path for i in range(3)}
-    assert len(paths) == 3
+    logs = [file_store.put_rejects(f"task {i}", many) for i in range(3)]
+    assert len({log.path for log in logs if log is not None}) == len(logs)
 
 
-def test_reject_messages_are_bounded() -> None:
-    """A message of any length is at most 1 KiB, on one line, in valid JSON."""
-    log = reject_log([rejection("line\nbreak\r\u2028", 1, "값\n" * 100_000)])
-    (line,) = log.lines.splitlines()
-    item = json.loads(line)
-    assert len(item["message"].encode()) <= 1024
-    assert item["source"] == "line\nbreak\r\u2028"
-    assert list(item) == [
-        "source",
-        "row",
-        "line",
-        "stage",
-        "reason",
-        "message",
-        "sha256",
-    ]
+def test_failed_spill_leaves_nothing(
+    file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the disk is full no log appears and no temporary file stays."""
 
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_merged_rejects_have_one_order(file_store: Store, reverse: bool) -> None:
-    """Logs of any length, in any order of arrival, give the same file."""
-    logs = [
-        file_store.put_rejects(
-            "long", [rejection("b", i, "y" * 99) for i in range(900)]
-        ),
-        file_store.put_rejects("short", [rejection("a", 5), rejection("c", None)]),
-        file_store.put_rejects("other", [rejection("b", 1_000)]),
-    ]
-    assert [bool(log.path) for log in logs] == [True, False, False]
-    if reverse:
-        logs.reverse()
-    folder = file_store.dataset
-    facts = write_rejects(logs, folder, "r.jsonl", attempts=file_store.attempts)
-    data = pathlib.Path(folder, "r.jsonl").read_bytes()
-    found = [(json.loads(x)["source"], json.loads(x)["row"]) for x in data.splitlines()]
-    wanted = [("a", 5), *(("b", i) for i in range(900)), ("b", 1_000), ("c", None)]
-    assert found == wanted
-    assert facts.bytes == len(data)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises((OSError, StorageError), match="No space"):
+        file_store.put_rejects("a", (rejection("a", row) for row in range(2_000)))
+    assert os.listdir(file_store.rejects) == []
+    assert os.listdir(file_store.attempts) == []

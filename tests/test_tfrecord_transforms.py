@@ -29,7 +29,7 @@ from apache_beam.typehints.decorators import TypeCheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms import renaming, tfrecord
+from transforms import retry, tfrecord
 from transforms.core.placing import placement
 from transforms.core.tfrecord import TFRecordReader, frame, sorted_run
 from transforms.core.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
@@ -589,7 +589,7 @@ def test_transient_errors_are_survived(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two input/output errors while storing change nothing."""
-    monkeypatch.setattr(renaming, "_PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(retry, "POLICY", retry.RetryPolicy(first_pause=0.0))
     monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
     write(tmp_path / "calm" / "x", num_shards=2)
     failures = collections.Counter[str]()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline import verify
+from beam_pipeline import reading_progress, verify
 from beam_pipeline.dataset import Dataset, SingleFile, open_target
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
@@ -288,7 +288,7 @@ def test_single_file(
     assert verify.show(str(path)) == 0
     printed = capsys.readouterr().out
     assert "2 records" in printed
-    assert "No manifest names this file" in printed
+    assert "Without a manifest" in printed
 
 
 def test_single_file_damaged(
@@ -317,13 +317,15 @@ def test_single_empty_file(tmp_path: Folder) -> None:
     assert verify.show(str(tmp_path / "empty")) == 1
 
 
-def test_directory_without_a_manifest(folder: Folder) -> None:
-    """It is no dataset, whatever lies in it; the error says what to do."""
+def test_directory_without_a_manifest(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its TFRecord files are checked; what cannot be known is said."""
     (folder / MANIFEST_NAME).unlink()
-    with pytest.raises(UsageError, match="Name one of its files") as error:
-        verify.show(str(folder))
-    assert error.value.exit_code == 2
-    assert MANIFEST_NAME in str(error.value)
+    assert verify.show(str(folder)) == 0
+    printed = capsys.readouterr().out
+    assert "sound: 14 records, 1.6 kB in 4 files; all checksums match" in printed
+    assert "Without a manifest: records missing at the end of a file" in printed
 
 
 def test_nothing_there(tmp_path: Folder) -> None:
@@ -367,7 +369,7 @@ def test_progress_is_for_terminals_and_large_inputs(
     terminal = Terminal()
     verify.verify_dataset(target, progress=terminal)  # type: ignore[arg-type]
     assert terminal.text == ""
-    monkeypatch.setattr(verify, "_PROGRESS_BYTES", 100)
+    monkeypatch.setattr(reading_progress, "_MIN_BYTES", 100)
     report = verify.verify_dataset(target, progress=terminal)  # type: ignore[arg-type]
     assert report.is_sound
     assert "100 %" in terminal.text

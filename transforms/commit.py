@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import datetime
+import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -14,7 +16,6 @@ from transforms import files, target
 from transforms.core import label_map
 from transforms.core.manifest import (
     MANIFEST_NAME,
-    REJECTS_NAME,
     Account,
     FeatureFacts,
     FileFacts,
@@ -25,11 +26,13 @@ from transforms.core.manifest import (
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.vocabulary import vocabulary_warnings
+from transforms.core.remarks import padding_remarks, underflow_remarks
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import ConservationError, RejectLimitError, SourceError
-from transforms.rejects import write_rejects
+from transforms.reject_files import leave_rejects, remove_left, write_rejects
+from transforms.retry import storing
 from transforms.sidecars import tfds
 from transforms.store import Store
 
@@ -57,6 +60,9 @@ class Publication:
       max_reject_rate: rejected / (read - skipped) that is tolerated.
       allow_empty: publish a dataset without records.
       label_map: class id -> name, for `label_map.pbtxt`; empty for none.
+      new_lock: where the stage `settle` has left the next split lock; empty for
+        nowhere.
+      keeps_work: whether the next run finds the segments of this one.
     """
 
     directory: str
@@ -74,6 +80,8 @@ class Publication:
     max_reject_rate: float = 0.01
     allow_empty: bool = False
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    new_lock: str = ""
+    keeps_work: bool = False
 
 
 @dataclasses.dataclass
@@ -108,7 +116,8 @@ class CommitDataset(beam.PTransform):
 def _commit(
     facts: list[Facts], census: Census, publication: Publication, store: Store
 ) -> str:
-    return commit_dataset(facts, census, publication=publication, store=store)
+    with storing(publication.directory):
+        return commit_dataset(facts, census, publication=publication, store=store)
 
 
 def commit_dataset(
@@ -123,6 +132,7 @@ def commit_dataset(
       CommitError: the target is no longer what it was.
     """
     if (digest := _already_done(publication, store)) is not None:
+        remove_left(target.rejects_path(publication.directory))
         return digest
     shards = sorted(_of_type(facts, ShardFile), key=lambda s: (s.split, s.index))
     logs = _of_type(facts, RejectLog)
@@ -144,29 +154,34 @@ def commit_dataset(
         )
     named = [_write_sidecar(store, *item) for item in sorted(beside.items())]
     if logs:
-        named.append(
-            write_rejects(logs, store.dataset, REJECTS_NAME, attempts=store.attempts)
-        )
+        named += write_rejects(logs, store.dataset, attempts=store.attempts)
     finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     run = dict(publication.run) | {
         "job": publication.job,
         "finished": finished,
         "notes": [*sidecars.notes, *_warnings(facts), *_slips(manifest)],
     }
+    if publication.new_lock:
+        lock = files.read_bytes(publication.new_lock)
+        run["split_lock"] = hashlib.sha256(lock).hexdigest()
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
+    _clear_folder(store.dataset, manifest)
     _check_folder(store.dataset, manifest)
-    with files.create(
-        os.path.join(store.dataset, MANIFEST_NAME), attempts=store.attempts
-    ) as file:
-        file.write(manifest.to_bytes())
+    if publication.keeps_work:
+        used = sorted({fact.made_of for fact in _of_type(facts, PlaceFacts)})
+        data = json.dumps(used).encode()
+        files.write_file(store.used, data, attempts=store.attempts)
+    path = os.path.join(store.dataset, MANIFEST_NAME)
+    files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
     files.sync_directory(store.dataset)
     target.publish(store.dataset, publication.directory, seen=publication.seen)
+    remove_left(target.rejects_path(publication.directory))
     return manifest.digest
 
 
 def _slips(manifest: Manifest) -> list[str]:
-    """Returns what looks like a slip in the class names of each label."""
-    out = []
+    """Returns what looks like a slip in names of columns and classes."""
+    out = padding_remarks([facts.feature for facts in manifest.features])
     for facts in manifest.features:
         if facts.feature.kind is not Kind.LABEL:
             continue
@@ -179,7 +194,8 @@ def _slips(manifest: Manifest) -> list[str]:
 
 
 def _warnings(facts: Sequence[Facts]) -> list[str]:
-    return [t for found in _of_type(facts, SplitFindings) for t in found.warnings()]
+    found = [t for each in _of_type(facts, SplitFindings) for t in each.warnings()]
+    return [*found, *underflow_remarks(_of_type(facts, ReadFacts))]
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:
@@ -286,8 +302,7 @@ def _check_rejects(
     if rejected <= publication.max_reject_rate * considered:
         return
     path = target.rejects_path(publication.directory)
-    folder, name = os.path.split(path)
-    write_rejects(logs, folder, name, attempts=store.attempts)
+    leave_rejects(logs, path, attempts=store.attempts)
     by_reason = ", ".join(f"{reason}: {n:,}" for reason, n in account.rejected.items())
     raise RejectLimitError(
         f"At most {publication.max_reject_rate:.3%} of the items may be rejected; "
@@ -357,9 +372,17 @@ def _class_counts(
 
 def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
     path = os.path.join(store.dataset, name)
-    with files.create(path, attempts=store.attempts) as file:
-        file.write(data)
+    files.write_file(path, data, attempts=store.attempts)
     return FileFacts(name, len(data), google_crc32c.value(data))
+
+
+def _clear_folder(folder: str, manifest: Manifest) -> None:
+    """Removes finished files of earlier runs that are no part of this dataset.
+
+    The folder is in the work folder, and holds what runs of this job have put there.
+    """
+    for name in sorted(set(os.listdir(folder)) - set(manifest.file_names)):
+        files.remove_file(os.path.join(folder, name))
 
 
 def _check_folder(folder: str, manifest: Manifest) -> None:
@@ -367,7 +390,9 @@ def _check_folder(folder: str, manifest: Manifest) -> None:
     shards = [shard for split in manifest.splits for shard in split.shards]
     named = {facts.file: facts.bytes for facts in (*shards, *manifest.files)}
     found = {
-        name: files.size_of(os.path.join(folder, name)) for name in os.listdir(folder)
+        name: files.size_of(os.path.join(folder, name))
+        for name in os.listdir(folder)
+        if name != MANIFEST_NAME
     }
     if named != found:
         differing = sorted(

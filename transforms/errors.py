@@ -10,6 +10,7 @@
      |   +- TFRecordError         framing: carries path, record, offset and kind
      |   +- ExampleError          a payload that is not a tf.train.Example
      +- EncodingError             a value cannot become a tf.train.Example
+     +- StorageError              a file could not be read or written
      +- ConservationError         read != written + rejected + skipped
      +- CommitError               the finished dataset could not be published
 
@@ -29,6 +30,7 @@ __all__ = [
     "RejectLimitError",
     "SourceError",
     "SpecError",
+    "StorageError",
     "TFRecordError",
     "TargetError",
     "UsageError",
@@ -121,6 +123,10 @@ class ExampleError(DamageError):
 
 class EncodingError(BeamTFRecordError):
     """A value cannot become part of a tf.train.Example."""
+
+
+class StorageError(BeamTFRecordError):
+    """A disk or a network failed for good, or there is no room; tried again or not."""
 
 
 class ConservationError(BeamTFRecordError):

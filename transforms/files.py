@@ -4,7 +4,9 @@ Nothing here expands a pattern on behalf of a write or a delete: names reach the
 operating system as they are, whatever `*`, `[` or `?` they hold.
 
 A file is written under a temporary name of its own attempt, flushed, synced and then
-renamed, so that a name that exists is a whole file. A directory is published by one
+renamed, so that a name that exists is a whole file. What fails in passing is tried
+again: each read, each rename, and of a file whose content is at hand the whole writing;
+see `transforms.retry`. A directory is published by one
 rename: one that replaces nothing, or one that exchanges old and new
 (`renameat2(2)` with RENAME_NOREPLACE and RENAME_EXCHANGE).
 """
@@ -14,6 +16,7 @@ import ctypes
 import dataclasses
 import errno
 import fcntl
+import functools
 import glob
 import heapq
 import io
@@ -25,9 +28,10 @@ import stat
 import sys
 import unicodedata
 from collections.abc import Iterator
-from typing import IO, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, Protocol
 
 from transforms.errors import CommitError, SourceError, TargetError
+from transforms.retry import is_transient, persistently, storing
 
 __all__ = [
     "FileEntry",
@@ -43,6 +47,7 @@ __all__ = [
     "open_input",
     "read_bytes",
     "read_range",
+    "rename",
     "remove_file",
     "remove_tree",
     "read_stamped",
@@ -50,6 +55,7 @@ __all__ = [
     "stamp",
     "stamp_of",
     "sync_directory",
+    "write_file",
 ]
 
 _AT_FDCWD = -100
@@ -61,6 +67,8 @@ _NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
+# A file of unknown length is read in pieces of this size.
+_PIECE_BYTES = 1 << 24
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -126,6 +134,7 @@ def list_tree(root: str) -> list[FileEntry]:
 
     Raises:
       SourceError: the folder or one below it cannot be read.
+      StorageError: nor could it when it was tried again.
     """
     entries: list[FileEntry] = []
     seen: set[tuple[int, int]] = set()
@@ -135,26 +144,39 @@ def list_tree(root: str) -> list[FileEntry]:
         _, folder = heapq.heappop(pending)
         full = os.path.join(root, folder) if folder else root
         try:
-            status = os.stat(full)
-            if (status.st_dev, status.st_ino) in seen:
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(full) as found:
-                for entry in found:
-                    path = f"{folder}/{entry.name}" if folder else entry.name
-                    if _is_hidden(entry.name):
-                        entries.append(FileEntry(path, 0, 0, "hidden"))
-                    elif _is_directory(entry):
-                        heapq.heappush(pending, (os.fsencode(path), path))
-                    else:
-                        entries.append(_entry(path, entry))
+            found = persistently(functools.partial(_scan, full, folder, seen))
         except OSError as error:
             raise SourceError(
                 f"Every folder of the source must be readable; {full!r} is not: "
                 f"{error.strerror}."
             ) from error
+        entries += found[0]
+        for path in found[1]:
+            heapq.heappush(pending, (os.fsencode(path), path))
     entries.sort(key=lambda entry: os.fsencode(entry.path))
     return entries
+
+
+def _scan(
+    full: str, folder: str, seen: set[tuple[int, int]]
+) -> tuple[list[FileEntry], list[str]]:
+    """Returns the files of a folder, and the folders in it; nothing if it was seen."""
+    entries: list[FileEntry] = []
+    folders: list[str] = []
+    status = os.stat(full)
+    if (status.st_dev, status.st_ino) in seen:
+        return entries, folders
+    with os.scandir(full) as found:
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if _is_hidden(entry.name):
+                entries.append(FileEntry(path, 0, 0, "hidden"))
+            elif _is_directory(entry):
+                folders.append(path)
+            else:
+                entries.append(_entry(path, entry))
+    seen.add((status.st_dev, status.st_ino))
+    return entries, folders
 
 
 def _is_hidden(name: str) -> bool:
@@ -164,7 +186,9 @@ def _is_hidden(name: str) -> bool:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:
+    except OSError as error:
+        if is_transient(error):
+            raise
         # A link to itself, say: no folder, and a reject by name when it is read.
         return False
 
@@ -172,7 +196,9 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
     try:
         status = entry.stat()
-    except OSError:
+    except OSError as error:
+        if is_transient(error):
+            raise
         # A dangling link, say: listed, so that reading it becomes a reject by name.
         return FileEntry(path, 0, 0)
     return FileEntry(path, status.st_size, status.st_mtime_ns)
@@ -180,12 +206,31 @@ def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
 
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes."""
-    return os.stat(path).st_size
+    return persistently(lambda: os.stat(path).st_size, path=path)
 
 
 def open_input(path: str) -> BinaryIO:
     """Opens a file for reading from any place; raises OSError."""
-    return open(path, "rb", opener=_open_regular)
+    opened = functools.partial(_PersistentFile, path, "rb", opener=_open_regular)
+    return io.BufferedReader(persistently(opened, path=path))
+
+
+class _PersistentFile(io.FileIO):
+    """A file whose reads are tried again; one that has failed has not moved it."""
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        return persistently(lambda: io.FileIO.readinto(self, buffer), path=self._path)
+
+    def readall(self) -> bytes:
+        # The plain one would lose what it had read before a failure.
+        parts = []
+        while part := persistently(lambda: self.read(_PIECE_BYTES), path=self._path):
+            parts.append(part)
+        return b"".join(parts)
+
+    @property
+    def _path(self) -> str:
+        return os.fsdecode(self.name) if isinstance(self.name, str | bytes) else ""
 
 
 def _open_regular(path: str, flags: int) -> int:
@@ -204,6 +249,10 @@ def read_bytes(path: str) -> bytes:
 
 def read_stamped(path: str) -> tuple[bytes, int]:
     """Returns a whole file and its stamp; raises OSError."""
+    return persistently(functools.partial(_read_stamped, path), path=path)
+
+
+def _read_stamped(path: str) -> tuple[bytes, int]:
     descriptor = _open_regular(path, os.O_RDONLY)
     try:
         return _read_all(descriptor), stamp_of(descriptor)
@@ -218,7 +267,7 @@ def _read_all(descriptor: int) -> bytes:
     if len(data) == expected:
         return data
     parts = [data]
-    while part := os.read(descriptor, 1 << 24):
+    while part := os.read(descriptor, _PIECE_BYTES):
         parts.append(part)
     return b"".join(parts)
 
@@ -229,15 +278,24 @@ def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:
     Raises:
       OSError: also when it is shorter, or has another stamp than a `stamp` given.
     """
+    work = functools.partial(_read_range, path, start, stop, stamp)
+    found = persistently(work, path=path)
+    if isinstance(found, OSError):
+        raise found
+    return found
+
+
+def _read_range(path: str, start: int, stop: int, stamp: int) -> bytes | OSError:
+    """Returns the bytes, or an error that another try would not change."""
     with open(path, "rb", buffering=0) as file:
         if stamp and stamp_of(file) != stamp:
-            raise OSError(errno.ESTALE, "it has changed since it was listed", path)
+            return OSError(errno.ESTALE, "it has changed since it was listed", path)
         parts = []
         while start < stop:
             # Nearly always all of it at once, and then without a copy.
             part = os.pread(file.fileno(), stop - start, start)
             if not part:
-                raise OSError(errno.EIO, "the file is shorter than it was", path)
+                return OSError(errno.EIO, "the file is shorter than it was", path)
             parts.append(part)
             start += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -296,23 +354,85 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
       durable: sync the data before the rename.
 
     Raises:
-      OSError: nothing has appeared, and the temporary file is gone.
+      OSError: nothing has appeared, and the temporary file is gone. Where the error
+        is transient all of it may be done again.
+      StorageError: the temporary file could not be made, or not be renamed, though it
+        was tried again.
     """
-    name = f"{os.getpid()}-{next(_attempts)}-{secrets.token_hex(4)}.tmp"
-    temporary = os.path.join(attempts, name)
+    raw = persistently(functools.partial(_new_attempt, attempts), path=path)
+    temporary = str(raw.name)
     try:
-        with open(temporary, "xb", buffering=0) as raw:
+        with raw:
             yield _WholeWrites(raw, durable=durable)
             if durable:
                 os.fsync(raw.fileno())
-        os.replace(temporary, path)
+        rename(temporary, path)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
+        # What went wrong first is what counts; the folder of attempts goes later.
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError) and error.errno and not error.filename:
             # A failed write or sync does not say of what.
             raise OSError(error.errno, error.strerror, path) from error
         raise
+
+
+def _new_attempt(folder: str) -> io.FileIO:
+    name = f"{os.getpid()}-{next(_attempts)}-{secrets.token_hex(4)}.tmp"
+    return open(os.path.join(folder, name), "xb", buffering=0)
+
+
+def write_file(
+    path: str,
+    *pieces: bytes | memoryview,
+    attempts: str,
+    durable: bool = True,
+) -> None:
+    """Writes a file whose content is at hand, anew where that fails in passing.
+
+    Args:
+      path, attempts, durable: see `create`.
+      pieces: the content.
+
+    Raises:
+      StorageError: it could not be written; nothing has appeared.
+    """
+
+    def once() -> None:
+        with create(path, attempts=attempts, durable=durable) as file:
+            for piece in pieces:
+                file.write(piece)
+
+    size = sum(memoryview(piece).nbytes for piece in pieces)
+    with storing(path, size=size):
+        persistently(once, path=path)
+
+
+def rename(source: str, target: str) -> None:
+    """Gives a file another name on its file system, in place of what has it; retried.
+
+    Raises:
+      OSError: it could not be done; both are as they were.
+      StorageError: nor could it when it was tried again.
+    """
+    before = persistently(lambda: os.lstat(source), path=source)
+
+    def once() -> None:
+        try:
+            os.replace(source, target)
+        except FileNotFoundError:
+            # A network file system may have done it and lost the answer.
+            if not _is_same(before, target):
+                raise
+
+    persistently(once, path=target)
+
+
+def _is_same(status: os.stat_result, path: str) -> bool:
+    try:
+        return os.path.samestat(status, os.lstat(path))
+    except OSError:
+        return False
 
 
 def remove_file(path: str) -> None:
@@ -324,7 +444,9 @@ def remove_file(path: str) -> None:
 def remove_tree(path: str) -> None:
     """Removes exactly this folder and all below it; it may be gone already."""
     with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+        # A stopped run may just be making one more file there.
+        work = functools.partial(shutil.rmtree, path)
+        persistently(work, path=path, also={errno.ENOTEMPTY})
 
 
 def sync_directory(path: str) -> None:

@@ -3,17 +3,18 @@
 import concurrent.futures
 import dataclasses
 import hashlib
+import itertools
 import os
 import unicodedata
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Union
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
+from transforms import decoder_pool, files
 from transforms.core.image.check import ImageFault, ImageInfo
 from transforms.core.image.notes import ImageNote, contradicts_suffix
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
@@ -21,8 +22,9 @@ from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
+from transforms.retry import persistently
 
-__all__ = ["DERIVED", "Images", "LoadedImage", "load_ahead"]
+__all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
 
 _THREADS = 2
 _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
@@ -35,8 +37,11 @@ _CHUNK_BYTES = 8 << 20
 _RETRY_SECONDS = 10
 _CHANGED = "it has another size or time than when it was listed"
 
-# Of each row one image a feature; None where it has none.
-Images = list[list["LoadedImage | None"]]
+# What a feature has of a row: an image, or a list of them; None for none.
+Loaded = Union["LoadedImage", list["LoadedImage | None"], None]
+# Of each feature what each row has.
+Images = list[list[Loaded]]
+_Value = str | bytes | None
 _Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
 
 
@@ -93,7 +98,14 @@ class LoadedImage:
             reason=fault.reason,
             message=f"image {path!r}: {fault.message}" if path else fault.message,
             sha256=None if unread else hashlib.sha256(self.data).hexdigest(),
+            raw=None if unread else self.data,
         )
+
+
+def loaded_items(loaded: Loaded) -> "list[LoadedImage]":
+    """Returns the images that a feature has of a row: none, one or several."""
+    each = loaded if isinstance(loaded, list) else [loaded]
+    return [item for item in each if item is not None]
 
 
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
@@ -125,11 +137,11 @@ def load_ahead(
       policy: what is done to the images.
     """
 
-    def load(
-        values: list[str | bytes | None], stamps: list[int]
-    ) -> list[LoadedImage | None]:
+    def load(values: list[_Value | list[_Value]], stamps: list[int]) -> list[Loaded]:
         return [
-            _load(value, stamp, root, policy)
+            [_load(each, stamp, root, policy) for each in value]
+            if isinstance(value, list)
+            else _load(value, stamp, root, policy)
             for value, stamp in zip(values, stamps, strict=True)
         ]
 
@@ -161,8 +173,9 @@ def load_ahead(
             start += count
             if pending is not None:
                 chunk = pending.finish()
-                loaded = [image for each in chunk[2] for image in each if image]
-                size = sum(len(image.data) for image in loaded)
+                loaded = [row for each in chunk[2] for row in each]
+                images_of = itertools.chain.from_iterable(map(loaded_items, loaded))
+                size = sum(len(image.data) for image in images_of)
                 mean = max(size // max(len(chunk[0]), 1), 1)
                 count = min(max(_CHUNK_BYTES // mean, 1), _MAX_IMAGES)
                 yield chunk
@@ -173,7 +186,7 @@ def load_ahead(
 class _Pending:
     table: pa.Table
     positions: npt.NDArray[np.int64]
-    tasks: list[list[concurrent.futures.Future[list[LoadedImage | None]]]]
+    tasks: list[list[concurrent.futures.Future[list[Loaded]]]]
 
     def finish(self) -> _Chunk:
         images = [
@@ -183,12 +196,12 @@ class _Pending:
 
 
 def _load(
-    value: str | bytes | None, stamp: int, root: str, policy: ImagePolicy
+    value: _Value, stamp: int, root: str, policy: ImagePolicy
 ) -> LoadedImage | None:
     if value is None:
         return None
     if isinstance(value, bytes):
-        return LoadedImage(value, prepare_image(value, policy))
+        return LoadedImage(value, _prepare(value, policy))
     try:
         data, found = _read(value, root)
     except FileNotFoundError:
@@ -203,7 +216,11 @@ def _load(
         return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error)))
     if stamp and found != stamp:
         return LoadedImage(data, ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
-    return LoadedImage(data, prepare_image(data, policy), value)
+    return LoadedImage(data, _prepare(data, policy), value)
+
+
+def _prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
+    return prepare_image(data, policy, foreign=decoder_pool.SHARED.prepare)
 
 
 def _read(path: str, root: str) -> tuple[bytes, int]:
@@ -219,9 +236,12 @@ def _read(path: str, root: str) -> tuple[bytes, int]:
     # Here, because it loads the clients of all clouds.
     import pyarrow.fs
 
-    system, inside = pyarrow.fs.FileSystem.from_uri(path)
-    with system.open_input_file(inside) as file:
-        return file.readall(), 0
+    def fetch() -> bytes:
+        system, inside = pyarrow.fs.FileSystem.from_uri(path)
+        with system.open_input_file(inside) as file:
+            return file.readall()
+
+    return persistently(fetch, path=path), 0
 
 
 def _read_named(path: str, root: str) -> tuple[bytes, int]:

@@ -1,6 +1,6 @@
 """Rows and their loaded images: what is read off them, what contradicts them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -8,18 +8,27 @@ from transforms.core.image.check import ImageFault
 from transforms.core.image.geometry import AS_STORED
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
-from transforms.image_loading import DERIVED, Images, LoadedImage
+from transforms.core.statistics import Statistics
+from transforms.image_loading import (
+    DERIVED,
+    Images,
+    Loaded,
+    LoadedImage,
+    loaded_items,
+)
 
-__all__ = ["boxes_moved", "bytes_of", "derived_columns", "faults"]
+__all__ = ["boxes_moved", "bytes_of", "derived_columns", "faults", "image_facts"]
 
 
 def faults(
     chunk: pa.Table,
     image: Feature,
-    loaded: Sequence[LoadedImage | None],
+    loaded: Sequence[Loaded],
     schema: Schema,
-) -> Iterator[tuple[int, LoadedImage, ImageFault]]:
-    """Yields the rows whose image is refused: their number, the image, and why.
+) -> Iterator[tuple[int, int, LoadedImage, ImageFault]]:
+    """Yields the rows of which an image is refused: number, which image, and why.
+
+    Of several images of a row, each that is refused, by its place among them.
 
     An image of another size than the source states is refused too: what the source
     says of places in it would be wrong.
@@ -29,13 +38,12 @@ def faults(
         for feature in schema.features
         if feature.states and feature.derived_from == image.name
     }
-    for index, item in enumerate(loaded):
-        if item is None:
-            continue
-        if isinstance(item.result, ImageFault):
-            yield index, item, item.result
-        elif stated and (fault := _contradiction(item, stated, index)) is not None:
-            yield index, item, fault
+    for index, row in enumerate(loaded):
+        for place, item in enumerate(loaded_items(row)):
+            if isinstance(item.result, ImageFault):
+                yield index, place, item, item.result
+            elif stated and (fault := _contradiction(item, stated, index)) is not None:
+                yield index, place, item, fault
 
 
 def _contradiction(
@@ -56,10 +64,13 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     """Returns the rows with their boxes where the images' changes have put them.
 
     Row by row, because each image has a geometry of its own; hardly any has one.
+    A box is of one image: features with several have none.
     """
-    images = dict(
-        zip((f.name for f in schema.of_kind(Kind.IMAGE)), loaded, strict=True)
-    )
+    images = {
+        feature.name: [next(iter(loaded_items(row)), None) for row in each]
+        for feature, each in zip(schema.of_kind(Kind.IMAGE), loaded, strict=True)
+        if not feature.is_list
+    }
     for feature in schema.of_kind(Kind.BOX):
         items = images[feature.derived_from or next(iter(images))]
         shapes = [
@@ -79,10 +90,36 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     return chunk
 
 
-def bytes_of(loaded: Sequence[LoadedImage | None]) -> pa.Array:
+def bytes_of(image: Feature, loaded: Sequence[Loaded]) -> pa.Array:
     """Returns the files to be stored as a column."""
-    files = [None if item is None else item.prepared.data for item in loaded]
-    return pa.array(files, pa.large_binary())
+    return _column(image, loaded, lambda item: item.prepared.data)
+
+
+def image_facts(image: Feature, loaded: Sequence[Loaded]) -> Statistics:
+    """Returns the facts of an image feature; the range is that of the files' bytes."""
+    rows = [loaded_items(row) for row in loaded if row is not None]
+    sizes = [len(item.prepared.data) for row in rows for item in row]
+    counts = [len(row) for row in rows] if image.is_list else []
+    return Statistics(
+        len(rows),
+        min(sizes, default=None),
+        max(sizes, default=None),
+        fewest=min(counts, default=None),
+        most=max(counts, default=None),
+    )
+
+
+def _column(
+    feature: Feature, loaded: Sequence[Loaded], read: Callable[[LoadedImage], object]
+) -> pa.Array:
+    """Returns what is read off the images of each row: values, or lists of them."""
+    values = [
+        [None if item is None else read(item) for item in row]
+        if isinstance(row, list)
+        else (None if row is None else read(row))
+        for row in loaded
+    ]
+    return pa.array(values, record_type(feature))
 
 
 def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
@@ -92,12 +129,8 @@ def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
     )
     alone = next(iter(by_name), "")
     return {
-        feature.name: pa.array(
-            [
-                None if item is None else DERIVED[feature.derived](item)
-                for item in by_name[feature.derived_from or alone]
-            ],
-            record_type(feature),
+        feature.name: _column(
+            feature, by_name[feature.derived_from or alone], DERIVED[feature.derived]
         )
         for feature in schema.features
         if feature.derived

@@ -7,6 +7,8 @@ import apache_beam as beam
 
 from transforms.core.model import Block
 from transforms.formats.source import Source
+from transforms.receipts import find_blocks, keep_blocks
+from transforms.store import Store
 
 __all__ = ["ListBlocks"]
 
@@ -20,9 +22,11 @@ class ListBlocks(beam.PTransform):
 
     Attributes:
       source: what to list.
+      store: where the blocks of each input are kept for later runs; None for nowhere.
     """
 
     source: Source
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -34,7 +38,7 @@ class ListBlocks(beam.PTransform):
             | "Start" >> beam.Create([0])
             | "Number inputs" >> beam.FlatMap(_inputs, self.source)
             | "Spread inputs" >> beam.Reshuffle()
-            | "Cut blocks" >> beam.FlatMap(_blocks, self.source)
+            | "Cut blocks" >> beam.FlatMap(_blocks, self.source, self.store)
             | "Spread blocks" >> beam.Reshuffle()
         )
 
@@ -43,5 +47,13 @@ def _inputs(start: int, source: Source) -> Iterator[int]:
     yield from source.inputs()
 
 
-def _blocks(number: int, source: Source) -> Iterator[Block]:
-    yield from source.blocks(number)
+def _blocks(number: int, source: Source, store: Store | None) -> Iterator[Block]:
+    listed = None if store is None else source.listed_as(number)
+    if store is None or listed is None:
+        yield from source.blocks(number)
+        return
+    blocks = find_blocks(store, *listed)
+    if blocks is None:
+        blocks = list(source.blocks(number))
+        keep_blocks(store, *listed, blocks)
+    yield from blocks

@@ -1,7 +1,9 @@
 """The stage `place`: a batch -> one segment for every shard that it touches."""
 
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -26,6 +28,7 @@ from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, spli
 from transforms.core.placing.strata import Strata
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError
+from transforms.receipts import PieceDone, keep_piece
 from transforms.split_locks import open_assignments
 from transforms.store import Store
 
@@ -149,6 +152,8 @@ def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]
 def _rejection(batch: Batch, row: int) -> Rejection:
     origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
     key = None if batch.keys is None else batch.keys[row].as_py()
+    values = batch.rows.slice(row, 1).to_pylist()[0]
+    raw = json.dumps(values, sort_keys=True, default=repr).encode()
     return Rejection(
         source=origin,
         row=int(batch.numbers[row]) + 1,
@@ -157,7 +162,8 @@ def _rejection(batch: Batch, row: int) -> Rejection:
         reason=Reason.BAD_SPLIT,
         message=f"key {key!r} has no split in the table of ids, and no share says "
         f"where others go",
-        sha256=None,
+        sha256=hashlib.sha256(raw).hexdigest(),
+        raw=raw,
     )
 
 
@@ -206,6 +212,8 @@ class _CutByShard(beam.DoFn):
     def __init__(self, stage: PlaceRows) -> None:
         super().__init__()
         self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
+        images = stage.schema.of_kind(Kind.IMAGE)
+        self.with_files = any(not feature.inline for feature in images)
         self.sharding = stage.sharding
         self.store = stage.store
         self.paths = stage.table, stage.lock
@@ -224,10 +232,12 @@ class _CutByShard(beam.DoFn):
         block = batch.block
         tables = dataclasses.replace(self.tables, strata=strata)
         splits = split_rows(batch, self.sharding.rule, tables)
+        piece = batch.piece
         batch, splits, rejections = _taken(batch, splits)
+        log: RejectLog | None = None
         if rejections:
             self.rows_rejected.inc(len(rejections))
-            log: RejectLog = self.store.put_rejects(
+            log = self.store.put_rejects(
                 f"place\0{block.origin}\0{block.start}", rejections
             )
             yield beam.pvalue.TaggedOutput(REJECTS, log)
@@ -239,14 +249,46 @@ class _CutByShard(beam.DoFn):
             start=block.start,
             rows={key: rows.num_rows for key, rows in cut},
             labels={name: _distinct(batch.rows[name]) for name in self.labels},
+            made_of="" if piece is None else piece.made_of,
         )
         self.rows_placed.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(FACTS, facts)
+        prints = None
         if self.with_fingerprints and batch.rows.num_rows:
-            found = self._fingerprints(batch, splits)
-            yield beam.pvalue.TaggedOutput(FINGERPRINTS, found)
-        for (key, _), piece in zip(cut, stored, strict=True):
-            yield key, piece
+            prints = self._fingerprints(batch, splits)
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
+        segments = tuple(
+            (key, dataclasses.replace(each, made_of=made_of))
+            for (key, _), each, made_of in zip(
+                cut, stored, self._made_of(batch, strata, parts), strict=True
+            )
+        )
+        yield from segments
+        if piece is not None and strata is None and not self.store.inline:
+            logs = tuple(each for each in (piece.rejects, log) if each is not None)
+            done = PieceDone(piece.facts, facts, logs, segments, prints)
+            keep_piece(self.store, piece, done)
+
+    def _made_of(
+        self,
+        batch: Batch,
+        strata: Strata | None,
+        parts: Sequence[tuple[int, pa.Buffer]],
+    ) -> Iterator[str]:
+        """Yields a digest of what decides each segment's rows; empty for unknown."""
+        piece, stamps = batch.piece, batch.stamps
+        stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
+        if piece is None or (self.with_files and not stamped):
+            # A file that is read by its path alone may have changed in between.
+            yield from [""] * len(parts)
+        elif stamped:
+            # What the rows say decides everything, and a file that has changed
+            # touches its own shard instead of all those of its block.
+            for _, message in parts:
+                yield hashlib.blake2b(message, digest_size=16).hexdigest()
+        else:
+            cut = "" if strata is None else f"-{strata.digest}"
+            yield from [f"{piece.made_of}-{piece.number}{cut}"] * len(parts)
 
     def _fingerprints(self, batch: Batch, splits: Splits) -> Fingerprints:
         units = unit_hashes(batch, purpose=LOCK)

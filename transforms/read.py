@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from transforms.core.model import Batch, Block, ReadFacts, Reading, RejectLog
+from transforms.core.model import Batch, Block, Piece, ReadFacts, Reading, RejectLog
 from transforms.formats.source import Source
+from transforms.receipts import keep_block
 from transforms.store import Store
 
 __all__ = ["FACTS", "REJECTS", "ReadBlocks"]
@@ -27,10 +28,14 @@ class ReadBlocks(beam.PTransform):
     Attributes:
       source: what the blocks are of.
       store: where long reject logs go.
+      remembered: whether later runs are told what became of each block.
+      by_position: whether rows go by how much input lies before them.
     """
 
     source: Source
     store: Store
+    remembered: bool = False
+    by_position: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -38,42 +43,57 @@ class ReadBlocks(beam.PTransform):
     def expand(self, blocks: beam.PCollection[Block]) -> beam.pvalue.DoOutputsTuple:
         """Reads each block by itself."""
         return blocks | "Read rows" >> (
-            beam.ParDo(_ReadRows(self.source, self.store))
+            beam.ParDo(_ReadRows(self))
             .with_output_types(Batch)
             .with_outputs(FACTS, REJECTS, main="batches")
         )
 
 
 class _ReadRows(beam.DoFn):
-    def __init__(self, source: Source, store: Store) -> None:
+    def __init__(self, stage: ReadBlocks) -> None:
         super().__init__()
-        self.source = source
-        self.store = store
+        self.source = stage.source
+        self.store = stage.store
+        self.remembered = stage.remembered
+        self.by_position = stage.by_position
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
     def process(self, block: Block) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
-        for reading in self.source.read(block):
-            yield from self._outputs(reading)
+        made_of = ""
+        if self.remembered:
+            made_of = self.source.made_of(block, by_position=self.by_position)
+        pieces = 0
+        for number, reading in enumerate(self.source.read(block)):
+            yield from self._outputs(reading, made_of, number)
+            pieces += 1
+        if made_of and not self.store.inline:
+            keep_block(self.store, made_of, pieces)
 
-    def _outputs(self, reading: Reading) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
+    def _outputs(
+        self, reading: Reading, made_of: str, number: int
+    ) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
         batch, rejections = reading.batch, reading.rejections
-        piece = batch.block
-        rejected = sum(not rejection.part for rejection in rejections)
+        block = batch.block
+        task = f"read\0{block.origin}\0{block.start}"
+        log: RejectLog | None = self.store.put_rejects(task, rejections)
+        rejected = 0 if log is None else log.items
         read = batch.rows.num_rows + rejected + sum(reading.skipped.values())
         self.rows_read.inc(read)
         facts = ReadFacts(
-            piece.origin,
-            piece.start,
+            block.origin,
+            block.start,
             read,
             skipped=reading.skipped,
             parts=reading.parts,
             parts_gone=reading.parts_gone,
+            underflows=reading.underflows,
         )
         yield beam.pvalue.TaggedOutput(FACTS, facts)
-        if rejections:
+        if log is not None:
             self.rows_rejected.inc(rejected)
-            key = f"read\0{piece.origin}\0{piece.start}"
-            log: RejectLog = self.store.put_rejects(key, rejections)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
+        if made_of:
+            piece = Piece(made_of, number, facts, log)
+            batch = dataclasses.replace(batch, piece=piece)
         yield batch

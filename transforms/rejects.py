@@ -1,87 +1,243 @@
-"""Reject logs: the rejections of one task, sorted; all of them merged in a file."""
+"""Reject logs: the rejections of one task, gathered in bounded memory.
+
+A log is made of runs, each sorted by (source, row); a run is made of pieces, each one
+Arrow IPC message of `PIECE_SCHEMA`:
+
+    source  string        in UTF-8, which sorts them
+    row     int64         1-based; 0 for items that are no rows
+    line    large_binary  the line of `rejects.jsonl`, with its line end
+    offset  int64         where in the log the record of the kept item lies
+    size    int64         of that record as TFRecord frames it; 0 for none
+
+Most tasks find their rejections in order and write one run. Where they do not, a run
+is what is sorted at a time, and `transforms.reject_files` merges them.
+"""
 
 import collections
-import heapq
-import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import operator
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
 
-import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from transforms import files
-from transforms.core.manifest import FileFacts
-from transforms.core.model import Reason, Rejection, RejectLog
+from transforms.core.model import Rejection, RejectLog
+from transforms.core.reasons import Reason
 
-__all__ = ["reject_log", "write_rejects"]
+__all__ = [
+    "MAX_KEPT_BYTES",
+    "PIECE_ROWS",
+    "PIECE_SCHEMA",
+    "RejectGatherer",
+    "read_log",
+    "read_piece",
+]
 
-_WRITE_BYTES = 1 << 20
+PIECE_SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("row", pa.int64()),
+        ("line", pa.large_binary()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+    ]
+)
+# Longer items are not kept; their size and their sha256 are.
+MAX_KEPT_BYTES = 16 << 20
+# The features of a kept item's record. Absent: row of a file, bytes of an item that is
+# too long, or could not be read.
+_RECORD_SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("row", pa.int64()),
+        ("reason", pa.string()),
+        ("sha256", pa.string()),
+        ("size", pa.int64()),
+        ("bytes", pa.large_binary()),
+    ]
+)
+# So much is sorted at a time: rejections, or bytes of lines and items.
+_SORTED_ROWS = 16_384
+_SORTED_BYTES = 8 << 20
+# Of every run that is being merged one piece is in memory.
+PIECE_ROWS = 1024
+# A log of more bytes than this is written to a file.
+_INLINE_BYTES = 1 << 14
+
+_key = operator.itemgetter(0, 1)
+# Source, row, line, and the rejection itself where its item is kept.
+_Entry = tuple[str, int, bytes, Rejection | None]
 
 
-def reject_log(rejections: Sequence[Rejection]) -> RejectLog:
-    """Returns the rejections as one log, sorted by (source, row)."""
-    counts: collections.Counter[Reason] = collections.Counter()
-    parts: collections.Counter[str] = collections.Counter()
-    for rejection in rejections:
-        if rejection.part:
-            parts[rejection.part] += 1
-        else:
-            counts[rejection.reason] += 1
-    ordered = sorted(rejections, key=lambda r: (r.source, r.row or 0))
-    lines = "".join(rejection.to_json() + "\n" for rejection in ordered)
-    return RejectLog(
-        dict(sorted(counts.items())),
-        lines.encode("utf-8", "replace"),
-        parts=dict(sorted(parts.items())),
-    )
+class RejectGatherer:
+    """Takes the rejections of one task, in any order, and holds few of them at a time.
 
-
-def write_rejects(
-    logs: Sequence[RejectLog], folder: str, name: str, *, attempts: str
-) -> FileFacts:
-    """Merges the sorted logs into one file; memory does not grow with them.
-
-    Args:
-      logs: of all tasks.
-      folder, name: of the file.
-      attempts: a folder for the unfinished file, on the same file system.
+    A context: `log` is there after it, None where there was no rejection. A second
+    attempt at the task replaces the file of the first with the same bytes.
     """
-    size = crc = 0
-    path = os.path.join(folder, name)
-    with files.create(path, attempts=attempts) as file:
-        for piece in _pieces(heapq.merge(*map(_lines, logs), key=_order)):
-            file.write(piece)
-            size += len(piece)
-            crc = google_crc32c.extend(crc, piece)
-    return FileFacts(name, size, crc)
+
+    def __init__(
+        self, task: str, path: str, *, attempts: str, keep_items: bool = False
+    ) -> None:
+        """Starts a log.
+
+        Args:
+          task: what only this task has.
+          path: of the file, where one is needed.
+          attempts: a folder for the unfinished file, on the same file system.
+          keep_items: whether the items themselves are kept.
+        """
+        self.log: RejectLog | None = None
+        self._task = task
+        self._path = path
+        self._attempts = attempts
+        self._keep_items = keep_items
+        self._entries: list[_Entry] = []
+        self._held_bytes = 0
+        self._counts: collections.Counter[Reason] = collections.Counter()
+        self._parts: collections.Counter[str] = collections.Counter()
+        self._runs: list[tuple[tuple[str, int], list[tuple[int, int]]]] = []
+        self._last: tuple[str, int] = ("", 0)
+        self._line_bytes = self._item_bytes = self._size = 0
+        self._inline: list[bytes] = []
+        self._file: files.Sink | None = None
+        self._stack = contextlib.ExitStack()
+
+    def add(self, rejections: Iterable[Rejection]) -> None:
+        """Takes some rejections; raises OSError."""
+        for rejection in rejections:
+            if rejection.part:
+                self._parts[rejection.part] += 1
+            else:
+                self._counts[rejection.reason] += 1
+            line = f"{rejection.to_json()}\n".encode("utf-8", "replace")
+            source = rejection.source
+            if not source.isascii():
+                source = source.encode("utf-8", "replace").decode()
+            kept = rejection if self._keep_items else None
+            self._entries.append((source, rejection.row or 0, line, kept))
+            self._held_bytes += len(line)
+            if kept is not None:
+                self._held_bytes += len(kept.raw or b"")
+            if self._held_bytes >= _SORTED_BYTES or len(self._entries) >= _SORTED_ROWS:
+                self._flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            # What was begun is taken away, as after any failed attempt.
+            self._stack.__exit__(kind, error, traceback)
+            return
+        with self._stack:
+            self._flush()
+        if self._runs:
+            self.log = RejectLog(
+                counts=dict(sorted(self._counts.items())),
+                parts=dict(sorted(self._parts.items())),
+                task=self._task,
+                runs=tuple((first, tuple(pieces)) for first, pieces in self._runs),
+                line_bytes=self._line_bytes,
+                item_bytes=self._item_bytes,
+                payload=b"".join(self._inline),
+                path=self._path if self._file else "",
+            )
+
+    def _flush(self) -> None:
+        entries, self._entries, self._held_bytes = self._entries, [], 0
+        if not entries:
+            return
+        entries.sort(key=_key)
+        first = _key(entries[0])
+        if not self._runs or first < self._last:
+            self._runs.append((first, []))
+        self._last = _key(entries[-1])
+        for start in range(0, len(entries), PIECE_ROWS):
+            self._write_piece(entries[start : start + PIECE_ROWS])
+
+    def _write_piece(self, entries: Sequence[_Entry]) -> None:
+        sources, rows, lines, rejections = zip(*entries, strict=True)
+        self._line_bytes += sum(map(len, lines))
+        ends: npt.NDArray[np.int64] = np.zeros(len(entries) + 1, np.int64)
+        if self._keep_items:
+            records, ends = _records(rejections)
+            ends = ends + self._size
+            self._item_bytes += len(records)
+            self._write(records)
+        piece = pa.record_batch(
+            [
+                pa.array(sources, pa.string()),
+                pa.array(rows, pa.int64()),
+                pa.array(lines, pa.large_binary()),
+                pa.array(ends[:-1]),
+                pa.array(np.diff(ends)),
+            ],
+            schema=PIECE_SCHEMA,
+        )
+        message = piece.serialize().to_pybytes()
+        self._runs[-1][1].append((self._size, len(message)))
+        self._write(message)
+
+    def _write(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._file is None:
+            self._inline.append(data)
+            if self._size <= _INLINE_BYTES:
+                return
+            data = b"".join(self._inline)
+            self._inline = []
+            self._file = self._stack.enter_context(
+                files.create(self._path, attempts=self._attempts, durable=False)
+            )
+        self._file.write(data)
 
 
-def _lines(log: RejectLog) -> Iterator[bytes]:
+def _records(
+    rejections: Sequence[Rejection],
+) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """Returns framed records with the items of n rejections, and n + 1 offsets."""
+    # Here, because few jobs keep items.
+    from transforms.core.example.encoder import ExampleEncoder
+
+    raw = [rejection.raw for rejection in rejections]
+    sizes = [None if item is None else len(item) for item in raw]
+    columns = {
+        "source": [r.source.encode("utf-8", "replace").decode() for r in rejections],
+        "row": [rejection.row for rejection in rejections],
+        "reason": [str(rejection.reason) for rejection in rejections],
+        "sha256": [rejection.sha256 for rejection in rejections],
+        "size": sizes,
+        "bytes": [
+            item if item is not None and len(item) <= MAX_KEPT_BYTES else None
+            for item in raw
+        ],
+    }
+    batch = pa.RecordBatch.from_pydict(columns, schema=_RECORD_SCHEMA)
+    framed = ExampleEncoder(_RECORD_SCHEMA).encode_framed(batch)
+    return framed.buffer.to_pybytes(), framed.offsets
+
+
+def read_log(log: RejectLog, offset: int, size: int) -> bytes:
+    """Returns some bytes of a log; raises OSError.
+
+    No file is held open: there may be thousands of logs.
+    """
     if not log.path:
-        yield from log.lines.splitlines(keepends=True)
-        return
-    offset, end = 0, files.size_of(log.path)
-    rest = b""
-    # Read in pieces, and no file held open: there may be thousands of logs.
-    while offset < end:
-        stop = min(offset + _WRITE_BYTES, end)
-        *whole, rest = (rest + files.read_range(log.path, offset, stop)).split(b"\n")
-        yield from (line + b"\n" for line in whole)
-        offset = stop
+        return log.payload[offset : offset + size]
+    return files.read_range(log.path, offset, offset + size)
 
 
-def _order(line: bytes) -> tuple[str, int]:
-    item = json.loads(line)
-    return item["source"], item["row"] or 0
-
-
-def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    gathered: list[bytes] = []
-    size = 0
-    for line in lines:
-        gathered.append(line)
-        size += len(line)
-        if size >= _WRITE_BYTES:
-            yield b"".join(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield b"".join(gathered)
+def read_piece(log: RejectLog, offset: int, size: int) -> pa.RecordBatch:
+    """Returns a piece of a log; raises OSError."""
+    message = read_log(log, offset, size)
+    return pa.ipc.read_record_batch(pa.py_buffer(message), PIECE_SCHEMA)

@@ -22,9 +22,7 @@ import json
 import os
 import re
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
 from transforms import files
 from transforms.core.tfrecord import FileFacts, verify_file
@@ -33,6 +31,7 @@ from transforms.errors import (
     CommitError,
     ConservationError,
     SourceError,
+    StorageError,
     TargetError,
     TFRecordError,
 )
@@ -45,26 +44,13 @@ __all__ = [
     "check_target",
     "publish",
     "locked",
+    "clear_dead_runs",
     "clear_other_runs",
+    "is_work_folder",
     "abandon",
     "abandoning",
     "remove_empty_folders",
-    "persistently",
 ]
-
-_Result = TypeVar("_Result")
-
-_TRANSIENT = {
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.EINTR,
-    errno.EIO,
-    # A folder of the work folder, just removed by another worker for being empty.
-    errno.ENOENT,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-}
-_PAUSES_SECONDS = (0.1, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,7 +195,7 @@ def _rename_all(paths: dict[int, str], target: Target) -> None:
         for index, path in paths.items():
             _keep_aside(path, os.path.join(old, str(index)))
         for index, path in paths.items():
-            os.replace(staged[index], path)
+            files.rename(staged[index], path)
         files.sync_directory(target.directory)
         os.unlink(os.path.join(target.work, "journal"))
     except BaseException:
@@ -266,17 +252,51 @@ def clear_other_runs(target: Target) -> None:
 
     One that was killed while it renamed is undone, unless it had renamed them all.
     """
-    for run in os.listdir(target.hidden):
-        work = os.path.join(target.hidden, run)
-        if run == target.run or not os.path.isdir(work):
+    _clear_runs(target.hidden, but=target.run)
+
+
+def _clear_runs(hidden: str, *, but: str = "") -> None:
+    directory = os.path.dirname(hidden)
+    for run in os.listdir(hidden):
+        work = os.path.join(hidden, run)
+        if run == but or not os.path.isdir(work):
             continue
         renamed = [
-            _is_marked(os.path.join(target.directory, name), mark)
+            _is_marked(os.path.join(directory, name), mark)
             for _, name, mark in _journal(work)
         ]
         if not all(renamed):
-            _roll_back(work, target.directory)
+            _roll_back(work, directory)
         files.remove_tree(work)
+
+
+def is_work_folder(path: str) -> bool:
+    """Whether a folder is one that is drawn above, and holds runs."""
+    parts = {"attempts", "runs", "shards", "old", "journal"}
+    try:
+        return any(
+            not parts.isdisjoint(os.listdir(run.path))
+            and not os.path.lexists(os.path.join(run.path, "dataset"))
+            for run in os.scandir(path)
+            if run.is_dir(follow_symlinks=False)
+        )
+    except FileNotFoundError:
+        return False
+
+
+def clear_dead_runs(hidden: str) -> None:
+    """Removes a work folder; what was killed while it renamed is undone.
+
+    A run that is alive and has not begun to rename will fail, and say so.
+
+    Raises:
+      TargetError: a run is just renaming its files.
+    """
+    lock = os.path.join(hidden, "lock")
+    with files.exclusive_lock(lock):
+        _clear_runs(hidden)
+        files.remove_file(lock)
+    _remove_if_empty(hidden)
 
 
 @contextlib.contextmanager
@@ -350,33 +370,23 @@ def abandoning(target: Target) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, StorageError) as error:
         outcome = (
             "None of this run's files stays."
             if abandon(target)
             else f"Undoing its renames failed too: until the next run with the same "
             f"prefix puts them back, old files lie in {target.work!r}."
         )
+        found = str(error)
+        if isinstance(error, OSError):
+            found = f"{error.strerror or error} ({error.filename or target.work!r})."
         raise CommitError(
-            f"The files {target.prefix!r}... could not be written: "
-            f"{error.strerror or error} ({error.filename or target.work!r}). "
-            f"{outcome} Mend the cause and run again."
+            f"The files {target.prefix!r}... could not be written: {found} {outcome} "
+            f"Mend the cause and run again."
         ) from error
     except BaseException:
         abandon(target)
         raise
-
-
-def persistently(work: Callable[[], _Result]) -> _Result:
-    """Does the work, up to three times where the failure looks transient."""
-    for pause in _PAUSES_SECONDS:
-        try:
-            return work()
-        except OSError as error:
-            if error.errno not in _TRANSIENT:
-                raise
-        time.sleep(pause)
-    return work()
 
 
 def check_target(target: Target, numbers: Iterable[tuple[int, int]]) -> None:

@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 
@@ -14,7 +15,7 @@ from transforms import files
 from transforms.core import segment
 from transforms.core.example.encoder import ExampleEncoder, large_record_pieces
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import Rejection, Segment, ShardFile, ShardKey
+from transforms.core.model import RejectLog, Segment, ShardFile, ShardKey
 from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
 from transforms.core.rows.record_columns import (
@@ -27,8 +28,16 @@ from transforms.core.shard import Census, ShardRows
 from transforms.core.statistics import Statistics, merge_all, summarize_feature
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.image_fingerprints import store_fingerprints
-from transforms.image_loading import Images, load_ahead
-from transforms.image_rows import boxes_moved, bytes_of, derived_columns, faults
+from transforms.image_loading import Images, LoadedImage, load_ahead, loaded_items
+from transforms.image_rows import (
+    boxes_moved,
+    bytes_of,
+    derived_columns,
+    faults,
+    image_facts,
+)
+from transforms.rejects import RejectGatherer
+from transforms.retry import persistently, storing
 from transforms.store import Store
 
 __all__ = ["ShardLayout", "write_shard"]
@@ -73,16 +82,33 @@ def write_shard(
     *,
     layout: ShardLayout,
     store: Store,
-) -> tuple[ShardFile, list[Rejection], Fingerprints | None]:
+) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
     """Writes one shard; returns the facts of its file and the rows that it refused.
 
     Raises:
-      OSError: the file could not be written; nothing has appeared under its name.
+      StorageError: it could not be written, or what it is made of not be read, though
+        it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
     split, number = key
     index, count = census.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
+    path = os.path.join(store.dataset, name)
+    work = functools.partial(_write_once, key, path, segments, census, layout, store)
+    with storing(path):
+        return persistently(work, path=path)
+
+
+def _write_once(
+    key: ShardKey,
+    path: str,
+    segments: list[Segment],
+    census: Census,
+    layout: ShardLayout,
+    store: Store,
+) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
+    split, number = key
+    index, _ = census.numbering(split, number)
     images = layout.schema.of_kind(Kind.IMAGE)
     schema = segment.segment_schema(
         layout.schema.row_schema,
@@ -97,9 +123,9 @@ def write_shard(
         seed=layout.seed,
         shuffle=layout.shuffle,
     )
-    path = os.path.join(store.dataset, name)
-    out = _Written()
-    with files.create(path, attempts=store.attempts) as file:
+    rejects = store.gather_rejects(f"write\0{key}")
+    out = _Written(rejects)
+    with rejects, files.create(path, attempts=store.attempts) as file:
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if images:
                 _write_images(rows, census, layout, writer, out)
@@ -107,7 +133,7 @@ def write_shard(
                 _write_rows(rows, census, layout, writer, out)
         facts = writer.facts()
     shard = ShardFile(
-        name=name,
+        name=os.path.basename(path),
         split=split,
         index=index,
         records=facts.records,
@@ -128,7 +154,7 @@ def write_shard(
             positions=np.array([position for _, position in out.prints]),
             store=store,
         )
-    return shard, out.rejections, prints
+    return shard, rejects.log, prints
 
 
 @dataclasses.dataclass(slots=True)
@@ -136,15 +162,15 @@ class _Written:
     """What became of the rows of a shard, beside its bytes.
 
     Attributes:
+      rejects: takes the rows that were refused.
       parts: facts of the values, chunk by chunk.
-      rejections: the rows that were refused.
       notes: what is worth counting about the images that were written.
       held, gone: parts of items ("boxes") that were written, and that went with
         refused rows.
     """
 
+    rejects: RejectGatherer
     parts: list[dict[str, Statistics]] = dataclasses.field(default_factory=list)
-    rejections: list[Rejection] = dataclasses.field(default_factory=list)
     notes: collections.Counter[str] = dataclasses.field(
         default_factory=collections.Counter
     )
@@ -175,8 +201,8 @@ class _Written:
     ) -> None:
         """Notes the fingerprints of images, as their files have them."""
         for each in loaded:
-            for item, position in zip(each, positions.tolist(), strict=True):
-                if item is not None:
+            for row, position in zip(each, positions.tolist(), strict=True):
+                for item in loaded_items(row):
                     value = fingerprint_image(item.data, readable_again=readable_again)
                     self.prints.append((value, position))
 
@@ -247,7 +273,9 @@ def _write_images(
 ) -> None:
     images = layout.schema.of_kind(Kind.IMAGE)
     # One image a record is what nearly all have; its bytes are not copied then.
-    alone = images[0].name if len(images) == 1 else None
+    alone = None
+    if len(images) == 1 and not images[0].is_list:
+        alone = images[0].name
     names = [feature.name for feature in images]
     small = record_schema(layout.schema, without=names if alone else [])
     encoder = ExampleEncoder(small, split_at=alone)
@@ -267,9 +295,9 @@ def _write_images(
                 out.note_prints(loaded, positions, readable_again=layout.many_origins)
             chunk = boxes_moved(chunk, loaded, layout.schema)
             for each in loaded:
-                for item in each:
-                    if item is not None and (notes := item.notes):
-                        out.notes.update(notes)
+                for row in each:
+                    for item in loaded_items(row):
+                        out.notes.update(item.notes)
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features, census.classes)
             columns |= derived_columns(loaded, layout.schema)
@@ -277,18 +305,18 @@ def _write_images(
                 records = pa.record_batch([columns[k] for k in small.names], small)
                 before, after = encoder.entries_around(records)
                 framed: list[bytes] = []
-                for item, head, tail in zip(
+                for one, head, tail in zip(
                     loaded[0], before.to_pylist(), after.to_pylist(), strict=True
                 ):
-                    assert item is not None
-                    data = item.prepared.data
+                    assert isinstance(one, LoadedImage)
+                    data = one.prepared.data
                     first, last = large_record_pieces(head, alone, data, tail)
                     framed += (first, data, last)
                 behind.write_framed(b"".join(framed), records=len(chunk))
             else:
                 full = record_schema(layout.schema)
                 whole = columns | {
-                    feature.name: bytes_of(each)
+                    feature.name: bytes_of(feature, each)
                     for feature, each in zip(images, loaded, strict=True)
                 }
                 records = pa.record_batch([whole[k] for k in full.names], full)
@@ -296,9 +324,7 @@ def _write_images(
                 behind.write_framed(encoded.buffer, records=records.num_rows)
             facts = _summaries(layout.schema, columns)
             for feature, each in zip(images, loaded, strict=True):
-                sizes = [len(item.prepared.data) for item in each if item is not None]
-                if sizes:
-                    facts[feature.name] = Statistics(len(sizes), min(sizes), max(sizes))
+                facts[feature.name] = image_facts(feature, each)
             out.parts.append(facts)
 
 
@@ -314,15 +340,17 @@ def _sound(
     sound = np.ones(len(chunk), bool)
     features = layout.schema.of_kind(Kind.IMAGE)
     for feature, each in zip(features, loaded, strict=True):
-        for i, item, fault in faults(chunk, feature, each, layout.schema):
+        for i, place, item, fault in faults(chunk, feature, each, layout.schema):
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))
             if layout.many_origins:
-                out.rejections.append(item.rejection(origin, None, fault))
+                out.rejects.add([item.rejection(origin, None, fault)])
             else:
                 path = "" if feature.inline else chunk[feature.name][i].as_py()
-                out.rejections.append(item.rejection(origin, row, fault, path))
+                if feature.is_list:
+                    path = path[place] if path else f"{feature.name}[{place}]"
+                out.rejects.add([item.rejection(origin, row, fault, path)])
             sound[i] = False
     if not sound.all():
         out.lose(chunk.filter(pa.array(~sound)), layout.schema)

@@ -141,7 +141,8 @@ def _read(path: str) -> pa.Table:
                 null_values=[""],
             ),
         )
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        # Arrow gives names as they are; Python finds out that they are no UTF-8.
         raise SourceError(
             f"The table of ids must be a readable CSV, TSV or Parquet file; {path!r} "
             f"is not: {error}."

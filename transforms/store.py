@@ -6,6 +6,7 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       attempts/   files that are being written, under names of their attempt
       segments/   one file a placed batch
       rejects/    one file a task that rejected much
+      receipts/   what finished tasks leave for later runs; see `transforms.receipts`
       dataset/    the finished shards; in the end, the dataset that is published
 """
 
@@ -13,19 +14,18 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import google_crc32c
 import pyarrow as pa
 
 from transforms import files
 from transforms.core.model import Rejection, RejectLog, Segment
-from transforms.rejects import reject_log
+from transforms.errors import DamageError
+from transforms.rejects import RejectGatherer
 
 __all__ = ["Store"]
 
-# A reject log of more bytes than this is written to a file where there is one.
-_INLINE_REJECT_BYTES = 1 << 16
 # So much of a batch's first segment takes part in the name of its file.
 _NAMING_BYTES = 1 << 16
 
@@ -38,10 +38,12 @@ class Store:
       folder: its path, on a file system that every worker shares.
       inline: whether segments travel through the shuffle (small jobs) or only their
         descriptors do. Bytes of the output do not depend on it.
+      keep_items: whether reject logs hold the rejected items themselves.
     """
 
     folder: str
     inline: bool = False
+    keep_items: bool = False
 
     @property
     def attempts(self) -> str:
@@ -59,22 +61,44 @@ class Store:
         return os.path.join(self.folder, "rejects")
 
     @property
+    def receipts(self) -> str:
+        """Folder of receipts."""
+        return os.path.join(self.folder, "receipts")
+
+    @property
     def dataset(self) -> str:
         """Folder of finished shards."""
         return os.path.join(self.folder, "dataset")
 
+    @property
+    def used(self) -> str:
+        """File of what the blocks of the published dataset were made of."""
+        return os.path.join(self.folder, "used.json")
+
     def make(self) -> None:
-        """Makes the folders; they may exist."""
-        for folder in (self.attempts, self.segments, self.rejects, self.dataset):
+        """Makes the folders; they may exist, with what an earlier run has left."""
+        files.remove_tree(self.attempts)
+        if not os.path.lexists(self.dataset):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(self._abandoned, self.dataset)
+        for folder in (
+            *(self.attempts, self.segments, self.rejects, self.receipts),
+            self.dataset,
+        ):
             os.makedirs(folder, exist_ok=True)
 
     def abandon(self) -> None:
         """Takes the unpublished dataset away in one step: `commit` will not find it.
 
-        The stages may still be running in another thread.
+        The stages may still be running in another thread. The next `make` puts it
+        back.
         """
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.dataset, f"{self.dataset}.abandoned")
+            os.rename(self.dataset, self._abandoned)
+
+    @property
+    def _abandoned(self) -> str:
+        return f"{self.dataset}.abandoned"
 
     def put(
         self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
@@ -98,35 +122,64 @@ class Store:
         path = os.path.join(self.segments, f"{name.hexdigest()}.segments")
         out = []
         offset = 0
-        # Not synced: after a power loss the job starts from its blocks again.
-        with files.create(path, attempts=self.attempts, durable=False) as file:
-            for rows, message in parts:
-                file.write(message)
-                out.append(
-                    Segment(origin, start, rows, message.size, path=path, offset=offset)
+        # Not synced: what a power loss has damaged differs from its checksum.
+        messages = [memoryview(message) for _, message in parts]
+        files.write_file(path, *messages, attempts=self.attempts, durable=False)
+        for rows, message in parts:
+            size, crc = message.size, google_crc32c.extend(0, message)
+            out.append(
+                Segment(
+                    *(origin, start, rows, size),
+                    path=path,
+                    offset=offset,
+                    crc32c=crc,
                 )
-                offset += message.size
+            )
+            offset += size
         return out
 
     def get(self, segment: Segment) -> bytes:
-        """Returns the message of a segment; raises OSError."""
+        """Returns the message of a segment.
+
+        Raises:
+          OSError: it cannot be read.
+          DamageError: it is not what was written.
+        """
         if not segment.path:
             return segment.payload
         stop = segment.offset + segment.size
-        return files.read_range(segment.path, segment.offset, stop)
+        message = files.read_range(segment.path, segment.offset, stop)
+        if google_crc32c.value(message) != segment.crc32c:
+            raise DamageError(
+                f"A segment must be read as it was written; bytes {segment.offset:,} "
+                f"to {stop:,} of {segment.path!r} are others now. Nothing was "
+                f"committed; look after the disk, and run again."
+            )
+        return message
 
-    def put_rejects(self, key: str, rejections: Sequence[Rejection]) -> RejectLog:
-        """Stores the rejections of one task.
+    def gather_rejects(self, task: str) -> RejectGatherer:
+        """Returns what takes the rejections of one task; a context.
 
         Args:
-          key: what only this task has; it names the file.
-          rejections: in any order.
+          task: what only this task has; it names the file, where one is needed.
         """
-        log = reject_log(rejections)
-        if self.inline or len(log.lines) <= _INLINE_REJECT_BYTES:
-            return log
-        name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-        path = os.path.join(self.rejects, f"{name}.jsonl")
-        with files.create(path, attempts=self.attempts, durable=False) as file:
-            file.write(log.lines)
-        return RejectLog(log.counts, path=path, parts=log.parts)
+        name = hashlib.blake2b(task.encode(), digest_size=16).hexdigest()
+        return RejectGatherer(
+            task,
+            os.path.join(self.rejects, f"{name}.rejects"),
+            attempts=self.attempts,
+            keep_items=self.keep_items,
+        )
+
+    def put_rejects(
+        self, task: str, rejections: Iterable[Rejection]
+    ) -> RejectLog | None:
+        """Stores the rejections of one task; returns None where there are none.
+
+        Args:
+          task: what only this task has.
+          rejections: in any order; looked at once.
+        """
+        with self.gather_rejects(task) as gatherer:
+            gatherer.add(rejections)
+        return gatherer.log

@@ -6,14 +6,26 @@ exchange of the two directories (an overwrite). Nothing is deleted but what an o
 manifest names, by its exact name.
 """
 
+import errno
 import hashlib
+import json
 import os
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import CommitError, DamageError, TargetError
 
-__all__ = ["check_target", "publish", "read_manifest", "rejects_path", "work_folder"]
+__all__ = [
+    "check_contents",
+    "check_target",
+    "publish",
+    "read_manifest",
+    "recover",
+    "rejects_path",
+    "state",
+    "taken",
+    "work_folder",
+]
 
 # How many foreign names an error shows.
 _SHOWN = 5
@@ -42,7 +54,7 @@ def read_manifest(directory: str) -> Manifest:
     return Manifest.from_bytes(files.read_bytes(path), path)
 
 
-def _state(directory: str) -> str:
+def state(directory: str) -> str:
     """Returns a word for what stands there now; "" for nothing."""
     try:
         names = sorted(os.listdir(directory))
@@ -65,6 +77,29 @@ def check_target(directory: str, *, overwrite: bool) -> str:
       TargetError: it cannot be made, holds a dataset that may not be replaced, or
         holds anything that its manifest does not name.
     """
+    manifest = check_contents(directory)
+    if manifest is not None and not overwrite:
+        raise taken(directory, manifest)
+    return state(directory)
+
+
+def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
+    """Returns the error of a target that holds a dataset already."""
+    return TargetError(
+        f"The output must not exist yet; {directory!r} holds the dataset "
+        f"{manifest.name!r} of {manifest.records:,} records"
+        f"{f' ({why})' if why else ''}. Use --overwrite to replace it, or choose "
+        f"another output."
+    )
+
+
+def check_contents(directory: str) -> Manifest | None:
+    """Returns the manifest of the dataset at the target; None where nothing stands.
+
+    Raises:
+      TargetError: it cannot be made, or holds anything but a dataset of ours and
+        what its manifest names.
+    """
     _check_path(directory)
     directory = os.path.abspath(directory)
     parent = os.path.dirname(directory)
@@ -77,7 +112,7 @@ def check_target(directory: str, *, overwrite: bool) -> str:
             f"another output."
         )
     if not os.path.lexists(directory):
-        return ""
+        return None
     if not os.path.isdir(directory) or os.path.islink(directory):
         raise TargetError(
             f"The output must be a directory or not exist; {directory!r} is a file or "
@@ -85,7 +120,7 @@ def check_target(directory: str, *, overwrite: bool) -> str:
         )
     found = sorted(os.listdir(directory))
     if not found:
-        return ""
+        return None
     if MANIFEST_NAME not in found:
         raise TargetError(
             f"The output must be a dataset of this tool, empty, or not exist; "
@@ -104,13 +139,7 @@ def check_target(directory: str, *, overwrite: bool) -> str:
             f"The output may hold only what its manifest names; {directory!r} also "
             f"holds {_shown(foreign)}. Move that away, or choose another output."
         )
-    if not overwrite:
-        raise TargetError(
-            f"The output must not exist yet; {directory!r} holds the dataset "
-            f"{manifest.name!r} of {manifest.records:,} records. Use --overwrite to "
-            f"replace it, or choose another output."
-        )
-    return _state(directory)
+    return manifest
 
 
 def _check_path(directory: str) -> None:
@@ -144,6 +173,10 @@ def _shown(names: list[str]) -> str:
 def publish(folder: str, target: str, *, seen: str) -> None:
     """Makes a finished folder the target, in one step.
 
+    Where the system has no exchange of two folders, the old manifest goes first and
+    the new one comes last: what stands there in between is no dataset, and `recover`
+    finishes it.
+
     Args:
       folder: the dataset, whole and synced; on the target's file system.
       target: the output directory.
@@ -154,29 +187,131 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     """
     # The current folder cannot be renamed as ".", but under its own name it can.
     target = os.path.abspath(target)
-    parent = os.path.dirname(target)
-    if _state(target) != seen:
+    if state(target) != seen:
         raise CommitError(
             f"The target must be as it was when the run started; {target!r} was "
             f"written by another run since. Nothing was changed; run again."
         )
     if not seen:
         files.move_new(folder, target)
-        files.sync_directory(parent)
+        files.sync_directory(os.path.dirname(target))
         return
-    old = read_manifest(target)
-    if not files.exchange(folder, target):
-        # No exchange here: first the old manifest goes, so that what a reader may
-        # find half-way is no dataset rather than a mix of two.
-        aside = f"{folder}.old"
+    # Who comes after a kill has to know what is old here, and what is new.
+    _note(folder, target)
+    if files.exchange(folder, target):
+        files.sync_directory(os.path.dirname(target))
+        files.rename(folder, _aside(folder))
+    else:
         files.remove_file(os.path.join(target, MANIFEST_NAME))
-        os.rename(target, aside)
-        os.rename(folder, target)
-        folder = aside
-    files.sync_directory(parent)
-    for name in old.file_names:
-        files.remove_file(os.path.join(folder, name))
+        try:
+            _replace(folder, target)
+        except OSError:
+            _put_back(folder, target)
+            raise
+    _clear_aside(folder, target)
+
+
+def recover(folder: str, target: str) -> None:
+    """Ends what a publication that was killed has begun; safe to call at any time.
+
+    Args:
+      folder: the dataset that was being published, or what is left of it.
+      target: the output directory.
+    """
+    target = os.path.abspath(target)
+    noted = _noted(folder)
+    if noted is None:
+        return
+    old, new = noted
+    aside = _aside(folder)
+    stands = _manifest_in(target)
+    former = hashlib.sha256(old).hexdigest()
+    if stands is None and _manifest_in(folder) == new:
+        # Only the way without an exchange leaves a target without its manifest.
+        known = {*Manifest.from_bytes(old).file_names}
+        if not os.path.lexists(target) or set(os.listdir(target)) <= known:
+            _replace(folder, target)
+            stands = new
+    if stands == new:
+        if not os.path.lexists(aside) and _manifest_in(folder) == former:
+            files.rename(folder, aside)
+        if os.path.lexists(aside):
+            _clear_aside(folder, target)
+    files.remove_file(_note_path(folder))
+
+
+def _replace(folder: str, target: str) -> None:
+    if os.path.lexists(target) and not os.path.lexists(_aside(folder)):
+        files.rename(target, _aside(folder))
+    files.rename(folder, target)
+    files.sync_directory(os.path.dirname(target))
+
+
+def _put_back(folder: str, target: str) -> None:
+    """Makes the target what it was before `_replace`."""
+    if not os.path.lexists(target):
+        files.rename(_aside(folder), target)
+    noted = _noted(folder)
+    if noted is not None and os.path.lexists(folder):
+        path = os.path.join(target, MANIFEST_NAME)
+        files.write_file(path, noted[0], attempts=os.path.dirname(folder))
+        files.remove_file(_note_path(folder))
+
+
+def _clear_aside(folder: str, target: str) -> None:
+    """Removes the old files, each by its name, and the folder that held them."""
+    aside = _aside(folder)
+    noted = _noted(folder)
+    named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
+    for name in named:
+        files.remove_file(os.path.join(aside, name))
     # What somebody put there in the last instant goes back to where they put it.
-    for name in os.listdir(folder):
+    for name in sorted(os.listdir(aside)):
         if not os.path.lexists(os.path.join(target, name)):
-            os.rename(os.path.join(folder, name), os.path.join(target, name))
+            files.rename(os.path.join(aside, name), os.path.join(target, name))
+    try:
+        os.rmdir(aside)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        # A file of somebody else whose name is taken now: it stays where it is found.
+        stranded = f"{target}.{os.path.basename(aside)}"
+        files.move_new(aside, stranded)
+    files.remove_file(_note_path(folder))
+
+
+def _note(folder: str, target: str) -> None:
+    old, new = (
+        files.read_bytes(os.path.join(place, MANIFEST_NAME))
+        for place in (target, folder)
+    )
+    parts = {"old": old.decode(), "new": hashlib.sha256(new).hexdigest()}
+    attempts = os.path.dirname(folder)
+    data = json.dumps(parts).encode()
+    files.write_file(_note_path(folder), data, attempts=attempts)
+    files.sync_directory(attempts)
+
+
+def _noted(folder: str) -> tuple[bytes, str] | None:
+    """Returns the old manifest, and the digest of the new one."""
+    try:
+        parts = json.loads(files.read_bytes(_note_path(folder)))
+    except FileNotFoundError:
+        return None
+    return parts["old"].encode(), parts["new"]
+
+
+def _manifest_in(folder: str) -> str | None:
+    try:
+        data = files.read_bytes(os.path.join(folder, MANIFEST_NAME))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return hashlib.sha256(data).hexdigest()
+
+
+def _note_path(folder: str) -> str:
+    return f"{folder}.publishing"
+
+
+def _aside(folder: str) -> str:
+    return f"{folder}.old"

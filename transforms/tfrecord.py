@@ -13,13 +13,14 @@ The work folder, and what stands in it, is drawn in `renaming`.
 """
 
 import dataclasses
+import errno
 import functools
 import glob
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import apache_beam as beam
 from apache_beam import coders
@@ -47,10 +48,10 @@ from transforms.renaming import (
     clear_other_runs,
     fill_template,
     locked,
-    persistently,
     publish,
     remove_empty_folders,
 )
+from transforms.retry import persistently
 from transforms.tfrecord_parameters import (
     COMPRESSIONS,
     check_coder,
@@ -64,6 +65,8 @@ from transforms.tfrecord_parameters import (
 )
 
 __all__ = ["ReadTFRecords", "WriteTFRecords"]
+
+_Result = TypeVar("_Result")
 
 _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 # 100 to 200 MB a file is what readers of TFRecord files are advised to use.
@@ -262,7 +265,7 @@ class _SortRecords(beam.DoFn):
         if len(packed) <= _INLINE_BYTES:
             return SortedRun("", packed, count, 0, count, 0, payload)
         with abandoning(self.target):
-            path = persistently(functools.partial(_spill, self.target, packed))
+            path = _again(functools.partial(_spill, self.target, packed))
         self.unfinished.append(path)
         return SortedRun(path, b"", count, 0, count, 0, payload)
 
@@ -273,6 +276,12 @@ class _SortRecords(beam.DoFn):
             f"Every record must {what}, as element {number:,} of its bundle. Encode "
             f"it first, or name its coder. No file was written."
         )
+
+
+def _again(work: Callable[[], _Result]) -> _Result:
+    """Does work in the work folder; see `transforms.retry`."""
+    # Another worker may just have removed a folder of it, for being empty.
+    return persistently(work, also={errno.ENOENT})
 
 
 def _spill(target: Target, packed: bytes) -> str:
@@ -321,7 +330,7 @@ def _cut_by_shard(
     run: SortedRun, plan: WritePlan, target: Target
 ) -> Iterable[tuple[int, SortedRun]]:
     with abandoning(target):
-        return persistently(lambda: list(cut_run(run, plan.shards, _fetch)))
+        return _again(lambda: list(cut_run(run, plan.shards, _fetch)))
 
 
 class _WriteFile(beam.DoFn):
@@ -340,9 +349,7 @@ class _WriteFile(beam.DoFn):
         index, parts = element
         runs = [run for run in parts if run.records]
         with abandoning(self.target):
-            facts = persistently(
-                functools.partial(_write_file, self.target, index, runs)
-            )
+            facts = _again(functools.partial(_write_file, self.target, index, runs))
         self.records_written.inc(facts.records)
         return [WrittenShard(index, facts)]
 

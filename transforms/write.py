@@ -1,12 +1,16 @@
 """The stage `write`: the segments of a shard -> its finished file."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 
-from transforms.core.model import RejectLog, Segment, ShardFile, ShardKey
+from transforms.core.model import Reason, Segment, ShardFile, ShardKey
+from transforms.core.segment import in_source_order
 from transforms.core.shard import Census
+from transforms.receipts import ShardDone, find_shard, keep_shard
 from transforms.shard_file import ShardLayout, write_shard
 from transforms.store import Store
 
@@ -14,6 +18,8 @@ __all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
 
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
+# Rejects of files whose stamps stay when what was wrong with them is mended.
+_MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
 
 
 @dataclasses.dataclass
@@ -59,15 +65,33 @@ class _WriteFile(beam.DoFn):
     def process(
         self, element: tuple[ShardKey, Iterable[Segment]], census: Census
     ) -> Iterator[ShardFile | beam.pvalue.TaggedOutput]:
-        key, segments = element
-        shard, rejections, fingerprints = write_shard(
-            key, list(segments), census, layout=self.layout, store=self.store
-        )
-        self.rows_written.inc(shard.records)
-        if rejections:
-            self.rows_rejected.inc(len(rejections))
-            log: RejectLog = self.store.put_rejects(f"write\0{key}", rejections)
-            yield beam.pvalue.TaggedOutput(REJECTS, log)
-        if fingerprints is not None:
-            yield beam.pvalue.TaggedOutput(FINGERPRINTS, fingerprints)
-        yield shard
+        key, segments = element[0], in_source_order(list(element[1]))
+        made_of = _made_of(key, segments, census)
+        done = find_shard(self.store, made_of) if made_of else None
+        if done is None:
+            shard, rejects, fingerprints = write_shard(
+                key, segments, census, layout=self.layout, store=self.store
+            )
+            if rejects is not None:
+                self.rows_rejected.inc(rejects.items)
+            done = ShardDone(shard, rejects, fingerprints)
+            if made_of and not (rejects and rejects.counts.keys() & _MAY_HEAL):
+                keep_shard(self.store, made_of, done)
+        self.rows_written.inc(done.shard.records)
+        if done.rejects is not None:
+            yield beam.pvalue.TaggedOutput(REJECTS, done.rejects)
+        if done.fingerprints is not None:
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
+        yield done.shard
+
+
+def _made_of(key: ShardKey, segments: Sequence[Segment], census: Census) -> str:
+    """Returns a digest of what decides a shard, in one job; empty for unknown."""
+    if not all(segment.made_of for segment in segments):
+        return ""
+    facts = [
+        *(key, census.numbering(*key), sorted(census.classes.items())),
+        [(each.origin, each.start, each.rows, each.made_of) for each in segments],
+    ]
+    text = json.dumps(facts).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -9,26 +9,28 @@ reads them; lines are 1-based everywhere.
 """
 
 import dataclasses
-import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.reasons import Reason, Skipped
 from transforms.core.statistics import Statistics
 from transforms.errors import bounded
 
 __all__ = [
     "Batch",
     "Block",
+    "Piece",
     "PlaceFacts",
     "ReadFacts",
     "Reading",
     "Reason",
     "RejectLog",
+    "RejectRun",
     "Rejection",
     "Segment",
     "ShardFile",
@@ -38,61 +40,6 @@ __all__ = [
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
 ShardKey = tuple[str, int]
-
-
-class Reason(enum.StrEnum):
-    """Why an item was rejected. The list is closed: reports group by it."""
-
-    FIELD_COUNT = "field_count"
-    NOT_AN_INTEGER = "not_an_integer"
-    NOT_A_NUMBER = "not_a_number"
-    NOT_A_BOOL = "not_a_bool"
-    OUT_OF_RANGE = "out_of_range"
-    INVALID_ENCODING = "invalid_encoding"
-    NOT_A_TIMESTAMP = "not_a_timestamp"
-    WRONG_TYPE = "wrong_type"
-    WRONG_SHAPE = "wrong_shape"
-    MISSING_VALUE = "missing_value"
-    UNKNOWN_LABEL = "unknown_label"
-    MALFORMED = "malformed"
-    BAD_SPLIT = "bad_split"
-    IMAGE_WITHOUT_LABEL = "image_without_label"
-    LABEL_WITHOUT_IMAGE = "label_without_image"
-    BAD_BOX = "bad_box"
-    SIZE_MISMATCH = "size_mismatch"
-    UNREADABLE = "unreadable"
-    EMPTY_FILE = "empty_file"
-    NOT_AN_IMAGE = "not_an_image"
-    UNSUPPORTED_FORMAT = "unsupported_format"
-    DAMAGED_IMAGE = "damaged_image"
-    TOO_MANY_PIXELS = "too_many_pixels"
-    TOO_MANY_BYTES = "too_many_bytes"
-    ANIMATED_IMAGE = "animated_image"
-    RECORD_TOO_LARGE = "record_too_large"
-    CHANGED_DURING_RUN = "changed_during_run"
-    UNSAFE_PATH = "unsafe_path"
-    NOT_A_FILE = "not_a_regular_file"
-    ENCRYPTED = "encrypted"
-    UNSUPPORTED_METHOD = "unsupported_method"
-    TOO_LARGE = "member_too_large"
-    NESTED_ARCHIVE = "nested_archive"
-    DAMAGED_MEMBER = "damaged_member"
-    DUPLICATE_NAME = "duplicate_name"
-
-
-class Skipped(enum.StrEnum):
-    """Why an item of the source is left out on purpose. The list is closed."""
-
-    HIDDEN = "hidden"
-    OTHER_SUFFIX = "other_suffix"
-    NOT_INCLUDED = "not_included"
-    EXCLUDED = "excluded"
-    BEYOND_LIMIT = "beyond_limit"
-    DISCARDED = "discarded"
-    DUPLICATE = "duplicate"
-    NOT_SELECTED = "not_selected"
-    REPEATED_HEADER = "repeated_header"
-    END_MARK = "end_mark"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,6 +88,7 @@ class Batch:
       groups: a string array of n: rows of one value share a split; else None.
       positions: int64 array of n: bytes of input before each row, in its split
         where the source says the split.
+      piece: what a later run is told of these rows, where they are to be kept for it.
     """
 
     block: Block
@@ -152,6 +100,7 @@ class Batch:
     keys: pa.StringArray | None = None
     groups: pa.StringArray | None = None
     positions: npt.NDArray[np.int64] | None = None
+    piece: "Piece | None" = None
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> "Batch":
         """Returns the batch with those of its n rows that are to be kept."""
@@ -187,6 +136,8 @@ class Rejection:
       sha256: hex digest of the raw item; None when it could not be read.
       part: for a part of an item, a box say, what it is one of ("boxes"): the item
         itself lives on. Empty for whole items.
+      raw: the item as its source has it, or as JSON where it has no bytes of its own;
+        None when it could not be read. No part of the JSON.
     """
 
     source: str
@@ -197,32 +148,60 @@ class Rejection:
     message: str
     sha256: str | None
     part: str = ""
+    raw: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def to_json(self) -> str:
         """Returns the line of `rejects.jsonl`, without its line end."""
-        data: dict[str, Any] = dataclasses.asdict(self)
-        if not self.part:
-            del data["part"]
-        data["reason"] = str(self.reason)
-        data["message"] = bounded(self.message)
-        return json.dumps(data, ensure_ascii=False, separators=(", ", ": "))
+        data: dict[str, Any] = {
+            "source": self.source,
+            "row": self.row,
+            "line": self.line,
+            "stage": self.stage,
+            "reason": str(self.reason),
+            "message": bounded(self.message),
+            "sha256": self.sha256,
+        }
+        if self.part:
+            data["part"] = self.part
+        return _as_json(data)
+
+
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+# The first (source, row) of the run, and where its pieces lie: (offset, size) of each.
+RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RejectLog:
-    """The rejections of one task: JSON lines, sorted by (source, row).
+    """The rejections of one task; `transforms.rejects` draws how they lie.
 
     Attributes:
       counts: rejected items by reason.
       parts: rejected parts of items, by what they are ("boxes").
-      lines: the JSON lines themselves, or empty when they were spilled.
-      path: the file that holds them, or empty when they are inline.
+      task: what only this task has; where rejections of several tasks tie, the logs'
+        order by it decides.
+      runs: the sorted runs that it is made of.
+      line_bytes: of all JSON lines, with their line ends.
+      item_bytes: of all records with kept items, framed; 0 where none are kept.
+      payload: the log itself, or empty when it was spilled.
+      path: the file that holds it, or empty when it is inline.
     """
 
     counts: Mapping[Reason, int]
-    lines: bytes = b""
-    path: str = ""
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    task: str = ""
+    runs: tuple[RejectRun, ...] = ()
+    line_bytes: int = 0
+    item_bytes: int = 0
+    payload: bytes = b""
+    path: str = ""
+
+    @property
+    def items(self) -> int:
+        """How many items were rejected; parts are not counted."""
+        return sum(self.counts.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -235,13 +214,16 @@ class Reading:
       skipped: rows left out on purpose, by reason (`Skipped`).
       parts: by what they are ("boxes"), how many parts all rows of the piece had.
       parts_gone: and how many of them belong to rows that were rejected.
+      underflows: column -> how many values of the rows that fit became 0 as float32,
+        and the first of them in words.
     """
 
     batch: Batch
-    rejections: list[Rejection] = dataclasses.field(default_factory=list)
+    rejections: Sequence[Rejection] = dataclasses.field(default_factory=list)
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    underflows: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -254,6 +236,24 @@ class ReadFacts:
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    underflows: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Piece:
+    """What `read` did with one piece of a block, for runs that take its rows over.
+
+    Attributes:
+      made_of: digest of what decides the rows of the whole block.
+      number: of the piece in its block, from 0.
+      facts: of the piece.
+      rejects: of the piece, if it has any.
+    """
+
+    made_of: str
+    number: int
+    facts: ReadFacts
+    rejects: RejectLog | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -264,12 +264,14 @@ class PlaceFacts:
       origin, start: of its block.
       rows: rows placed, by shard.
       labels: distinct class names, by label feature.
+      made_of: digest of what decides the rows of the batch's block; see `Piece`.
     """
 
     origin: str
     start: int
     rows: Mapping[ShardKey, int]
     labels: Mapping[str, frozenset[str]]
+    made_of: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -285,6 +287,9 @@ class Segment:
       size: bytes of the message.
       payload: the message itself when it travels inline, else empty.
       path, offset: where it lies otherwise.
+      crc32c: of the message, where it lies in a file.
+      made_of: digest of what decides the message: of equal ones the messages are
+        equal. Empty for unknown.
     """
 
     origin: str
@@ -294,6 +299,8 @@ class Segment:
     payload: bytes = b""
     path: str = ""
     offset: int = 0
+    crc32c: int = 0
+    made_of: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

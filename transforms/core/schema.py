@@ -44,8 +44,8 @@ class Kind(enum.StrEnum):
     | tensor    | binary, raw or proto      | BytesList, the same               |
     | box       | list of float32[4]        | four FloatLists, one for a side   |
 
-    With a shape, a feature holds many values (never tensor, box or image): see
-    `Feature.shape`.
+    With a shape, a feature holds many values (never tensor or box; images only a list
+    of one dimension): see `Feature.shape`.
     """
 
     INT64 = "int64"
@@ -278,9 +278,9 @@ def row_type(feature: Feature) -> "pa.DataType":
     """Returns the Arrow type of the feature's column in a batch of rows."""
     import pyarrow as pa
 
-    if feature.kind is Kind.IMAGE and feature.inline:
-        return pa.large_binary()
     value = pa.type_for_alias(_ROW_TYPES[feature.kind])
+    if feature.kind is Kind.IMAGE and feature.inline:
+        value = pa.large_binary()
     if feature.kind is Kind.BOX:
         return pa.list_(pa.list_(value, len(BOX_SIDES)))
     if feature.is_ragged:

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from transforms.core.model import Block, Reading
+from transforms.formats.source import run_facts
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -86,6 +87,14 @@ class FileRunSource(TableSource):
             yield Block(
                 "", start, stop, first_row=start, rows=stop - start, position=position
             )
+
+    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
+        """Returns the facts of the run's files as they were listed."""
+        return run_facts(self._files(), block, by_position=by_position)
+
+    def listed_as(self, number: int) -> tuple[str, int] | None:
+        """Runs of the listing need no looking up."""
+        return None
 
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a run of files that fit the schema, and the rest."""

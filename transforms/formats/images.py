@@ -46,7 +46,7 @@ from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SourceError, SpecError, bounded
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels
-from transforms.formats.source import Source
+from transforms.formats.source import Source, run_facts
 
 __all__ = [
     "BACKGROUND",
@@ -399,11 +399,22 @@ class ImageTree(Source):
             stop = min(start + self.block_rows, self.rows)
             yield Block("", start, stop, first_row=start, rows=stop - start)
 
+    def planned_digest(self) -> bytes:
+        """Returns a digest of all that planning decided; not of the listing."""
+        # Slots leave no place for the plain super().
+        return super(ImageTree, dataclasses.replace(self, rows=0)).planned_digest()
+
+    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
+        """Returns the facts of the run's images as they were listed."""
+        return run_facts(self._table(), block, by_position=by_position)
+
+    def _table(self) -> pa.Table:
+        with pa.memory_map(self.listing) as source:
+            return pa.ipc.open_file(source).read_all()
+
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a run of the listing, and the faulty ones."""
-        with pa.memory_map(self.listing) as source:
-            table = pa.ipc.open_file(source).read_all()
-            piece = table.slice(block.start, block.rows).combine_chunks()
+        piece = self._table().slice(block.start, block.rows).combine_chunks()
         columns = {name: piece[name].combine_chunks() for name in piece.column_names}
         raw = {
             "image": columns["path"],

@@ -5,13 +5,18 @@ Sources travel to the workers: frozen, small, and without open files.
 """
 
 import abc
+import dataclasses
+import hashlib
+import pickle
 from collections.abc import Iterator
 from typing import ClassVar
+
+import pyarrow as pa
 
 from transforms.core.model import Block, Reading
 from transforms.core.schema import Schema
 
-__all__ = ["Source"]
+__all__ = ["Source", "run_facts"]
 
 
 class Source(abc.ABC):
@@ -20,10 +25,12 @@ class Source(abc.ABC):
     Attributes:
       schema: the features of every row.
       many_origins: whether a batch spans several origins, each row with its own.
+      listing: path of the stored listing of the inputs.
     """
 
     schema: Schema
     many_origins: ClassVar[bool]
+    listing: str
 
     @abc.abstractmethod
     def inputs(self) -> Iterator[int]:
@@ -41,3 +48,43 @@ class Source(abc.ABC):
         file or an archive, is one block and yields piece after piece, each with a
         block of its own in its batch: (origin, start) tells all pieces of a job apart.
         """
+
+    def made_of(self, block: Block, *, by_position: bool) -> str:
+        """Returns a digest of what decides the rows of a block: of equal ones, equal.
+
+        Args:
+          block: of this source.
+          by_position: whether it matters how much input lies before each row.
+        """
+        digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
+        digest.update(self.facts_of(block, by_position=by_position))
+        return digest.hexdigest()
+
+    def planned_digest(self) -> bytes:
+        """Returns a digest of all that planning decided; not of the listing."""
+        # That it is a dataclass is what makes it travel; mypy cannot know.
+        plain = dataclasses.replace(self, listing="")  # type: ignore[type-var]
+        return hashlib.blake2b(pickle.dumps(plain), digest_size=16).digest()
+
+    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
+        """Returns what the rows of a block depend on, beside what was planned."""
+        if not by_position:
+            block = dataclasses.replace(block, position=0)
+        return repr(dataclasses.astuple(block)).encode("utf-8", "surrogatepass")
+
+    def listed_as(self, number: int) -> tuple[str, int] | None:
+        """Returns a digest of what decides the blocks of an input, and its position.
+
+        The position, in bytes of input, is not part of the digest. None: the blocks
+        are as quickly cut as looked up.
+        """
+        return None
+
+
+def run_facts(listing: pa.Table, block: Block, *, by_position: bool) -> bytes:
+    """Returns what a listing says of the files of a block that is a run of it."""
+    run = listing.slice(block.start, block.stop - block.start)
+    if not by_position:
+        run = run.drop_columns("position")
+    (rows,) = run.combine_chunks().to_batches() or [None]
+    return b"" if rows is None else rows.serialize().to_pybytes()

@@ -12,12 +12,18 @@ only the start of a numbered file and whole names of folders count.
     data/train-00000-of-00002-4e1f.parquet    train
     test/metadata.csv                         test
 
+Several tables of which every one is called by such a word, train.csv beside test.csv,
+say their splits too: `split_of_stem`. One alone may be called so for any reason.
+
 Source of the words: Hugging Face datasets, `data_files.py`.
 """
 
+import posixpath
 import re
 
-__all__ = ["split_in_path", "split_of_table"]
+from transforms.formats.unpacked import plain_name
+
+__all__ = ["split_in_path", "split_of_stem", "split_of_table"]
 
 _SPLITS = {
     "train": "train",
@@ -50,3 +56,9 @@ def split_of_table(path: str) -> str:
     numbered = _NUMBERED.match(name)
     words = [numbered[1] if numbered else "", *reversed(folders)]
     return next((_SPLITS[word] for word in words if word in _SPLITS), "")
+
+
+def split_of_stem(path: str) -> str:
+    """Returns the split that a file's whole name says, but for its suffixes."""
+    stem, _ = posixpath.splitext(posixpath.basename(plain_name(path.lower())))
+    return _SPLITS.get(stem, "")

@@ -158,6 +158,10 @@ class TableReader(abc.ABC):
         """Returns the reader that `blocks` and `read` are asked of."""
         return self
 
+    def decisive(self) -> "TableReader":
+        """Returns the reader without what serves messages only: it decides no rows."""
+        return self
+
     @abc.abstractmethod
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None

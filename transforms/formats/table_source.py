@@ -10,11 +10,9 @@ The listing of the files is one Arrow IPC file, in source order:
 
 import dataclasses
 import hashlib
-import json
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +22,18 @@ import pyarrow.compute as pc
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.placement import is_split_name
 from transforms.core.rows.conform import Misfit, conform
-from transforms.core.rows.record_columns import count_parts
+from transforms.core.rows.record_columns import count_parts, lists_like
+from transforms.core.rows.underflow import underflows_of
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import bounded
 from transforms.formats.source import Source
+from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
-    STAGE,
-    Complaint,
     InputFile,
     RawRows,
     TableReader,
     unreadable,
 )
+from transforms.formats.table_rejects import rejections_of
 
 __all__ = ["BY_SHARES", "DISCARD", "TableSource", "listing_of"]
 
@@ -72,6 +70,7 @@ class TableSource(Source):
         `BY_SHARES` or `DISCARD`.
       default_split: of files whose name says none, where those of others do; empty
         where none does.
+      split_stems: whether the names of files are words for splits, all of them.
       key_column: the column that says each row's identity; empty for none.
       group_column: rows of one value in it share a split; empty for none.
       block_bytes: least size of a block.
@@ -86,6 +85,7 @@ class TableSource(Source):
     split_column: str = ""
     split_words: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default_split: str = ""
+    split_stems: bool = False
     key_column: str = ""
     group_column: str = ""
     block_bytes: int = 16 << 20
@@ -126,6 +126,22 @@ class TableSource(Source):
                 yield reading
         except OSError as error:
             raise unreadable(path, error) from error
+
+    def planned_digest(self) -> bytes:
+        """Returns a digest of all that planning decided; not of the listing."""
+        plain = dataclasses.replace(self, reader=self.reader.decisive())
+        # Slots leave no place for the plain super().
+        return super(TableSource, plain).planned_digest()
+
+    def listed_as(self, number: int) -> tuple[str, int] | None:
+        """Returns the digest of a file's facts; None with a limit over all files."""
+        if self.limit is not None:
+            return None
+        row = {k: v[0] for k, v in self._files().slice(number, 1).to_pydict().items()}
+        position = row.pop("position")
+        digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
+        digest.update(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest(), position
 
     @property
     def _wanted(self) -> list[str]:
@@ -186,26 +202,20 @@ class TableSource(Source):
             splits, discarded, wrong = self._splits(column)
             if wrong is not None:
                 misfits.append(wrong)
-        elif name := self.reader.split_of(raw.block.origin) or self.default_split:
+        elif name := self._split_of(raw.block.origin):
             splits = pa.repeat(pa.scalar(name, pa.string()), count)
         keys = self._texts(raw, self.key_column, misfits)
         groups = self._texts(raw, self.group_column, misfits)
         blamed = _blamed(misfits, count)
         if discarded is not None:
             blamed[discarded] = -2
-        complaints = [
-            *raw.refused,
-            *_complaints(
-                misfits, blamed, raw.numbers if raw.places is None else raw.places
-            ),
-        ]
         keep = blamed == -1
         skipped = dict(raw.skipped)
         if discarded is not None and discarded.any():
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
-        reject = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
-        rejections = reject(sorted(complaints)) if complaints else []
+        rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
+        underflows = underflows_of(raw.columns, rows, self.schema, keep)
         batch = Batch(
             raw.block,
             rows,
@@ -219,11 +229,20 @@ class TableSource(Source):
             batch = batch.filter(keep)
         return Reading(
             batch,
-            [*rejections, *bad_parts],
+            [*rejections, *bad_parts] if bad_parts else rejections,
             skipped,
             parts,
             gone,
+            {
+                column: (count, _first_place(raw, position, shown))
+                for column, (count, position, shown) in underflows.items()
+            },
         )
+
+    def _split_of(self, origin: str) -> str:
+        """Returns the split that the path of a file says, or the one for the rest."""
+        stem = split_of_stem(origin) if self.split_stems else ""
+        return self.reader.split_of(origin) or stem or self.default_split
 
     def _parts(
         self, raw: RawRows, rows: pa.RecordBatch, keep: npt.NDArray[np.bool_]
@@ -292,12 +311,23 @@ def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
     for feature in schema.of_kind(Kind.IMAGE):
         if feature.inline:
             continue
-        paths = rows[feature.name]
+        column = rows[feature.name]
+        paths = column.flatten() if feature.is_list else column
         fixed = pc.match_substring_regex(paths, "^(/|[A-Za-z][A-Za-z0-9+.-]*://)")
         moved = pc.binary_join_element_wise(folder, paths, "/")
+        based = pc.if_else(fixed, paths, moved)
         index = rows.schema.get_field_index(feature.name)
-        rows = rows.set_column(index, feature.name, pc.if_else(fixed, paths, moved))
+        based = lists_like(column, based) if feature.is_list else based
+        rows = rows.set_column(index, rows.schema.field(index), based)
     return rows
+
+
+def _first_place(raw: RawRows, position: int, shown: str) -> str:
+    """Returns a cell and where it stands, in words."""
+    origin = raw.block.origin
+    if raw.origins is not None:
+        origin = raw.origins[position].as_py()
+    return f"{shown!r} in row {int(raw.numbers[position]) + 1:,} of {origin}"
 
 
 def _chosen(
@@ -313,56 +343,3 @@ def _blamed(misfits: Sequence[Misfit], count: int) -> npt.NDArray[np.int64]:
     for index in reversed(range(len(misfits))):
         blamed[misfits[index].bad] = index
     return blamed
-
-
-def _complaints(
-    misfits: Sequence[Misfit],
-    blamed: npt.NDArray[np.int64],
-    numbers: npt.NDArray[np.int64],
-) -> list[Complaint]:
-    """Returns a complaint for each row with a cell to blame."""
-    found = []
-    for position in np.flatnonzero(blamed >= 0).tolist():
-        misfit = misfits[blamed[position]]
-        reason, message = misfit.complaint(position)
-        found.append((int(numbers[position]), reason, message))
-    return found
-
-
-def reject_typed(
-    block: Block, numbers: npt.NDArray[np.int64], columns: Mapping[str, pa.Array]
-) -> "Callable[[Sequence[Complaint]], list[Rejection]]":
-    """Returns what makes rejections of complaints where rows have no text form.
-
-    The sha256 is that of the row's values as canonical JSON.
-    """
-
-    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        places = {int(number): i for i, number in enumerate(numbers)}
-        out = []
-        for number, reason, message in complaints:
-            place = places.get(number)
-            digest = None
-            if place is not None:
-                row = {name: _plain(column[place]) for name, column in columns.items()}
-                text = json.dumps(row, sort_keys=True, default=repr)
-                digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
-            out.append(
-                Rejection(
-                    source=block.origin,
-                    row=number + 1,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=digest,
-                )
-            )
-        return out
-
-    return reject
-
-
-def _plain(value: pa.Scalar) -> Any:
-    found = value.as_py()
-    return found.hex() if isinstance(found, bytes) else found

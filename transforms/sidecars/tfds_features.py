@@ -9,6 +9,8 @@
 | bytes, proto tensor | Scalar of strings     | optional Scalar       | empty          |
 | label               | ClassLabel            | Sequence of 0 or 1    | empty          |
 | image               | Image                 | Sequence of 0 or 1    | empty          |
+| list of images      | Sequence of Image, or | the same              | empty          |
+|                     | of strings            |                       |                |
 | raw tensor          | Tensor, decoded       | Sequence of 0 or 1    | empty          |
 | list                | Sequence              | Sequence              | empty          |
 | list of known shape | Tensor                | Tensor, first size -1 | empty          |
@@ -16,7 +18,9 @@
 | box                 | four Sequences        | the same              | empty          |
 
 Keys stand as the records have them: boxes as `name/xmin` and so on, each a feature of
-its own; of a ragged list TFDS finds `name/ragged_flat_values` by itself.
+its own; of a ragged list TFDS finds `name/ragged_flat_values` by itself. The images of
+a list it decodes to one tensor, which only images of one size can be: where that is
+not sure they are shown as strings.
 
 Sources: `tensorflow_datasets/core/proto/feature.proto`, `core/features/` and
 `core/example_parser.py` of TFDS 4.9.10; all of it tried out by the tests.
@@ -81,7 +85,7 @@ def show_features(manifest: Manifest, listed: frozenset[str]) -> Shown:
         if feature.internal:
             continue
         optional = facts.statistics.present < manifest.records
-        if note := _lesser(feature, optional):
+        if note := _lesser(facts, manifest, optional):
             notes.append(f"TFDS will show {feature.name!r} as {note}.")
         described = _describe(facts, manifest, feature.name in listed)
         for key in feature.record_keys if feature.kind is Kind.BOX else [feature.name]:
@@ -99,6 +103,9 @@ def _describe(facts: FeatureFacts, manifest: Manifest, listed: bool) -> _Json:
     optional = facts.statistics.present < manifest.records
     if feature.kind is Kind.IMAGE:
         image = _image(facts, manifest)
+        if feature.is_list:
+            image = image if _stackable(facts, manifest) else _scalar(Kind.BYTES)
+            return _sequence(image, None if optional else feature.values_each)
         return _sequence(image) if optional else image
     if feature.kind is Kind.TENSOR and not _undecodable(feature):
         tensor = _tensor(feature.shape, feature.dtype, "bytes")
@@ -167,8 +174,20 @@ def _list_shape(feature: Feature, optional: bool) -> tuple[int | None, ...]:
     return (None,) if too_many else shape
 
 
-def _lesser(feature: Feature, optional: bool) -> str:
+def _stackable(image: FeatureFacts, manifest: Manifest) -> bool:
+    """Whether all images of a feature are surely decoded to one size."""
+    by_role = dict(_derived(image, manifest))
+    sizes = [by_role.get("height"), by_role.get("width")]
+    same = all(size is not None and size.minimum == size.maximum for size in sizes)
+    return same and _channels(image, manifest) is not None
+
+
+def _lesser(facts: FeatureFacts, manifest: Manifest, optional: bool) -> str:
     """Returns as what TFDS shows a feature and why, "" where nothing is lost."""
+    feature = facts.feature
+    if feature.kind is Kind.IMAGE and feature.is_list:
+        one_size = _stackable(facts, manifest)
+        return "" if one_size else "bytes: it decodes lists of images of one size only"
     if feature.kind is Kind.TENSOR and (reason := _undecodable(feature)):
         return f"bytes: {reason}"
     dimensions = 0 if feature.is_ragged or not feature.is_list else len(feature.shape)

@@ -210,16 +210,29 @@ def _value(name: str, spec: FixedLenFeature | VarLenFeature, feature: Any) -> An
             f"feature {name!r} must be a list of {spec.dtype} ({field}); found a "
             f"{found}"
         )
-    values = getattr(feature, field).value
+    values = _array(getattr(feature, field), dtype)
     if isinstance(spec, VarLenFeature):
-        return np.fromiter(values, dtype, len(values))
+        return values
     if len(values) != math.prod(_shape(spec)):
         raise ExampleError(
             f"feature {name!r} must have {math.prod(_shape(spec)):,} values (shape "
             f"{list(_shape(spec))}); found {len(values):,}"
         )
-    array = np.fromiter(values, dtype, len(values)).reshape(_shape(spec))
+    array = values.reshape(_shape(spec))
     return array[()] if array.ndim == 0 else array
+
+
+def _array(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Returns the values of a list message as an array of one dimension."""
+    count = len(values.value)
+    if dtype != np.float32 or not count:
+        return np.fromiter(values.value, dtype, count)
+    # By way of Python's floats, which are longer, a signalling NaN would become a quiet
+    # one. The bits stand behind a tag and the size, in front of any unknown fields.
+    size = 4 * count
+    begin = 1 + (size.bit_length() + 6) // 7
+    bits = np.frombuffer(values.SerializeToString(), "<f4", count, begin)
+    return bits.astype(np.float32)
 
 
 def _ragged(name: str, spec: RaggedFeature, features: Any) -> Any:

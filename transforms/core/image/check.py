@@ -20,7 +20,7 @@ from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
 
 from transforms.core.image import bmp, jpeg, png
 from transforms.core.image.exif import read_orientation
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import DamageError
 
 __all__ = [

@@ -6,9 +6,11 @@ padding are together one scale and one shift an axis, and perhaps an exchange of
 """
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["AS_STORED", "Geometry", "oriented"]
 
@@ -39,7 +41,7 @@ class Geometry:
             self.y_shift * y[0] + y[1],
         )
 
-    def map_boxes(self, boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def map_boxes(self, boxes: "npt.ArrayLike") -> "npt.NDArray[np.float64]":
         """Maps boxes of the source to the result.
 
         Args:
@@ -49,6 +51,8 @@ class Geometry:
           n x 4 in the same order, minimum below maximum where it was so. What lies
           below 0 or above 1 was cropped away: see `visible`.
         """
+        import numpy as np  # here: few images have boxes
+
         corners = np.asarray(boxes, np.float64).reshape(-1, 2, 2)
         if self.swapped:
             corners = corners[:, :, ::-1]
@@ -59,8 +63,8 @@ class Geometry:
         return out.reshape(-1, 4)
 
     def visible(
-        self, boxes: npt.ArrayLike
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        self, boxes: "npt.ArrayLike"
+    ) -> "tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]":
         """Maps boxes and cuts them at the edges of the result.
 
         Args:
@@ -71,6 +75,8 @@ class Geometry:
           left, n of 0 to 1: 0 for what was cropped away wholly, and for boxes without
           area.
         """
+        import numpy as np
+
         mapped = self.map_boxes(boxes)
         cut = mapped.clip(0.0, 1.0)
         whole, left = _areas(mapped), _areas(cut)
@@ -101,6 +107,6 @@ def oriented(orientation: int) -> Geometry:
     return Geometry(swapped).then(x=x, y=y)
 
 
-def _areas(boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _areas(boxes: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
     widths, heights = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
     return widths * heights

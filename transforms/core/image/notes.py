@@ -121,10 +121,18 @@ _SUFFIXES = {
 }
 
 
+_SUFFIXES_OF = {
+    format: tuple(suffix for suffix, said in _SUFFIXES.items() if said == format)
+    for format in _SUFFIXES.values()
+}
+
+
 def contradicts_suffix(name: str, format: str) -> bool:
     """Whether a file's suffix says another format than its bytes (`ImageNote.SUFFIX`).
 
     Unknown suffixes, and none, contradict nothing.
     """
+    if name.endswith(_SUFFIXES_OF[format]):
+        return False  # what nearly all names do
     said = _SUFFIXES.get(os.path.splitext(name)[1].lower(), format)
     return said != format

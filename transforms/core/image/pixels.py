@@ -10,7 +10,6 @@ import io
 import struct
 from typing import Literal
 
-import numpy as np
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin
 
 from transforms.core.image import jpeg, png
@@ -149,6 +148,9 @@ def normalize(image: Image.Image, *, format: str) -> Image.Image:
 
 
 def _sixteen_bits(image: Image.Image) -> Image.Image:
+    # Here, as few images need it, and it doubles the start of a process for decoders.
+    import numpy as np
+
     return Image.fromarray(np.asarray(image).astype(np.uint16))
 
 
@@ -156,6 +158,8 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
     """Keeps the upper byte of 16, as TensorFlow's decoder does (png_set_strip_16)."""
     if image.mode != "I;16":
         return image
+    import numpy as np
+
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 

@@ -6,7 +6,7 @@ from transforms.core.image.check import ImageFault
 from transforms.core.image.exif import turns
 from transforms.core.image.geometry import Geometry, oriented
 from transforms.core.image.resize import Layout, Resize
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 
 __all__ = ["Plan", "make_plan"]
 

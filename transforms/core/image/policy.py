@@ -9,6 +9,7 @@ and the policy.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from PIL import Image
@@ -33,12 +34,14 @@ from transforms.core.image.notes import (
 )
 from transforms.core.image.plan import Plan, make_plan
 from transforms.core.image.resize import Resize
-from transforms.core.model import Reason
+from transforms.core.reasons import Reason
 from transforms.errors import DamageError, SpecError, bounded
 
 __all__ = [
     "MAX_BYTES",
+    "MAX_SECONDS",
     "ImagePolicy",
+    "Prepare",
     "PreparedImage",
     "prepare_image",
 ]
@@ -46,6 +49,11 @@ __all__ = [
 MAX_BYTES = 1 << 28
 """Default limit of an encoded image: 256 MiB. A file of 64 megapixels has less."""
 
+MAX_SECONDS = 120
+"""Default limit of work on one image: some four times what 64 megapixels of any format
+take to be decoded and encoded as PNG."""
+
+_MOST_SECONDS = 86_400
 _MAX_JPEG_SIDE = 65_500
 
 
@@ -74,6 +82,8 @@ class ImagePolicy:
         their own.
       max_pixels: height times width at most, before anything is decoded and after.
       max_bytes: of the encoded source at most, before it is looked at.
+      max_seconds: of processor time at most for an image of the kinds under `foreign`,
+        where a process of its own prepares it; see `prepare_image`.
     """
 
     check: Check = "structure"
@@ -86,6 +96,7 @@ class ImagePolicy:
     quality: int = 95
     max_pixels: int = MAX_PIXELS
     max_bytes: int = MAX_BYTES
+    max_seconds: float = MAX_SECONDS
     is_passive: bool = dataclasses.field(init=False, repr=False, compare=False)
     """Whether an upright still image stays as it is, whatever it is."""
 
@@ -106,6 +117,11 @@ class ImagePolicy:
                 raise SpecError(
                     f"images: {name} must be at least 1, not {getattr(self, name)}"
                 )
+        if not 0 < self.max_seconds <= _MOST_SECONDS:
+            raise SpecError(
+                f"images: max_seconds must be above 0 and at most {_MOST_SECONDS:,}, "
+                f"not {self.max_seconds}"
+            )
         if self.channels == 4 and self.output == "jpeg":
             raise SpecError(
                 "images: JPEG has no fourth channel; ask for 3 channels, or for PNG"
@@ -140,21 +156,28 @@ class PreparedImage(NamedTuple):
     notes: tuple[ImageNote, ...] = ()
 
 
+Prepare = Callable[[bytes, ImagePolicy], PreparedImage | ImageFault]
+
 _DEFAULT = ImagePolicy()
 
 
 def prepare_image(
-    data: bytes, policy: ImagePolicy = _DEFAULT
+    data: bytes, policy: ImagePolicy = _DEFAULT, *, foreign: Prepare | None = None
 ) -> PreparedImage | ImageFault:
     """Brings an encoded image to the form that a policy asks for, or says why not.
 
     Args:
       data: the whole encoded file.
       policy: what is to be done.
+      foreign: what prepares the kinds under `ImagePolicy.foreign` instead: this very
+        function in another process, say, where their decoders may crash, hang or ask
+        for all memory. None: they are prepared here, and a decoder that crashes takes
+        this process with it. JPEG, PNG and plain BMP are always prepared here, for
+        speed: their decoders see the most hostile files of all programs, have been
+        hardened by them, and are given nothing whose structure has not been checked.
 
     Returns:
-      The image, or the fault. Bad input is a value, never an exception. A decoder that
-      crashes takes the process with it: the caller isolates it if that matters.
+      The image, or the fault. Bad input is a value, never an exception.
     """
     if len(data) > policy.max_bytes:
         return ImageFault(
@@ -169,7 +192,7 @@ def prepare_image(
                 info.format, info.height, info.width, found.orientation, found.bits
             )
             if found.has_palette:
-                return _prepare_foreign(data, policy, _palette_fault())
+                return _prepare_foreign(data, policy, _palette_fault(), foreign)
             notes = notes_of(found, len(data))
             if policy.is_passive and not notes:
                 return PreparedImage(data, info, source)
@@ -178,7 +201,7 @@ def prepare_image(
             )
         if found.reason is not Reason.UNSUPPORTED_FORMAT:
             return found
-        return _prepare_foreign(data, policy, found)
+        return _prepare_foreign(data, policy, found, foreign)
     except image_foreign.TooManyPixelsError as error:
         return ImageFault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
     except image_pixels.UnsupportedPixelsError as error:
@@ -227,12 +250,14 @@ def _prepare_native(
 
 
 def _prepare_foreign(
-    data: bytes, policy: ImagePolicy, refusal: ImageFault
+    data: bytes, policy: ImagePolicy, refusal: ImageFault, elsewhere: Prepare | None
 ) -> PreparedImage | ImageFault:
     """What TensorFlow does not read: PNG by way of the pixels, or the refusal."""
     name = image_foreign.name_format(data)
     if name is None or policy.foreign == "reject":
         return refusal
+    if elsewhere is not None:
+        return elsewhere(data, policy)
     if not image_foreign.is_available(name):
         return ImageFault(
             Reason.UNSUPPORTED_FORMAT,

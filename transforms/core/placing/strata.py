@@ -11,6 +11,7 @@ Rows of equal hash (of one key, that is) stay together, at the cost of exactness
 """
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -73,6 +74,15 @@ class Strata:
         names = sorted(found, key=_by_bytes)
         bounds = np.array([found[name] for name in names], np.uint64)
         return cls(pa.array(names, pa.string()), bounds.reshape(-1, splits - 1))
+
+    @property
+    def digest(self) -> str:
+        """Of where each class is cut."""
+        digest = hashlib.blake2b(
+            repr(self.classes.to_pylist()).encode(), digest_size=16
+        )
+        digest.update(self.bounds.tobytes())
+        return digest.hexdigest()
 
     def split_of(self, classes: pa.StringArray, hashes: UInt64s) -> np.ndarray:
         """Returns each of n rows' split, as an index into the names of the rule.

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import Coerced, coerce, complaint
+from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import bounded
 
@@ -54,7 +55,7 @@ class Misfit:
 
 
 def _shown(value: pa.Scalar) -> str:
-    found = value.as_py()
+    found = python_value(value)
     if found is None:
         return "nothing"
     if isinstance(found, bytes):
@@ -122,7 +123,7 @@ def _column(
     if coerced.bad is not None:
         misfits.append(Misfit(feature, raw, coerced.bad, coerced.reason, coerced))
     values = coerced.values
-    if feature.kind is Kind.IMAGE and not feature.inline:
+    if feature.kind is Kind.IMAGE and pa.types.is_string(values.type):
         # An empty path is none: it would name the folder.
         values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
     if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:

@@ -12,6 +12,7 @@
 | binary                           | image (inline) if the values start as image files |
 |                                  | do, else bytes                                   |
 | struct of bytes and path         | image (inline)                                   |
+| list of images                   | image (inline), shape (None,), (n,) where fixed  |
 | list of those                    | the item's kind, shape (None,), (n,) where fixed |
 | list of lists                    | (None, None); (n, m) and (None, m) where fixed   |
 | FixedShapeTensor of float32,     | that list, of the tensor's shape                 |
@@ -36,6 +37,7 @@ from transforms.core.rows.cast import cast
 from transforms.core.rows.cells import is_list_view, plain
 from transforms.core.rows.infer import Evidence, Inference
 from transforms.core.rows.scalars import is_image_struct
+from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, SpecError
 
@@ -165,13 +167,13 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
         raise _unusable(name, column.type)
     if None in shape[1:]:
         shape = [None, None]
-    if is_image_struct(kind) and not shape:
-        return Feature(name, Kind.IMAGE, inline=True), ""
+    if is_image_struct(kind) and len(shape) < 2:
+        return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     found = _scalar_kind(kind)
     if found is None:
         raise _unusable(name, column.type)
-    if found is Kind.BYTES and not shape and _holds_images(column):
-        return Feature(name, Kind.IMAGE, inline=True), ""
+    if found is Kind.BYTES and len(shape) < 2 and _holds_images(column):
+        return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
     unit = ""
     if found is Kind.TIMESTAMP:
         unit = kind.unit if pa.types.is_timestamp(kind) else "s"
@@ -247,6 +249,8 @@ def _holds_images(column: Column) -> bool:
     seen = 0
     for chunk in _chunks(column):
         values = plain(chunk)
+        while is_list(values.type):
+            values = plain(values.flatten())
         if pa.types.is_dictionary(values.type):
             values = values.dictionary
         values = values.cast(pa.large_binary()).drop_null()
@@ -321,7 +325,7 @@ def _examples(column: Column) -> tuple[str, ...]:
 def _shown(value: pa.Scalar) -> str:
     if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
         return f"{value.as_buffer().size} bytes"
-    found = value.as_py()
+    found = python_value(value)
     if isinstance(found, bytes):
         return f"{len(found)} bytes"
     if isinstance(found, dict) and isinstance(found.get("bytes"), bytes):

@@ -23,7 +23,13 @@ from transforms.core.schema import (
 )
 from transforms.errors import EncodingError
 
-__all__ = ["count_parts", "label_ids", "record_columns", "record_schema"]
+__all__ = [
+    "count_parts",
+    "label_ids",
+    "lists_like",
+    "record_columns",
+    "record_schema",
+]
 
 
 def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
@@ -107,7 +113,7 @@ def label_ids(
     if pa.types.is_list(names.type):
         lists = _whole(names)
         inner = label_ids(lists.flatten(), classes, others=others)
-        return _lists_like(lists, inner)
+        return lists_like(lists, inner)
     ids = pc.index_in(names, value_set=_value_set(classes))
     if ids.null_count != names.null_count:
         unknown = pc.and_(ids.is_null(), names.is_valid())
@@ -132,7 +138,7 @@ def _offsets(lists: pa.Array) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
 
 
-def _lists_like(lists: pa.Array, values: pa.Array) -> pa.Array:
+def lists_like(lists: pa.Array, values: pa.Array) -> pa.Array:
     """Returns lists of other values: as long as the given ones, null where they are."""
     mask = lists.is_null() if lists.null_count else None
     return pa.ListArray.from_arrays(pa.array(_offsets(lists)), values, mask=mask)
@@ -143,7 +149,7 @@ def _sides(boxes: pa.Array) -> list[pa.Array]:
     flat = boxes.flatten()
     sides = flat.flatten().to_numpy(zero_copy_only=False).reshape(-1, len(BOX_SIDES))
     return [
-        _lists_like(boxes, pa.array(np.ascontiguousarray(sides[:, i])))
+        lists_like(boxes, pa.array(np.ascontiguousarray(sides[:, i])))
         for i in range(len(BOX_SIDES))
     ]
 
@@ -157,4 +163,4 @@ def _unragged(lists: pa.Array) -> list[pa.Array]:
     values = pa.ListArray.from_arrays(
         pa.array(bounds, pa.int32()), inner.flatten(), mask=mask
     )
-    return [values, _lists_like(lists, lengths)]
+    return [values, lists_like(lists, lengths)]

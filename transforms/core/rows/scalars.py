@@ -242,12 +242,20 @@ def _image(column: pa.Array, feature: Feature) -> Cells | None:
         lacking = fault(numpy_mask(elsewhere), Reason.MISSING_VALUE)
         return Cells(found.values, first_fault(found.faults, lacking))
     if not feature.inline:
-        return _text(column, feature) if is_bytes(kind) else None
+        return _paths(column) if is_bytes(kind) else None
     if pa.types.is_string(kind):
         return None
     if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return Cells(column.cast(pa.large_binary()))
     return None
+
+
+def _paths(column: pa.Array) -> Cells:
+    """Returns texts as paths: an empty one is none, for it would name the folder."""
+    found = valid_text(column)
+    none = pa.scalar(None, found.values.type)
+    paths = pc.if_else(pc.equal(found.values, ""), none, found.values)
+    return Cells(paths, found.faults)
 
 
 def _timestamp(column: pa.Array, feature: Feature) -> Cells | None:

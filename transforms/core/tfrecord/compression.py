@@ -128,6 +128,8 @@ class Inflater:
         self._input = b""
         self._started = False
         self._inflate = self._new_inflate()
+        # Zeros behind the last member.
+        self.padding_bytes = 0
 
     def read(self, size: int) -> bytes:
         """Returns 1 to min(size, 1 MiB) bytes, or b"" after a complete stream.
@@ -172,6 +174,7 @@ class Inflater:
                 return False
             while not self._input.strip(b"\0"):
                 # gzip files are padded to whole blocks by tapes and by some stores.
+                self.padding_bytes += len(self._input)
                 self._input = self._read(_INPUT_BYTES)
                 if not self._input:
                     return True

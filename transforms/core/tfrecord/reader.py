@@ -94,8 +94,9 @@ class TFRecordReader:
     Good records come before the error about a damaged one (of a damaged compressed
     stream, all but the last 1 MiB). A file given by its path is opened anew by each
     iteration; a file object is read once, from where it stands, and stays open. After
-    the last record `records`, `stored_bytes` and `crc32c` describe the whole file as
-    it lies on disk.
+    the last record `records`, `stored_bytes`, `crc32c`, `compression` and
+    `padding_bytes` (zeros behind a gzip stream) describe the whole file as it lies on
+    disk.
 
     Args:
       source: a path, or a binary file object (a pipe will do).
@@ -114,7 +115,7 @@ class TFRecordReader:
         max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
         allow_empty: bool = False,
     ) -> None:
-        self._compression = (
+        self._insisted = (
             None if compression == "auto" else parse_compression(compression)
         )
         self._source = source
@@ -155,9 +156,10 @@ class TFRecordReader:
         self.payload_bytes = 0
         self.stored_bytes = 0
         self.crc32c = 0
+        self.padding_bytes = 0
         self._offset = 0
         self._size: int | None = None
-        self._mode = Compression.NONE
+        self.compression = Compression.NONE
         # Found in the compressed stream, not yet raised.
         self._damage: TFRecordError | None = None
 
@@ -186,23 +188,25 @@ class TFRecordReader:
             if not self.records and not self._allow_empty:
                 self._fail("empty", data)
             stored.check_unchanged()
+            if isinstance(stream, Inflater):
+                self.padding_bytes = stream.padding_bytes
             self.stored_bytes = stored.size_read
             self.crc32c = stored.crc32c
 
     def _stream(self, stored: StoredBytes, head: bytes) -> StoredBytes | Inflater:
         """Chooses how to read the content, by what was asked for and what is there."""
-        if self._compression is None:
-            self._mode = detect(head, path=self.path)
+        if self._insisted is None:
+            self.compression = detect(head, path=self.path)
         else:
-            self._mode = self._compression
-            if self._mode is not Compression.NONE and is_frame_header(head):
+            self.compression = self._insisted
+            if self.compression is not Compression.NONE and is_frame_header(head):
                 self._fail("compression", head, ": the file is not compressed")
-        if self._mode is Compression.NONE:
+        if self.compression is Compression.NONE:
             self._size = stored.size
             return stored
         if not head and not self._allow_empty:
             self._fail("empty", head)
-        return Inflater(stored.read, self._mode, path=self.path)
+        return Inflater(stored.read, self.compression, path=self.path)
 
     def _read(self, stream: StoredBytes | Inflater, size: int) -> bytes:
         """Returns `size` bytes, fewer only at the end or in front of damage."""
@@ -308,7 +312,9 @@ class TFRecordReader:
     def _fail(self, kind: str, data: bytes, detail: str = "") -> NoReturn:
         """Raises for the record that comes next, whose bytes begin `data`."""
         where = (
-            "" if self._mode is Compression.NONE else f" of the {self._mode} content"
+            ""
+            if self.compression is Compression.NONE
+            else f" of the {self.compression} content"
         )
         raise TFRecordError(
             f"{self.path}: record {self.records:,} at byte {self._offset:,}{where}: "
@@ -334,7 +340,7 @@ class TFRecordReader:
                 return "It looks like a text-mode transfer: fetch it in binary mode."
         if kind == "length-crc" and self.records == 0:
             found = detect(data)
-            if found is not self._mode:
+            if found is not self.compression:
                 return f"It looks like {found}: read it with compression {found!s}."
             for skip in range(1, 17):
                 if is_frame_header(data[skip : skip + HEADER_BYTES]):

@@ -218,24 +218,21 @@ class ArchiveImages(TableReader):
         ]
         sources = [*names, *(self._origin(block.origin, f.member) for f in bad)]
 
-        def sha256_of(place: int) -> str | None:
-            if place >= len(good):
-                return None
-            return hashlib.sha256(good[place].data).hexdigest()
+        def rejection(place: int, reason: Reason, message: str) -> Rejection:
+            raw = good[place].data if place < len(good) else None
+            return Rejection(
+                source=sources[place],
+                row=None,
+                line=None,
+                stage=STAGE,
+                reason=reason,
+                message=bounded(message),
+                sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
+                raw=raw,
+            )
 
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            return [
-                Rejection(
-                    source=sources[place],
-                    row=None,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=sha256_of(place),
-                )
-                for place, reason, message in complaints
-            ]
+            return [rejection(*complaint) for complaint in complaints]
 
         return RawRows(
             block,

@@ -15,6 +15,7 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 import collections
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
@@ -42,7 +43,6 @@ from transforms.formats.archive.webdataset_samples import (
     TEXTS,
     Sample,
     SampleError,
-    digest,
     grouped,
     is_whole_number,
     json_types,
@@ -242,18 +242,23 @@ class WebDataset(TableReader):
             numbers = [n for n, kept in zip(numbers, keep, strict=True) if kept]
 
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            return [
-                Rejection(
-                    source=block.origin,
-                    row=number + 1,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=digest(read[number]),
+            out = []
+            for number, reason, message in complaints:
+                # Its members, one after the other.
+                raw = b"".join(content.data for content in read[number])
+                out.append(
+                    Rejection(
+                        source=block.origin,
+                        row=number + 1,
+                        line=None,
+                        stage=STAGE,
+                        reason=reason,
+                        message=bounded(message),
+                        sha256=hashlib.sha256(raw).hexdigest(),
+                        raw=raw,
+                    )
                 )
-                for number, reason, message in complaints
-            ]
+            return out
 
         return RawRows(
             block,

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,6 @@ __all__ = [
     "TEXTS",
     "Sample",
     "SampleError",
-    "digest",
     "grouped",
     "is_whole_number",
     "json_types",
@@ -133,14 +131,6 @@ def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]
             elif isinstance(item, MemberFault) and sample.fault is None:
                 sample.fault = (item.reason, item.message)
         yield sample, contents
-
-
-def digest(contents: Iterable[Content]) -> str:
-    """Returns the sha256 of a sample's members, one after the other."""
-    found = hashlib.sha256()
-    for content in contents:
-        found.update(content.data)
-    return found.hexdigest()
 
 
 def sample_row(

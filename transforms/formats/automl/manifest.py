@@ -19,7 +19,6 @@ import csv
 import dataclasses
 import errno
 import functools
-import hashlib
 import io
 import sys
 import threading
@@ -107,11 +106,10 @@ class Item:
         return list(dict.fromkeys(text for text in texts if text))
 
     @property
-    def sha256(self) -> str:
-        """Of its fields."""
+    def raw(self) -> bytes:
+        """Its fields, a NUL between them."""
         fields = [self.use, self.path, *(t for m in self.mentions for t in m.rest)]
-        text = "\0".join(fields)
-        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+        return "\0".join(fields).encode(errors="surrogateescape")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

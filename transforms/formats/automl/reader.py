@@ -266,6 +266,7 @@ def _detection_columns(items: Sequence[Item]) -> dict[str, pa.Array]:
 def _part_rejection(file: InputFile, item: Item, found: Boxes, index: int) -> Rejection:
     mention = found.mentions[index]
     reason, message = found.faults[index] or (Reason.BAD_BOX, "")
+    raw = "\0".join(mention.rest).encode()
     return Rejection(
         source=file.origin,
         row=item.row + 1,
@@ -273,8 +274,9 @@ def _part_rejection(file: InputFile, item: Item, found: Boxes, index: int) -> Re
         stage=STAGE,
         reason=reason,
         message=bounded(f"{item.path!r}: {message}"),
-        sha256=hashlib.sha256("\0".join(mention.rest).encode()).hexdigest(),
+        sha256=hashlib.sha256(raw).hexdigest(),
         part=BOXES,
+        raw=raw,
     )
 
 
@@ -297,7 +299,8 @@ def _rejecter(
                     stage=STAGE,
                     reason=reason,
                     message=bounded(f"{named}{message}"),
-                    sha256=item.sha256,
+                    sha256=hashlib.sha256(item.raw).hexdigest(),
+                    raw=item.raw,
                 )
             )
         return out

@@ -127,18 +127,22 @@ def _rejecter(
     """Returns what makes rejections with the digest of the record's bytes."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        return [
-            Rejection(
-                source=block.origin,
-                row=number + 1,
-                line=None,
-                stage=STAGE,
-                reason=reason,
-                message=bounded(message),
-                sha256=hashlib.sha256(record(number)).hexdigest(),
+        out = []
+        for number, reason, message in complaints:
+            raw = bytes(record(number))
+            out.append(
+                Rejection(
+                    source=block.origin,
+                    row=number + 1,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(message),
+                    sha256=hashlib.sha256(raw).hexdigest(),
+                    raw=raw,
+                )
             )
-            for number, reason, message in complaints
-        ]
+        return out
 
     return reject
 

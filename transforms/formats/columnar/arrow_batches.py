@@ -183,8 +183,12 @@ def joined_sample(
 ) -> TableSample:
     """Returns a sample from the flat columns of several places.
 
-    A column that a part lacks is null there.
+    A column that a part lacks is null there. Rows with texts that are not UTF-8 are
+    among the unread ones.
     """
+    readable_parts = [_decodable(part) for part in parts]
+    parts = [part for part, _ in readable_parts]
+    unread += sum(count for _, count in readable_parts)
     counts = [len(next(iter(part.values()), ())) for part in parts]
     joined = {}
     for name, kind in columns.items():
@@ -238,6 +242,20 @@ def raw_rows(
         found = {name: column.filter(fits) for name, column in found.items()}
         numbers = numbers[~bad]
     return RawRows(block, found, numbers, refused)
+
+
+def _decodable(
+    part: Mapping[str, pa.Array],
+) -> tuple[Mapping[str, pa.Array], int]:
+    """Returns the rows whose texts are UTF-8, and how many others there are."""
+    masks = [_undecodable(column) for column in part.values()]
+    found = [mask for mask in masks if mask is not None]
+    if not found:
+        return part, 0
+    bad = np.logical_or.reduce(found)
+    fits = pa.array(~bad)
+    kept = {name: column.filter(fits) for name, column in part.items()}
+    return kept, int(bad.sum())
 
 
 def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:

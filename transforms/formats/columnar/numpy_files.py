@@ -232,9 +232,12 @@ def _members(
     if columns is not None and set(columns) & set(infos):
         # At least one, for the number of rows.
         chosen = [name for name in chosen if name in columns] or chosen[:1]
+    size_of_all = os.fstat(stream.fileno()).st_size
     out = []
     for name in chosen:
         info = infos[name]
+        if not 0 <= info.header_offset < size_of_all:
+            raise zipfile.BadZipFile(f"{name!r} would begin outside the file")
         if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
             begin = info.header_offset
             stream.seek(begin + _LOCAL_BYTES - _LOCAL_LENGTHS.size)

@@ -53,6 +53,8 @@ class CsvDialect:
       columns: the columns' names, in the file's order; they replace the header's.
       encoding: a text encoding that Python knows. The byte order mark of UTF-16 or
         UTF-32 overrules it.
+      trim: names and cells lose the white space at their ends; a cell of nothing else
+        is blank.
 
     Raises:
       SpecError: a setting is malformed or two contradict each other.
@@ -64,6 +66,7 @@ class CsvDialect:
     header: bool = True
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
+    trim: bool = False
 
     def __post_init__(self) -> None:
         if not _is_mark(self.delimiter):

@@ -18,7 +18,7 @@ from transforms.formats.csv.dialect import (
     file_encoding,
     is_scannable,
 )
-from transforms.formats.csv.records import count_fields, parse
+from transforms.formats.csv.records import count_fields, parse, trimmed
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
 __all__ = ["check_same_columns", "equal_to", "read_header", "repeats_header"]
@@ -59,6 +59,8 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     if not dialect.header:
         return tuple(numbered)
     fields = parse(record, numbered, numbered, dialect).columns
+    if dialect.trim:
+        fields = tuple(map(trimmed, fields))
     names = tuple(field[0].as_py() or "" for field in fields)
     if count == 1:
         _check_delimiter(names[0], dialect, origin)

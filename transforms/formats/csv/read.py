@@ -24,6 +24,7 @@ from transforms.formats.csv.records import (
     locate,
     parse,
     parse_bytes,
+    trimmed,
 )
 from transforms.formats.table import (
     STAGE,
@@ -173,6 +174,7 @@ class _Source:
                     reason=reason,
                     message=message,
                     sha256=hashlib.sha256(record).hexdigest(),
+                    raw=record,
                 )
             )
         return out
@@ -187,11 +189,12 @@ def _texts(
     except pa.ArrowInvalid:
         records = parse_bytes(source.utf8, columns, wanted, source.dialect)
         masks = [_undecodable(column) for column in records.columns]
-        return records, dict(
-            zip(wanted, zip(records.columns, masks, strict=True), strict=True)
-        )
+        cells = list(zip(records.columns, masks, strict=True))
+        if source.dialect.trim:
+            cells = [(_trimmed_bytes(*each), each[1]) for each in cells]
+        return records, dict(zip(wanted, cells, strict=True))
     return records, {
-        name: (column, None)
+        name: (trimmed(column) if source.dialect.trim else column, None)
         for name, column in zip(wanted, records.columns, strict=True)
     }
 
@@ -233,9 +236,10 @@ def _confirmed(
             places.starts.tolist(), places.stops.tolist(), strict=True
         )
     )
-    records = parse_bytes(text, columns, columns, source.dialect)
-    everywhere = range(len(columns))
-    repeats = repeats_header(records.columns, everywhere, columns)
+    found = parse_bytes(text, columns, columns, source.dialect).columns
+    if source.dialect.trim:
+        found = tuple(_trimmed_bytes(cells, _undecodable(cells)) for cells in found)
+    repeats = repeats_header(found, range(len(columns)), columns)
     return np.zeros(len(indices), np.bool_) if repeats is None else repeats
 
 
@@ -260,6 +264,14 @@ def _undecodable(column: pa.Array) -> Mask | None:
         except UnicodeDecodeError:
             bad[index] = True
     return bad
+
+
+def _trimmed_bytes(text: pa.Array, undecodable: Mask | None) -> pa.Array:
+    """Returns a binary column trimmed, but for what is not valid text."""
+    cells = trimmed(_as_string(text, undecodable)).cast(pa.binary())
+    if undecodable is None:
+        return cells
+    return pc.if_else(pa.array(undecodable), text, cells)
 
 
 def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:

@@ -38,7 +38,7 @@ class CsvReader(TableReader):
 
     Attributes:
       delimiter: between fields; None for a tab in files named .tsv, else a comma.
-      quote, escape, header, columns, encoding: see `CsvDialect`.
+      quote, escape, header, columns, encoding, trim: see `CsvDialect`.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
     """
@@ -52,6 +52,7 @@ class CsvReader(TableReader):
     header: bool = True
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
+    trim: bool = False
     names: tuple[str, ...] = ()
     named_in: str = ""
 
@@ -68,6 +69,7 @@ class CsvReader(TableReader):
             header=self.header,
             columns=self.columns,
             encoding=self.encoding,
+            trim=self.trim,
         )
 
     def sample(self, files_: Sequence[InputFile]) -> TableSample:
@@ -118,6 +120,10 @@ class CsvReader(TableReader):
         return dataclasses.replace(
             self, names=tuple(sample.columns), named_in=first.origin
         )
+
+    def decisive(self) -> "CsvReader":
+        """Returns the reader without the name of the file that named the columns."""
+        return dataclasses.replace(self, named_in="")
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None

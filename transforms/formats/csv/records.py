@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from transforms.formats.csv.dialect import CsvDialect
@@ -20,6 +21,7 @@ __all__ = [
     "locate",
     "parse",
     "parse_bytes",
+    "trimmed",
 ]
 
 END_MARK = "\x1a"
@@ -104,20 +106,26 @@ def parse(
     # A blank cell at the very end passes for quoted if the one before it was.
     if bytes(view[-1:]) not in (b"\n", b"\r"):
         data = bytes(data) + b"\n"
-    table = arrow_csv.read_csv(
-        pa.BufferReader(data),
-        arrow_csv.ReadOptions(
-            column_names=list(names), use_threads=False, block_size=len(data) + 1
-        ),
-        _parse_options(dialect, note),
-        arrow_csv.ConvertOptions(
-            include_columns=list(wanted),
-            column_types=dict.fromkeys(wanted, as_type or pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
+    whole = {"use_threads": False, "block_size": len(data) + 1}
+    reading = arrow_csv.ReadOptions(column_names=list(names), **whole)
+    converting = arrow_csv.ConvertOptions(
+        include_columns=list(wanted),
+        column_types=dict.fromkeys(wanted, as_type or pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
     )
+
+    def table_of(options: arrow_csv.ParseOptions) -> pa.Table:
+        return arrow_csv.read_csv(pa.BufferReader(data), reading, options, converting)
+
+    try:
+        table = table_of(_parse_options(dialect))
+    except pa.ArrowInvalid:
+        # Perhaps for a row of another length. Arrow tells of it by its text, and where
+        # that is not valid UTF-8 it prints a traceback and does not tell.
+        _check_utf8(data)
+        table = table_of(_parse_options(dialect, note))
     others = [*end_marks, *(index for index, _ in miscounted)]
     indices = np.arange(table.num_rows + len(others), dtype=np.int64)
     if others:
@@ -127,6 +135,13 @@ def parse(
         for column in table.itercolumns()
     )
     return Records(columns, indices, tuple(miscounted), tuple(end_marks))
+
+
+def _check_utf8(data: bytes | pa.Buffer) -> None:
+    """Raises pyarrow.ArrowInvalid for data that is not valid UTF-8."""
+    ends = pa.py_buffer(np.array([0, len(data)], np.int64))
+    buffers = [None, ends, pa.py_buffer(data)]
+    pa.Array.from_buffers(pa.large_string(), 1, buffers).validate(full=True)
 
 
 def parse_bytes(
@@ -149,6 +164,15 @@ def parse_bytes(
         data = b"".join(data[a:b] for a, b in zip(begins, ends, strict=True))
     parsed = parse(data, names, wanted, dialect, as_type=pa.binary())
     return dataclasses.replace(found, columns=parsed.columns)
+
+
+def trimmed(cells: pa.StringArray) -> pa.StringArray:
+    """Returns texts without white space at their ends; of nothing else null is left."""
+    texts = pc.utf8_trim_whitespace(cells)
+    if (pc.min(pc.binary_length(texts)).as_py() or 0) > 0:
+        return texts
+    emptied = pc.and_(pc.equal(texts, ""), pc.not_equal(cells, ""))
+    return pc.if_else(emptied, pa.scalar(None, texts.type), texts)
 
 
 def count_fields(data: bytes, dialect: CsvDialect) -> int:
@@ -207,7 +231,7 @@ def locate(
     return Places(at[own], at[next_one], before[own])
 
 
-def _parse_options(dialect: CsvDialect, handler: Any) -> arrow_csv.ParseOptions:
+def _parse_options(dialect: CsvDialect, handler: Any = None) -> arrow_csv.ParseOptions:
     return arrow_csv.ParseOptions(
         delimiter=dialect.delimiter,
         quote_char=dialect.quote or False,

@@ -23,7 +23,7 @@ from transforms.formats.csv.header import (
     read_header,
     repeats_header,
 )
-from transforms.formats.csv.records import Records, parse
+from transforms.formats.csv.records import Records, parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
 
 __all__ = ["SAMPLE_BYTES", "Sample", "SampleInput", "sample_blocks"]
@@ -137,6 +137,8 @@ def _rows(
     columns: tuple[pa.Array, ...], names: Sequence[str], dialect: CsvDialect
 ) -> tuple[pa.Array, ...]:
     """Returns the columns without the header's names, where files were joined."""
+    if dialect.trim:
+        columns = tuple(map(trimmed, columns))
     if not dialect.header or dialect.columns is not None or len(names) == 1:
         return columns
     repeats = repeats_header(columns, range(len(names)), names)

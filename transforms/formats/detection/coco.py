@@ -288,15 +288,16 @@ def _box_columns(
     }
 
 
-def _digest(values: Mapping[str, Any]) -> str:
+def _as_json(values: Mapping[str, Any]) -> bytes:
     text = json.dumps(values, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return text.encode(errors="replace")
 
 
 def _part_rejection(
     file: InputFile, row: int | None, found: Annotations, index: int
 ) -> Rejection:
     reason, message = found.complaint(index)
+    raw = _as_json(found.raw.slice(index, 1).to_pylist()[0])
     return Rejection(
         source=file.origin,
         row=None if row is None else row + 1,
@@ -304,8 +305,9 @@ def _part_rejection(
         stage=STAGE,
         reason=reason,
         message=bounded(message),
-        sha256=_digest(found.raw.slice(index, 1).to_pylist()[0]),
+        sha256=hashlib.sha256(raw).hexdigest(),
         part=BOXES,
+        raw=raw,
     )
 
 
@@ -329,18 +331,22 @@ def _rejecter(
     """Returns what makes rejections of complaints about images of the file."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        return [
-            Rejection(
-                source=file.origin,
-                row=row + 1,
-                line=None,
-                stage=STAGE,
-                reason=reason,
-                message=bounded(f"{_named(coco, row)}: {message}"),
-                sha256=_digest(coco.images.slice(row, 1).to_pylist()[0]),
+        out = []
+        for row, reason, message in complaints:
+            raw = _as_json(coco.images.slice(row, 1).to_pylist()[0])
+            out.append(
+                Rejection(
+                    source=file.origin,
+                    row=row + 1,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(f"{_named(coco, row)}: {message}"),
+                    sha256=hashlib.sha256(raw).hexdigest(),
+                    raw=raw,
+                )
             )
-            for row, reason, message in complaints
-        ]
+        return out
 
     return reject
 

@@ -236,10 +236,10 @@ class SplitVocReader(VocReader):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A file that was read, or why it could not be; sha256 of its bytes."""
+    """A file that was read, or why it could not be; its bytes."""
 
     found: VocImage | Fault
-    sha256: str | None
+    data: bytes | None
 
 
 def _load(file: InputFile) -> _Loaded:
@@ -249,16 +249,15 @@ def _load(file: InputFile) -> _Loaded:
         return _Loaded((Reason.CHANGED_DURING_RUN, "there is no such file"), None)
     except OSError as error:
         return _Loaded((Reason.UNREADABLE, str(error.strerror)), None)
-    digest = hashlib.sha256(data).hexdigest()
     if file.stamp and stamp != file.stamp:
         message = "it has another size or time than when it was listed"
-        return _Loaded((Reason.CHANGED_DURING_RUN, message), digest)
+        return _Loaded((Reason.CHANGED_DURING_RUN, message), data)
     if not data:
-        return _Loaded((Reason.EMPTY_FILE, "the file is empty"), digest)
+        return _Loaded((Reason.EMPTY_FILE, "the file is empty"), data)
     try:
-        return _Loaded(parse_voc(data), digest)
+        return _Loaded(parse_voc(data), data)
     except ValueError as error:
-        return _Loaded((Reason.MALFORMED, f"not a VOC annotation: {error}"), digest)
+        return _Loaded((Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
 
 
 def _root(file: InputFile) -> str:
@@ -303,7 +302,7 @@ def _object_columns(found: Objects, keep: Mask, each: Numbers) -> dict[str, pa.A
 
 def _part_rejection(file: InputFile, found: Objects, index: int) -> Rejection:
     reason, message = found.complaint(index)
-    item = found.items[index]
+    raw = repr(found.items[index]).encode()
     return Rejection(
         source=file.origin,
         row=None,
@@ -311,8 +310,9 @@ def _part_rejection(file: InputFile, found: Objects, index: int) -> Rejection:
         stage=STAGE,
         reason=reason,
         message=bounded(message),
-        sha256=hashlib.sha256(repr(item).encode()).hexdigest(),
+        sha256=hashlib.sha256(raw).hexdigest(),
         part=BOXES,
+        raw=raw,
     )
 
 
@@ -322,18 +322,22 @@ def _rejecter(
     """Returns what makes rejections of complaints about files of a run."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        return [
-            Rejection(
-                source=files[place].origin,
-                row=None,
-                line=None,
-                stage=STAGE,
-                reason=reason,
-                message=bounded(message),
-                sha256=loaded[place].sha256,
+        out = []
+        for place, reason, message in complaints:
+            raw = loaded[place].data
+            out.append(
+                Rejection(
+                    source=files[place].origin,
+                    row=None,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(message),
+                    sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
+                    raw=raw,
+                )
             )
-            for place, reason, message in complaints
-        ]
+        return out
 
     return reject
 

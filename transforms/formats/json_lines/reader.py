@@ -287,6 +287,7 @@ def _rejecter(
         for number, reason, message in complaints:
             index = number - block.first_row
             line = data[int(lines.starts[index]) : int(lines.stops[index])]
+            line = line.rstrip(b"\r")
             out.append(
                 Rejection(
                     source=block.origin,
@@ -295,7 +296,8 @@ def _rejecter(
                     stage=STAGE,
                     reason=reason,
                     message=bounded(message),
-                    sha256=hashlib.sha256(line.rstrip(b"\r")).hexdigest(),
+                    sha256=hashlib.sha256(line).hexdigest(),
+                    raw=line,
                 )
             )
         return out

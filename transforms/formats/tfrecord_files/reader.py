@@ -421,6 +421,7 @@ def _rejecter(
                     reason=reason,
                     message=bounded(f"record {number:,} at byte {offset:,}: {message}"),
                     sha256=hashlib.sha256(data).hexdigest(),
+                    raw=bytes(data),
                 )
             )
         return out

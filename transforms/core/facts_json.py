@@ -1,0 +1,110 @@
+"""The facts of stages as JSON, and back: what a later run takes over from this one.
+
+    dataclass        {"=": its name, field: value, ...}
+    enum member      {"enum": its name, "value": value}
+    tuple            {"tuple": [...]}
+    frozenset        {"set": [...]}, sorted
+    bytes            {"bytes": base64}
+    mapping          {"map": [[key, value], ...]}, in its order
+
+Anything else stands as itself. Only the types of `_TYPES` come back: what is read was
+written by a run that may have died, or by another version.
+"""
+
+import base64
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from transforms.core.model import (
+    PlaceFacts,
+    ReadFacts,
+    Reason,
+    RejectLog,
+    Segment,
+    ShardFile,
+)
+from transforms.core.placing.leakage import Fingerprints, Subject
+from transforms.core.statistics import Statistics
+
+__all__ = ["from_json", "to_json"]
+
+_TYPES: Mapping[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Fingerprints, PlaceFacts, ReadFacts, Reason, RejectLog, Segment, ShardFile),
+        *(Statistics, Subject),
+    )
+}
+
+
+def to_json(value: Any) -> bytes:
+    """Returns the JSON of facts: of the types above and of plain values.
+
+    Raises:
+      TypeError: there is something else among them.
+    """
+    return json.dumps(_plain(value), separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def from_json(data: bytes) -> Any:
+    """Inverse of `to_json`.
+
+    Raises:
+      ValueError: the text is damaged, or of another version.
+    """
+    try:
+        return _rich(json.loads(data))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not the facts of a run: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if isinstance(value, enum.Enum):
+        return {"enum": _known(kind), "value": value.value}
+    if dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value)]
+        return {"=": _known(kind)} | {n: _plain(getattr(value, n)) for n in fields}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(item) for item in value]}
+    if isinstance(value, frozenset):
+        return {"set": [_plain(item) for item in sorted(value)]}
+    if isinstance(value, Mapping):
+        return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    raise TypeError(f"Facts must be plain values; found {kind.__name__}.")
+
+
+def _known(kind: type) -> str:
+    if _TYPES.get(kind.__name__) is not kind:
+        raise TypeError(f"Facts must be of the known types; found {kind.__name__}.")
+    return kind.__name__
+
+
+def _rich(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rich(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "=" in value:
+        fields = {name: _rich(item) for name, item in value.items() if name != "="}
+        return _TYPES[value["="]](**fields)
+    if "enum" in value:
+        return _TYPES[value["enum"]](value["value"])
+    if "bytes" in value:
+        return base64.b64decode(value["bytes"], validate=True)
+    if "tuple" in value:
+        return tuple(_rich(item) for item in value["tuple"])
+    if "set" in value:
+        return frozenset(_rich(item) for item in value["set"])
+    return {_rich(key): _rich(item) for key, item in value["map"]}

@@ -1,0 +1,104 @@
+"""Which rows of a source are wanted: those whose place is in a set of 64-bit hashes.
+
+An item's place is its origin and its 0-based row there; 0 for a file or a member of an
+archive. The hash is `placement.hash_rows` of it, so that a million places are 8 MB, and
+looking up a row costs what a binary search does. That two places of a source have one
+hash is so rare (1 in 18 million for a million of each) that it may cost a row too many.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.model import Reading, Rejection
+from transforms.core.placing.placement import UInt64s, hash_rows
+from transforms.core.reasons import Skipped
+from transforms.core.rejected_rows import RejectedRows
+from transforms.core.rows.record_columns import count_parts
+from transforms.core.schema import Schema
+
+__all__ = ["place_hashes", "select_rows"]
+
+_PURPOSE = "selection"
+
+
+def place_hashes(
+    origins: str | pa.StringArray, numbers: npt.NDArray[np.int64]
+) -> UInt64s:
+    """Returns the hashes of n places.
+
+    Args:
+      origins: one of all, or each one's own.
+      numbers: n 0-based row numbers.
+    """
+    return hash_rows(origins, numbers, purpose=_PURPOSE, seed=0)
+
+
+def select_rows(reading: Reading, wanted: UInt64s, schema: Schema) -> Reading:
+    """Returns what is left of a piece when only the wanted rows count.
+
+    The others are skipped, whether they would fit or not; parts of theirs are gone.
+
+    Args:
+      reading: of the piece.
+      wanted: hashes of places, ascending.
+      schema: of the rows.
+    """
+    batch = reading.batch
+    origins = batch.block.origin if batch.origins is None else batch.origins
+    keep = _is_wanted(place_hashes(origins, batch.numbers), wanted)
+    rejections, refused, parts = _rejections(reading, wanted)
+    dropped = len(keep) - int(keep.sum())
+    if not dropped and not refused and not parts:
+        return reading
+    skipped = dict(reading.skipped)
+    if dropped or refused:
+        reason = str(Skipped.NOT_REJECTED_BEFORE)
+        skipped[reason] = skipped.get(reason, 0) + dropped + refused
+    gone = collections.Counter(reading.parts_gone)
+    gone.update(parts)
+    if reading.parts:
+        gone.update(count_parts(batch.rows.filter(pa.array(~keep)), schema.features))
+    return dataclasses.replace(
+        reading,
+        batch=batch if keep.all() else batch.filter(keep),
+        rejections=rejections,
+        skipped=skipped,
+        parts_gone=dict(gone),
+    )
+
+
+def _is_wanted(places: UInt64s, wanted: UInt64s) -> npt.NDArray[np.bool_]:
+    if not len(wanted):
+        return np.zeros(len(places), np.bool_)
+    at = np.minimum(np.searchsorted(wanted, places), len(wanted) - 1)
+    return np.asarray(wanted[at] == places, np.bool_)
+
+
+def _rejections(
+    reading: Reading, wanted: UInt64s
+) -> tuple[Sequence[Rejection], int, dict[str, int]]:
+    """Returns those of wanted rows, how many others there are, and parts of others."""
+    found = reading.rejections
+    if isinstance(found, RejectedRows):
+        places = place_hashes(reading.batch.block.origin, found.numbers)
+        keep = _is_wanted(places, wanted)
+        return found.only(keep), len(keep) - int(keep.sum()), {}
+    if not found:
+        return found, 0, {}
+    origins = pa.array([rejection.source for rejection in found], pa.string())
+    numbers = np.array([(rejection.row or 1) - 1 for rejection in found], np.int64)
+    keep = _is_wanted(place_hashes(origins, numbers), wanted)
+    parts: collections.Counter[str] = collections.Counter()
+    refused = 0
+    for index in np.flatnonzero(~keep).tolist():
+        if part := found[index].part:
+            parts[part] += 1
+        else:
+            refused += 1
+    kept = [found[index] for index in np.flatnonzero(keep).tolist()]
+    return kept, refused, dict(parts)

@@ -1,0 +1,206 @@
+"""Numbers of a source that are not 0 and become 0 as float32.
+
+Half of the smallest float32, 2^-150 or 7.006e-46, and all below it round to 0. Such
+values are written, and counted: other than those that are too large, they are as near
+to the truth as a FloatList can be.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.example.arrays import is_list, offsets_of, raw_values
+from transforms.core.rows.cells import numpy_mask, plain, taken
+from transforms.core.rows.coerce import coerce
+from transforms.core.rows.nested import Nested, nested_lists, nested_texts
+from transforms.core.schema import Feature, Kind, Schema
+
+__all__ = ["underflows", "underflows_of"]
+
+Rows = npt.NDArray[np.int64]
+
+# Without a negative exponent, a number has to be so long to be that small.
+_LEAST_CHARS = 45
+# Of lists in text: what a number that small holds, among others.
+_SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
+# A digit that is not 0, before the exponent.
+_NOT_ZERO = r"^[^eE]*[1-9]"
+_WORD_BYTES = 8
+_PIECE_BYTES = 1 << 16
+# Of a cell of n bytes, those that are its own among the last eight.
+_MASKS = np.array([(2**64 - 1) >> 8 * n << 8 * n for n in range(8, -1, -1)], np.uint64)
+# Ways to write 0 that are looked at, a column.
+_WAYS = 4
+_SHOWN_CHARS = 60
+_NONE = np.zeros(0, np.int64)
+
+
+def underflows_of(
+    columns: Mapping[str, pa.Array],
+    rows: pa.RecordBatch,
+    schema: Schema,
+    keep: npt.NDArray[np.bool_],
+) -> dict[str, tuple[int, int, str]]:
+    """Returns how many values of each column became 0, and the first of them.
+
+    Args:
+      columns: raw columns by the source's names; n values each.
+      rows: the same under the schema.
+      schema: of the rows.
+      keep: n bools: which rows are looked at.
+
+    Returns:
+      Column -> number of values, position of the first row with one, its cell in
+      words. Columns without any are left out.
+    """
+    out = {}
+    for feature in schema.features:
+        raw = columns.get(feature.source_column)
+        if raw is None or feature.derived or feature.constant is not None:
+            continue
+        found = underflows(raw, rows[feature.name], feature)
+        found = found[keep[found]] if len(found) else found
+        if len(found):
+            shown = str(raw[int(found[0])].as_py())
+            if len(shown) > _SHOWN_CHARS:
+                shown = shown[: _SHOWN_CHARS - 3] + "..."
+            out[feature.source_column] = len(found), int(found[0]), shown
+    return out
+
+
+def underflows(raw: pa.Array, typed: pa.Array, feature: Feature) -> Rows:
+    """Returns the row of each value that is not 0 and became 0, ascending.
+
+    A row stands there as often as it has such values. Rows without a value, or of
+    which something does not fit, may stand there or not.
+
+    Args:
+      raw: n values as the source has them.
+      typed: the same as the feature has them.
+      feature: what they became; of kinds that are not float32 the answer is none.
+    """
+    if feature.pattern or not _is_float32(feature):
+        return _NONE
+    raw = plain(raw)
+    if pa.types.is_dictionary(raw.type):
+        raw = plain(taken(raw.dictionary, raw.indices))
+    if feature.kind is Kind.FLOAT and not feature.shape:
+        return _of_values(raw, typed)
+    if pa.types.is_string(raw.type):
+        return _of_texts_of_lists(raw, feature)
+    if is_list(raw.type) or isinstance(raw.type, pa.FixedShapeTensorType):
+        found = nested_lists(raw, ragged=feature.is_ragged)
+        return _NONE if found is None else _of_nested(found)
+    return _NONE
+
+
+def _is_float32(feature: Feature) -> bool:
+    is_tensor = feature.kind is Kind.TENSOR and feature.dtype == "float32"
+    return feature.kind is Kind.FLOAT or is_tensor
+
+
+def _of_values(raw: pa.Array, typed: pa.Array) -> Rows:
+    kind = raw.type
+    if not (
+        pa.types.is_string(kind)
+        or pa.types.is_float64(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        return _NONE
+    zero = raw_values(typed) == 0
+    if typed.null_count:
+        zero &= numpy_mask(typed.is_valid())
+    if not zero.any():
+        return _NONE
+    if pa.types.is_float64(kind):
+        return np.flatnonzero(zero & (raw_values(raw) != 0))
+    if pa.types.is_string(kind):
+        zeros = _suspects(raw, zero)
+        texts = raw.take(pa.array(zeros))
+    else:
+        zeros = np.flatnonzero(zero)
+        texts = raw.take(pa.array(zeros)).cast(pa.string())
+    return zeros[numpy_mask(pc.match_substring_regex(texts, _NOT_ZERO))]
+
+
+def _suspects(texts: pa.StringArray, zero: npt.NDArray[np.bool_]) -> Rows:
+    """Returns those cells of zeros that are long or may have a negative exponent.
+
+    A column may hold hardly anything but zeros, so this looks at a few bytes of each.
+    """
+    offsets, buffer = offsets_of(texts), texts.buffers()[2]
+    assert buffer is not None, "some cells are numbers"
+    data = np.frombuffer(buffer, np.uint8)[: int(offsets[-1])]
+    has_exponents = any(
+        (data[at : at + _PIECE_BYTES] | 0x20 == ord("e")).any()
+        for at in range(int(offsets[0]), len(data), _PIECE_BYTES)
+    )
+    if not has_exponents and (offsets[1:] - offsets[:-1]).max() < _LEAST_CHARS:
+        return _NONE
+    zeros = np.flatnonzero(zero)
+    stops = offsets[1:][zeros]
+    lengths = stops - offsets[zeros]
+    tiny = lengths >= _LEAST_CHARS
+    if has_exponents and len(data) >= _WORD_BYTES:
+        # All runs of eight bytes, as numbers; the last byte is the highest.
+        words = np.ndarray(len(data) - _WORD_BYTES + 1, "<u8", data, strides=(1,))
+        ends = words[np.maximum(stops - _WORD_BYTES, 0)]
+        if lengths.min() < _WORD_BYTES:
+            ends &= _MASKS[np.minimum(lengths, _WORD_BYTES)]
+        tiny |= ~_harmless(ends) | (stops < _WORD_BYTES)
+    elif has_exponents:
+        return zeros
+    return zeros[tiny]
+
+
+def _harmless(ends: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Tells which last eight bytes are surely not those of a tiny number.
+
+    Zeros are mostly written alike: a few ways of it are looked at, other cells pass
+    for suspects.
+    """
+    out = np.zeros(len(ends), np.bool_)
+    left = ends
+    for _ in range(_WAYS):
+        if not len(left):
+            break
+        end = left[0]
+        text = int(end).to_bytes(_WORD_BYTES, "little").lstrip(b"\0").lower()
+        plain_zero = len(text) < _WORD_BYTES or b"." in text
+        if b"e+" in text or (plain_zero and b"-" not in text.lstrip(b"-")):
+            out |= ends == end
+        left = left[left != end]
+    return out
+
+
+def _not_zero(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    return numpy_mask(pc.match_substring_regex(texts, _NOT_ZERO))
+
+
+def _of_texts_of_lists(raw: pa.StringArray, feature: Feature) -> Rows:
+    suspects = np.flatnonzero(numpy_mask(pc.match_substring_regex(raw, _SUSPECT)))
+    if not len(suspects):
+        return _NONE
+    found = nested_texts(
+        raw.take(pa.array(suspects)),
+        feature.shape,
+        separator=feature.separator,
+        ragged=feature.is_ragged,
+    )
+    return suspects[_of_nested(found)]
+
+
+def _of_nested(found: Nested) -> Rows:
+    values = found.values
+    if pa.types.is_dictionary(values.type):
+        values = plain(taken(values.dictionary, values.indices))
+    typed = values
+    if pa.types.is_string(values.type):
+        typed = coerce(values, Feature("", Kind.FLOAT)).values
+    elif pa.types.is_float64(values.type):
+        typed = values.cast(pa.float32())
+    lost = _of_values(values, typed)
+    return np.searchsorted(found.starts, lost, "right") - 1

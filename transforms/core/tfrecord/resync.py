@@ -1,0 +1,102 @@
+"""Finding the next record header in bytes that may be anything.
+
+A header proves itself: its 8 bytes of length carry a checksum of 4. At every byte of
+a stretch the question is asked at once, cheapest part first:
+
+    offset  0 .. w-1   the low bytes of the length: anything
+            w .. 7     zero, for no record here can be longer than 256**w - 1 bytes
+            8 .. 11    the checksum of the length, for the few places that are left
+
+so noise costs some passes over booleans, and so do zeros: of the places where the
+whole length is zero only those stay whose next byte is that of its checksum.
+"""
+
+import functools
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.tfrecord.frame import (
+    HEADER_BYTES,
+    MASK_DELTA,
+    OVERHEAD_BYTES,
+    header,
+)
+
+__all__ = ["header_places"]
+
+_Longs = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint32]
+
+_LENGTH_BYTES = 8
+_EMPTY_CRC_BYTE = header(0)[_LENGTH_BYTES]
+
+
+def header_places(data: bytes, room: int, max_record_bytes: int) -> _Longs:
+    """Returns where in `data` valid headers of records that fit begin, ascending.
+
+    Args:
+      data: n bytes.
+      room: bytes from the start of `data` to the end of the file, n or more.
+      max_record_bytes: a longer record is taken for damage.
+    """
+    count = len(data) - HEADER_BYTES + 1
+    largest = min(max_record_bytes, room - OVERHEAD_BYTES)
+    if count <= 0 or largest < 0:
+        return np.empty(0, np.int64)
+    octets = np.frombuffer(data, np.uint8)
+    width = (largest.bit_length() + 7) // 8
+    places = np.flatnonzero(_plausible(octets, count, width))
+    at_every_byte: npt.NDArray[np.uint64] = np.ndarray((count,), "<u8", data, 0, (1,))
+    lengths = at_every_byte[places]
+    fits = lengths <= np.uint64(largest)
+    places, lengths = places[fits], lengths[fits]
+    fits = lengths.astype(np.int64) <= room - OVERHEAD_BYTES - places
+    places, lengths = places[fits], lengths[fits]
+    words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
+    return places[words[places + _LENGTH_BYTES] == _length_crcs(lengths, width)]
+
+
+def _plausible(
+    octets: npt.NDArray[np.uint8], count: int, width: int
+) -> npt.NDArray[np.bool_]:
+    """Returns of each of `count` places whether a length of `width` bytes may be it."""
+    zero = octets == 0
+    plausible = np.ones(count, np.bool_)
+    for byte in range(width, _LENGTH_BYTES):
+        plausible &= zero[byte : byte + count]
+    if not plausible.any():
+        return plausible
+    empty = plausible.copy()
+    for byte in range(width):
+        empty &= zero[byte : byte + count]
+    crc_bytes = octets[_LENGTH_BYTES : _LENGTH_BYTES + count]
+    plausible &= ~empty | (crc_bytes == _EMPTY_CRC_BYTE)
+    return plausible
+
+
+def _length_crcs(lengths: npt.NDArray[np.uint64], width: int) -> _Words:
+    """Returns the masked checksums of many lengths of at most `width` bytes."""
+    tables, zero = _crc_tables()
+    crcs = np.full(len(lengths), zero, np.uint32)
+    for byte, table in enumerate(tables[:width]):
+        crcs ^= table[(lengths >> np.uint64(8 * byte)) & np.uint64(255)]
+    masked: _Words = ((crcs >> 15) | (crcs << 17)) + np.uint32(MASK_DELTA)
+    return masked
+
+
+@functools.cache
+def _crc_tables() -> tuple[_Words, int]:
+    """Returns what each value of each of the 8 bytes adds, and the CRC of zeros.
+
+    A CRC is linear: that of a length is that of zeros, changed by its bytes one by
+    one.
+    """
+    zero = google_crc32c.value(bytes(_LENGTH_BYTES))
+    tables = np.empty((_LENGTH_BYTES, 256), np.uint32)
+    for byte in range(_LENGTH_BYTES):
+        for value in range(256):
+            length = (value << (8 * byte)).to_bytes(_LENGTH_BYTES, "little")
+            tables[byte, value] = google_crc32c.value(length) ^ zero
+    return tables, zero

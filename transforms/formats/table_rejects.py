@@ -1,0 +1,98 @@
+"""The rows of a table that do not fit, as rejections that are made when needed."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.model import Block, Rejection
+from transforms.core.rejected_rows import RejectedRows
+from transforms.core.rows.conform import Misfit
+from transforms.core.rows.python_value import python_value
+from transforms.errors import bounded
+from transforms.formats.table import STAGE, Complaint, RawRows
+
+__all__ = ["reject_typed", "rejections_of"]
+
+# More than so many are not made before they are needed.
+_MADE_AT_ONCE = 4096
+
+
+def rejections_of(
+    raw: RawRows, misfits: Sequence[Misfit], blamed: npt.NDArray[np.int64]
+) -> Sequence[Rejection]:
+    """Returns a rejection for each row that was refused or has a cell to blame.
+
+    Args:
+      raw: n rows, and those that could not be read.
+      misfits: columns with cells that do not fit.
+      blamed: for each of the n rows an index into `misfits`; below 0 for none.
+    """
+    refused = raw.refused
+    positions = np.flatnonzero(blamed >= 0)
+    if not len(refused) and not len(positions):
+        return []
+    places = raw.numbers if raw.places is None else raw.places
+    unread = np.fromiter((place for place, _, _ in refused), np.int64, len(refused))
+    found = np.concatenate([unread, places[positions]])
+    order = np.argsort(found, kind="stable")
+    reject = raw.reject or reject_typed(raw.block, raw.numbers, raw.columns)
+
+    def complaint(index: int) -> Complaint:
+        if index < len(refused):
+            return refused[index]
+        position = int(positions[index - len(refused)])
+        return int(places[position]), *misfits[blamed[position]].complaint(position)
+
+    def make(chosen: npt.NDArray[np.int64]) -> list[Rejection]:
+        return reject([complaint(index) for index in order[chosen].tolist()])
+
+    if len(found) <= _MADE_AT_ONCE or raw.places is not None or raw.origins is not None:
+        return make(np.arange(len(found)))
+    return RejectedRows(found[order], make)
+
+
+def reject_typed(
+    block: Block, numbers: npt.NDArray[np.int64], columns: Mapping[str, pa.Array]
+) -> "Callable[[Sequence[Complaint]], list[Rejection]]":
+    """Returns what makes rejections of complaints where rows have no text form.
+
+    The sha256 is that of the row's values as canonical JSON.
+    """
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        wanted = np.array([number for number, _, _ in complaints], np.int64)
+        places = np.searchsorted(numbers, wanted)
+        out = []
+        for place, (number, reason, message) in zip(
+            places.tolist(), complaints, strict=True
+        ):
+            raw = None
+            if place < len(numbers) and numbers[place] == number:
+                row = {name: _plain(column[place]) for name, column in columns.items()}
+                text = json.dumps(row, sort_keys=True, default=repr)
+                raw = text.encode(errors="replace")
+            out.append(
+                Rejection(
+                    source=block.origin,
+                    row=number + 1,
+                    line=None,
+                    stage=STAGE,
+                    reason=reason,
+                    message=bounded(message),
+                    sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
+                    raw=raw,
+                )
+            )
+        return out
+
+    return reject
+
+
+def _plain(value: pa.Scalar) -> Any:
+    found = python_value(value)
+    return found.hex() if isinstance(found, bytes) else found

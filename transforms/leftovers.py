@@ -1,0 +1,88 @@
+"""What dead runs have left: beside a target, and in the folder of a write.
+
+.<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
+                          files of a `WriteTFRecords` (`transforms.renaming`)
+<name>.rejects.jsonl      the rejects of a run that tolerated fewer
+"""
+
+import dataclasses
+import os
+import re
+
+from transforms import files, renaming, target, work_folder
+from transforms.errors import TargetError
+
+__all__ = ["Leftover", "find", "remove"]
+
+_HIDDEN = re.compile(r"\.(?P<name>.+)\.beam-tfrecord", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that a dead run has left.
+
+    Attributes:
+      path: of it.
+      kind: "unfinished dataset", "unfinished files" or "rejects of a failed run".
+      bytes: it takes.
+      blocks, shards: finished ones, of an unfinished dataset.
+    """
+
+    path: str
+    kind: str
+    bytes: int
+    blocks: int = 0
+    shards: int = 0
+
+
+def find(directory: str) -> list[Leftover]:
+    """Returns what was left of runs on this target, and on those in this folder."""
+    directory = os.path.abspath(directory)
+    found = []
+    if os.path.isdir(own := target.work_folder(directory)):
+        found.append(_unfinished(own))
+    if os.path.isfile(rejects := target.rejects_path(directory)):
+        size = files.size_of(rejects)
+        found.append(Leftover(rejects, "rejects of a failed run", size))
+    if os.path.isdir(directory):
+        for name in sorted(os.listdir(directory), key=os.fsencode):
+            path = os.path.join(directory, name)
+            if _HIDDEN.fullmatch(name) and os.path.isdir(path):
+                found.append(_unfinished(path))
+    return found
+
+
+def remove(leftover: Leftover) -> bool:
+    """Removes it; returns False, with nothing changed, where a run is at work.
+
+    What a run was killed in the middle of publishing is published, or undone, first.
+    """
+    if leftover.kind == "rejects of a failed run":
+        files.remove_file(leftover.path)
+        return True
+    try:
+        if leftover.kind == "unfinished files":
+            renaming.clear_dead_runs(leftover.path)
+        else:
+            parent, name = os.path.split(leftover.path)
+            known = _HIDDEN.fullmatch(name)
+            assert known is not None
+            work_folder.clear(os.path.join(parent, known["name"]))
+    except TargetError:
+        return False
+    return True
+
+
+def _unfinished(folder: str) -> Leftover:
+    if renaming.is_work_folder(folder):
+        return Leftover(folder, "unfinished files", _size(folder))
+    blocks, shards = work_folder.finished(folder)
+    return Leftover(folder, "unfinished dataset", _size(folder), blocks, shards)
+
+
+def _size(folder: str) -> int:
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_size
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )

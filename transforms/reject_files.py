@@ -1,0 +1,315 @@
+"""The rejects of a job as files: all logs merged, in parts where they are large.
+
+    rejects.jsonl                    the lines, in the order of (source, row)
+    rejects-00000-of-00003.jsonl     the same, where one file would be too large
+    rejects.items                    the items, where they are kept: TFRecord of
+                                     tf.train.Example, a record for each line, with
+                                     the features source, row, reason, sha256, size
+                                     and bytes; in parts likewise
+
+How many parts there are, and where they are cut, depends on the rejects alone. The
+names of items do not hold the word tfrecord: what reads `*.tfrecord*` must not find
+them.
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms import files
+from transforms.core.manifest import REJECTS_NAME, FileFacts
+from transforms.core.model import RejectLog
+from transforms.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
+
+__all__ = [
+    "is_items_name",
+    "is_rejects_name",
+    "leave_rejects",
+    "merge_logs",
+    "remove_left",
+    "write_rejects",
+]
+
+_PART_BYTES = 64 << 20
+_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
+_ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")
+
+_Key = tuple[str, int]
+_Offsets = npt.NDArray[np.int64]
+
+
+def is_rejects_name(name: str) -> bool:
+    """Whether a file of a dataset holds lines of rejects."""
+    return bool(_NAME.fullmatch(name))
+
+
+def is_items_name(name: str) -> bool:
+    """Whether a file of a dataset holds rejected items."""
+    return bool(_ITEMS_NAME.fullmatch(name))
+
+
+def write_rejects(
+    logs: Sequence[RejectLog],
+    folder: str,
+    *,
+    attempts: str,
+    part_bytes: int = _PART_BYTES,
+) -> list[FileFacts]:
+    """Merges the logs into the files of a dataset; memory does not grow with them.
+
+    Args:
+      logs: of all tasks, in any order.
+      folder: of the files.
+      attempts: a folder for unfinished files, on the same file system.
+      part_bytes: no file is made larger by more than a line or a record.
+
+    Raises:
+      OSError: they could not be written.
+    """
+    line_bytes = sum(log.line_bytes for log in logs)
+    item_bytes = sum(log.item_bytes for log in logs)
+    names = _names(REJECTS_NAME, line_bytes, part_bytes)
+    item_names = _names(_items_beside(REJECTS_NAME), item_bytes, part_bytes)
+    with contextlib.ExitStack() as stack:
+        lines = _Parts(folder, names, line_bytes, attempts, stack)
+        items = _Parts(folder, item_names, item_bytes, attempts, stack)
+        _write(logs, lines, items if item_bytes else None)
+    return [*lines.facts, *items.facts]
+
+
+def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
+    """Merges the logs of a job that was not committed into one file, or two.
+
+    Items go beside it, under `.items` for `.jsonl`; those that an earlier try left are
+    gone.
+
+    Raises:
+      OSError: they could not be written.
+    """
+    folder, name = os.path.split(path)
+    line_bytes = sum(log.line_bytes for log in logs)
+    item_bytes = sum(log.item_bytes for log in logs)
+    files.remove_file(_items_beside(path))
+    with contextlib.ExitStack() as stack:
+        lines = _Parts(folder, [name], line_bytes, attempts, stack)
+        items = _Parts(folder, [_items_beside(name)], item_bytes, attempts, stack)
+        _write(logs, lines, items if item_bytes else None)
+
+
+def remove_left(path: str) -> None:
+    """Removes what `leave_rejects` has written, by exactly these names.
+
+    The dataset is published: what cannot be removed stays, and that is no failure.
+    """
+    with contextlib.suppress(OSError):
+        files.remove_file(path)
+        files.remove_file(_items_beside(path))
+
+
+def _items_beside(path: str) -> str:
+    return f"{path.removesuffix('.jsonl')}.items"
+
+
+def _names(name: str, size: int, part_bytes: int) -> list[str]:
+    parts = -(-size // part_bytes)
+    stem, _, suffix = name.partition(".")
+    if parts <= 1:
+        return [name]
+    return [f"{stem}-{i:05d}-of-{parts:05d}.{suffix}" for i in range(parts)]
+
+
+class _Parts:
+    """Files of nearly equal size that are filled one after the other.
+
+    Attributes:
+      facts: of the finished files.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        names: Sequence[str],
+        total: int,
+        attempts: str,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self.facts: list[FileFacts] = []
+        self._folder = folder
+        self._names = names
+        self._total = total
+        self._attempts = attempts
+        # An unfinished file goes when the stack is left by an error.
+        self._stack = stack
+        self._opened: contextlib.ExitStack | None = None
+        self._written = 0
+
+    def write(self, data: memoryview, offsets: _Offsets) -> None:
+        """Writes n pieces, the i-th from `offsets[i]` on; none of them is cut."""
+        first = 0
+        while first < len(offsets) - 1:
+            stop = self._total * (len(self.facts) + 1) // len(self._names)
+            room = stop - self._written + int(offsets[first])
+            last = int(np.searchsorted(offsets, room, "left"))
+            last = min(max(last, first + 1), len(offsets) - 1)
+            self._append(bytes(data[int(offsets[first]) : int(offsets[last])]))
+            if self._written >= stop:
+                self._close()
+            first = last
+
+    def _append(self, data: bytes) -> None:
+        if self._opened is None:
+            path = os.path.join(self._folder, self._names[len(self.facts)])
+            self._opened = self._stack.enter_context(contextlib.ExitStack())
+            self._file = self._opened.enter_context(
+                files.create(path, attempts=self._attempts)
+            )
+            self._size = self._crc = 0
+        self._file.write(data)
+        self._size += len(data)
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._written += len(data)
+
+    def _close(self) -> None:
+        assert self._opened is not None
+        self._opened.close()
+        self._opened = None
+        name = self._names[len(self.facts)]
+        self.facts.append(FileFacts(name, self._size, self._crc))
+
+
+def _write(logs: Sequence[RejectLog], lines: _Parts, items: _Parts | None) -> None:
+    ordered = _ordered(logs)
+    for table in merge_logs(ordered):
+        column = table["line"]
+        _, offsets, data = column.buffers()
+        ends = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
+        lines.write(memoryview(data), ends)
+        if items is not None:
+            _write_items(ordered, table, items)
+
+
+def _write_items(
+    logs: Sequence[RejectLog], table: pa.RecordBatch, items: _Parts
+) -> None:
+    """Writes the records of some lines; those that lie together are read together."""
+    log = table["log"].to_numpy()
+    offsets, sizes = table["offset"].to_numpy(), table["size"].to_numpy()
+    apart = (log[1:] != log[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
+    starts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(log)]
+    for first, last in itertools.pairwise(starts):
+        ends = np.concatenate([[0], np.cumsum(sizes[first:last])])
+        data = read_log(logs[log[first]], int(offsets[first]), int(ends[-1]))
+        items.write(memoryview(data), ends)
+
+
+def _ordered(logs: Sequence[RejectLog]) -> list[RejectLog]:
+    """Returns the logs so that their order of arrival does not matter."""
+    return sorted(logs, key=lambda log: log.task.encode("utf-8", "surrogatepass"))
+
+
+def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
+    """Yields all pieces of the logs in the order of (source, row).
+
+    Where that is equal, in the order of the logs and of their runs. A column `log` says
+    which log each row is of. In memory are one or two pieces of each run whose range
+    has begun.
+
+    Raises:
+      OSError: a log cannot be read.
+    """
+    waiting = [
+        _Run((number, place), log, first, list(pieces))
+        for number, log in enumerate(logs)
+        for place, (first, pieces) in enumerate(log.runs)
+    ]
+    # Taken from the end; runs of one beginning stay in the order of their logs.
+    waiting = sorted(waiting, key=lambda run: run.first)[::-1]
+    begun: list[_Run] = []
+    while waiting or begun:
+        ends = [run.last for run in begun if run.pieces]
+        if waiting:
+            ends.append(waiting[-1].first)
+        # From there on something may still come that belongs in front.
+        bound = min(ends) if ends else None
+        taken = [part for run in begun if (part := run.take(bound)).num_rows]
+        if taken:
+            yield _in_order(taken)
+        begun = [run for run in begun if run.pieces or run.held.num_rows]
+        if bound is None:
+            continue
+        while waiting and waiting[-1].first <= bound:
+            bisect.insort(begun, waiting.pop(), key=lambda run: run.order)
+        for run in begun:
+            run.load(bound)
+
+
+def _nothing() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=PIECE_SCHEMA)
+
+
+@dataclasses.dataclass(slots=True)
+class _Run:
+    """A run that is being merged.
+
+    Attributes:
+      order: the number of its log, and its own there.
+      log: that it is of.
+      first: its first (source, row).
+      pieces: those not loaded yet.
+      held: what was loaded and not taken yet.
+    """
+
+    order: tuple[int, int]
+    log: RejectLog
+    first: _Key
+    pieces: list[tuple[int, int]]
+    held: pa.RecordBatch = dataclasses.field(default_factory=_nothing)
+
+    @property
+    def last(self) -> _Key:
+        """The last (source, row) that was loaded."""
+        count = self.held.num_rows
+        return self._key(count - 1) if count else self.first
+
+    def _key(self, index: int) -> _Key:
+        return self.held["source"][index].as_py(), self.held["row"][index].as_py()
+
+    def take(self, bound: _Key | None) -> pa.RecordBatch:
+        """Removes and returns what lies before the bound, with the log's number."""
+        count = self.held.num_rows
+        if bound is not None:
+            count = bisect.bisect_left(range(count), bound, key=self._key)
+        part = self.held.slice(0, count)
+        self.held = self.held.slice(count)
+        numbers = pa.array(np.full(count, self.order[0], np.int32))
+        return part.append_column("log", numbers)
+
+    def load(self, bound: _Key) -> None:
+        """Loads a piece where few rows are left, or all lie before the bound."""
+        few = self.held.num_rows < PIECE_ROWS // 2
+        if self.pieces and (few or self.last <= bound):
+            piece = read_piece(self.log, *self.pieces.pop(0))
+            self.held = _joined([self.held, piece]) if self.held.num_rows else piece
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    joined = _joined(parts)
+    # Stable: equal ones stay in the order of the logs.
+    order = pc.sort_indices(joined, [("source", "ascending"), ("row", "ascending")])
+    return joined.take(order)

@@ -1,0 +1,204 @@
+"""What is tried again, how often and for how long: one policy for all file work.
+
+Disks, network file systems and object stores fail now and then and work again a moment
+later. The local runner of Beam retries nothing, and runners that do start a whole
+bundle again; so it is done here, for the smallest piece of work that can simply be done
+again: one read at a given place, or one file written under a temporary name.
+
+A failed sync is never repeated by itself: the kernel may have dropped what it could not
+write, and would call the next sync a success. The file is written anew instead.
+
+What only fails in passing must never become a reject: the item exists. So when the last
+try has failed too the job ends, with a `StorageError`, which is no OSError: what turns
+unreadable files into rejects does not catch it.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import itertools
+import logging
+import math
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+from transforms.errors import StorageError
+
+__all__ = ["POLICY", "RetryPolicy", "is_transient", "persistently", "storing"]
+
+_Result = TypeVar("_Result")
+
+_TRANSIENT = frozenset(
+    (
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETRESET,
+        errno.ENETUNREACH,
+    )
+)
+# Of object stores, whose errors come from Arrow without a number, in its words.
+_TRANSIENT_WORDS = re.compile(
+    r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING"
+    r"|REQUEST_TIMEOUT|INTERNAL_FAILURE)\b"
+    r"|\bHTTP status (?:code: )?(?:408|429|500|502|503|504)\b"
+    r"|google::cloud::Status\((?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED"
+    r"|ABORTED|INTERNAL)\b"
+    r"|\bcurlCode: (?:5|6|7|28|35|52|55|56)\b",
+)
+_FULL = {
+    errno.ENOSPC: "its file system is full",
+    errno.EDQUOT: "the quota there is used up",
+    errno.EFBIG: "the limit of a file's size is reached",
+}
+_MAKE_ROOM = "Make room there, or choose another output"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often work is done again, and when.
+
+    Attributes:
+      attempts: in all, at least 1.
+      first_pause: seconds before the second attempt, about; each further pause is
+        `growth` times as long.
+      growth: see `first_pause`.
+      bound: seconds after which no further attempt begins.
+    """
+
+    attempts: int = 5
+    first_pause: float = 0.1
+    growth: float = 4.0
+    bound: float = 30.0
+
+    def pauses(self) -> Iterator[float]:
+        """Yields the pauses between the attempts, in seconds.
+
+        Each is drawn, between half and one and a half times what it would be: many
+        workers that have failed together must not come back together. No byte of the
+        output hangs on it.
+        """
+        for number in range(self.attempts - 1):
+            middle = self.first_pause * self.growth**number
+            yield middle * random.uniform(0.5, 1.5)
+
+
+POLICY = RetryPolicy()
+
+
+def is_transient(error: BaseException, also: Collection[int] = ()) -> bool:
+    """Whether the same work may succeed a moment later.
+
+    Args:
+      error: as the system or Arrow raised it.
+      also: further error numbers that pass, for the work in question.
+    """
+    if not isinstance(error, OSError):
+        return False
+    if error.errno is None:
+        return _TRANSIENT_WORDS.search(str(error)) is not None
+    return error.errno in _TRANSIENT or error.errno in also
+
+
+def persistently(
+    work: Callable[[], _Result], *, path: str = "", also: Collection[int] = ()
+) -> _Result:
+    """Does the work, and does it again where it fails in a way that passes.
+
+    Args:
+      work: may be done any number of times; only its last result counts.
+      path: of the file it is about, for messages; else the error's own.
+      also: see `is_transient`.
+
+    Raises:
+      StorageError: it failed each time.
+      OSError: a failure that does not pass, as it was.
+    """
+    started = time.monotonic()
+    pauses: Iterator[float] | None = None
+    for tries in itertools.count(1):
+        try:
+            return work()
+        except OSError as error:
+            if not is_transient(error, also):
+                raise
+            # Only now: nearly all work is done at the first try.
+            pauses = pauses or POLICY.pauses()
+            pause = next(pauses, math.inf)
+            seconds = time.monotonic() - started
+            if seconds + pause > POLICY.bound:
+                raise _given_up(error, path, tries, seconds) from error
+            _log.warning("%s; it is tried again", _told(error, path))
+        time.sleep(pause)
+    raise AssertionError("counting does not end")
+
+
+def _told(error: OSError, path: str) -> str:
+    where = path or error.filename
+    found = str(error.strerror or error)
+    return f"{where!r}: {found}" if where else found
+
+
+def _given_up(error: OSError, path: str, tries: int, seconds: float) -> StorageError:
+    return StorageError(
+        f"Files must stay readable and writable during the run; tried {tries} times in "
+        f"{seconds:.1f} s: {_told(error, path)}. Look after the disk or the network, "
+        f"and run again; a source file that is lost can be left out with --exclude."
+    )
+
+
+@contextlib.contextmanager
+def storing(path: str, *, size: int | None = None) -> Iterator[None]:
+    """Turns the failure to write a file into an error that says what to do.
+
+    Args:
+      path: of the file; its folder exists.
+      size: bytes that it needs, where that is known.
+
+    Raises:
+      StorageError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _unwritten(error, path, size) from error
+
+
+def _unwritten(error: OSError, path: str, size: int | None) -> StorageError:
+    needs = "" if size is None else f" of {size:,} bytes"
+    found = str(error.strerror or error)
+    if error.filename and error.filename != path:
+        found += f" ({error.filename!r})"
+    advice = "Mend that, or choose another output"
+    if error.errno in _FULL:
+        free = _free_bytes(os.path.dirname(path))
+        found += f" ({_FULL[error.errno]}; {free:,} bytes are free)"
+        advice = _MAKE_ROOM
+    return StorageError(
+        f"It must be possible to write {path!r}{needs}; it is not: {found}. "
+        f"{advice}, and run again; `beam-tfrecord plan` says how much "
+        f"room the job needs."
+    )
+
+
+def _free_bytes(folder: str) -> int:
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize
