@@ -132,7 +132,7 @@ def plan(ctx: click.Context, /, **flags: Any) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DATASET|FILE")
+@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB")
 def inspect(target: str) -> int:
     """Show splits, shards, features with types and ranges, labels, counts."""
     from beam_pipeline import inspect as command

@@ -1,14 +1,17 @@
 """`inspect DATASET|FILE`: what a dataset, or a single file, holds.
 
 Of a dataset the manifest knows it all, so no record is read. A file that no manifest
-names is read once, in batches, and its features are summed up from its records.
+names is read once, in batches, and its features are summed up from its records; of
+several such files the forms are shown in which they differ.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
+from beam_pipeline.bare_files import find_bare_files
 from beam_pipeline.dataset import (
     Dataset,
     SingleFile,
@@ -19,11 +22,18 @@ from beam_pipeline.dataset import (
     share_text,
     size_text,
 )
+from beam_pipeline.drift import forms
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, instant_text, is_text
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
-from transforms.core.manifest import Account, FeatureFacts, Manifest, SplitFacts
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    Account,
+    FeatureFacts,
+    Manifest,
+    SplitFacts,
+)
 from transforms.core.schema import Kind
 from transforms.core.statistics import Statistics
 
@@ -39,11 +49,15 @@ def show(path: str) -> int:
     """Prints what is at a path; returns 0.
 
     Raises:
-      UsageError: there is neither a dataset nor a file.
+      UsageError: there is neither a dataset nor a TFRecord file.
       DamageError: the manifest or the file is damaged.
     """
-    target = open_target(path)
     console = open_console()
+    has_manifest = os.path.lexists(os.path.join(path, MANIFEST_NAME))
+    if not has_manifest and (bare := find_bare_files(path)) is not None:
+        _print_bare(console, path, bare.paths)
+        return 0
+    target = open_target(path)
     if isinstance(target, Dataset):
         _print_dataset(console, target.manifest)
     else:
@@ -243,6 +257,40 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
             style="red",
             soft_wrap=True,
         )
+
+
+def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
+    """Prints the forms of all features in files that no manifest names."""
+    summaries = [summarize_file(each) for each in paths]
+    records = sum(summary.records for summary in summaries)
+    size = sum(summary.bytes for summary in summaries)
+    console.print(
+        Text.assemble(
+            (printable(path), "bold"),
+            f"  {count_text(records, 'record')}, {size_text(size)} in "
+            f"{count_text(len(paths), 'file')}",
+        ),
+        soft_wrap=True,
+    )
+    text = "without a manifest: what follows was read from the records"
+    console.print(Text(text), soft_wrap=True, style="dim")
+    table = new_table("feature", "form", "files", "first seen in", right=("files",))
+    for form in forms(summaries):
+        name = printable(os.path.basename(paths[form.first]))
+        where = f"{name}, record {form.record:,}"
+        table.add_row(
+            Text(printable(form.name)), form.text, f"{form.files:,}", Text(where)
+        )
+    print_table(console, table)
+    for each, summary in zip(paths, summaries, strict=True):
+        if summary.not_examples:
+            console.print(
+                f"{printable(each)}: "
+                f"{count_text(summary.not_examples, 'record')} cannot be read as a "
+                f"tf.train.Example; the first is record {summary.first_not_example:,}",
+                style="red",
+                soft_wrap=True,
+            )
 
 
 def _variants_table(summary: FileSummary) -> Table:

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_pipeline.dataset import count_text
 from beam_pipeline.sources import PlannedSource
+from transforms.core.manifest import FeatureFacts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
 from transforms.earlier_rejects import find_rejects
@@ -21,20 +23,25 @@ from transforms.store import Store
 
 __all__ = ["Selection", "select_rejected"]
 
+# How many features a note names.
+_SHOWN = 5
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Selection:
     """The items that a job is to read.
 
     Attributes:
+      by: the dataset or the failed run that rejected them.
       places: their hashes, ascending; see `transforms.core.placing.selection`.
       digest: of these: it decides bytes, where they come from does not.
-      classes: by label feature, the class names of the dataset that rejected them.
+      features: of that dataset by name; none of a failed run.
     """
 
+    by: str
     places: npt.NDArray[np.uint64]
     digest: str
-    classes: Mapping[str, tuple[str, ...]]
+    features: Mapping[str, FeatureFacts]
 
     def places_in(self, folder: str) -> str:
         """Returns where the list lies in a work folder."""
@@ -60,9 +67,26 @@ class Selection:
         """
         out = dict(known)
         for feature in schema.of_kind(Kind.LABEL):
-            names = self.classes.get(feature.name)
-            if names and feature.name not in known:
-                out[feature.name] = Vocabulary.of(None, names, feature.unknown)
+            facts = self.features.get(feature.name)
+            if facts is not None and facts.classes and feature.name not in known:
+                out[feature.name] = Vocabulary.of(None, facts.classes, feature.unknown)
+        return out
+
+    def notes(self, schema: Schema) -> list[str]:
+        """Returns what a person should know before the run."""
+        out = [
+            f"only the {count_text(len(self.places), 'item')} that {self.by} rejected"
+        ]
+        ours = {f.name: (f.kind, f.shape) for f in schema.stored}
+        theirs = {
+            n: (f.feature.kind, f.feature.shape) for n, f in self.features.items()
+        }
+        differing = [n for n in ours | theirs if ours.get(n) != theirs.get(n)]
+        if theirs and differing:
+            out.append(
+                f"not the features of {self.by}: {', '.join(differing[:_SHOWN])}; "
+                f"declare them in --spec to have all records alike"
+            )
         return out
 
     def scaled(self, planned: PlannedSource) -> PlannedSource:
@@ -93,7 +117,8 @@ def select_rejected(path: str) -> Selection:
         )
     features = () if found.manifest is None else found.manifest.features
     return Selection(
+        by=path,
         places=places,
         digest=hashlib.sha256(places.tobytes()).hexdigest(),
-        classes={f.feature.name: f.classes for f in features if f.classes},
+        features={facts.feature.name: facts for facts in features},
     )

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from beam_pipeline.dataset import count_text
 from beam_pipeline.only_rejected import Selection, select_rejected
 from beam_pipeline.request import Request, make_request, with_images
 from beam_pipeline.sources import (
@@ -242,8 +241,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         selection = select_rejected(spec.only_rejected)
         planned = selection.scaled(planned)
         vocabularies = selection.named(vocabularies, planned.schema)
-        count = count_text(len(selection.places), "item")
-        notes += (f"only the {count} that {spec.only_rejected} rejected",)
+        notes = (*notes, *selection.notes(planned.schema))
     shards = {
         name: _shards_of(spec, size) for name, size in planned.record_bytes.items()
     }

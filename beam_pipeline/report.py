@@ -58,7 +58,8 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     if account.rejected:
         reasons = ", ".join(f"{k} {n:,}" for k, n in account.rejected.items())
         total = sum(account.rejected.values())
-        console.print(f"rejected {total:,} ({reasons}): see rejects.jsonl", style="red")
+        text = f"rejected {total:,} ({reasons}): see beam-tfrecord rejects {output}"
+        console.print(text, style="red", soft_wrap=True)
     if account.skipped:
         reasons = ", ".join(f"{k} {n:,}" for k, n in account.skipped.items())
         console.print(f"skipped {sum(account.skipped.values()):,} ({reasons})")
@@ -66,8 +67,9 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
         if counts["rejected"]:
             console.print(
                 f"rejected {counts['rejected']:,} of {counts['read']:,} {part}: see "
-                f"rejects.jsonl",
+                f"beam-tfrecord rejects {output}",
                 style="red",
+                soft_wrap=True,
             )
     if manifest.image_notes:
         found = ", ".join(f"{note} {n:,}" for note, n in manifest.image_notes.items())

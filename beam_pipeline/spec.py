@@ -342,7 +342,9 @@ def load_spec(path: str) -> dict[str, Any]:
       SpecError: it cannot be read, or is not a mapping of settings.
     """
     try:
-        data = yaml.load(files.read_bytes(path), Loader=_UniqueKeysLoader)
+        text = files.read_bytes(path)
+        data = yaml.load(text, Loader=_UniqueKeysLoader)
+        _check_expansion(data, len(text))
         if isinstance(data, dict) and data.get("format") == FORMAT:
             data = data["run"]["spec"]
     except OSError as error:
@@ -357,6 +359,23 @@ def load_spec(path: str) -> dict[str, Any]:
             f"found {type(data).__name__}."
         )
     return {str(key): value for key, value in data.items()}
+
+
+def _check_expansion(data: Any, size: int) -> None:
+    """Refuses aliases of aliases that would make a file of `size` bytes enormous."""
+    # Without aliases there are no more values than bytes, and one in an empty file.
+    most = 10 * size + 10
+    seen = 0
+    inside = [data]
+    while inside:
+        value = inside.pop()
+        seen += 1
+        if isinstance(value, dict):
+            inside += [*value, *value.values()]
+        elif isinstance(value, list | tuple | set):
+            inside += value
+        if seen + len(inside) > most:
+            raise yaml.YAMLError("its aliases stand for too many values")
 
 
 class _UniqueKeysLoader(yaml.SafeLoader):

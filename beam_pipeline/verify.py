@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import os
 import sys
-import textwrap
 from typing import TextIO
 
 import google_crc32c
@@ -22,6 +21,7 @@ from beam_pipeline.dataset import (
     printable,
     size_text,
 )
+from beam_pipeline.findings import Finding, Report, print_findings
 from beam_pipeline.reading_progress import Progress, shown_reading
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest, ShardFacts
 from transforms.core.naming import parse_shard_name
@@ -45,52 +45,6 @@ _NO_MANIFEST = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that is not as it should be.
-
-    Attributes:
-      file: its name in the dataset, or the path that was asked for.
-      kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
-        "unreadable", "content" (not what the manifest states), "foreign"
-        (a shard that the manifest does not name), "unnamed" (any other such file),
-        "shards" (a numbered set is not whole), "stored" (readable, but not as its
-        name says or not by every reader) or "manifest".
-      message: what was found and what it means, without the file's name.
-      record: 0-based index of the damaged record; None where there is none.
-      offset: of its header, in bytes of the uncompressed stream.
-      is_damage: False for what only deserves a look.
-    """
-
-    file: str
-    kind: str
-    message: str
-    record: int | None = None
-    offset: int | None = None
-    is_damage: bool = True
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """What was checked, and what was found.
-
-    Attributes:
-      findings: in the order of the files.
-      files: how many were looked at.
-      records, bytes: of the TFRecord files that are sound; bytes as stored.
-    """
-
-    findings: tuple[Finding, ...]
-    files: int
-    records: int
-    bytes: int
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether nothing is damaged; there may be findings that are none."""
-        return not any(finding.is_damage for finding in self.findings)
-
-
 def show(path: str, quiet: bool = False) -> int:
     """Verifies and prints what is at a path; returns 0 when it is sound, else 1.
 
@@ -106,12 +60,12 @@ def show(path: str, quiet: bool = False) -> int:
         return _show_bare(path, _without_manifest(path, error), quiet)
     if isinstance(target, Dataset):
         report = verify_dataset(target, progress=_terminal())
-        _print_findings(report)
+        print_findings(report)
         if not quiet:
             print(_dataset_verdict(path, report))
     else:
         report = verify_single_file(target, progress=_terminal())
-        _print_findings(report)
+        print_findings(report)
         if not quiet:
             print(_file_verdict(target, report))
     return 0 if report.is_sound else 1
@@ -382,7 +336,7 @@ def _without_manifest(path: str, error: DamageError) -> Report:
 
 def _show_bare(path: str, report: Report, quiet: bool) -> int:
     """Prints what was found of files that no manifest vouches for."""
-    _print_findings(report)
+    print_findings(report)
     if not quiet:
         content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
         files = count_text(report.files, "file")
@@ -394,24 +348,6 @@ def _show_bare(path: str, report: Report, quiet: bool) -> int:
         else:
             print(_dataset_verdict(path, report))
     return 0 if report.is_sound else 1
-
-
-def _print_findings(report: Report) -> None:
-    """Prints a line for each finding; on a terminal in colour and wrapped."""
-    wide = sys.stdout.isatty()
-    for finding in report.findings:
-        word = "damage " if finding.is_damage else "warning"
-        line = f"{printable(finding.file)}: {printable(finding.message)}"
-        if wide:
-            columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
-            indent = " " * (len(word) + 2)
-            line = textwrap.fill(
-                line, columns, initial_indent=indent, subsequent_indent=indent
-            ).removeprefix(indent)
-            if not os.environ.get("NO_COLOR"):
-                color = 31 if finding.is_damage else 33
-                word = f"\x1b[{color}m{word}\x1b[0m"
-        print(f"{word}  {line}")
 
 
 def _dataset_verdict(path: str, report: Report) -> str:

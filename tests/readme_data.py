@@ -31,6 +31,8 @@ def write_everything(folder: Folder) -> None:
         _tables,
         _archive,
         _street,
+        _sales,
+        _logs,
     ):
         write(folder)
 
@@ -48,6 +50,14 @@ def _landmarks(folder: Folder) -> None:
         _image(folder / f"landmarks/train/{place}/{number:02}.JPG", number)
         lines.append(f"{number:02},{5 + 7 * (number % 2)}")
     (folder / "landmarks/train.csv").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _logs(folder: Folder) -> None:
+    (folder / "logs").mkdir()
+    for day in range(3):
+        lines = [f"{day * 10 + i},{i / 4}" for i in range(10)]
+        path = folder / f"logs/day-{day}.csv"
+        path.write_text("\n".join(["second,load", *lines, ""]))
 
 
 def _shop(folder: Folder) -> None:
@@ -109,6 +119,15 @@ def _tables(folder: Folder) -> None:
 def _archive(folder: Folder) -> None:
     with tarfile.open(folder / "photos.tar.gz", "w:gz") as archive:
         archive.add(folder / "photos", "photos")
+
+
+def _sales(folder: Folder) -> None:
+    lines = [f"{number},{number % 7}.5" for number in range(1000)]
+    for name, price in (("raw", "unknown"), ("mended", "4.5")):
+        lines[400] = f"400,{price}"
+        path = folder / name / "sales.csv"
+        path.parent.mkdir()
+        path.write_text("\n".join(["id,price", *lines, ""]))
 
 
 def _street(folder: Folder) -> None:

@@ -23,6 +23,7 @@ import pytest
 
 from beam_pipeline import inspect, repair_command, verify
 from tests.datasets import animals, example, write_dataset, write_records
+from tests.stress import count
 from tests.test_tfrecord import needs_proc, run_child
 from transforms.core.example.decoder import decode_examples, parse_example
 from transforms.core.example.messages import Example
@@ -353,7 +354,8 @@ def test_fault_056_bytes_in_front_and_text_mode(
     assert code == 1
     assert "A header stands 1 bytes later" in printed
     assert repaired(tmp_path, b"\n" + PLAIN) == RECORDS
-    records = [b"no such byte", b"a\nb\n", b"nor here"]
+    records = [b"without that byte", b"a\nb\n", b"nor here either"]
+    assert [b"\n" in frame(record) for record in records] == [False, True, False]
     data = b"".join(map(frame, records)).replace(b"\n", b"\r\n")
     code, printed = check(tmp_path, data, capsys)
     assert code == 1
@@ -526,6 +528,33 @@ def test_fault_066_shards_that_disagree(tmp_path: Folder, capsys: Printed) -> No
     ]
 
 
+def test_fault_066_shards_that_disagree_with_one_another(
+    tmp_path: Folder, capsys: Printed
+) -> None:
+    """Of a folder without a manifest: type, number of values and absence, by file."""
+    shards = (
+        [{"a": 1, "b": "x"}] * 3,
+        [{"a": 2, "b": "y"}, {"a": 3}],
+        [{"a": 0.5, "b": "z"}] * 2,
+        [{"a": 1}],
+    )
+    for number, rows in enumerate(shards):
+        path = tmp_path / f"x.tfrecord-{number:05d}-of-00004"
+        write_records(path, [example(row) for row in rows])
+    assert inspect.show(str(tmp_path)) == 0
+    printed = capsys.readouterr().out
+    assert "8 records" in printed
+    assert "in 4 files" in printed
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert [line for line in lines if line[:2] in ("a ", "b ")] == [
+        "a float 1 x.tfrecord-00002-of-00004, record 0",
+        "a int64 3 x.tfrecord-00000-of-00004, record 0",
+        "b absent 1 x.tfrecord-00003-of-00004, record 0",
+        "b bytes 2 x.tfrecord-00000-of-00004, record 0",
+        "b bytes, not in every record 1 x.tfrecord-00001-of-00004, record 0",
+    ]
+
+
 def test_fault_067_files_that_change_while_they_are_read(tmp_path: Folder) -> None:
     """An error at the end, and no output."""
     path = tmp_path / "a"
@@ -573,30 +602,30 @@ def test_fault_068_a_file_without_permission(tmp_path: Folder, capsys: Printed) 
 
 
 class Repeated(io.RawIOBase):
-    """A stream of the same bytes again and again, without holding them all."""
+    """A stream of the same bytes again and again, with one more at its end."""
 
     def __init__(self, data: bytes, times: int) -> None:
         self._data = data
-        self._left = times
+        self._times = times
+        self._place = 0
 
     def read(self, size: int = -1) -> bytes:
-        assert size >= len(self._data)
-        self._left -= 1
-        return self._data if self._left >= 0 else b""
+        turn, begin = divmod(self._place, len(self._data))
+        data = self._data[begin : begin + size] if turn < self._times else b""
+        if not data and not begin:
+            data = b"x"
+        self._place += len(data)
+        return data
 
 
 def test_fault_069_more_than_4_gib() -> None:
-    """Offsets and counts of a stream of 5 GiB are exact, and of what follows it."""
-    record = frame(bytes((1 << 20) - 16))
-
-    class Long(Repeated):
-        def read(self, size: int = -1) -> bytes:
-            data = super().read(size)
-            return data if self._left >= 0 else b"x" * (self._left == -1)
-
+    """Offsets and counts are exact behind a stream of 5 GiB (less in every run)."""
+    mebibytes = count(50, 5 << 10)
+    stream = Repeated(frame(bytes((1 << 20) - 16)), mebibytes)
     with pytest.raises(TFRecordError) as caught:
-        verify_file(Long(record, 5 << 10))  # type: ignore[arg-type]
-    assert (caught.value.record, caught.value.offset) == (5 << 10, 5 << 30)
+        verify_file(stream)  # type: ignore[arg-type]
+    assert caught.value.kind == "truncated"
+    assert (caught.value.record, caught.value.offset) == (mebibytes, mebibytes << 20)
 
 
 def test_fault_070_messages_never_hold_a_payload(

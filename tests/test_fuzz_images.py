@@ -4,14 +4,16 @@ import random
 import warnings
 
 import pytest
+from PIL import Image
 
 from tests.conftest import Headline
 from tests.fuzzing import at_most, mutated, nothing_unraised
 from tests.stress import count, portions
-from tests.test_image import intact_images
+from tests.test_image import intact_images, saved
 from tests.test_image_differential import POLICIES, foreign_images
 from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import PreparedImage, prepare_image
+from transforms.core.model import Reason
 from transforms.errors import MAX_MESSAGE_BYTES
 
 # What decides an image's size and layout lies there.
@@ -42,3 +44,14 @@ def test_damaged_headers(cases: range, intact: list[bytes], headline: Headline) 
             assert 0 < len(result.message.encode()) <= MAX_MESSAGE_BYTES
     assert len(cases) // 4 < faults < len(cases)
     headline("H5", "{} damaged image headers: no crash or hang", len(cases))
+
+
+def test_what_no_reader_of_png_takes_is_no_png() -> None:
+    """A TIFF of more than a million rows is refused: libpng would refuse its PNG."""
+    tall = Image.new("L", (1, 1_000_001))
+    result = prepare_image(saved(tall, "TIFF", compression="tiff_lzw"))
+    assert isinstance(result, ImageFault)
+    assert result.reason is Reason.TOO_MANY_PIXELS
+    assert "PNG holds sides of up to 1,000,000 pixels, not 1 x 1000001" in (
+        result.message
+    )

@@ -25,7 +25,7 @@ from tests.stress import count, portions
 from tests.test_image import picture, saved
 from transforms.core.manifest import Manifest
 from transforms.core.rows.binary_layout import Layout
-from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
+from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, SpecError
 from transforms.split_ids import read_split_ids
 from transforms.split_locks import open_assignments
 
@@ -149,6 +149,17 @@ def test_damaged_specs(cases: range, tmp_path: Folder, headline: Headline) -> No
     )
     assert min(outcomes["read"], outcomes["refused"]) > len(cases) // 20, outcomes
     headline("H5", "{} damaged specs: no crash or untyped error", len(cases))
+
+
+@pytest.mark.parametrize("setting", ["features", "include", "layout", "splits"])
+def test_aliases_do_not_expand_without_end(setting: str, tmp_path: Folder) -> None:
+    """Nine lines of YAML that stand for a billion values are refused at once."""
+    lines = ["source: x", "output: y", f"{setting}:", f"- &a0 [{'x, ' * 10}]"]
+    lines += [f"- &a{i} [{f'*a{i - 1}, ' * 10}]" for i in range(1, 9)]
+    path = tmp_path / "s.yaml"
+    path.write_text("\n".join(lines))
+    with at_most(), pytest.raises(SpecError, match="aliases stand for too many values"):
+        make_spec(load_spec(str(path)))
 
 
 @pytest.mark.parametrize("cases", portions(count(300, 20_000)), ids=str)

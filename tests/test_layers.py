@@ -14,7 +14,9 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 STAGES = frozenset(
     f"transforms.{verb}"
-    for verb in "list recall read place stratify census settle write commit tfrecord".split()
+    for verb in (
+        "list recall read place stratify census settle write commit tfrecord"
+    ).split()
 )
 BEAM_MODULES = (
     STAGES

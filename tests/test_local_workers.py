@@ -126,7 +126,7 @@ def at_work(process: subprocess.Popen, folder: Folder) -> bool:
 
 @pytest.mark.parametrize(
     ("moment", "which"),
-    [(starting, 0), (starting, 1), (at_work, 0), (at_work, 1), (writing, 0)],
+    [(starting, 0), (at_work, 0), (at_work, 1), (writing, 0)],
 )
 def test_killed_worker_ends_the_run(
     csv: Folder, tmp_path: Folder, moment: Callable, which: int
@@ -183,10 +183,15 @@ def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.csv"]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    ("number", "expected"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ("number", "expected", "workers"),
+    [
+        (signal.SIGINT, 130, 1),
+        (signal.SIGINT, 130, 2),
+        (signal.SIGTERM, 143, 1),
+        (signal.SIGTERM, 143, 2),
+        (signal.SIGHUP, 129, 2),
+    ],
 )
 def test_interrupted_run_leaves_nothing_unfinished(
     csv: Folder, tmp_path: Folder, number: int, expected: int, workers: int

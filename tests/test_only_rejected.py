@@ -260,6 +260,16 @@ class TestTables:
         assert all(c.isprintable() or c == "\n" for c in shown.out)
         assert len(shown.out) < 3_000
 
+    def test_other_features_are_noted(self, tmp_path: Folder) -> None:
+        """Where the mended table is understood otherwise, that is said beforehand."""
+        lines = [f"{row},{row}" for row in range(200)]
+        source = write_csv(tmp_path / "t.csv", "a,b", ["x,1", *lines])
+        convert(source, tmp_path / "a", *ALL)
+        write_csv(source, "a,b", ["5,1.5", *lines])
+        only = ("--only-rejected", tmp_path / "a")
+        run = convert(source, tmp_path / "b", *ALL, *only)
+        assert f"not the features of {tmp_path / 'a'}: b;" in run.err
+
 
 class TestKinds:
     def test_json_lines(self, tmp_path: Folder) -> None:
@@ -321,6 +331,10 @@ class TestKinds:
         }
         (row,) = rows(tmp_path / "b")
         assert (row["filename"], row["label"]) == (b"y/z.png", 1)
+        (source / "y/empty.png").unlink()
+        run = convert(source, tmp_path / "c", *ALL, *only)
+        assert "note: 1 of the 3 items that were rejected before" in run.out
+        assert balanced(tmp_path / "c")["read"] == 21
 
     def test_images_in_an_archive(self, tmp_path: Folder) -> None:
         """Members go by their names, wherever they lie in the mended archive."""

@@ -410,8 +410,7 @@ OPTIONS = ("--segments", "files", "--shards", 3, "--workers", 1)
 
 
 class TestWholeRuns:
-    @pytest.mark.parametrize("every", [2, 3])
-    @pytest.mark.parametrize("source", ["table", "photos"])
+    @pytest.mark.parametrize(("source", "every"), [("table", 2), ("photos", 3)])
     def test_a_flaky_disk_changes_nothing(
         self,
         source: str,
@@ -428,10 +427,7 @@ class TestWholeRuns:
         run = convert(folder, tmp_path / "flaky", *OPTIONS, "--name", "x")
         assert "it is tried again" in run.err
         assert names(tmp_path) == ["calm", "flaky"]
-        calm, flaky = contents(tmp_path / "calm"), contents(tmp_path / "flaky")
-        for manifest in (calm, flaky):
-            manifest.pop("manifest.json")
-        assert calm == flaky
+        assert contents(tmp_path / "calm") == contents(tmp_path / "flaky")
 
     def test_an_image_that_is_there_is_no_reject(
         self, photos: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch

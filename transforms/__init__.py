@@ -17,6 +17,8 @@
     split_ids.py split_locks.py    tables that say splits, and those that keep them
     shard_file.py image_loading.py image_rows.py image_fingerprints.py
                  what the stage `write` does, without Beam
+    decoder_pool.py decoder_child.py
+                 processes for decoders that may crash: the parent's side, the child's
 
 Imports point one way: stages -> formats, sidecars -> core -> errors. Stages never
 import one another. This module imports nothing.

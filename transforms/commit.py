@@ -63,6 +63,7 @@ class Publication:
       new_lock: where the stage `settle` has left the next split lock; empty for
         nowhere.
       keeps_work: whether the next run finds the segments of this one.
+      selected: how many items alone were to be converted; 0 for all.
     """
 
     directory: str
@@ -82,6 +83,7 @@ class Publication:
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     new_lock: str = ""
     keeps_work: bool = False
+    selected: int = 0
 
 
 @dataclasses.dataclass
@@ -159,7 +161,10 @@ def commit_dataset(
     run = dict(publication.run) | {
         "job": publication.job,
         "finished": finished,
-        "notes": [*sidecars.notes, *_warnings(facts), *_slips(manifest)],
+        "notes": [
+            *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
+            *_absences(account, publication.selected),
+        ],
     }
     if publication.new_lock:
         lock = files.read_bytes(publication.new_lock)
@@ -191,6 +196,17 @@ def _slips(manifest: Manifest) -> list[str]:
             counts.update(split.classes.get(name, {}))
         out += vocabulary_warnings(name, facts.classes, counts)
     return out
+
+
+def _absences(account: Account, selected: int) -> list[str]:
+    """Returns what became of items that were to be converted and are not there."""
+    absent = selected - account.written - sum(account.rejected.values())
+    if absent <= 0:
+        return []
+    return [
+        f"{absent:,} of the {selected:,} items that were rejected before are not in "
+        f"the source any more, or are left out"
+    ]
 
 
 def _warnings(facts: Sequence[Facts]) -> list[str]:

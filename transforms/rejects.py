@@ -64,7 +64,7 @@ _RECORD_SCHEMA = pa.schema(
 _SORTED_ROWS = 16_384
 _SORTED_BYTES = 8 << 20
 # Of every run that is being merged one piece is in memory.
-PIECE_ROWS = 1024
+PIECE_ROWS = 256
 # A log of more bytes than this is written to a file.
 _INLINE_BYTES = 1 << 14
 

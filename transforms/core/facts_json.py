@@ -18,6 +18,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from transforms.core.model import (
     PlaceFacts,
     ReadFacts,
@@ -67,8 +69,13 @@ def _plain(value: Any) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
-    if isinstance(value, enum.Enum):
+    if isinstance(value, enum.Enum) and kind.__name__ in _TYPES:
         return {"enum": _known(kind), "value": value.value}
+    if isinstance(value, str | float):
+        # Words of a list that stand as text, and NumPy's float64.
+        return str(value) if isinstance(value, str) else float(value)
+    if isinstance(value, np.integer):
+        return int(value)
     if dataclasses.is_dataclass(value):
         fields = [field.name for field in dataclasses.fields(value)]
         return {"=": _known(kind)} | {n: _plain(getattr(value, n)) for n in fields}

@@ -54,7 +54,8 @@ MAX_SECONDS = 120
 take to be decoded and encoded as PNG."""
 
 _MOST_SECONDS = 86_400
-_MAX_JPEG_SIDE = 65_500
+# What libjpeg writes, and what libpng reads unless it is told otherwise.
+_MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -317,10 +318,10 @@ def _finish(
             orientation=plan.orientation,
             stored=(source.height, source.width),
         )
-    if output == "jpeg" and max(image.size) > _MAX_JPEG_SIDE:
+    if max(image.size) > _MAX_SIDES[output]:
         return ImageFault(
             Reason.TOO_MANY_PIXELS,
-            f"JPEG holds sides of up to {_MAX_JPEG_SIDE:,} pixels, "
+            f"{output.upper()} holds sides of up to {_MAX_SIDES[output]:,} pixels, "
             f"not {image.width} x {image.height}",
         )
     if had_alpha and image.mode not in ("LA", "RGBA"):

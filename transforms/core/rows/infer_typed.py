@@ -36,8 +36,8 @@ from transforms.core.example.arrays import is_bytes, is_list
 from transforms.core.rows.cast import cast
 from transforms.core.rows.cells import is_list_view, plain
 from transforms.core.rows.infer import Evidence, Inference
-from transforms.core.rows.scalars import is_image_struct
 from transforms.core.rows.python_value import python_value
+from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, SpecError
 

@@ -82,7 +82,8 @@ def _length_crcs(lengths: npt.NDArray[np.uint64], width: int) -> _Words:
     crcs = np.full(len(lengths), zero, np.uint32)
     for byte, table in enumerate(tables[:width]):
         crcs ^= table[(lengths >> np.uint64(8 * byte)) & np.uint64(255)]
-    masked: _Words = ((crcs >> 15) | (crcs << 17)) + np.uint32(MASK_DELTA)
+    right, left = np.uint32(15), np.uint32(17)
+    masked: _Words = ((crcs >> right) | (crcs << left)) + np.uint32(MASK_DELTA)
     return masked
 
 

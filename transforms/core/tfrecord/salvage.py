@@ -256,7 +256,8 @@ class Salvage:
             return
         # In less than a header's bytes no record was lost: what lies around them may
         # be a payload's own records and its footer.
-        note = NESTED if found is not None and place <= body else ""
+        is_short = place == body or (place < body and position > self._start)
+        note = NESTED if found is not None and is_short else ""
         if found is not None:
             reached, after = self._second_gap(found)
             if after is not None and self._ends_at(body, after):
