@@ -1,4 +1,4 @@
-"""What `verify` finds, and how it prints that; plainly, without what is slow to load."""
+"""What `verify` finds, and how it is printed: plainly, with nothing slow to load."""
 
 import dataclasses
 import os

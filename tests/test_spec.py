@@ -88,6 +88,8 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "workers": (3, 3),
     "segments": ("files", "files"),
     "max_reject_rate": (0.5, 0.5),
+    "keep_rejected_bytes": (True, True),
+    "only_rejected": ("out/before", "out/before"),
     "allow_empty": (True, True),
     "overwrite": (True, True),
 }
@@ -316,6 +318,7 @@ def test_what_decides_bytes() -> None:
         "workers",
         "segments",
         "max_reject_rate",
+        "only_rejected",
         "allow_empty",
         "overwrite",
     }
