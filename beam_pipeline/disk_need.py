@@ -22,8 +22,10 @@ __all__ = ["DiskNeed", "check_room", "estimate", "free_bytes", "in_words"]
 
 # Less than this share of what seems to be needed cannot be enough.
 _SURE = 0.5
-# Records compress to no less than about this.
+# Records compress to no less than about this ...
 _SURE_COMPRESSED = 0.05
+# ... and what images take that are made anew cannot be told from the old ones.
+_SURE_REMADE = 0.0
 # Up to this share of what seems to be needed may yet be too little.
 _MARGIN = 1.2
 
@@ -33,11 +35,14 @@ class DiskNeed:
     """Attributes:
     segments, shards: bytes that they will take, about.
     compressed: whether the shards will take less, nobody knows how much.
+    remade: whether images are resized or encoded anew; `shards` is what they would
+      take as they are.
     """
 
     segments: int
     shards: int
     compressed: bool = False
+    remade: bool = False
 
     @property
     def total(self) -> int:
@@ -48,6 +53,7 @@ class DiskNeed:
     def least(self) -> int:
         """Bytes without which it cannot be done, however wrong the estimate is."""
         sure = _SURE_COMPRESSED if self.compressed else _SURE
+        sure = _SURE_REMADE if self.remade else sure
         return int(self.segments * _SURE + self.shards * sure)
 
     def is_short_of(self, free: int) -> bool:
@@ -62,10 +68,12 @@ def estimate(plan: Plan) -> DiskNeed:
     if plan.spec.limit is not None:
         # Of a whole source; rows take less than the records they become.
         segments = min(segments, shards)
+    spec = plan.spec
     return DiskNeed(
         segments=segments,
         shards=shards,
-        compressed=plan.spec.compression != "none",
+        compressed=spec.compression != "none",
+        remade=not (spec.resize is spec.image_format is spec.channels is None),
     )
 
 
@@ -123,7 +131,9 @@ def check_room(plan: Plan) -> str:
 def in_words(need: DiskNeed) -> str:
     """Returns the bytes needed as text: "3.1 GB (2.0 GB of it until the commit)"."""
     words = size_text(need.total)
-    if need.compressed:
+    if need.remade:
+        words = f"{words} if images stay as large as they are"
+    elif need.compressed:
         words = f"{words} before compression"
     if need.segments:
         words += f" ({size_text(need.segments)} of it until the commit)"

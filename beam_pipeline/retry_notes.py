@@ -37,10 +37,14 @@ class RetryNotes(logging.Handler):
         # A worker never waits for the watcher; of a thousand lines some may be lost.
         os.set_blocking(self._write_end, False)
         self._rest = b""
+        self._is_closed = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Sends a line to the watcher."""
         line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
+        if self._is_closed:
+            # From the thread of a run that was stopped.
+            return
         with contextlib.suppress(BlockingIOError):
             os.write(self._write_end, line[: _LINE_BYTES - 1] + b"\n")
 
@@ -64,8 +68,13 @@ class RetryNotes(logging.Handler):
 
     def close(self) -> None:
         """Closes the pipe."""
-        os.close(self._read_end)
-        os.close(self._write_end)
+        self.acquire()
+        try:
+            self._is_closed = True
+            os.close(self._read_end)
+            os.close(self._write_end)
+        finally:
+            self.release()
         super().close()
 
 

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from beam_pipeline import disk_need
+from beam_pipeline import disk_need, sample
 from beam_pipeline.disk_need import DiskNeed, check_room, estimate, free_bytes, in_words
 from beam_pipeline.plan import make_plan
 from beam_pipeline.spec import make_spec
@@ -80,6 +80,19 @@ def test_verdicts(
     remark = check_room(plan)
     assert bool(remark) == (verdict == "remark")
     assert (" before compression" in remark) == (compressed and verdict == "remark")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"resize": "crop:8x8"}, {"image_format": "jpeg"}, {"channels": 1}]
+)
+def test_images_that_are_made_anew(
+    settings: dict[str, object], tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thumbnail of a photo that would not fit may fit: remarked, not refused."""
+    sample.write_photos(tmp_path / "photos")
+    plan = planned(tmp_path / "photos", tmp_path, **settings)
+    free(monkeypatch, int(estimate(plan).total * 0.1))
+    assert "if images stay as large as they are" in check_room(plan)
 
 
 def test_unfinished_work_counts_as_room(tmp_path: Folder) -> None:

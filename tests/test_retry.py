@@ -512,6 +512,38 @@ def small_disk(tmp_path: Folder) -> Iterator[Folder]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
+_FLAKY_WORKERS = """
+import errno, itertools, os, sys
+from beam_pipeline.cli import main
+from transforms import retry
+retry.POLICY = retry.RetryPolicy(first_pause=0.0)
+real, calls = os.pread, itertools.count(1)
+def pread(*arguments):
+    if os.getpid() != parent and next(calls) % 2:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return real(*arguments)
+parent, os.pread = os.getpid(), pread
+main(sys.argv[1:])
+"""
+
+
+def test_what_workers_try_again_is_told(table: Folder, tmp_path: Folder) -> None:
+    """Repetitions in other processes come to the terminal too, also when quiet."""
+    arguments = ["convert", table, tmp_path / "out", *OPTIONS[:4], "--quiet"]
+    run = subprocess.run(
+        [sys.executable, "-c", _FLAKY_WORKERS]
+        + [str(argument) for argument in (*arguments, "--workers", 2)],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    lines = run.stderr.splitlines()
+    assert lines[0].startswith("warning: ")
+    assert lines[0].endswith("Input/output error; it is tried again")
+    assert len(lines) <= 6
+    assert names(tmp_path) == ["out"]
+
+
 class TestRoom:
     def test_a_full_disk(self, small_disk: Folder, tmp_path: Folder) -> None:
         """It looked as if it might do and did not: old dataset intact (row 13)."""

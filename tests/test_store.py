@@ -112,7 +112,7 @@ def test_failed_write_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StorageError, match="No space"):
         file_store.put("a.csv", 5, PARTS)
     assert os.listdir(file_store.segments) == []
     assert os.listdir(file_store.attempts) == []

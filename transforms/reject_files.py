@@ -79,7 +79,7 @@ def write_rejects(
     line_bytes = sum(log.line_bytes for log in logs)
     item_bytes = sum(log.item_bytes for log in logs)
     names = _names(REJECTS_NAME, line_bytes, part_bytes)
-    item_names = _names(_items_beside(REJECTS_NAME), item_bytes, part_bytes)
+    item_names = _names(items_beside(REJECTS_NAME), item_bytes, part_bytes)
     with contextlib.ExitStack() as stack:
         lines = _Parts(folder, names, line_bytes, attempts, stack)
         items = _Parts(folder, item_names, item_bytes, attempts, stack)
@@ -99,10 +99,10 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
     folder, name = os.path.split(path)
     line_bytes = sum(log.line_bytes for log in logs)
     item_bytes = sum(log.item_bytes for log in logs)
-    files.remove_file(_items_beside(path))
+    files.remove_file(items_beside(path))
     with contextlib.ExitStack() as stack:
         lines = _Parts(folder, [name], line_bytes, attempts, stack)
-        items = _Parts(folder, [_items_beside(name)], item_bytes, attempts, stack)
+        items = _Parts(folder, [items_beside(name)], item_bytes, attempts, stack)
         _write(logs, lines, items if item_bytes else None)
 
 
@@ -113,10 +113,11 @@ def remove_left(path: str) -> None:
     """
     with contextlib.suppress(OSError):
         files.remove_file(path)
-        files.remove_file(_items_beside(path))
+        files.remove_file(items_beside(path))
 
 
-def _items_beside(path: str) -> str:
+def items_beside(path: str) -> str:
+    """Returns where the items lie whose rejections a failed run has left at a path."""
     return f"{path.removesuffix('.jsonl')}.items"
 
 

@@ -198,7 +198,12 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         return
     # Who comes after a kill has to know what is old here, and what is new.
     _note(folder, target)
-    if files.exchange(folder, target):
+    try:
+        exchanged = files.exchange(folder, target)
+    except OSError:
+        files.remove_file(_note_path(folder))
+        raise
+    if exchanged:
         files.sync_directory(os.path.dirname(target))
         files.rename(folder, _aside(folder))
     else:

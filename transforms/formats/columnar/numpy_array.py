@@ -5,6 +5,7 @@ Source: `numpy/lib/_format_impl.py` of NumPy 2.
 
 import ast
 import struct
+import sys
 import zipfile
 import zlib
 from typing import IO, Any
@@ -222,6 +223,7 @@ def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
     if dtype.kind == "S":
         return pa.array(values.tolist(), pa.binary())
     if dtype.kind == "U":
+        _check_text(values, where)
         return pa.array(values.tolist(), pa.string())
     if dtype.kind == "M" and np.datetime_data(dtype) in [(u, 1) for u in _UNITS]:
         return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
@@ -231,3 +233,17 @@ def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
         f"{where} is of dtype {dtype}, which no feature can hold exactly; numbers of "
         f"up to 64 bits, bools, texts, bytes and datetime64 are read. Convert it."
     )
+
+
+def _check_text(values: npt.NDArray[Any], where: str) -> None:
+    """Refuses numbers that are no characters: NumPy would make no text of them."""
+    if not values.nbytes:
+        return
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    codes = np.ascontiguousarray(native).view(np.uint32)
+    bad = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
+    if bad.any():
+        raise SourceError(
+            f"{where} must hold Unicode texts; found the character number "
+            f"{int(codes[bad][0]):#x}. Fetch or write it again."
+        )

@@ -18,6 +18,7 @@ for the zip's local header.
 
 import contextlib
 import dataclasses
+import errno
 import os
 import struct
 import zipfile
@@ -154,6 +155,7 @@ class NumpyReader(TableReader):
                 MemoryError,
                 RecursionError,
                 EOFError,
+                OverflowError,
                 NotImplementedError,
                 RuntimeError,
                 ValueError,
@@ -161,10 +163,19 @@ class NumpyReader(TableReader):
                 UnicodeDecodeError,
             ) as error:
                 # RuntimeError: a member that is encrypted.
-                raise SourceError(
-                    f"{file.origin} cannot be read as NumPy arrays: {error}. Write it "
-                    f"again with numpy.save or numpy.savez."
-                ) from error
+                raise _damaged(file.origin, error) from error
+            except OSError as error:
+                # What a zip says of its places may lie before the file.
+                if error.errno != errno.EINVAL:
+                    raise
+                raise _damaged(file.origin, error) from error
+
+
+def _damaged(origin: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{origin} cannot be read as NumPy arrays: {error}. Write it again with "
+        f"numpy.save or numpy.savez."
+    )
 
 
 class _Arrays:
