@@ -69,11 +69,12 @@ def estimate(plan: Plan) -> DiskNeed:
         # Of a whole source; rows take less than the records they become.
         segments = min(segments, shards)
     spec = plan.spec
+    made_anew = (spec.resize, spec.image_format, spec.channels)
     return DiskNeed(
         segments=segments,
         shards=shards,
         compressed=spec.compression != "none",
-        remade=not (spec.resize is spec.image_format is spec.channels is None),
+        remade=spec.encode != "raw" or any(each is not None for each in made_anew),
     )
 
 
@@ -108,6 +109,9 @@ def check_room(plan: Plan) -> str:
     Raises:
       StorageError: it is not, by far.
     """
+    if plan.spec.only_rejected is not None:
+        # A few items of the source, and which they are is not known yet.
+        return ""
     need = estimate(plan)
     try:
         free = free_bytes(plan.directory)

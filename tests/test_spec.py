@@ -92,6 +92,8 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "only_rejected": ("out/before", "out/before"),
     "allow_empty": (True, True),
     "overwrite": (True, True),
+    "fingerprint": ("content", "content"),
+    "keep_work": (True, True),
 }
 # Settings that cannot stand together with others, and those that need another.
 EXCLUSIVE = {
@@ -321,6 +323,8 @@ def test_what_decides_bytes() -> None:
         "only_rejected",
         "allow_empty",
         "overwrite",
+        "fingerprint",
+        "keep_work",
     }
 
 

@@ -2,14 +2,15 @@
 
 .<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
                           files of a `WriteTFRecords` (`transforms.renaming`)
-<name>.rejects.jsonl      the rejects of a run that tolerated fewer
+<name>.rejects.jsonl      the rejects of a run that tolerated fewer, and beside it
+                          <name>.rejects.items where the items were kept
 """
 
 import dataclasses
 import os
 import re
 
-from transforms import files, renaming, target, work_folder
+from transforms import files, reject_files, renaming, target, work_folder
 from transforms.errors import TargetError
 
 __all__ = ["Leftover", "find", "remove"]
@@ -41,9 +42,11 @@ def find(directory: str) -> list[Leftover]:
     found = []
     if os.path.isdir(own := target.work_folder(directory)):
         found.append(_unfinished(own))
-    if os.path.isfile(rejects := target.rejects_path(directory)):
-        size = files.size_of(rejects)
-        found.append(Leftover(rejects, "rejects of a failed run", size))
+    rejects = target.rejects_path(directory)
+    for path in (rejects, reject_files.items_beside(rejects)):
+        if os.path.isfile(path):
+            size = files.size_of(path)
+            found.append(Leftover(path, "rejects of a failed run", size))
     if os.path.isdir(directory):
         for name in sorted(os.listdir(directory), key=os.fsencode):
             path = os.path.join(directory, name)

@@ -34,6 +34,7 @@ from transforms.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
 __all__ = [
     "is_items_name",
     "is_rejects_name",
+    "items_beside",
     "leave_rejects",
     "merge_logs",
     "remove_left",
