@@ -226,6 +226,7 @@ def make_job(plan: Plan, *, resumes: bool = False) -> Job:
             new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
             keeps_work=spec.keep_work,
             selected=0 if plan.selection is None else len(plan.selection.places),
+            verified=spec.verify,
         ),
         vocabularies=plan.vocabularies,
         split_table=plan.splits.table_in(store),

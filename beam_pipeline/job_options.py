@@ -247,6 +247,11 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             default=None,
             help="Keep segments, so that the next run reads changed files only.",
         ),
+        _flag(
+            "--verify/--no-verify",
+            default=None,
+            help="Read finished shards again before the commit [up to 64 MiB].",
+        ),
         _flag("--spec", metavar="FILE", help="The same settings as YAML."),
     ],
 }

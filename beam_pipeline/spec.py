@@ -249,6 +249,7 @@ class Spec(pydantic.BaseModel):
     overwrite: bool = False
     fingerprint: Literal["stat", "content"] = "stat"
     keep_work: bool = False
+    verify: bool | None = None
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Spec":
@@ -324,6 +325,7 @@ BYTE_DECIDING = frozenset(Spec.model_fields) - {
     "overwrite",
     "fingerprint",
     "keep_work",
+    "verify",
     # Paths: what the files say is among the inputs, the schema and the classes.
     "images_root",
     "labels",

@@ -94,6 +94,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "overwrite": (True, True),
     "fingerprint": ("content", "content"),
     "keep_work": (True, True),
+    "verify": (False, False),
 }
 # Settings that cannot stand together with others, and those that need another.
 EXCLUSIVE = {
@@ -325,6 +326,7 @@ def test_what_decides_bytes() -> None:
         "overwrite",
         "fingerprint",
         "keep_work",
+        "verify",
     }
 
 

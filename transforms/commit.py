@@ -30,13 +30,22 @@ from transforms.core.remarks import padding_remarks, underflow_remarks
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
-from transforms.errors import ConservationError, RejectLimitError, SourceError
+from transforms.errors import (
+    ConservationError,
+    DamageError,
+    RejectLimitError,
+    SourceError,
+)
 from transforms.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.retry import storing
 from transforms.sidecars import tfds
 from transforms.store import Store
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
+
+# Shards of up to so many bytes in all are read again before they are published.
+_SMALL_BYTES = 64 << 20
+_READ_BYTES = 8 << 20
 
 _Fact = TypeVar("_Fact")
 Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings
@@ -64,6 +73,8 @@ class Publication:
         nowhere.
       keeps_work: whether the next run finds the segments of this one.
       selected: how many items alone were to be converted; 0 for all.
+      verified: whether finished shards are read again before they are published;
+        None for those of up to `_SMALL_BYTES` in all.
     """
 
     directory: str
@@ -84,6 +95,7 @@ class Publication:
     new_lock: str = ""
     keeps_work: bool = False
     selected: int = 0
+    verified: bool | None = None
 
 
 @dataclasses.dataclass
@@ -172,6 +184,10 @@ def commit_dataset(
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
     _clear_folder(store.dataset, manifest)
     _check_folder(store.dataset, manifest)
+    total = sum(shard.bytes for shard in shards)
+    verified = publication.verified
+    if verified or (verified is None and total <= _SMALL_BYTES):
+        _check_shards(store.dataset, shards)
     if publication.keeps_work:
         used = sorted({fact.made_of for fact in _of_type(facts, PlaceFacts)})
         data = json.dumps(used).encode()
@@ -399,6 +415,27 @@ def _clear_folder(folder: str, manifest: Manifest) -> None:
     """
     for name in sorted(set(os.listdir(folder)) - set(manifest.file_names)):
         files.remove_file(os.path.join(folder, name))
+
+
+def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
+    """Raises unless every shard reads as what was written.
+
+    What a disk or the memory has spoilt must not be found by the training.
+    """
+    for shard in shards:
+        path = os.path.join(folder, shard.name)
+        crc = 0
+        for start in range(0, shard.bytes, _READ_BYTES):
+            stop = min(start + _READ_BYTES, shard.bytes)
+            crc = google_crc32c.extend(crc, files.read_range(path, start, stop))
+        if crc != shard.crc32c:
+            # The next run must not take it over.
+            files.remove_file(path)
+            raise DamageError(
+                f"A shard must read as it was written; {shard.name!r} has the "
+                f"checksum {crc:08x} and not {shard.crc32c:08x}. Nothing was "
+                f"committed; look after the disk and the memory, and run again."
+            )
 
 
 def _check_folder(folder: str, manifest: Manifest) -> None:

@@ -19,6 +19,7 @@ for the zip's local header.
 import contextlib
 import dataclasses
 import errno
+import lzma
 import os
 import struct
 import zipfile
@@ -149,6 +150,7 @@ class NumpyReader(TableReader):
                 yield _Arrays(items, file.origin)
             except (
                 zipfile.BadZipFile,
+                lzma.LZMAError,
                 zlib.error,
                 struct.error,
                 TypeError,
@@ -165,8 +167,8 @@ class NumpyReader(TableReader):
                 # RuntimeError: a member that is encrypted.
                 raise _damaged(file.origin, error) from error
             except OSError as error:
-                # What a zip says of its places may lie before the file.
-                if error.errno != errno.EINVAL:
+                # Of bzip2, without a number; or a place before the file.
+                if error.errno not in (None, errno.EINVAL):
                     raise
                 raise _damaged(file.origin, error) from error
 

@@ -98,11 +98,12 @@ class ParquetReader(TableReader):
         """Yields blocks of whole row groups; only the footer is read."""
         with _opened(file) as parquet:
             meta = parquet.metadata
+            groups = [meta.row_group(index) for index in range(meta.num_row_groups)]
+            plain = sum(_plain_bytes(group) for group in groups)
             sizes = [
-                (group.num_rows, _stored_bytes(group))
-                for group in map(meta.row_group, range(meta.num_row_groups))
+                (group.num_rows, file.size * _plain_bytes(group) // plain)
+                for group in groups
             ]
-        # Beside the row groups there are footer, indexes and padding.
         first = position = rows = size = 0
         for index, (count, stored) in enumerate(sizes):
             rows += count
@@ -158,9 +159,13 @@ def _parquet_file(stream: BinaryIO) -> pq.ParquetFile:
     return pq.ParquetFile(stream, page_checksum_verification=True)
 
 
-def _stored_bytes(group: pq.RowGroupMetaData) -> int:
-    chunks = map(group.column, range(group.num_columns))
-    return max(1, sum(chunk.total_compressed_size for chunk in chunks))
+def _plain_bytes(group: pq.RowGroupMetaData) -> int:
+    """Returns the bytes of a row group before compression, at least 1.
+
+    The facts of single columns are not looked at: where those of a damaged file
+    contradict each other, asking for them ends the process.
+    """
+    return max(1, group.total_byte_size)
 
 
 def _thinned(
@@ -168,7 +173,7 @@ def _thinned(
 ) -> Iterator[pa.RecordBatch]:
     """Yields every `step`-th part of a row group's rows, up to `limit` bytes."""
     kept = 0
-    rows = _rows_at_once(parquet, [group], None)
+    rows = _rows_at_once(parquet, [group])
     for batch in parquet.iter_batches(rows, [group], use_threads=False):
         part = batch
         if step > 1:
@@ -197,7 +202,7 @@ def _pieces(
     left = block.rows
     batches: list[pa.RecordBatch] = []
     size = 0
-    at_once = _rows_at_once(parquet, groups, names)
+    at_once = _rows_at_once(parquet, groups)
     for batch in parquet.iter_batches(at_once, groups, names, use_threads=False):
         batch = batch.slice(0, left)
         left -= batch.num_rows
@@ -218,21 +223,13 @@ def _check_wanted(parquet: pq.ParquetFile, columns: Sequence[str], origin: str) 
         raise SourceError(f"{origin} has no column {absent[0]!r}; it has {list(found)}")
 
 
-def _rows_at_once(
-    parquet: pq.ParquetFile, groups: Sequence[int], names: Sequence[str] | None
-) -> int:
+def _rows_at_once(parquet: pq.ParquetFile, groups: Sequence[int]) -> int:
     """Returns how many rows to decode at once, by their size before compression."""
     meta = parquet.metadata
     rows = size = 0
     for index in groups:
         group = meta.row_group(index)
         rows += group.num_rows
-        for number in range(group.num_columns):
-            chunk = group.column(number)
-            path = chunk.path_in_schema
-            if names is None or any(
-                path == name or path.startswith(f"{name}.") for name in names
-            ):
-                size += chunk.total_uncompressed_size
+        size += _plain_bytes(group)
     each = max(size // max(rows, 1), 1)
     return max(_FEW_ROWS, min(_MANY_ROWS, _STEP_BYTES // each))
