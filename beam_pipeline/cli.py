@@ -39,6 +39,8 @@ _STOPS = {
 }
 # As the shell says it of a program that writes to a pipe that nobody reads.
 _PIPE_CLOSED = 141
+# Bytes of a message that leave room for a note after it.
+_ROOM_FOR_NOTE = 960
 
 
 class _Stopped(BaseException):
@@ -124,10 +126,14 @@ def convert(
 def plan(ctx: click.Context, /, **flags: Any) -> int:
     """Print what `convert` would do with the same arguments; write nothing."""
     from beam_pipeline import report
-    from beam_pipeline.plan import make_plan
+    from beam_pipeline.plan import make_plan, prepare
     from beam_pipeline.spec import make_spec
 
-    report.show_plan(make_plan(make_spec(_settings(flags))))
+    prepared = prepare(make_spec(_settings(flags)))
+    if prepared.done is not None:
+        report.show_up_to_date(prepared.done, prepared.spec.output)
+        return 0
+    report.show_plan(make_plan(prepared))
     return 0
 
 
@@ -281,13 +287,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         context = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
         code = _fail(f"{error.format_message()}{context}", UsageError.exit_code)
     except BeamTFRecordError as error:
-        code = _fail(str(error), error.exit_code)
+        code = _fail(_with_note(str(error), error), error.exit_code)
     except _PipeClosed:
         # What is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _PIPE_CLOSED
     except OSError as error:
-        code = _fail(bounded(f"{error.strerror or error}: {error.filename}"), 1)
+        text = f"{error.strerror or error}: {error.filename}"
+        code = _fail(_with_note(text, error), 1)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
         code = _stopped(signal.SIGINT, stop)
     except _Stopped as stop:
@@ -337,6 +344,13 @@ def _stop(number: int, frame: object) -> NoReturn:
 def _stop_at_once(number: int, frame: object) -> NoReturn:
     # Workers end with this process, and the next run clears up.
     os._exit(128 + number)
+
+
+def _with_note(message: str, error: BaseException) -> str:
+    """Returns the message, and that the dataset stands where that is so."""
+    if COMMITTED_NOTE in getattr(error, "__notes__", ()):
+        message = f"{bounded(message, _ROOM_FOR_NOTE)} ({COMMITTED_NOTE})"
+    return bounded(message)
 
 
 def _fail(message: str, code: int) -> int:

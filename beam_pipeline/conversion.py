@@ -12,7 +12,6 @@ from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job
 from beam_pipeline.vocabularies import keep_names
 from transforms import files, target, work_folder
-from transforms.commit import Publication
 from transforms.core.manifest import Manifest
 from transforms.errors import COMMITTED_NOTE, DamageError
 from transforms.split_locks import install_lock
@@ -51,22 +50,31 @@ def open_work_folder(
         try:
             yield store, bool(found)
         except BaseException:
-            work_folder.leave(store)
+            if _has_published(plan):
+                _end(plan, store)
+            else:
+                work_folder.leave(store)
             raise
-        if plan.spec.keep_work:
-            work_folder.keep_for_next(store)
-        else:
-            files.remove_tree(plan.work_folder)
+        _end(plan, store)
 
 
-def _is_published(publication: Publication) -> bool:
+def _end(plan: Plan, store: Store) -> None:
+    """Leaves the work folder of a published dataset."""
+    # Where the run was stopped in between, old files may still lie there.
+    target.recover(store.dataset, plan.directory)
+    if plan.spec.keep_work:
+        work_folder.keep_for_next(store)
+    else:
+        files.remove_tree(plan.work_folder)
+
+
+def _has_published(plan: Plan) -> bool:
     """Whether what stands at the target was written by this very run."""
     try:
-        run = target.read_manifest(publication.directory).run
+        run = target.read_manifest(plan.directory).run
     except (OSError, DamageError):
         return False
-    mine = publication.job, publication.run["started"]
-    return (run.get("job"), run.get("started")) == mine
+    return run.get("job") == plan.digest and target.state(plan.directory) != plan.seen
 
 
 def convert_plan(
@@ -106,7 +114,7 @@ def convert_plan(
                 abandon=store.abandon,
             )
         except BaseException as error:
-            if _is_published(job.publication):
+            if _has_published(plan):
                 error.add_note(COMMITTED_NOTE)
             raise
         if plan.splits.lock_path:

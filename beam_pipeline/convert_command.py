@@ -89,7 +89,7 @@ def _up_to_date(
         result = report.success_json(manifest, directory, seconds)
         _write_json(report_json, {**result, "status": "up to date"})
     if not quiet:
-        report.show_up_to_date(manifest, prepared.spec.output, seconds)
+        report.show_up_to_date(manifest, prepared.spec.output)
     return 0
 
 

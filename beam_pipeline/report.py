@@ -87,14 +87,13 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     )
 
 
-def show_up_to_date(manifest: Manifest, output: str, seconds: float) -> None:
+def show_up_to_date(manifest: Manifest, output: str) -> None:
     """Prints that the dataset is there already, as the job would make it."""
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(
         Text.assemble(
             ("up to date ", "green"),
-            f"{output}  ({manifest.records:,} records, {seconds:.1f} s, "
-            f"digest {manifest.digest[:12]})",
+            f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})",
         ),
         soft_wrap=True,
     )
@@ -115,6 +114,8 @@ def show_plan(plan: Plan) -> None:
         console.print(f"skipped {reasons}", soft_wrap=True)
     replaces = ", replacing the dataset there" if plan.seen else ""
     console.print(f"output  {plan.spec.output}{replaces}", soft_wrap=True)
+    for note in plan.notes:
+        console.print(f"note    {note}", soft_wrap=True)
     segments = "in memory" if plan.inline else "in files"
     console.print(f"workers {plan.workers}, segments {segments}")
     console.print(f"disk    {_disk(plan)}\n", soft_wrap=True)

@@ -151,10 +151,21 @@ def test_source_of_another_kind(tmp_path: Folder) -> None:
 
 
 def test_target_is_looked_at_before_the_source(tmp_path: Folder) -> None:
-    """An output that cannot be written is told before any input is read."""
-    write_dataset(tmp_path / "out", {"train": animals(1)})
-    with pytest.raises(TargetError, match="--overwrite"):
+    """An output that cannot be written is told before any input is looked at."""
+    (tmp_path / "out").write_text("of somebody")
+    with pytest.raises(TargetError, match="file or a link"):
         plan(tmp_path / "nothing.csv", tmp_path / "out")
+
+
+def test_a_dataset_at_the_target_is_told_before_the_source_is_read(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs are listed, to be compared, and not sampled."""
+    write_dataset(tmp_path / "out", {"train": animals(1)})
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    monkeypatch.setattr("beam_pipeline.plan._plan_inputs", None)
+    with pytest.raises(TargetError, match="--overwrite"):
+        plan(tmp_path / "t.csv", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
