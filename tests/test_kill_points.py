@@ -29,7 +29,7 @@ Folder = pathlib.Path
 
 STORED = ("files", "inline")
 # Of the operations of a run every so many-th is tried where not all are.
-STEP = count(7, 1)
+STEP = count(29, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -342,7 +342,7 @@ def test_row_25_of_two_writers_one_commits(
     """Whatever the interleaving: one whole dataset, and an error for the other."""
     case = CASES[start]
     place = Place(tmp_path / "place", case)
-    schedules = count(12, 100)
+    schedules = count(6, 100)
     for seed in range(schedules):
         settings = [
             {
@@ -465,7 +465,7 @@ def test_row_23_runs_delete_nothing_of_others(
     tmp_path: Folder, headline: Headline
 ) -> None:
     """Random neighbours survive a run, two overwrites, or a run that is refused."""
-    layouts = count(20, 500)
+    layouts = count(10, 500)
     rng = random.Random(8)
     source = source_of(tmp_path / "in")
     settings = {**BASE, "source": str(source), "shards": 3, "overwrite": True}
@@ -488,7 +488,7 @@ def test_row_23_publishing_deletes_nothing_of_others(
     tmp_path: Folder, headline: Headline
 ) -> None:
     """The same for the commit alone, with files that come in the last instant."""
-    layouts = count(500, 10_000)
+    layouts = count(300, 10_000)
     rng = random.Random(9)
     place = Place(tmp_path / "place", CASES["fewer shards"])
     shutil.copytree(place.saved / "out", tmp_path / "old")
@@ -532,4 +532,4 @@ def late_exchange(late: Folder) -> None:
 
 def test_what_counts_as_all() -> None:
     """The full counts are what the headline figures ask for."""
-    assert (1 if STRESS else 7) == STEP
+    assert (1 if STRESS else 29) == STEP

@@ -145,7 +145,7 @@ def test_row_4_the_program_killed_at_file_operations(
     whole = driven(10**9)
     assert whole.returncode == 0, whole.stderr
     total = int(whole.stdout.rsplit("operations ", 1)[1])
-    points = count(3, 20)
+    points = count(2, 20)
     ended = {"new": 0, "before": 0}
     for number in range(points):
         limit = total - 1 - number * (total - 1) // points
@@ -161,7 +161,7 @@ def test_row_2_the_process_group_killed_at_random_times(
     """Fresh runs and overwrites by turns; a rerun ends with the same bytes."""
     place = Place(tmp_path, 4000, "--workers", workers)
     rng = random.Random(workers)
-    kills = count(2, 50)
+    kills = count(1, 50)
     ended = {"new": 0, "before": 0}
     for number in range(kills):
         fresh = number % 2 == 0

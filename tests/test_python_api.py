@@ -567,7 +567,7 @@ class TestResult:
             path, tmp_path / "p", features=declared, max_reject_rate=1, shards=2
         )
         found = dataclasses.asdict(report)
-        assert found.keys() == told.keys() - {"status", "exit_code"}
+        assert found.keys() == told.keys() - {"exit_code"}
         own = {"output", "seconds"}
         assert {k: found[k] for k in found.keys() - own} == {
             k: told[k] for k in found.keys() - own

@@ -514,18 +514,18 @@ class TestWithoutExchange:
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         convert(source, out, *OPTIONS)
         before = contents(out), manifest(out)
-        rename = os.rename
+        rename = os.replace
 
         def failing(one: Any, other: Any) -> None:
             if os.path.basename(one) == "dataset" and str(other) == str(out):
                 raise OSError(5, "Input/output error", str(one))
             rename(one, other)
 
-        monkeypatch.setattr(os, "rename", failing)
+        monkeypatch.setattr(os, "replace", failing)
         assert command(
             "convert", source, out, *OPTIONS, "--seed", 1, "--overwrite"
         ).code
         assert (contents(out), manifest(out)) == before
-        monkeypatch.setattr(os, "rename", rename)
+        monkeypatch.setattr(os, "replace", rename)
         run = convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
         assert "going on" in run.err

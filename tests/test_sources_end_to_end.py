@@ -152,7 +152,7 @@ def read_with_tensorflow(
 
 
 def job_digest(source: object, output: object, **settings: object) -> str:
-    """Returns the name of the folder where the job's unfinished files would lie."""
+    """Returns the digest of a job."""
     given = {
         "source": str(source),
         "output": str(output),
@@ -160,7 +160,7 @@ def job_digest(source: object, output: object, **settings: object) -> str:
         **settings,
     }
     plan = make_plan(make_spec(given))
-    assert os.path.basename(plan.work_folder) == plan.digest
+    assert os.path.basename(plan.work_folder) == plan.work_digest
     return plan.digest
 
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of, splits_of
 from transforms import place
-from transforms.core.model import Batch, Reason
+from transforms.core.model import Batch, Reason, RejectLog
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, SourceError, SpecError
+from transforms.rejects import read_piece
 from transforms.settle import SettleSplits
 from transforms.split_ids import read_split_ids
 from transforms.split_locks import install_lock, open_assignments, write_table
@@ -239,6 +240,14 @@ def store(tmp_path: Folder) -> Store:
     return store
 
 
+def said_of(log: RejectLog) -> list[tuple[int, bool]]:
+    """Returns (row, whether the strange key is named) of each line of a log."""
+    pieces = [place for _, run in log.runs for place in run]
+    lines = [t for place in pieces for t in read_piece(log, *place)["line"].to_pylist()]
+    items = [json.loads(line) for line in lines]
+    return [(item["row"], "'strange'" in item["message"]) for item in items]
+
+
 def test_ids_as_stages(store: Store, tmp_path: Folder) -> None:
     """Rows without an id in the table are rejects; ids without a row are reported."""
     path = tmp_path / "ids.csv"
@@ -265,10 +274,7 @@ def test_ids_as_stages(store: Store, tmp_path: Folder) -> None:
         assert_that(rows, equal_to([(("train", 0), 1), (("test", 0), 1)]), label="rows")
         logs = placed.rejects | "Counts" >> beam.Map(lambda log: dict(log.counts))
         assert_that(logs, equal_to([{Reason.BAD_SPLIT: 1}]), label="rejects")
-        texts = placed.rejects | "Lines" >> beam.Map(lambda log: json.loads(log.lines))
-        said = texts | beam.Map(
-            lambda line: (line["row"], "'strange'" in line["message"])
-        )
+        said = placed.rejects | "Lines" >> beam.FlatMap(said_of)
         assert_that(said, equal_to([(2, True)]), label="lines")
         missing = settled | beam.Map(lambda s: (s.missing_ids, s.missing_examples))
         assert_that(missing, equal_to([(2, ("away", "gone"))]), label="missing")

@@ -171,7 +171,7 @@ def read_in_every_way(data: bytes) -> str:
 
 def test_fuzzed_framing_gives_records_or_a_typed_error(headline: Headline) -> None:
     """Reader, verifier, salvage: no crash, no hang, no other exception."""
-    cases = count(6_000, 700_000)
+    cases = count(2_000, 700_000)
     for case in range(cases):
         data = mutated(SEEDS[case % len(SEEDS)], random.Random(case), TOKENS)
         try:
@@ -261,7 +261,7 @@ def check_text(error: BeamTFRecordError) -> None:
 
 def test_fuzzed_examples_give_values_or_a_typed_error(headline: Headline) -> None:
     """Parser and columnar decoder agree on what is an Example."""
-    cases = count(4_000, 300_000)
+    cases = count(1_500, 300_000)
     accepted = 0
     for case in range(cases):
         data = mutated(SERIALISED, random.Random(case), WIRE_TOKENS)

@@ -13,7 +13,7 @@ import os
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import CommitError, DamageError, TargetError
+from transforms.errors import CommitError, DamageError, StorageError, TargetError
 
 __all__ = [
     "check_contents",
@@ -210,7 +210,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         files.remove_file(os.path.join(target, MANIFEST_NAME))
         try:
             _replace(folder, target)
-        except OSError:
+        except (OSError, StorageError):
             _put_back(folder, target)
             raise
     _clear_aside(folder, target)
