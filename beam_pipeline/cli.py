@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline.beam_loading import spare_imports
 from beam_pipeline.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.job_options import JobCommand, job_options
 from beam_pipeline.version import __version__
@@ -312,6 +313,7 @@ def program() -> NoReturn:
     one by one would take another third of a second.
     """
     restart_in_utf8()
+    spare_imports()
     try:
         main()
     except SystemExit as done:

@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.image_features import is_inline
 from beam_pipeline.names import nearest
 from beam_pipeline.spec import FeatureSpec
 from beam_pipeline.vocabularies import class_names
+from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.tensor_proto import DATA_TYPES
 from transforms.core.schema import Feature, Kind, Missing, Unknown
 from transforms.errors import SpecError
@@ -236,7 +236,7 @@ def _dtype(column: pa.Array | pa.ChunkedArray | None) -> str:
     if not (pa.types.is_boolean(kind) or pa.types.is_primitive(kind)):
         return ""
     try:
-        name = "bool" if pa.types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype())
+        name = "bool" if pa.types.is_boolean(kind) else numpy_type(kind)
     except NotImplementedError:
         return ""
     return str(name) if str(name) in DATA_TYPES else ""

@@ -108,7 +108,7 @@ class Plan:
     @functools.cached_property
     def digest(self) -> str:
         """Of the job: its settings and its inputs, with their modification times."""
-        return _digest([self._decided, _listed(self.inputs.entries)])
+        return _digest([self._decided, self.request.inputs])
 
     @functools.cached_property
     def work_digest(self) -> str:

@@ -107,7 +107,7 @@ def make_request(spec: Spec, inputs: Inputs) -> Request:
     listed = [*inputs.entries, *inputs.companions]
     return Request(
         settings=_digest(_settings(spec, inputs.format)),
-        inputs=_digest(list(_facts(listed, inputs.root, spec.fingerprint))),
+        inputs=_listing(listed, inputs.root, spec.fingerprint),
         files=len(inputs.entries),
         fingerprint=spec.fingerprint,
     )
@@ -150,8 +150,9 @@ def _images(request: Request) -> str:
             ]
         except SourceError:
             return ""
-    facts = list(_facts(entries, request.images_root, request.fingerprint))
-    return _digest(facts) if facts else ""
+    if not entries:
+        return ""
+    return _listing(entries, request.images_root, request.fingerprint)
 
 
 def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
@@ -182,14 +183,18 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
     return out
 
 
-def _facts(
-    entries: Iterable[FileEntry], root: str, fingerprint: str
-) -> Iterable[tuple[str, int, int | str]]:
-    for entry in entries:
-        state: int | str = entry.modified_ns
-        if fingerprint == "content":
-            state = _content(os.path.join(root, entry.path))
-        yield entry.path, entry.size, state
+def _listing(entries: Iterable[FileEntry], root: str, fingerprint: str) -> str:
+    """Returns the digest of files: their paths, sizes, and times or contents."""
+    if fingerprint == "content":
+        lines = [
+            f"{e.path}\0{e.size}\0{_content(os.path.join(root, e.path))}"
+            for e in entries
+        ]
+    else:
+        lines = [f"{e.path}\0{e.size}\0{e.modified_ns}" for e in entries]
+    # No path holds a NUL.
+    text = "\0".join(lines).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
 def _content(path: str) -> str:

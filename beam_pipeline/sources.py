@@ -153,8 +153,12 @@ def find_inputs(spec: Spec) -> Inputs:
     if isinstance(spec.layout, str):
         layout = os.path.abspath(spec.layout)
         entries = [e for e in entries if _absolute(source, e.path) != layout]
+    rest, beside = entries, []
+    if goes_with is not None:
+        rest = [entry for entry in entries if not goes_with(entry.path)]
+        beside = [entry for entry in entries if goes_with(entry.path)]
     kept, skipped = images.select(
-        [entry for entry in entries if not goes_with(entry.path)],
+        rest,
         takes=known.takes,
         include=spec.include,
         exclude=spec.exclude,
@@ -163,16 +167,15 @@ def find_inputs(spec: Spec) -> Inputs:
         raise SourceError(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
-    beside = tuple(entry for entry in entries if goes_with(entry.path))
-    return Inputs(wanted, source, tuple(kept), skipped, beside)
+    return Inputs(wanted, source, tuple(kept), skipped, tuple(beside))
 
 
 def _absolute(root: str, path: str) -> str:
     return os.path.abspath(os.path.join(root, path))
 
 
-def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool]:
-    """Returns what tells the files that are read beside the inputs.
+def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
+    """Returns what tells the files that are read beside the inputs; None for none.
 
     Those of fixed-length records are the files of class names that the layout names.
     """
@@ -183,6 +186,9 @@ def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool]:
         for field in (fields if isinstance(fields, list) else [])
         if isinstance(field, Mapping) and field.get("classes")
     ]
+
+    if not known.companions and not named:
+        return None
 
     def goes_with(path: str) -> bool:
         return known.goes_with(path) or any(
@@ -264,8 +270,8 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
     beside: tuple[FileEntry, ...] = ()
-    if known.companions or spec.layout is not None:
-        beside = _beside(_companions_of(known, spec), root, kept)
+    if (goes_with := _companions_of(known, spec)) is not None:
+        beside = _beside(goes_with, root, kept)
     return Inputs(wanted, root, tuple(kept), skipped, beside)
 
 

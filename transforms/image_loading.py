@@ -3,7 +3,6 @@
 import concurrent.futures
 import dataclasses
 import hashlib
-import itertools
 import os
 import unicodedata
 import urllib.parse
@@ -58,6 +57,11 @@ class LoadedImage:
     data: bytes
     result: PreparedImage | ImageFault
     name: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it has no fault."""
+        return isinstance(self.result, PreparedImage)
 
     @property
     def prepared(self) -> PreparedImage:
@@ -173,13 +177,17 @@ def load_ahead(
             start += count
             if pending is not None:
                 chunk = pending.finish()
-                loaded = [row for each in chunk[2] for row in each]
-                images_of = itertools.chain.from_iterable(map(loaded_items, loaded))
-                size = sum(len(image.data) for image in images_of)
+                size = sum(_size(row) for each in chunk[2] for row in each)
                 mean = max(size // max(len(chunk[0]), 1), 1)
                 count = min(max(_CHUNK_BYTES // mean, 1), _MAX_IMAGES)
                 yield chunk
             pending = following
+
+
+def _size(loaded: Loaded) -> int:
+    if isinstance(loaded, LoadedImage):
+        return len(loaded.data)
+    return sum(len(item.data) for item in loaded_items(loaded))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

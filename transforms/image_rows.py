@@ -39,6 +39,9 @@ def faults(
         if feature.states and feature.derived_from == image.name
     }
     for index, row in enumerate(loaded):
+        # The usual case first: a row with one image that has no fault.
+        if not stated and isinstance(row, LoadedImage) and row.is_sound:
+            continue
         for place, item in enumerate(loaded_items(row)):
             if isinstance(item.result, ImageFault):
                 yield index, place, item, item.result
@@ -66,6 +69,8 @@ def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
     Row by row, because each image has a geometry of its own; hardly any has one.
     A box is of one image: features with several have none.
     """
+    if not schema.of_kind(Kind.BOX):
+        return chunk
     images = {
         feature.name: [next(iter(loaded_items(row)), None) for row in each]
         for feature, each in zip(schema.of_kind(Kind.IMAGE), loaded, strict=True)

@@ -296,8 +296,11 @@ def _write_images(
             chunk = boxes_moved(chunk, loaded, layout.schema)
             for each in loaded:
                 for row in each:
-                    for item in loaded_items(row):
-                        out.notes.update(item.notes)
+                    for item in (
+                        (row,) if isinstance(row, LoadedImage) else (loaded_items(row))
+                    ):
+                        if notes := item.notes:
+                            out.notes.update(notes)
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features, census.classes)
             columns |= derived_columns(loaded, layout.schema)

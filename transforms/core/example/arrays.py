@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.example.varint import MAX_VARINT_BYTES
+from transforms.core.numpy_types import numpy_type
 
 __all__ = [
     "decoded",
@@ -57,7 +58,7 @@ def decoded(array: pa.Array) -> pa.Array:
 
 def raw_values(array: pa.Array) -> npt.NDArray[np.generic]:
     """Returns the n values of a numeric array; null slots hold anything."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
+    dtype = numpy_type(array.type)
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(len(array), dtype)

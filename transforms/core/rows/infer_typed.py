@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.example.arrays import is_bytes, is_list
+from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
 from transforms.core.rows.cells import is_list_view, plain
 from transforms.core.rows.infer import Evidence, Inference
@@ -208,7 +209,7 @@ def _tensor_feature(name: str, kind: pa.FixedShapeTensorType) -> tuple[Feature, 
         return Feature(name, Kind.INT64, shape=shape), ""
     dtype = "bool"
     if not pa.types.is_boolean(kind.value_type):
-        dtype = str(kind.value_type.to_pandas_dtype().__name__)
+        dtype = numpy_type(kind.value_type).name
     feature = Feature(name, Kind.TENSOR, shape=shape, dtype=dtype, encoding="raw")
     return feature, f"stored as the tensor's raw {dtype} values"
 

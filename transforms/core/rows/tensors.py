@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from transforms.core.example.arrays import offsets_of, raw_values
 from transforms.core.model import Reason
+from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cells import (
     Cells,
     Faults,
@@ -110,7 +111,7 @@ def _is_whole(kind: pa.DataType) -> bool:
 
 
 def _inside(values: pa.Array, target: pa.DataType) -> pa.Array:
-    limits = np.iinfo(target.to_pandas_dtype())
+    limits = np.iinfo(numpy_type(target))
     low, high = int(limits.min), int(limits.max)
     kind = values.type
     if pa.types.is_decimal(kind):
@@ -120,7 +121,7 @@ def _inside(values: pa.Array, target: pa.DataType) -> pa.Array:
         most = pa.scalar(decimal.Decimal(high), kind)
     else:
         # Limits outside the column's own type limit nothing.
-        own = np.iinfo(kind.to_pandas_dtype())
+        own = np.iinfo(numpy_type(kind))
         least = pa.scalar(max(low, int(own.min)), kind)
         most = pa.scalar(min(high, int(own.max)), kind)
     return pc.and_(pc.greater_equal(values, least), pc.less_equal(values, most))
@@ -175,7 +176,7 @@ def _floats(values: pa.Array, target: pa.DataType) -> Cells:
 def _exact_floats(values: pa.Array, target: pa.DataType) -> Cells:
     exact = raw_values(values)
     with np.errstate(over="ignore"):
-        cast = exact.astype(target.to_pandas_dtype())
+        cast = exact.astype(numpy_type(target))
     wide = cast.astype(np.float64)
     # One more than the largest of them is a power of two, which a float holds.
     limit = 2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
