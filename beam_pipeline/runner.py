@@ -11,6 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.beam_shortcuts import beam_shortcuts
 from beam_pipeline.job import Job, build
 from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
 from beam_pipeline.retry_notes import collected_retries
@@ -92,7 +93,12 @@ def run_job(
         f"--job_server_timeout={_SERVICE_SECONDS}",
         *beam_flags,
     ]
-    with collected_retries() as notes, _pool(workers) as pool, _quiet_beam():
+    with (
+        collected_retries() as notes,
+        _pool(workers) as pool,
+        _quiet_beam(),
+        beam_shortcuts(),
+    ):
         environment = None if pool is None else ForkedEnvironment.default()
         runner = FnApiRunner(default_environment=environment)
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))

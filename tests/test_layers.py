@@ -23,7 +23,7 @@ BEAM_MODULES = (
     | {"transforms.tfrecord_parameters"}
     | {
         f"beam_pipeline.{name}"
-        for name in "job runner local_workers conversion".split()
+        for name in "job runner local_workers conversion beam_shortcuts".split()
     }
 )
 # layer -> the layers that it may import, itself included where that is so.

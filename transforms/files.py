@@ -249,6 +249,12 @@ def read_bytes(path: str) -> bytes:
 
 def read_stamped(path: str) -> tuple[bytes, int]:
     """Returns a whole file and its stamp; raises OSError."""
+    try:
+        # Nearly always the first attempt is the only one, and images are many.
+        return _read_stamped(path)
+    except OSError as error:
+        if not is_transient(error):
+            raise
     return persistently(functools.partial(_read_stamped, path), path=path)
 
 
