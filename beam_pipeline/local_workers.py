@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -27,6 +28,8 @@ __all__ = ["ForkedEnvironment", "WorkerPool", "forked_workers"]
 
 _URN = "beam-tfrecord:env:forked:v1"
 _STATE_CACHE_BYTES = 64 << 20
+# A worker that has ended well is not missed for so long.
+_LEAVE_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -47,6 +50,8 @@ class WorkerPool:
         self._waiting: list[tuple[int, int]] = []
         self._working: list[int] = []
         self._killed: list[int] = []
+        # When those were seen that have ended well: the runner had closed their line.
+        self._left: dict[int, float] = {}
         # The runner starts and stops workers in its thread, another one looks on.
         self._lock = threading.Lock()
         for _ in range(count):
@@ -109,8 +114,11 @@ class WorkerPool:
         for pid in list(self._working):
             if self._has_ended(pid) and pid in self._working:
                 self._working.remove(pid)
-                return pid
-        return None
+                if pid not in self._left:
+                    return pid
+        # Those that the runner has let go may be seen before the run has ended.
+        overdue = time.monotonic() - _LEAVE_SECONDS
+        return next((pid for pid, at in self._left.items() if at < overdue), None)
 
     def _has_ended(self, pid: int) -> bool:
         try:
@@ -119,6 +127,8 @@ class WorkerPool:
             return True
         if found:
             self._note(pid, status)
+            if status == 0:
+                self._left[pid] = time.monotonic()
         return bool(found)
 
     def close(self) -> None:

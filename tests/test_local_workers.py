@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from beam_pipeline import local_workers
+
 Folder = pathlib.Path
 ROWS = 1_200_000
 SECONDS = 30
@@ -341,3 +343,25 @@ def test_several_runs_in_one_process(csv: Folder, tmp_path: Folder) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"out{number}" for number in range(4)
     ]
+
+
+def test_a_worker_that_was_let_go_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be seen to have ended well before the run is seen to have ended."""
+    let_go = subprocess.Popen([sys.executable, "-c", ""])
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with contextlib.closing(local_workers.WorkerPool(0)) as pool:
+        pool._working += [let_go.pid]
+        wait_for(lambda: pool.dead() is None and let_go.pid in pool._left)
+        assert pool.dead() is None
+        monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 0.0)
+        # One that is gone for long while the run goes on is missed after all.
+        assert pool.dead() == let_go.pid
+        monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 60.0)
+        pool._working += [killed.pid]
+        assert pool.dead() is None
+        killed.kill()
+        wait_for(lambda: pool.dead() == killed.pid)
+    for process in (let_go, killed):
+        process.communicate()

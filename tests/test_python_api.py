@@ -651,6 +651,8 @@ class TestResult:
             capture_output=True,
             text=True,
             env=os.environ | {"TMPDIR": str(spools)},
+            # Whoever has started the tests may have chosen to ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             check=False,
         )
         assert run.returncode == -signal.SIGINT
