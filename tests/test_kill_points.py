@@ -343,7 +343,8 @@ def test_row_25_of_two_writers_one_commits(
     case = CASES[start]
     place = Place(tmp_path / "place", case)
     schedules = count(6, 100)
-    for seed in range(schedules):
+    # In number 26 the folder of the lock goes between its making and the lock's.
+    for seed in (26, *range(schedules)):
         settings = [
             {
                 **place.settings(case.after),
@@ -372,7 +373,7 @@ def test_row_25_of_two_writers_one_commits(
         work_folder.clear(str(place.out))
         assert os.listdir(place.out.parent) == ["out"]
         place.reset()
-    headline("H9", f"{start}: {schedules} schedules, exactly one committed in each")
+    headline("H9", f"{start}: {schedules + 1} schedules, exactly one committed in each")
 
 
 def planned_by(writer: Writer) -> None:

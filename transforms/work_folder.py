@@ -74,9 +74,16 @@ def held(directory: str) -> Iterator[str]:
       TargetError: another run holds it.
     """
     folder = target.work_folder(directory)
-    os.makedirs(folder, exist_ok=True)
     lock = os.path.join(folder, _LOCK)
-    with files.exclusive_lock(lock):
+    with contextlib.ExitStack() as stack:
+        while True:
+            os.makedirs(folder, exist_ok=True)
+            try:
+                stack.enter_context(files.exclusive_lock(lock))
+                break
+            except FileNotFoundError:
+                # The run that has just ended has removed the folder in between.
+                continue
         try:
             yield folder
         finally:
