@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from transforms import files
+from transforms import files, folders
 from transforms.core.tfrecord import FileFacts, Sink, TFRecordWriter, verify_file
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
@@ -118,16 +118,29 @@ def repair_file(
 
 
 class _Bytes:
-    """A file that is read at any place."""
+    """A file that is read at any place.
+
+    What was read last is kept: sound records are looked at, then copied.
+    """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._descriptor = file.fileno()
         self.name = name
         self._stamp = files.stamp_of(file)
         self.size = os.fstat(self._descriptor).st_size
+        self._last = b""
+        self._last_start = 0
 
     def fetch(self, start: int, stop: int) -> bytes:
         """Returns bytes [start, stop); raises SourceError where they are not there."""
+        begin, end = start - self._last_start, stop - self._last_start
+        if not 0 <= begin <= end <= len(self._last):
+            self._last = self._read(start, stop)
+            self._last_start = start
+            return self._last
+        return self._last[begin:end]
+
+    def _read(self, start: int, stop: int) -> bytes:
         parts = []
         while start < stop:
             try:
@@ -286,7 +299,7 @@ def _appearing(target: str, *, overwrite: bool) -> Iterator[str]:
         if overwrite:
             os.replace(path, target)
         else:
-            files.move_new(path, target)
+            folders.move_new(path, target)
     except BaseException:
         files.remove_file(path)
         raise

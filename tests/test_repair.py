@@ -12,12 +12,12 @@ import zlib
 import pytest
 
 from beam_pipeline import repair_command, verify
-from beam_pipeline.repair import Range, repair_file
+from beam_pipeline.repair import Range, Repaired, repair_file
 from tests.conftest import Headline
 from tests.datasets import animals, write_dataset, write_records
 from tests.stress import count
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.core.tfrecord import TFRecordReader
+from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame
 from transforms.core.tfrecord.sorted_run import frame_records
 from transforms.errors import DamageError, SourceError, TargetError, UsageError
@@ -279,36 +279,47 @@ def test_unsupported_compression_is_named(tmp_path: Folder) -> None:
         )
 
 
-def test_throughput_and_memory(tmp_path: Folder, headline: Headline) -> None:
+@pytest.mark.parametrize("size", [100, 1_000, 20_000])
+def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) -> None:
     """Good data with scattered damage, in CPU time; nothing grows with the file."""
     rng = random.Random(8)
-    payload = rng.randbytes(1 << 20)
-    megabytes = count(24, 240)
-    data = bytearray()
-    while len(data) < megabytes << 20:
-        sizes = [rng.randrange(10_000, 60_000) for _ in range(40)]
-        data += frame_records([payload[:size] for size in sizes])
+    payload = rng.randbytes(2 * size)
+    megabytes = count(8, 160)
+    block = frame_records([payload[: rng.randrange(2 * size)] for _ in range(400)])
+    data = bytearray(block * ((megabytes << 20) // len(block) + 1))
     for _ in range(megabytes):
         data[rng.randrange(len(data))] ^= 1
     (tmp_path / "a").write_bytes(data)
-    del payload
-    repair_file(
-        str(tmp_path / "a"), str(tmp_path / "w"), overwrite=False, skipped=len_of
-    )
+
+    def repaired(target: str) -> Repaired:
+        return repair_file(
+            str(tmp_path / "a"),
+            str(tmp_path / target),
+            overwrite=True,
+            skipped=len_of,
+        )
+
+    repaired("b")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.process_time()
-    result = repair_file(
-        str(tmp_path / "a"), str(tmp_path / "b"), overwrite=False, skipped=len_of
-    )
-    seconds = time.process_time() - started
+    seconds = verifying = float("inf")
+    for _ in range(3):
+        started = time.process_time()
+        result = repaired("b")
+        seconds = min(seconds, time.process_time() - started)
+        started = time.process_time()
+        verify_file(tmp_path / "b")
+        verifying = min(verifying, time.process_time() - started)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert result.ranges > megabytes // 2
     assert grown < 16 * 1024
-    speed = len(data) / seconds / 1e6
-    # Half of what is aimed at: other processes share the caches.
-    assert speed > 150
+    speed, bare = (len(data) / each / 1e6 for each in (seconds, verifying))
+    # Half of what is aimed at, as other processes share the caches; of small records
+    # the checksum of each one is what takes the time, here as in `verify`.
+    assert speed > min(150, bare / 3)
     headline(
-        "H3", f"{len(data) / 1e6:,.0f} MB, {result.ranges} damages: {speed:,.0f} MB/s"
+        "H3",
+        f"{len(data) / 1e6:,.0f} MB, {size:,} B a record, {result.ranges} damages: "
+        f"{speed:,.0f} MB/s; verify: {bare:,.0f} MB/s",
     )
 
 

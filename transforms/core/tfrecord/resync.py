@@ -24,7 +24,7 @@ from transforms.core.tfrecord.frame import (
     header,
 )
 
-__all__ = ["header_places"]
+__all__ = ["header_places", "length_of"]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
@@ -101,3 +101,35 @@ def _crc_tables() -> tuple[_Words, int]:
             length = (value << (8 * byte)).to_bytes(_LENGTH_BYTES, "little")
             tables[byte, value] = google_crc32c.value(length) ^ zero
     return tables, zero
+
+
+def length_of(crc: int) -> int:
+    """Returns the one length below 2**32 whose header has this masked checksum."""
+    rotated = (crc - MASK_DELTA) & 0xFFFFFFFF
+    rest = ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
+    pivots, zero = _crc_pivots()
+    rest ^= zero
+    length = 0
+    while rest:
+        change, bits = pivots[rest.bit_length()]
+        rest ^= change
+        length ^= bits
+    return length
+
+
+@functools.cache
+def _crc_pivots() -> tuple[dict[int, tuple[int, int]], int]:
+    """Returns by its highest bit what changes a CRC, and the lengths' bits doing so.
+
+    Of four bytes a CRC of 32 bits is a permutation: there is one for each of its bits.
+    """
+    zero = google_crc32c.value(bytes(_LENGTH_BYTES))
+    pivots: dict[int, tuple[int, int]] = {}
+    for bit in range(32):
+        bits = 1 << bit
+        change = google_crc32c.value(bits.to_bytes(_LENGTH_BYTES, "little")) ^ zero
+        while known := pivots.get(change.bit_length()):
+            change ^= known[0]
+            bits ^= known[1]
+        pivots[change.bit_length()] = change, bits
+    return pivots, zero
