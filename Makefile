@@ -1,5 +1,5 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: check test stress bench clean
+.PHONY: check test test-clusters stress bench bench-engines clean
 
 BENCH_ARGS ?=
 
@@ -9,12 +9,19 @@ check:
 test:
 	./run_local.sh test
 
+test-clusters:
+	./run_local.sh test-clusters
+
 stress:
 	./run_local.sh stress
 
 bench: bench/.venv/.stamp
 	./run_local.sh setup
 	.venv/bin/python bench/run.py $(BENCH_ARGS)
+
+bench-engines:
+	./run_local.sh setup
+	.venv/bin/python bench/engines.py $(BENCH_ARGS)
 
 # The peers' environment: apart, so that the project's own stays free of them.
 bench/.venv/.stamp: bench/requirements.txt

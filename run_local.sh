@@ -3,6 +3,7 @@
 #
 #   ./run_local.sh              converts a small sample into out/ and shows the result
 #   ./run_local.sh test [ARG..] runs the whole test suite; arguments go to pytest
+#   ./run_local.sh test-clusters [ARG..] runs the tests on real engines and stores
 #   ./run_local.sh stress [ARG..] runs its generated cases in full numbers, some hours
 #   ./run_local.sh check        runs the linter and the type checker
 #   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test or dev
@@ -111,6 +112,13 @@ test)
     cd "$root"
     # As many processes as cores; a file's tests stay together, for they share data.
     exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=loadfile "$@"
+    ;;
+test-clusters)
+    shift
+    install test
+    cd "$root"
+    # One process: the engines are as many as the machine can take.
+    exec "$venv/bin/python" -m pytest tests/clusters tests/storage "$@"
     ;;
 stress)
     shift

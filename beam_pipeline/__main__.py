@@ -1,3 +1,12 @@
+"""`python -m beam_pipeline`, and this file itself, as schedulers run a pipeline."""
+
+import os
+import sys
+
+if not __package__:
+    # Run as a file: what is to be found first is what lies beside it.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
 from beam_pipeline.cli import program
 
 program()

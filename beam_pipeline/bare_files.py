@@ -52,7 +52,7 @@ def find_bare_files(path: str) -> BareFiles | None:
     Raises:
       UsageError: there is none, or the folder cannot be read.
     """
-    if os.path.isdir(path):
+    if files.is_folder(path):
         found = _listed(path)
         is_folder = True
     elif files.is_pattern(path):
@@ -117,13 +117,12 @@ _SHOWN = 5
 
 def _listed(folder: str) -> list[str]:
     try:
-        names = sorted(os.listdir(folder), key=os.fsencode)
+        entries = files.entries_in(folder, folder)
     except OSError as error:
         raise UsageError(
             f"The folder must be readable; {folder!r} is not: {error.strerror}."
         ) from error
-    paths = [os.path.join(folder, name) for name in names]
-    return [path for path in paths if os.path.isfile(path)]
+    return [os.path.join(folder, entry.path) for entry in entries]
 
 
 def _is_tfrecord(path: str) -> bool:
@@ -135,7 +134,7 @@ def _is_tfrecord(path: str) -> bool:
     if _WORD.search(name) or _NUMBERED.fullmatch(name):
         return True
     try:
-        with open(path, "rb") as file:
+        with files.open_input(path) as file:
             return is_frame_header(file.read(HEADER_BYTES))
     except OSError:
         return False

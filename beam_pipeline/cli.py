@@ -20,7 +20,8 @@ import click
 
 from beam_pipeline.beam_loading import spare_imports
 from beam_pipeline.file_names import check_file_names, restart_in_utf8
-from beam_pipeline.job_options import JobCommand, job_options
+from beam_pipeline.flags_only import is_flags_only, split_flags
+from beam_pipeline.job_options import LOCATION, JobCommand, job_options
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -29,6 +30,7 @@ from transforms.errors import (
     UsageError,
     bounded,
 )
+from transforms.paths import plain
 
 __all__ = ["cli", "main", "program"]
 
@@ -102,7 +104,7 @@ def cli() -> None:
     "usage; 3 too many rejects.",
 )
 @job_options
-@click.argument("output", required=False)
+@click.argument("output", required=False, type=LOCATION)
 @click.option("--report-json", metavar="FILE", help="Write the result as JSON.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
@@ -122,7 +124,7 @@ def convert(
 
 @cli.command(cls=JobCommand)
 @job_options
-@click.argument("output", required=False)
+@click.argument("output", required=False, type=LOCATION)
 @click.pass_context
 def plan(ctx: click.Context, /, **flags: Any) -> int:
     """Print what `convert` would do with the same arguments; write nothing."""
@@ -139,7 +141,7 @@ def plan(ctx: click.Context, /, **flags: Any) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB")
+@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 def inspect(target: str) -> int:
     """Show splits, shards, features with types and ranges, labels, counts."""
     from beam_pipeline import inspect as command
@@ -148,7 +150,7 @@ def inspect(target: str) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DATASET|FILE")
+@click.argument("target", metavar="DATASET|FILE", type=LOCATION)
 @click.option("-n", "count", default=3, show_default=True, help="How many records.")
 def head(target: str, count: int) -> int:
     """Show the first records, readable, long bytes shortened."""
@@ -174,7 +176,7 @@ def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB")
+@click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 @click.option("--quiet", is_flag=True, help="Print damage only.")
 def verify(target: str, quiet: bool) -> int:
     """Check both CRCs of every record, counts, sizes and checksums; 1 for damage."""
@@ -184,7 +186,7 @@ def verify(target: str, quiet: bool) -> int:
 
 
 @cli.command()
-@click.argument("target", metavar="DIR|FILE")
+@click.argument("target", metavar="DIR|FILE", type=LOCATION)
 @click.option("--reason", metavar="REASON", help="List those of this reason.")
 @click.option(
     "--limit",
@@ -220,7 +222,7 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
 
 
 @cli.command()
-@click.argument("directory", metavar="OUTPUT|FOLDER")
+@click.argument("directory", metavar="OUTPUT|FOLDER", type=LOCATION)
 @click.option("--dry-run", is_flag=True, help="Only list it.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def clean(directory: str, dry_run: bool, quiet: bool) -> int:
@@ -236,6 +238,7 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
 
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     path = given.pop("spec", None)
+    path = plain(path) if path else None
     settings = load_spec(path) if path else {}
     if "feature_names" in given:
         pairs = [text.partition("=") for text in given["feature_names"]]
@@ -273,6 +276,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     before = _catch_stops()
     try:
         check_file_names()
+        if is_flags_only(arguments):
+            arguments, more = split_flags(arguments, convert)
+            arguments, beam_flags = ["convert", *arguments], [*more, *beam_flags]
         code = cli.main(
             arguments,
             prog_name="beam-tfrecord",

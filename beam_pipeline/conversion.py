@@ -7,13 +7,14 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.disk_need import check_room
+from beam_pipeline.engines.choice import choose
 from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job
 from beam_pipeline.vocabularies import keep_names
 from transforms import files, target, work_folder
 from transforms.core.manifest import Manifest
-from transforms.errors import COMMITTED_NOTE, DamageError
+from transforms.errors import COMMITTED_NOTE, DamageError, StorageError
 from transforms.split_locks import install_lock
 from transforms.store import Store
 
@@ -33,15 +34,19 @@ def open_work_folder(
     Raises:
       TargetError: another run holds it, or it cannot be made.
     """
-    with work_folder.held(plan.directory) as folder:
-        store = Store(plan.work_folder, inline=plan.inline)
-        target.recover(store.dataset, plan.directory)
-        found = work_folder.take_over(folder, plan.work_digest)
+    keeps_items = plan.spec.keep_rejected_bytes
+    store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
+    with work_folder.held(plan.directory) as hold:
+        store = work_folder.open_store(hold, store, job=plan.digest, seen=plan.seen)
+        found = work_folder.take_over(hold, plan.work_digest)
         store.make()
-        with pa.OSFile(plan.listing_path, "wb") as sink:
-            listing = plan.planned.listing
-            with pa.ipc.new_file(sink, listing.schema) as writer:
-                writer.write_table(listing)
+        listing = pa.BufferOutputStream()
+        with pa.ipc.new_file(listing, plan.planned.listing.schema) as writer:
+            writer.write_table(plan.planned.listing)
+        data = memoryview(listing.getvalue())
+        files.write_file(
+            plan.listing_path, data, attempts=store.attempts, durable=False
+        )
         plan.splits.store_tables(store)
         if plan.selection is not None:
             plan.selection.store_places(store)
@@ -50,31 +55,28 @@ def open_work_folder(
         try:
             yield store, bool(found)
         except BaseException:
-            if _has_published(plan):
-                _end(plan, store)
-            else:
-                work_folder.leave(store)
+            # What went wrong first is what counts; the next run clears up.
+            with contextlib.suppress(OSError, StorageError):
+                if _has_published(plan):
+                    work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
+                else:
+                    work_folder.leave(hold, store, seen=plan.seen)
             raise
-        _end(plan, store)
-
-
-def _end(plan: Plan, store: Store) -> None:
-    """Leaves the work folder of a published dataset."""
-    # Where the run was stopped in between, old files may still lie there.
-    target.recover(store.dataset, plan.directory)
-    if plan.spec.keep_work:
-        work_folder.keep_for_next(store)
-    else:
-        files.remove_tree(plan.work_folder)
+        try:
+            work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
+        except (OSError, StorageError) as error:
+            error.add_note(COMMITTED_NOTE)
+            raise
 
 
 def _has_published(plan: Plan) -> bool:
     """Whether what stands at the target was written by this very run."""
     try:
         run = target.read_manifest(plan.directory).run
-    except (OSError, DamageError):
+        now = target.state(plan.directory)
+    except (OSError, DamageError, StorageError):
         return False
-    return run.get("job") == plan.digest and target.state(plan.directory) != plan.seen
+    return run.get("job") == plan.digest and now != plan.seen
 
 
 def convert_plan(
@@ -96,18 +98,21 @@ def convert_plan(
 
     Raises:
       SpecError: Beam does not know one of the flags.
+      UsageError: what the engine needs is not there.
       BeamTFRecordError: the run failed and nothing was committed.
     """
+    chosen = choose(plan.spec, beam_flags)
     if beam_flags:
-        check_beam_flags(beam_flags)
+        check_beam_flags(beam_flags, chosen.engine if chosen else None)
     if remark := check_room(plan):
         say(remark)
     with open_work_folder(plan, say=say) as (store, resumes):
-        job = make_job(plan, resumes=resumes)
+        job = make_job(plan, store, resumes=resumes)
         try:
             run_job(
                 job,
                 workers=plan.workers,
+                chosen=chosen,
                 beam_flags=beam_flags,
                 between=between,
                 watch=watch,

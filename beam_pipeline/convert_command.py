@@ -17,6 +17,7 @@ from beam_pipeline.spec import make_spec
 from transforms import files, work_folder
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import BeamTFRecordError, TargetError, UsageError
+from transforms.paths import absolute, is_remote, plain
 
 __all__ = ["run"]
 
@@ -41,7 +42,7 @@ def run(
     if report_json:
         _check_report(report_json)
     try:
-        given = settings()
+        given = {key: _plain(value) for key, value in settings().items()}
         spec = make_spec(given)
         if report_json and files.is_inside(report_json, spec.output):
             raise UsageError(
@@ -51,7 +52,7 @@ def run(
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
             # Where a dataset stands there may be nothing to do, and no need of Beam.
-            stands = os.path.lexists(os.path.join(spec.output, MANIFEST_NAME))
+            stands = files.exists(os.path.join(spec.output, MANIFEST_NAME))
             prepared = prepare(spec) if stands else None
             if prepared is not None and prepared.done is not None:
                 return _up_to_date(prepared, prepared.done, report_json, quiet, started)
@@ -72,6 +73,11 @@ def run(
     return 0
 
 
+def _plain(value: Any) -> Any:
+    """Returns a setting without secrets: from here on it may be reported."""
+    return plain(value) if isinstance(value, str) and is_remote(value) else value
+
+
 def _up_to_date(
     prepared: Prepared,
     manifest: Manifest,
@@ -85,7 +91,7 @@ def _up_to_date(
             work_folder.clear(prepared.spec.output)
     seconds = time.monotonic() - started
     if report_json:
-        directory = os.path.abspath(prepared.spec.output)
+        directory = absolute(prepared.spec.output)
         result = report.success_json(manifest, directory, seconds)
         _write_json(report_json, {**result, "status": "up to date"})
     if not quiet:

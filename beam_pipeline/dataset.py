@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.schema import Feature, Kind
 from transforms.errors import DamageError, UsageError
@@ -37,7 +38,7 @@ class Dataset:
 
     def path(self, file: str) -> str:
         """Returns where a file of the dataset lies."""
-        return os.path.join(self.directory, file)
+        return self.manifest.path(self.directory, file)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ def open_target(path: str) -> Dataset | SingleFile:
       UsageError: nothing is there, or a directory that is no dataset.
       DamageError: the manifest is damaged.
     """
-    if os.path.isdir(path):
+    if files.is_folder(path):
         return _open_directory(path)
-    if not os.path.exists(path):
+    if not files.exists(path):
         raise UsageError(
             f"There must be a dataset or a TFRecord file at {path!r}; nothing is there."
         )
@@ -79,7 +80,7 @@ def is_dataset(path: str | None) -> bool:
         return False
     if os.path.basename(path) == MANIFEST_NAME:
         return True
-    return not os.path.exists(path) or os.path.exists(os.path.join(path, MANIFEST_NAME))
+    return not files.exists(path) or files.exists(os.path.join(path, MANIFEST_NAME))
 
 
 def _open_directory(directory: str) -> Dataset:
@@ -110,19 +111,18 @@ def _open_file(path: str) -> SingleFile:
 
 
 def _read_manifest(path: str) -> Manifest:
-    with open(path, "rb") as file:
-        return Manifest.from_bytes(file.read(), path)
+    return Manifest.from_bytes(files.read_bytes(path), path)
 
 
 def _no_dataset(directory: str) -> str:
     try:
-        files = sorted(name for name in os.listdir(directory) if ".tfrecord" in name)
+        shards = [name for name in files.names_in(directory) if ".tfrecord" in name]
     except OSError:
-        files = []
+        shards = []
     what = f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none."
-    if files:
-        shown = ", ".join(map(repr, files[:_SHOWN]))
-        more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+    if shards:
+        shown = ", ".join(map(repr, shards[:_SHOWN]))
+        more = f" and {len(shards) - _SHOWN:,} more" if len(shards) > _SHOWN else ""
         return f"{what} Name one of its files ({shown}{more}), or convert again."
     return f"{what} Name a TFRecord file, or make a dataset with 'convert'."
 

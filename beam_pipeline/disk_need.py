@@ -17,6 +17,7 @@ from beam_pipeline.dataset import size_text
 from beam_pipeline.plan import Plan
 from transforms import target
 from transforms.errors import StorageError
+from transforms.paths import is_remote
 
 __all__ = ["DiskNeed", "check_room", "estimate", "free_bytes", "in_words"]
 
@@ -109,6 +110,9 @@ def check_room(plan: Plan) -> str:
     Raises:
       StorageError: it is not, by far.
     """
+    if is_remote(plan.directory):
+        # Object stores do not say, and do not run full.
+        return ""
     if plan.spec.only_rejected is not None:
         # A few items of the source, and which they are is not known yet.
         return ""

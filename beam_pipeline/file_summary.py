@@ -8,6 +8,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms import files
 from transforms.core.example.decoder import decode_examples
 from transforms.core.statistics import Statistics, summarize
 from transforms.core.tfrecord import PayloadBatch, TFRecordReader
@@ -17,6 +18,8 @@ from transforms.errors import ExampleError, UsageError
 
 __all__ = ["FileSummary", "Variant", "summarize_file"]
 
+# Small reads of a file that lies far away would each cost a round trip.
+_READ_BYTES = 1 << 20
 _TYPE_NAMES = {"int64": "int64", "float": "float", "large_binary": "bytes"}
 
 
@@ -92,7 +95,7 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
     """
     try:
         # Buffered, because a pipe cannot be read twice.
-        with open(path, "rb") as file:
+        with io.BufferedReader(files.open_unbuffered(path), _READ_BYTES) as file:
             return _summarize(file, path, allow_empty)
     except OSError as error:
         raise UsageError(
@@ -100,7 +103,9 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
         ) from error
 
 
-def _summarize(file: io.BufferedReader, path: str, allow_empty: bool) -> FileSummary:
+def _summarize(
+    file: "io.BufferedReader[io.RawIOBase]", path: str, allow_empty: bool
+) -> FileSummary:
     compression = detect(file.peek(HEADER_BYTES)[:HEADER_BYTES], path=path)
     reader = TFRecordReader(file, allow_empty=allow_empty)
     shortest, longest = sys.maxsize, 0

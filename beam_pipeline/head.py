@@ -19,6 +19,7 @@ from beam_pipeline.dataset import (
     shape_text,
 )
 from beam_pipeline.terminal import Console
+from transforms import files
 from transforms.core.example.decoder import parse_example
 from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.manifest import FeatureFacts
@@ -103,7 +104,8 @@ def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
     if count < 0:
         raise UsageError(f"The number of records must be 0 or more; found {count}.")
     if isinstance(target, SingleFile):
-        yield from _of_file(TFRecordReader(target.path), "", target.path, count)
+        with files.opened(target.path) as file:
+            yield from _of_file(TFRecordReader(file), "", target.path, count)
         return
     manifest = target.manifest
     for split in manifest.splits:
@@ -111,14 +113,15 @@ def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
         for shard in split.shards:
             if not left:
                 break
-            reader = TFRecordReader(
-                target.path(shard.file),
-                compression=manifest.compression,
-                allow_empty=shard.records == 0,
-            )
-            for record in _of_file(reader, split.name, shard.file, left):
-                yield record
-                left -= 1
+            with files.opened(target.path(shard.file)) as file:
+                reader = TFRecordReader(
+                    file,
+                    compression=manifest.compression,
+                    allow_empty=shard.records == 0,
+                )
+                for record in _of_file(reader, split.name, shard.file, left):
+                    yield record
+                    left -= 1
 
 
 def _of_file(

@@ -27,6 +27,7 @@ from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, instant_text, is_text
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
+from transforms import files
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -53,7 +54,7 @@ def show(path: str) -> int:
       DamageError: the manifest or the file is damaged.
     """
     console = open_console()
-    has_manifest = os.path.lexists(os.path.join(path, MANIFEST_NAME))
+    has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
     if not has_manifest and (bare := find_bare_files(path)) is not None:
         _print_bare(console, path, bare.paths)
         return 0

@@ -163,19 +163,17 @@ def _settle(plan: Plan, source: Source, store: Store) -> SettleSplits | None:
     )
 
 
-def make_job(plan: Plan, *, resumes: bool = False) -> Job:
+def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     """Returns what the stages are given for a plan; each its own values only.
 
     Args:
       plan: of the job.
+      store: its work folder, made.
       resumes: whether an earlier run has left segments in the work folder.
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(plan.listing_path)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    store = Store(
-        plan.work_folder, inline=plan.inline, keep_items=spec.keep_rejected_bytes
-    )
     if plan.selection is not None:
         source = plan.selection.of(source, store)
     settle = _settle(plan, source, store)

@@ -5,9 +5,11 @@ from typing import Any
 
 import click
 
+from beam_pipeline.engines.table import RUNNERS
 from beam_pipeline.formats import FORMATS
+from transforms.paths import plain
 
-__all__ = ["JobCommand", "job_options"]
+__all__ = ["LOCATION", "JobCommand", "job_options"]
 
 _Command = Callable[..., int | None]
 
@@ -37,6 +39,21 @@ class JobCommand(click.Command):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+class _Location(click.ParamType[str]):
+    """A path; what it says of how to reach its place is taken off and remembered."""
+
+    name = "path"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Returns the path as the program uses it; see `transforms.paths`."""
+        return plain(value)
+
+
+LOCATION = _Location()
 
 
 def _choice(*values: str) -> click.Choice[str]:
@@ -232,6 +249,18 @@ _SECTIONS: dict[str, list[_Declaration]] = {
     "Run": [
         _flag("--workers", metavar="N|auto", help="Processes [auto]."),
         _flag(
+            "--runner",
+            metavar="NAME",
+            help=f"{', '.join(RUNNERS)}, or Beam's name of one [local].",
+        ),
+        _flag("--flink-master", metavar="HOST:PORT", help="[last started, or 8081]."),
+        _flag("--spark-master", metavar="URL", help="[last started, or 7077]."),
+        _flag(
+            "--shared-output/--no-shared-output",
+            default=None,
+            help="All machines of the engine see the paths as this one does.",
+        ),
+        _flag(
             "--segments",
             type=_choice("auto", "inline", "files"),
             help="Where rows wait for their shard [auto].",
@@ -262,4 +291,4 @@ def job_options(command: _Command) -> _Command:
     for title, flags in reversed(_SECTIONS.items()):
         for names, extra in reversed(flags):
             command = click.option(*names, cls=_Flag, section=title, **extra)(command)
-    return click.argument("source", required=False)(command)
+    return click.argument("source", required=False, type=LOCATION)(command)

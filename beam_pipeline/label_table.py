@@ -20,6 +20,7 @@ from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.table import Complaint, TableReader
+from transforms.paths import absolute
 
 __all__ = ["LabelTable", "join_table", "read_labels"]
 
@@ -59,15 +60,12 @@ def read_labels(spec: Spec) -> LabelTable:
             f"labels must be a table, .csv or .parquet say; found {path!r}."
         )
     try:
-        size = files.size_of(path)
-        with files.open_input(path) as stream:
-            stamp_ns = os.fstat(stream.fileno()).st_mtime_ns
+        entry = files.stat_entry(path, os.path.dirname(path))
     except OSError as error:
         raise SourceError(
             f"The table of labels must be readable; {path!r} is not: {error.strerror}."
         ) from error
-    entry = FileEntry(os.path.basename(path), size, stamp_ns)
-    inputs = Inputs(name, os.path.dirname(os.path.abspath(path)), (entry,), {})
+    inputs = Inputs(name, os.path.dirname(absolute(path)), (entry,), {})
     listed = table_files(inputs)
     reader: TableReader = make_reader(spec, name)
     sample = reader.sample(listed)

@@ -23,13 +23,14 @@ from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
 from beam_pipeline.version import __version__
 from beam_pipeline.vocabularies import vocabularies_of
-from transforms import files, target
+from transforms import bucket, files, target
 from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.errors import SpecError, TargetError
 from transforms.files import FileEntry
+from transforms.paths import absolute, is_remote
 
 __all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
 
@@ -117,7 +118,7 @@ class Plan:
         What a run leaves unfinished serves those of the same work digest: each block
         and each shard is known by its own inputs.
         """
-        return _digest([self._decided, os.path.abspath(self.inputs.root), _versions()])
+        return _digest([self._decided, absolute(self.inputs.root), _versions()])
 
     @functools.cached_property
     def _decided(self) -> list[Any]:
@@ -197,7 +198,7 @@ def prepare(spec: Spec) -> Prepared:
     Raises:
       UsageError: the job cannot be done as it stands; its type says what is wrong.
     """
-    source_folder = spec.source if os.path.isdir(spec.source) else None
+    source_folder = spec.source if files.is_folder(spec.source) else None
     if source_folder and files.is_inside(spec.output, source_folder):
         raise TargetError(
             f"The output must lie outside the source, or the next run would read it; "
@@ -217,6 +218,8 @@ def prepare(spec: Spec) -> Prepared:
             why = request.differs_from(manifest)
             if not spec.overwrite:
                 raise target.taken(spec.output, manifest, why)
+            if is_remote(spec.output):
+                bucket.check_replaceable(spec.output)
             notes = (f"the dataset at the output is replaced: {why}",)
     return Prepared(spec, inputs, request, done, notes, seen)
 
@@ -248,7 +251,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     _check_name(spec, planned)
     return Plan(
         spec=spec,
-        directory=os.path.abspath(spec.output),
+        directory=absolute(spec.output),
         inputs=inputs,
         planned=planned,
         sharding=Sharding(

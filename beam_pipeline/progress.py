@@ -4,11 +4,11 @@ Every runner writes segments and shards into the same work folder, so that is wh
 progress shows, whatever runs the job.
 """
 
+import contextlib
 import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 from rich.progress import (
@@ -22,6 +22,9 @@ from rich.progress import (
 
 from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
+from transforms import files
+from transforms.errors import StorageError
+from transforms.paths import is_remote
 from transforms.store import Store
 
 __all__ = ["Progressed", "look", "shown_planning", "shown_progress"]
@@ -30,6 +33,8 @@ __all__ = ["Progressed", "look", "shown_planning", "shown_progress"]
 _READ_SHARE = 0.5
 # Without a terminal, a line now and then is enough.
 _LINE_SECONDS = 30.0
+# Of an object store each look is some requests.
+_FAR_SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ def look(plan: Plan) -> Progressed:
 
 def _count(folder: str) -> int:
     try:
-        return len(os.listdir(folder))
+        return len(files.names_in(folder))
     except FileNotFoundError:
         return 0
 
@@ -75,6 +80,8 @@ def _count(folder: str) -> int:
 def _bytes(folder: str) -> int:
     total = 0
     try:
+        if is_remote(folder):
+            return sum(entry.size for entry in files.entries_in(folder, folder))
         with os.scandir(folder) as entries:
             for entry in entries:
                 total += entry.stat().st_size
@@ -84,7 +91,26 @@ def _bytes(folder: str) -> int:
     return total
 
 
-@contextmanager
+class _Looker:
+    """Looks at the work folder, seldom where that lies far away."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._pause = _FAR_SECONDS if is_remote(plan.work_folder) else 0.0
+        self._seen = Progressed("reading", 0.0, 0)
+        self._next = time.monotonic() + self._pause
+
+    def look(self) -> Progressed:
+        """Returns how far the run has come, as it was seen last."""
+        if time.monotonic() >= self._next:
+            # What cannot be seen now will be seen later, and is not worth a failure.
+            with contextlib.suppress(OSError, StorageError):
+                self._seen = look(self._plan)
+            self._next = time.monotonic() + self._pause
+        return self._seen
+
+
+@contextlib.contextmanager
 def shown_planning(*, quiet: bool) -> Iterator[None]:
     """Says on a terminal that the source is being looked at."""
     console = Console(stderr=True)
@@ -95,7 +121,7 @@ def shown_planning(*, quiet: bool) -> Iterator[None]:
             yield
 
 
-@contextmanager
+@contextlib.contextmanager
 def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Yields what is to be called while the plan runs; shows progress on stderr."""
     console = Console(stderr=True)
@@ -105,8 +131,10 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
         with _bar(console) as bar:
             task = bar.add_task("starting", total=1.0)
 
+            looker = _Looker(plan)
+
             def watch() -> None:
-                seen = look(plan)
+                seen = looker.look()
                 bar.update(task, completed=seen.share, description=_text(seen))
 
             yield watch

@@ -3,9 +3,10 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from beam_pipeline.dataset import size_text
+from transforms import files
 
 __all__ = ["Progress", "shown_reading"]
 
@@ -13,17 +14,41 @@ __all__ = ["Progress", "shown_reading"]
 _MIN_BYTES = 300_000_000
 
 
-class _Watched(io.FileIO):
+class _Watched(io.RawIOBase):
     """A file that tells a progress line of what is read."""
 
-    def __init__(self, path: str, bar: "Progress") -> None:
-        super().__init__(path)
+    def __init__(self, file: io.RawIOBase, bar: "Progress") -> None:
+        super().__init__()
+        self._file = file
         self._bar = bar
 
     def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(-1 if size is None else size) or b""
+        data = self._file.read(-1 if size is None else size) or b""
         self._bar.add(len(data))
         return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self._file, "name", ""))
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class Progress:
@@ -35,9 +60,11 @@ class Progress:
         self._done = 0
         self._shown = -1
 
-    def watched(self, path: str) -> io.FileIO:
+    def watched(self, path: str) -> BinaryIO:
         """Opens a file, of whose reads the line is to tell; raises OSError."""
-        return io.FileIO(path) if self._terminal is None else _Watched(path, self)
+        file = files.open_unbuffered(path)
+        watched = file if self._terminal is None else _Watched(file, self)
+        return cast(BinaryIO, watched)
 
     def add(self, size: int) -> None:
         """Counts bytes; draws the line again when the percentage has changed."""

@@ -24,6 +24,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
+from transforms.paths import absolute
 
 __all__ = ["Request", "make_request", "with_images"]
 
@@ -126,7 +127,7 @@ def with_images(
         if (evidence := planned.evidence.get(feature.name)) is not None
         for example in evidence.examples
     ]
-    root = os.path.abspath(os.path.join(inputs.root, spec.images_root))
+    root = absolute(os.path.join(inputs.root, spec.images_root))
     request = dataclasses.replace(request, images_root=root)
     if not examples or any(_URI in each or each.startswith("/") for each in examples):
         return request
@@ -219,7 +220,7 @@ def _is_whole(manifest: Manifest, directory: str) -> bool:
     shards = [shard for split in manifest.splits for shard in split.shards]
     try:
         return all(
-            files.size_of(os.path.join(directory, facts.file)) == facts.bytes
+            files.size_of(manifest.path(directory, facts.file)) == facts.bytes
             for facts in (*shards, *manifest.files)
         )
     except OSError:

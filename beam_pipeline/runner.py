@@ -1,9 +1,8 @@
-"""Runs a job: on forked worker processes or in this one, watched either way."""
+"""Runs a job: in this process, on forked ones, or on an engine; watched any way."""
 
 import contextlib
 import difflib
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,11 +10,15 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.beam_errors import translated
 from beam_pipeline.beam_shortcuts import beam_shortcuts
+from beam_pipeline.engines.choice import Chosen
+from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.job import Job, build
 from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
 from beam_pipeline.retry_notes import collected_retries
-from transforms import decoder_pool, errors, files
+from transforms import decoder_pool, files
 from transforms.errors import BeamTFRecordError, SpecError
 
 __all__ = ["check_beam_flags", "run_job"]
@@ -27,33 +30,24 @@ _STOP_SECONDS = 2.0
 # Of a day: a job must not end because Beam's job service timed out.
 _SERVICE_SECONDS = 86_400
 
-_OUR_ERROR = re.compile(
-    r"transforms\.errors\.(?P<type>\w+): (?P<message>.*?)"
-    r"(?: \[while running '(?P<stage>[^']*)'\])?$",
-    re.MULTILINE,
-)
-_ANY_ERROR = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): "
-    r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$",
-    re.MULTILINE,
-)
 
+def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None:
+    """Raises SpecError for a flag that Beam does not know; Beam itself ignores it.
 
-def check_beam_flags(flags: Sequence[str]) -> None:
-    """Raises SpecError for a flag that Beam does not know; Beam itself ignores it."""
+    Args:
+      flags: as they stand after `--`.
+      engine: whose job server knows some more.
+    """
     for before, flag in zip(["", *flags], flags, strict=False):
         is_value = before.startswith("--") and "=" not in before
         if not flag.startswith("-") and not is_value:
             raise SpecError(
                 f"What stands after -- must be flags of Beam; found {flag!r}."
             )
-    known = PipelineOptions([]).get_all_options().keys()
+    known = set(PipelineOptions([]).get_all_options())
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
-    if given["runner"] not in (None, "FnApiRunner"):
-        raise SpecError(
-            f"This version runs on the local runner alone, FnApiRunner; found "
-            f"--runner={given['runner']}."
-        )
+    if engine is not None:
+        known |= engine.known
     unknown = sorted(given.keys() - known)
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
@@ -67,17 +61,19 @@ def run_job(
     job: Job,
     *,
     workers: int,
+    chosen: Chosen | None = None,
     beam_flags: Sequence[str] = (),
     between: beam.PTransform | None = None,
     watch: Callable[[], None] = lambda: None,
     abandon: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs the job on the local runner and returns when it is committed.
+    """Runs the job and returns when it is committed.
 
     Args:
       job: planned, with its work folder made.
       workers: processes; 1 runs everything in this one, and so does every later run
         of a process that has used more (it can no longer fork safely).
+      chosen: the engine that runs it; None for the runner inside Beam.
       beam_flags: Beam's own flags; they win over ours.
       between: see `beam_pipeline.job.build`.
       watch: called ten times a second meanwhile, in the calling thread.
@@ -86,6 +82,17 @@ def run_job(
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
+    if chosen is not None:
+        with collected_retries(), _quiet_beam(), beam_shortcuts():
+            run_on_engine(
+                chosen,
+                lambda pipeline: build(pipeline, job, between=between),
+                work_folder=job.store.folder,
+                beam_flags=beam_flags,
+                watch=watch,
+                abandon=abandon,
+            )
+        return
     if WorkerPool.spent:
         workers = 1
     flags = [
@@ -179,7 +186,7 @@ def _run_watched(
         # What the runner says of a worker that is gone is only that it is gone.
         if pool is not None and (pid := pool.killed()):
             raise _ended(pid) from failures[0]
-        raise _translated(failures[0]) from failures[0]
+        raise translated(failures[0]) from failures[0]
 
 
 def _ended(pid: int) -> BeamTFRecordError:
@@ -187,32 +194,3 @@ def _ended(pid: int) -> BeamTFRecordError:
         f"A worker process ({pid}) was ended from outside, perhaps for want of memory. "
         f"Run again, with fewer --workers if memory is short."
     )
-
-
-def _translated(failure: BaseException) -> BaseException:
-    """Returns our own error where one lies in what Beam raised, else one line of it."""
-    seen: BaseException | None = failure
-    while seen is not None:
-        if isinstance(seen, BeamTFRecordError):
-            return _rebuilt(type(seen).__name__, _without_stage(str(seen)))
-        seen = seen.__cause__
-    text = str(failure)
-    if ours := list(_OUR_ERROR.finditer(text)):
-        return _rebuilt(ours[-1]["type"], ours[-1]["message"])
-    if others := list(_ANY_ERROR.finditer(f"{type(failure).__name__}: {text}")):
-        last = others[-1]
-        where = f" in {last['stage']!r}" if last["stage"] else ""
-        return BeamTFRecordError(
-            f"The pipeline failed{where}: {last['type']}: {last['message']}. Nothing "
-            f"was committed."
-        )
-    return BeamTFRecordError(f"The pipeline failed: {failure!r}.")
-
-
-def _without_stage(message: str) -> str:
-    return re.sub(r" \[while running '[^']*'\]$", "", message)
-
-
-def _rebuilt(name: str, message: str) -> BeamTFRecordError:
-    kind = getattr(errors, name, BeamTFRecordError)
-    return kind(message)

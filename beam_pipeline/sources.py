@@ -24,6 +24,7 @@ from transforms.formats import images
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.source import Source
 from transforms.formats.unpacked import plain_name
+from transforms.paths import absolute, common_folder
 
 # Enough to tell a format by.
 _HEAD_BYTES = 4096
@@ -118,10 +119,10 @@ class PlannedSource:
 def default_name(source: str) -> str:
     """Returns the dataset's name for a source: its base name without suffix."""
     path = source.rstrip("/")
-    if any(c in os.path.basename(path) for c in "*?[") and not os.path.exists(path):
+    if any(c in os.path.basename(path) for c in "*?[") and not files.exists(path):
         path = os.path.dirname(path) or "."
-    base = os.path.basename(os.path.abspath(path))
-    if os.path.isfile(path):
+    base = os.path.basename(absolute(path))
+    if files.is_file(path):
         base = os.path.splitext(plain_name(base))[0]
     base = unicodedata.normalize("NFC", base)
     return re.sub(r"[^\w.-]+", "_", base).strip("._-") or "dataset"
@@ -139,19 +140,19 @@ def find_inputs(spec: Spec) -> Inputs:
         if not paths:
             raise SourceError(f"The pattern {source!r} matches no file. Correct it.")
         return _named_files(spec, paths)
-    if not os.path.lexists(source):
+    if not files.exists(source):
         raise SourceError(f"The source must exist; there is no {source!r}.")
-    if not os.path.isdir(source):
+    if not files.is_folder(source):
         return _named_files(spec, [source])
     entries = files.list_tree(source)
     wanted, entries = _recognise(spec, entries)
     if wanted == "images" and spec.labels:
-        labels = os.path.abspath(spec.labels)
+        labels = absolute(spec.labels)
         entries = [e for e in entries if _absolute(source, e.path) != labels]
     known = FORMATS[wanted]
     goes_with = _companions_of(known, spec)
     if isinstance(spec.layout, str):
-        layout = os.path.abspath(spec.layout)
+        layout = absolute(spec.layout)
         entries = [e for e in entries if _absolute(source, e.path) != layout]
     rest, beside = entries, []
     if goes_with is not None:
@@ -171,7 +172,7 @@ def find_inputs(spec: Spec) -> Inputs:
 
 
 def _absolute(root: str, path: str) -> str:
-    return os.path.abspath(os.path.join(root, path))
+    return absolute(os.path.join(root, path))
 
 
 def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
@@ -244,7 +245,7 @@ def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
 
 
 def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
-    root = os.path.commonpath([os.path.dirname(os.path.abspath(p)) for p in paths])
+    root = common_folder(paths)
     entries = [named_entry(path, root) for path in paths]
     wanted = spec.format
     if wanted == "auto":
@@ -278,13 +279,11 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
 def named_entry(path: str, root: str) -> FileEntry:
     """Returns a file that was named; SourceError where it cannot be read."""
     try:
-        status = os.stat(path)
+        return files.stat_entry(path, root)
     except OSError as error:
         raise SourceError(
             f"The source must be readable; {path!r} is not: {error.strerror}."
         ) from error
-    relative = os.path.relpath(path, root or ".").replace(os.sep, "/")
-    return FileEntry(relative, status.st_size, status.st_mtime_ns)
 
 
 def _claimed(entries: Sequence[FileEntry], root: str) -> str:
@@ -304,10 +303,9 @@ def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
     """Returns the files in the folders of the given ones."""
     folders = sorted({os.path.dirname(entry.path) for entry in entries})
     return [
-        named_entry(os.path.join(root, folder, name), root)
+        entry
         for folder in folders
-        for name in sorted(os.listdir(os.path.join(root, folder)))
-        if os.path.isfile(os.path.join(root, folder, name))
+        for entry in files.entries_in(os.path.join(root, folder), root)
     ]
 
 

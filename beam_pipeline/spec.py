@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 import pydantic
 import yaml
 
+from beam_pipeline.engines.table import engine_of
 from beam_pipeline.formats import FORMATS
 from transforms import files
 from transforms.core.image.check import MAX_PIXELS, Check
@@ -16,6 +17,7 @@ from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
 from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
+from transforms.paths import plain
 
 __all__ = [
     "BYTE_DECIDING",
@@ -107,17 +109,35 @@ def _names(value: Any) -> Any:
     return [str(name) for name in value]
 
 
+def _runner(value: str) -> str:
+    try:
+        engine_of(value)
+    except SpecError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
 def _format(value: str) -> str:
     if value != "auto" and value not in FORMATS:
         raise ValueError(f"a format is auto, {', '.join(FORMATS)}")
     return value
 
 
+def _located(value: Any) -> Any:
+    """Takes off what a path says of how to reach its place; see `transforms.paths`."""
+    return plain(value) if isinstance(value, str) else value
+
+
+Location = Annotated[str, pydantic.BeforeValidator(_located)]
 Whole = Annotated[int, pydantic.Field(strict=True)]
 Scalar = bool | int | float | str
 Shares = Annotated[dict[str, str], pydantic.BeforeValidator(_shares)]
 Size = Annotated[int, pydantic.BeforeValidator(_size)]
-Names = Annotated[list[str] | str, pydantic.BeforeValidator(_names)]
+Names = Annotated[
+    list[str] | str,
+    pydantic.BeforeValidator(_names),
+    pydantic.BeforeValidator(_located),
+]
 
 
 class FeatureSpec(pydantic.BaseModel):
@@ -183,31 +203,31 @@ class Spec(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
 
-    source: str
-    output: str
+    source: Location
+    output: Location
     format: Annotated[str, pydantic.AfterValidator(_format)] = "auto"
     name: str | None = None
     splits: Shares | None = None
     split_column: str | None = None
     label_column: str | None = None
-    labels: str | None = None
+    labels: Location | None = None
     id_column: str | None = None
     image_columns: list[str] | None = None
     key_column: str | None = None
     group_column: str | None = None
     stratify_column: str | None = None
-    split_ids: str | None = None
-    split_lock: str | None = None
+    split_ids: Location | None = None
+    split_lock: Location | None = None
     features: dict[str, FeatureSpec] = {}
     drop: list[str] = []
     infer: Literal["sample", "full"] = "sample"
     vocabulary: Names | None = None
-    vocabulary_lock: str | None = None
+    vocabulary_lock: Location | None = None
     unknown_label: Literal["reject", "oov", "append"] = "reject"
     include: list[str] = []
     exclude: list[str] = []
     limit: Annotated[Whole, pydantic.Field(ge=1)] | None = None
-    only_rejected: str | None = None
+    only_rejected: Location | None = None
     shards: Annotated[Whole, pydantic.Field(ge=1, le=MAX_SHARDS)] | None = None
     shard_size: Size | None = None
     seed: Annotated[Whole, pydantic.Field(ge=0)] = 0
@@ -229,9 +249,9 @@ class Spec(pydantic.BaseModel):
     max_image_bytes: Size | None = None
     max_image_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)] = MAX_SECONDS
     encode: Literal["raw", "png"] = "raw"
-    layout: dict[str, Any] | str | None = None
+    layout: dict[str, Any] | Location | None = None
     bad_box: Literal["box", "image", "clip"] = "box"
-    images_root: str = ""
+    images_root: Location = ""
     first_pixel: Literal[0, 1] = 0
     zip_encoding: str | None = None
     delimiter: str | None = None
@@ -242,6 +262,10 @@ class Spec(pydantic.BaseModel):
     encoding: str = "utf-8"
     trim: bool = False
     workers: Annotated[int, pydantic.Field(ge=1)] | Literal["auto"] = "auto"
+    runner: Annotated[str, pydantic.AfterValidator(_runner)] = "local"
+    flink_master: str | None = None
+    spark_master: str | None = None
+    shared_output: bool = False
     segments: Literal["auto", "inline", "files"] = "auto"
     max_reject_rate: Annotated[float, pydantic.Field(ge=0, le=1)] = 0.01
     keep_rejected_bytes: bool = False
@@ -319,6 +343,10 @@ BYTE_DECIDING = frozenset(Spec.model_fields) - {
     "source",
     "output",
     "workers",
+    "runner",
+    "flink_master",
+    "spark_master",
+    "shared_output",
     "segments",
     "max_reject_rate",
     "allow_empty",

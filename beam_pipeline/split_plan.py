@@ -12,6 +12,7 @@ from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError
+from transforms.paths import absolute, is_remote
 from transforms.split_ids import SplitIds, read_split_ids
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.store import Store
@@ -104,7 +105,7 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
         keyed=bool(spec.key_column),
         ids=ids,
         lock=lock,
-        lock_path=os.path.abspath(spec.split_lock) if spec.split_lock else "",
+        lock_path=absolute(spec.split_lock) if spec.split_lock else "",
         lock_digest=digest,
     )
 
@@ -165,13 +166,14 @@ def _class_feature(column: str, schema: Schema) -> str:
 def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | None, str]:
     if not spec.split_lock:
         return None, ""
-    folder = os.path.dirname(os.path.abspath(spec.split_lock))
-    if not os.path.isdir(folder) or files.is_inside(spec.split_lock, spec.output):
+    folder = os.path.dirname(absolute(spec.split_lock))
+    exists = is_remote(folder) or files.is_folder(folder)
+    if not exists or files.is_inside(spec.split_lock, spec.output):
         raise SpecError(
             f"split_lock must lie in a folder that exists, and outside the output; "
             f"{spec.split_lock!r} does not. Choose another place."
         )
-    if not os.path.exists(spec.split_lock):
+    if not files.exists(spec.split_lock):
         return None, ""
     path = spec.split_lock
     lock = open_assignments(path)

@@ -23,6 +23,7 @@ from beam_pipeline.dataset import (
 )
 from beam_pipeline.findings import Finding, Report, print_findings
 from beam_pipeline.reading_progress import Progress, shown_reading
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest, ShardFacts
 from transforms.core.naming import parse_shard_name
 from transforms.core.tfrecord import TFRecordReader, verify_file
@@ -51,7 +52,7 @@ def show(path: str, quiet: bool = False) -> int:
     Raises:
       UsageError: there is neither a dataset nor a TFRecord file.
     """
-    has_manifest = os.path.lexists(os.path.join(path, MANIFEST_NAME))
+    has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
     if not has_manifest and (bare := find_bare_files(path)) is not None:
         return _show_bare(path, verify_bare_files(bare, progress=_terminal()), quiet)
     try:
@@ -110,7 +111,7 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
       UsageError: it cannot be opened.
     """
     try:
-        size = os.stat(file.path).st_size
+        size = files.size_of(file.path)
     except OSError as error:
         raise _unreadable(file.path, error) from error
     with shown_reading(progress, size) as bar:
@@ -252,7 +253,7 @@ def _framing_finding(
         return Finding(name, "unreadable", message)
     if facts is not None:
         with contextlib.suppress(OSError):
-            size = os.stat(path).st_size
+            size = files.size_of(path)
             if size != facts.bytes:
                 message += (
                     f" The file has {size:,} bytes, the manifest states "
@@ -266,7 +267,7 @@ def _framing_finding(
 def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
     size = crc = 0
     try:
-        with open(path, "rb", buffering=0) as file:
+        with files.open_unbuffered(path) as file:
             while data := file.read(_STEP_BYTES):
                 size += len(data)
                 crc = google_crc32c.extend(crc, data)
@@ -287,7 +288,7 @@ def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
 def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     """Returns a finding for every entry of the directory without a name in it."""
     findings = []
-    for name in sorted(set(os.listdir(directory)) - set(manifest.file_names)):
+    for name in sorted(set(files.names_in(directory)) - set(manifest.file_names)):
         shard = parse_shard_name(name, manifest.name)
         if shard is None:
             message = "is not named by the manifest: it was put there by others."
@@ -316,7 +317,7 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
 
 def _without_manifest(path: str, error: DamageError) -> Report:
     """Checks the files of a dataset whose manifest is damaged."""
-    directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    directory = path if files.is_folder(path) else os.path.dirname(path) or "."
     damage = Finding(MANIFEST_NAME, "manifest", str(error))
     try:
         bare = find_bare_files(directory)

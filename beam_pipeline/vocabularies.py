@@ -14,6 +14,7 @@ from transforms.core.placing.vocabulary import (
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError
+from transforms.paths import absolute
 
 __all__ = ["class_names", "keep_names", "vocabularies_of"]
 
@@ -62,7 +63,7 @@ def keep_names(
         return
     facts = next(f for f in manifest.features if f.feature.name == feature.name)
     vocabulary = known.get(feature.name, Vocabulary())
-    path = os.path.abspath(str(spec.vocabulary_lock))
+    path = absolute(str(spec.vocabulary_lock))
     text = format_lock(vocabulary.to_lock(facts.classes))
     with files.create(path, attempts=os.path.dirname(path)) as file:
         file.write(text)

@@ -45,8 +45,8 @@ def run_directly(
         return prepared.done.digest
     plan = make_plan(prepared)
     planned()
-    with open_work_folder(plan) as (_store, resumes):
-        digest = _run(make_job(plan, resumes=resumes), plan, resumes)
+    with open_work_folder(plan) as (store, resumes):
+        digest = _run(make_job(plan, store, resumes=resumes), plan, resumes)
     manifest = target.read_manifest(plan.directory)
     keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return digest

@@ -3,6 +3,8 @@
 What changes files goes through a few functions of `os`, through files opened for
 writing, and through `renameat2`; within `watched` each call of them is an operation
 that is announced to a hook before it is done. Half of a write is an operation too.
+
+`failing_once` makes one call of them all, and of those that look, fail in passing.
 """
 
 import builtins
@@ -14,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from transforms import files
+from transforms import folders
 
-__all__ = ["Hook", "watched"]
+__all__ = ["CHANGES", "Hook", "failing_once", "watched"]
 
 # (what, path): called before the operation; may raise, or not return.
 Hook = Callable[[str, str], None]
@@ -24,6 +26,11 @@ Hook = Callable[[str, str], None]
 _CALLS = (
     *("replace", "rename", "unlink", "remove", "rmdir", "mkdir", "link", "fsync"),
     *("truncate", "symlink"),
+)
+_LOOKS = ("listdir", "lstat", "stat", "scandir")
+# What may be done though it is said to have failed.
+CHANGES = frozenset(
+    ("replace", "rename", "unlink", "rmdir", "mkdir", "_rename_with"),
 )
 
 
@@ -70,6 +77,39 @@ def watched(hook: Hook) -> Iterator[None]:
         patch.setattr(io, "open", opening)
         for name in _CALLS:
             patch.setattr(os, name, announced(name, getattr(os, name)))
-        plain = files._rename_with
-        patch.setattr(files, "_rename_with", announced("renameat2", plain))
+        plain = folders._rename_with
+        patch.setattr(folders, "_rename_with", announced("renameat2", plain))
         yield
+
+
+@contextlib.contextmanager
+def failing_once(number: int, code: int, *, lost: bool = False) -> Iterator[list[str]]:
+    """Makes the number-th call fail, from 0 on; yields the calls, as they are made.
+
+    Args:
+      number: of the call.
+      code: of the error.
+      lost: whether a call that changes something is done all the same.
+    """
+    calls: list[str] = []
+
+    def failing(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def calling(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            fails = len(calls) == number + 1
+            if fails and lost and name in CHANGES:
+                call(*arguments, **options)
+            if fails:
+                raise OSError(code, os.strerror(code), str(arguments[0]))
+            return call(*arguments, **options)
+
+        return calling
+
+    places: list[tuple[Any, str]] = [
+        *((os, name) for name in (*_CALLS, *_LOOKS, "open", "read", "pread")),
+        *((folders, "_rename_with"), (builtins, "open")),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name in places:
+            patch.setattr(place, name, failing(name, getattr(place, name)))
+        yield calls

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.rows.infer import infer_features
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import ConservationError, SourceError, SpecError
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    ConservationError,
+    SourceError,
+    SpecError,
+)
 from transforms.formats.csv import (
     CsvDialect,
     SampleInput,
@@ -282,6 +287,21 @@ def test_a_long_value_is_shortened():
     _, _, (bad,) = read(HEADER + b"true," + b"9" * 100_000 + b",a,1\n")
     assert bad.reason is Reason.OUT_OF_RANGE
     assert len(bad.message) < 200
+
+
+@pytest.mark.parametrize("column", ["name", "n" * 5000, "값" * 1700])
+@pytest.mark.parametrize("cell", [b"caf\xe9", b"\xff" * 9000, "값".encode()[:2] * 3000])
+def test_a_cell_that_is_no_text_makes_a_short_message(column, cell):
+    """At most 1 KiB of valid UTF-8, however long the cell and its column's name."""
+    schema = Schema((Feature(column, Kind.TEXT),))
+    data = f"{column},b\n".encode() + cell + b",1\n"
+    rows, _, (bad,) = read(data, schema)
+    assert rows == []
+    assert bad.reason is Reason.INVALID_ENCODING
+    assert bad.raw == cell + b",1"
+    for message in (bad.message, json.loads(bad.to_json())["message"]):
+        assert "\\xe" in message or "\\xff" in message
+        assert len(message.encode("utf-8", "strict")) <= MAX_MESSAGE_BYTES
 
 
 def test_only_the_columns_of_the_schema_are_looked_at():

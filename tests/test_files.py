@@ -13,7 +13,7 @@ from multiprocessing.synchronize import Event
 
 import pytest
 
-from transforms import files, retry
+from transforms import files, folders, retry
 from transforms.errors import CommitError, SourceError, StorageError, TargetError
 from transforms.files import FileEntry
 
@@ -444,7 +444,7 @@ def test_move_new(tmp_path: Folder) -> None:
         write(tmp_path, "new/1")
         if name == "empty":
             (tmp_path / name).mkdir()
-        files.move_new(str(tmp_path / "new"), str(tmp_path / name))
+        folders.move_new(str(tmp_path / "new"), str(tmp_path / name))
         assert not (tmp_path / "new").exists()
         assert contents(tmp_path / name) == {"1": b"new/1"}
 
@@ -462,18 +462,18 @@ def test_move_new_replaces_nothing(tmp_path: Folder, standing: str) -> None:
         target.symlink_to("other" if standing == "link" else "nothing")
     before = contents(tmp_path)
     with pytest.raises(CommitError, match="has been made since"):
-        files.move_new(str(tmp_path / "new"), str(target))
+        folders.move_new(str(tmp_path / "new"), str(target))
     assert contents(tmp_path) == before
 
 
 def test_exchange(tmp_path: Folder) -> None:
     """Two folders swap their names in one step, or nothing happens."""
     write(tmp_path, "a/1", "b/2")
-    if not files.exchange(str(tmp_path / "a"), str(tmp_path / "b")):
+    if not folders.exchange(str(tmp_path / "a"), str(tmp_path / "b")):
         pytest.skip("this file system cannot exchange")
     assert contents(tmp_path) == {"a": None, "a/2": b"b/2", "b": None, "b/1": b"a/1"}
     with pytest.raises(FileNotFoundError):
-        files.exchange(str(tmp_path / "a"), str(tmp_path / "nothing"))
+        folders.exchange(str(tmp_path / "a"), str(tmp_path / "nothing"))
     assert (tmp_path / "a/2").exists()
 
 
@@ -483,9 +483,9 @@ def test_exchange_on_other_systems(
     """Where there is no such rename, it says so and changes nothing."""
     write(tmp_path, "a/1", "b/2")
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not files.exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert not folders.exchange(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (tmp_path / "a/1").exists()
-    files.move_new(str(tmp_path / "a"), str(tmp_path / "c"))
+    folders.move_new(str(tmp_path / "a"), str(tmp_path / "c"))
     assert (tmp_path / "c/1").exists()
 
 

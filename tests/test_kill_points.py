@@ -22,7 +22,7 @@ from tests.conftest import Headline
 from tests.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.file_operations import watched
 from tests.stress import STRESS, count
-from transforms import files, retry, target, work_folder
+from transforms import folders, retry, target, work_folder
 from transforms.errors import TargetError
 
 Folder = pathlib.Path
@@ -110,7 +110,7 @@ class Place:
 
     def run(self, settings: dict[str, Any]) -> None:
         if not self.case.exchange:
-            files.exchange = lambda source, target: False
+            folders.exchange = lambda source, target: False
         run_directly(settings)
 
     def reset(self) -> None:
@@ -521,14 +521,14 @@ def test_row_23_publishing_deletes_nothing_of_others(
 
 def late_exchange(late: Folder) -> None:
     """Puts a file into the target after the last look at it, before the exchange."""
-    plain = files.exchange
+    plain = folders.exchange
 
     def exchange(source: str, out: str) -> bool:
-        files.exchange = plain
+        folders.exchange = plain
         late.write_bytes(b"late")
         return plain(source, out)
 
-    files.exchange = exchange
+    folders.exchange = exchange
 
 
 def test_what_counts_as_all() -> None:

@@ -23,7 +23,10 @@ BEAM_MODULES = (
     | {"transforms.tfrecord_parameters"}
     | {
         f"beam_pipeline.{name}"
-        for name in "job runner local_workers conversion beam_shortcuts".split()
+        for name in (
+            "job runner local_workers conversion beam_shortcuts "
+            "engines.submission engines.worker_boot"
+        ).split()
     }
 )
 # layer -> the layers that it may import, itself included where that is so.
@@ -65,7 +68,7 @@ def layer(module: str) -> str:
         return "program"
     if module in STAGES:
         return "stage"
-    if head == "retry":
+    if head in ("folders", "object_clients", "paths", "remote", "retry"):
         return "files"
     if head in (
         "store",
@@ -79,6 +82,7 @@ def layer(module: str) -> str:
         "receipts",
         "work_folder",
         "leftovers",
+        "bucket",
     ):
         return "storage"
     if head in (

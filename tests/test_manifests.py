@@ -36,6 +36,7 @@ from tests.test_convert import (
     rows,
 )
 from transforms.core.schema import Feature, Kind
+from transforms.errors import SourceError
 from transforms.formats.automl import reader as automl
 from transforms.formats.automl import recognition
 from transforms.formats.automl.boxes import judge
@@ -43,6 +44,7 @@ from transforms.formats.automl.manifest import load_manifest
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
 from transforms.formats.split_words import split_of_table
+from transforms.formats.table import InputFile
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -443,6 +445,38 @@ def test_compressed_and_cut_into_blocks(
     convert(source, tmp_path / "some", "--limit", 7, "--no-shuffle")
     some = records(tf, tmp_path / "some")
     assert [row["filename"][0].decode() for row in some] == order[:7]
+
+
+_BOX = "0.1,0.1,,,0.9,0.9,,"
+
+
+@pytest.mark.parametrize(
+    ("planned", "later"),
+    [
+        (f"TRAIN,a.png,cat,{_BOX}", f"TRAIN,a.png,dog,{_BOX}"),
+        ("TRAIN,a.png,cat", "TRAIN,a.png,c,t"),
+        ("TRAIN,a.png,c,t", "TRAIN,a.png,c,t,u"),
+        ("TRAIN,a.png", "TRAIN,a.png,cat"),
+    ],
+    ids=["class", "second label", "third label", "first label"],
+)
+def test_a_manifest_that_changes_after_planning(
+    planned: str, later: str, tmp_path: Folder
+) -> None:
+    """What planning has not found is told as a change of the file, also unstamped."""
+    path = tmp_path / "m.csv"
+    path.write_text(planned + "\n")
+    file = InputFile("m.csv", str(path), path.stat().st_size)
+    reader = automl.AutomlReader()
+    reader = reader.planned(reader.sample([file]), [file])
+    (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
+    (before,) = reader.read(file, block, [])
+    assert before.numbers.tolist() == [0]
+    path.write_text(later + "\n")
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(SourceError, match="changed since the job was planned") as told:
+        list(reader.read(file, block, []))
+    assert repr(str(path)) in str(told.value)
 
 
 # Hugging Face

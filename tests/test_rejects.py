@@ -1,5 +1,7 @@
 """Reject logs and their files: order, parts, kept items, and what they cost."""
 
+import dataclasses
+import errno
 import hashlib
 import itertools
 import json
@@ -15,13 +17,15 @@ import google_crc32c
 import numpy as np
 import pytest
 
+from tests.file_operations import failing_once, watched
+from transforms import rejects, retry
 from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.rejected_rows import RejectedRows
 from transforms.core.tfrecord import TFRecordReader
 from transforms.earlier_rejects import find_rejects
-from transforms.errors import DamageError, UsageError
+from transforms.errors import DamageError, StorageError, UsageError
 from transforms.reject_files import (
     is_items_name,
     is_rejects_name,
@@ -137,6 +141,65 @@ def test_merged_logs_have_one_order(
     dice.shuffle(logs)
     write_rejects(logs, store.dataset, attempts=store.attempts)
     assert lines_in(store.dataset) == [each.to_json() for each in wanted]
+
+
+@pytest.mark.parametrize("spills", [1, 3])
+def test_a_disk_that_fails_in_passing(
+    spills: int, keeping: Store, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error at any one operation changes no byte and leaves nothing (row 8)."""
+    policy = dataclasses.replace(retry.POLICY, first_pause=0.0)
+    monkeypatch.setattr(retry, "POLICY", policy)
+    monkeypatch.setattr(rejects, "_SORTED_ROWS", 200)
+    rows = range(200 * spills - 20)
+    found = [rejection("a.csv", r, 90 * "n", raw=bytes(9)) for r in rows]
+    calm = tmp_path / "calm"
+    calm.mkdir()
+
+    def write(folder: str) -> None:
+        log = gathered(keeping, "t", found)
+        assert log.path
+        write_rejects([log], folder, attempts=keeping.attempts)
+
+    write(str(calm))
+    wanted = {path.name: path.read_bytes() for path in calm.iterdir()}
+    counted = [0]
+
+    def hook(what: str, path: str) -> None:
+        counted[0] += 1
+        if counted[0] == number:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for number in itertools.count(1):
+        counted[0] = 0
+        with watched(hook):
+            write(keeping.dataset)
+        reads = number - 1
+        with failing_once(reads, errno.EIO, lost=True) as calls:
+            write(keeping.dataset)
+        written = {p.name: p.read_bytes() for p in Folder(keeping.dataset).iterdir()}
+        assert written == wanted
+        assert os.listdir(keeping.attempts) == []
+        if max(counted[0], len(calls)) < number:
+            break
+    assert number > 15
+
+
+def test_a_disk_that_goes_on_failing(
+    keeping: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that cannot be written is told, by its path; nothing of it stays."""
+    found = [rejection("a.csv", r, 90 * "n") for r in range(500)]
+    monkeypatch.setattr(rejects, "_SORTED_ROWS", 200)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        keeping.put_rejects("t", found)
+    assert keeping.folder in str(caught.value)
+    assert os.listdir(keeping.attempts) == os.listdir(keeping.rejects) == []
 
 
 def test_few_pieces_are_in_memory(

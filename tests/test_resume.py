@@ -21,7 +21,7 @@ from tests.test_convert import (
     write_files,
 )
 from tests.test_determinism import bmp
-from transforms import files, work_folder, write
+from transforms import folders, work_folder, write
 from transforms.core.model import Block
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.images import ImageTree
@@ -498,7 +498,7 @@ class TestWithoutExchange:
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The old files go, the new ones stand, nothing is left."""
-        monkeypatch.setattr(files, "exchange", lambda source, target: False)
+        monkeypatch.setattr(folders, "exchange", lambda source, target: False)
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         convert(source, out, *OPTIONS)
         convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
@@ -510,7 +510,7 @@ class TestWithoutExchange:
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An error half-way leaves the old generation whole."""
-        monkeypatch.setattr(files, "exchange", lambda source, target: False)
+        monkeypatch.setattr(folders, "exchange", lambda source, target: False)
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         convert(source, out, *OPTIONS)
         before = contents(out), manifest(out)

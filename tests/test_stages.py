@@ -69,11 +69,11 @@ def run(
     plan: Plan, *flags: str, between: beam.PTransform | None = None
 ) -> tuple[Manifest, Any]:
     """Runs a plan as a Beam user would; returns the manifest and Beam's result."""
-    with open_work_folder(plan):
+    with open_work_folder(plan) as (store, _):
         pipeline = beam.Pipeline(
             runner="FnApiRunner", options=PipelineOptions(list(flags))
         )
-        build(pipeline, make_job(plan), between=between)
+        build(pipeline, make_job(plan, store), between=between)
         result = pipeline.run()
         result.wait_until_finish()
     return target.read_manifest(plan.spec.output), result
@@ -247,7 +247,8 @@ def to_text(batch: Batch) -> str:
 
 def test_wrong_types_are_refused_at_construction(source: Folder) -> None:
     """Beam's own check of the graph finds a step of the wrong type before any run."""
-    job = make_job(plan_of(source))
+    plan = plan_of(source)
+    job = make_job(plan, Store(plan.work_folder))
     with pytest.raises(beam.typehints.TypeCheckError):
         build(
             beam.Pipeline(runner="FnApiRunner"),
@@ -259,7 +260,8 @@ def test_wrong_types_are_refused_at_construction(source: Folder) -> None:
 @pytest.mark.parametrize("stage", ["read", "place"])
 def test_stages_check_their_input(source: Folder, stage: str) -> None:
     """Each stage refuses a PCollection of other elements."""
-    job = make_job(plan_of(source))
+    plan = plan_of(source)
+    job = make_job(plan, Store(plan.work_folder))
     transform: beam.PTransform = ReadBlocks(job.source, job.store)
     if stage == "place":
         transform = PlaceRows(job.layout.schema, job.sharding, job.store)
@@ -271,8 +273,8 @@ def test_stages_check_their_input(source: Folder, stage: str) -> None:
 def test_blocks_are_listed_once(source: Folder) -> None:
     """The stage `list` gives what the source says, each block once."""
     plan = plan_of(source)
-    with open_work_folder(plan):
-        job = make_job(plan)
+    with open_work_folder(plan) as (store, _):
+        job = make_job(plan, store)
         wanted = [b for i in job.source.inputs() for b in job.source.blocks(i)]
         with beam.Pipeline(runner="FnApiRunner") as pipeline:
             found = pipeline | ListBlocks(job.source)

@@ -1,8 +1,11 @@
 """The output directory: what is refused, what is replaced, what is never touched."""
 
 import dataclasses
+import errno
+import itertools
 import os
 import pathlib
+import shutil
 import tempfile
 
 import pytest
@@ -10,9 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.datasets import animals, write_dataset
-from transforms import files, target
+from tests.file_operations import CHANGES, failing_once
+from transforms import files, folders, retry, target
 from transforms.core.manifest import MANIFEST_NAME, FileFacts
-from transforms.errors import MAX_MESSAGE_BYTES, CommitError, DamageError, TargetError
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    CommitError,
+    DamageError,
+    StorageError,
+    TargetError,
+)
 
 Folder = pathlib.Path
 OLD = {"train": animals(3, 2), "test": animals(1)}
@@ -232,7 +242,7 @@ def test_publish_without_exchange(
     seen = target.check_target(str(directory), overwrite=True)
     folder = build(tmp_path)
     wanted = contents(folder)
-    monkeypatch.setattr(files, "exchange", lambda *_: False)
+    monkeypatch.setattr(folders, "exchange", lambda *_: False)
     target.publish(str(folder), str(directory), seen=seen)
     assert contents(directory) == wanted
     left = [path for path in folder.parent.rglob("*") if path.is_file()]
@@ -254,10 +264,156 @@ def test_publish_that_fails_changes_nothing(
     def fail(*_: str) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(files, at, fail)
+    monkeypatch.setattr(folders, at, fail)
     with pytest.raises(OSError, match="Input/output"):
         target.publish(str(folder), str(directory), seen=seen)
     assert contents(tmp_path) == before
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again is tried again without a pause."""
+    policy = dataclasses.replace(retry.POLICY, first_pause=0.0)
+    monkeypatch.setattr(retry, "POLICY", policy)
+
+
+class Publication:
+    """Publications of one dataset, again and again from the same start.
+
+    Attributes:
+      directory: the target.
+      wanted: what must stand there in the end.
+    """
+
+    def __init__(self, root: Folder, standing: str) -> None:
+        self._root, self._standing = root, standing
+        self.directory = root / "out"
+        folder, _ = self.begin()
+        self.wanted = contents(folder)
+
+    def begin(self) -> tuple[Folder, str]:
+        """Returns a finished dataset, and what stands at the target."""
+        if self._root.exists():
+            shutil.rmtree(self._root)
+        self._root.mkdir()
+        if self._standing == "empty":
+            self.directory.mkdir()
+        elif self._standing == "dataset":
+            write_dataset(self.directory, OLD)
+        seen = target.check_target(str(self.directory), overwrite=True)
+        return build(self._root), seen
+
+    def check(self, folder: Folder) -> None:
+        """Asserts that it is published and nothing is left of it elsewhere."""
+        assert contents(self.directory) == self.wanted
+        assert os.listdir(folder.parent) == []
+        own = {"out", os.path.basename(target.work_folder(str(self.directory)))}
+        assert set(os.listdir(self._root)) == own
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["undone", "lost"])
+@pytest.mark.parametrize(
+    "standing", ["nothing", "empty", "dataset", "without exchange"]
+)
+def test_a_transient_error_at_every_step_of_a_publication(
+    standing: str, lost: bool, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look and each change is tried again, and none is done twice (row 8).
+
+    `lost`: a change is done and said to have failed. An exchange that is repeated then
+    would put the old dataset back.
+    """
+    at_once(monkeypatch)
+    if standing == "without exchange":
+        monkeypatch.setattr(folders, "exchange", lambda *_: False)
+        standing = "dataset"
+    place = Publication(tmp_path / "place", standing)
+    codes = itertools.cycle(
+        (errno.EIO, errno.ESTALE, errno.EBUSY, errno.EINTR, errno.ETIMEDOUT)
+    )
+    failed = []
+    for number in itertools.count():
+        folder, seen = place.begin()
+        with failing_once(number, next(codes), lost=lost) as calls:
+            target.publish(str(folder), str(place.directory), seen=seen)
+        if len(calls) <= number:
+            break
+        failed.append(calls[number])
+        place.check(folder)
+    assert CHANGES & set(failed)
+    assert {"lstat", "fsync", "listdir"} <= set(failed)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["undone", "lost"])
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_transient_error_at_every_step_of_a_recovery(
+    exchanges: bool, lost: bool, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a dead run has begun is ended, at whatever step it is disturbed."""
+    at_once(monkeypatch)
+    if not exchanges:
+        monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    place = Publication(tmp_path / "place", "dataset")
+    for number in itertools.count():
+        folder, seen = place.begin()
+        with monkeypatch.context() as patch:
+            # It dies as soon as the one dataset stands in place of the other.
+            patch.setattr(target, "_confirm", dies)
+            patch.setattr(target, "_put_back", dies)
+            with pytest.raises(KeyboardInterrupt):
+                target.publish(str(folder), str(place.directory), seen=seen)
+        with failing_once(number, errno.EIO, lost=lost) as calls:
+            target.recover(str(folder), str(place.directory))
+        place.check(folder)
+        if len(calls) <= number:
+            break
+    assert number > 10
+
+
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["exchange", "fsync", "rmdir"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_a_lasting_error_at_a_step_of_a_publication(
+    step: str, code: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told; the old or the new dataset stands whole, and a recovery clears up."""
+    at_once(monkeypatch)
+    place = Publication(tmp_path / "place", "dataset")
+    folder, seen = place.begin()
+    before = contents(place.directory)
+    real_fsync = os.fsync
+
+    def fail(*arguments: object) -> None:
+        if step == "fsync" and published_now(place):
+            raise OSError(code, os.strerror(code))
+        if step == "fsync":
+            real_fsync(*arguments)
+        else:
+            raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        if step == "exchange":
+            patch.setattr(folders, "_rename_with", fail)
+        else:
+            patch.setattr(os, step, fail)
+        with pytest.raises((OSError, StorageError), match=os.strerror(code)) as caught:
+            target.publish(str(folder), str(place.directory), seen=seen)
+    if step == "exchange":
+        assert contents(place.directory) == before
+        assert os.listdir(folder.parent) == [folder.name]
+        return
+    assert contents(place.directory) == place.wanted
+    if step == "fsync":
+        assert f"stands at {str(place.directory)!r}, whole" in str(caught.value)
+        assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
+    target.recover(str(folder), str(place.directory))
+    place.check(folder)
+
+
+def published_now(place: Publication) -> bool:
+    return target.read_manifest(str(place.directory)).records == 4
 
 
 @pytest.mark.parametrize("seen_first", ["nothing", "empty", "dataset"])

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import google_crc32c
 
-from transforms import files, target
+from transforms import bucket, files, target
 from transforms.core import label_map
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -31,6 +31,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
 from transforms.errors import (
+    CommitError,
     ConservationError,
     DamageError,
     RejectLimitError,
@@ -168,7 +169,9 @@ def commit_dataset(
         )
     named = [_write_sidecar(store, *item) for item in sorted(beside.items())]
     if logs:
-        named += write_rejects(logs, store.dataset, attempts=store.attempts)
+        named += write_rejects(
+            logs, store.dataset, attempts=store.attempts, announce=store.announce
+        )
     finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     run = dict(publication.run) | {
         "job": publication.job,
@@ -181,8 +184,13 @@ def commit_dataset(
     if publication.new_lock:
         lock = files.read_bytes(publication.new_lock)
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
+    pointers: dict[str, bytes] = {}
+    if store.placed not in ("", publication.directory):
+        run["folder"] = os.path.basename(store.placed)
+        pointers = tfds.point_to(run["folder"], manifest)
+        run["pointers"] = sorted(pointers)
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
-    _clear_folder(store.dataset, manifest)
+    _clear_folder(store, manifest)
     _check_folder(store.dataset, manifest)
     total = sum(shard.bytes for shard in shards)
     verified = publication.verified
@@ -192,10 +200,16 @@ def commit_dataset(
         used = sorted({fact.made_of for fact in _of_type(facts, PlaceFacts)})
         data = json.dumps(used).encode()
         files.write_file(store.used, data, attempts=store.attempts)
-    path = os.path.join(store.dataset, MANIFEST_NAME)
-    files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
-    files.sync_directory(store.dataset)
-    target.publish(store.dataset, publication.directory, seen=publication.seen)
+    if store.is_abandoned:
+        raise CommitError("The run was stopped; nothing was committed. Run again.")
+    if store.placed:
+        directory, seen = publication.directory, publication.seen
+        bucket.publish(manifest, directory, seen=seen, pointers=pointers)
+    else:
+        path = os.path.join(store.dataset, MANIFEST_NAME)
+        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
+        files.sync_directory(store.dataset)
+        target.publish(store.dataset, publication.directory, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
 
@@ -232,13 +246,18 @@ def _warnings(facts: Sequence[Facts]) -> list[str]:
 
 def _already_done(publication: Publication, store: Store) -> str | None:
     """Returns the digest when an earlier attempt of this very job has published."""
-    if os.path.isdir(store.dataset):
+    if not store.placed and files.is_folder(store.dataset):
         return None
     try:
         manifest = target.read_manifest(publication.directory)
     except FileNotFoundError:
         return None
-    return manifest.digest if manifest.run.get("job") == publication.job else None
+    if manifest.run.get("job") != publication.job:
+        return None
+    if store.placed and manifest.run.get("started") != publication.run.get("started"):
+        # The same job, but not this run of it.
+        return None
+    return manifest.digest
 
 
 def _of_type(facts: Iterable[Facts], kind: type[_Fact]) -> list[_Fact]:
@@ -404,17 +423,20 @@ def _class_counts(
 
 def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
     path = os.path.join(store.dataset, name)
+    store.announce(name)
     files.write_file(path, data, attempts=store.attempts)
     return FileFacts(name, len(data), google_crc32c.value(data))
 
 
-def _clear_folder(folder: str, manifest: Manifest) -> None:
+def _clear_folder(store: Store, manifest: Manifest) -> None:
     """Removes finished files of earlier runs that are no part of this dataset.
 
-    The folder is in the work folder, and holds what runs of this job have put there.
+    They are what the folder holds, which is ours alone; of the target itself, what
+    the notes say.
     """
-    for name in sorted(set(os.listdir(folder)) - set(manifest.file_names)):
-        files.remove_file(os.path.join(folder, name))
+    names = files.names_in(store.notes or store.dataset)
+    for name in sorted(set(names) - set(manifest.file_names)):
+        files.remove_file(os.path.join(store.dataset, name))
 
 
 def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
@@ -443,9 +465,9 @@ def _check_folder(folder: str, manifest: Manifest) -> None:
     shards = [shard for split in manifest.splits for shard in split.shards]
     named = {facts.file: facts.bytes for facts in (*shards, *manifest.files)}
     found = {
-        name: files.size_of(os.path.join(folder, name))
-        for name in os.listdir(folder)
-        if name != MANIFEST_NAME
+        entry.path: entry.size
+        for entry in files.entries_in(folder, folder)
+        if entry.path != MANIFEST_NAME
     }
     if named != found:
         differing = sorted(

@@ -141,5 +141,5 @@ def find_rejects(path: str) -> EarlierRejects:
             f"The manifest of {path!r} must be readable: {error.strerror}."
         ) from error
     named = [facts for facts in manifest.files if is_rejects_name(facts.file)]
-    paths = tuple(os.path.join(path, facts.file) for facts in named)
+    paths = tuple(manifest.path(path, facts.file) for facts in named)
     return EarlierRejects(paths, tuple(named), manifest)

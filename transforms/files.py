@@ -1,14 +1,13 @@
-"""The one file layer: list, read, write-then-rename, publish, exact-path delete.
+"""The one file layer: list, read, write-then-rename, exact-path delete.
 
 Nothing here expands a pattern on behalf of a write or a delete: names reach the
 operating system as they are, whatever `*`, `[` or `?` they hold.
 
 A file is written under a temporary name of its own attempt, flushed, synced and then
 renamed, so that a name that exists is a whole file. What fails in passing is tried
-again: each read, each rename, and of a file whose content is at hand the whole writing;
-see `transforms.retry`. A directory is published by one
-rename: one that replaces nothing, or one that exchanges old and new
-(`renameat2(2)` with RENAME_NOREPLACE and RENAME_EXCHANGE).
+again: each read, each rename, each removal, and of a file whose content is at hand the
+whole writing; see `transforms.retry`. What changes names, and publishes a directory, is
+in `transforms.folders`.
 """
 
 import contextlib
@@ -25,26 +24,36 @@ import os
 import secrets
 import shutil
 import stat
-import sys
 import unicodedata
 from collections.abc import Iterator
-from typing import IO, Any, BinaryIO, Protocol
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
-from transforms.errors import CommitError, SourceError, TargetError
+from transforms import folders, remote
+from transforms.errors import SourceError, TargetError
+from transforms.paths import is_remote, relative
 from transforms.retry import is_transient, persistently, storing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "FileEntry",
     "Sink",
     "create",
-    "exchange",
+    "entries_in",
+    "exists",
     "exclusive_lock",
     "expand",
+    "is_file",
+    "is_folder",
     "is_inside",
     "is_pattern",
     "list_tree",
-    "move_new",
+    "mapped",
+    "names_in",
     "open_input",
+    "open_unbuffered",
+    "opened",
     "read_bytes",
     "read_range",
     "rename",
@@ -52,17 +61,12 @@ __all__ = [
     "remove_tree",
     "read_stamped",
     "size_of",
+    "stat_entry",
     "stamp",
     "stamp_of",
     "sync_directory",
     "write_file",
 ]
-
-_AT_FDCWD = -100
-_RENAME_NOREPLACE = 1
-_RENAME_EXCHANGE = 2
-# How renameat2 says that this kernel or file system has no such rename.
-_NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
@@ -110,17 +114,24 @@ def stamp(size: int, modified_ns: int) -> int:
 
 def stamp_of(file: IO[bytes] | int) -> int:
     """Returns the stamp of an open file."""
+    raw = getattr(file, "raw", file)
+    if isinstance(raw, remote.RemoteFile):
+        return stamp(raw.size, raw.modified_ns)
     status = os.fstat(file if isinstance(file, int) else file.fileno())
     return stamp(status.st_size, status.st_mtime_ns)
 
 
 def is_pattern(path: str) -> bool:
     """Whether the path holds a glob; a name that exists as it stands does not."""
+    if is_remote(path):
+        return any(c in path for c in "*?[") and not exists(path)
     return not os.path.lexists(path) and any(c in path for c in "*?[")
 
 
 def expand(pattern: str) -> list[str]:
     """Returns the files that a glob names, in byte order."""
+    if is_remote(pattern):
+        return remote.expand(pattern)
     found = glob.glob(pattern, recursive=True)
     return sorted((p for p in found if os.path.isfile(p)), key=os.fsencode)
 
@@ -136,6 +147,8 @@ def list_tree(root: str) -> list[FileEntry]:
       SourceError: the folder or one below it cannot be read.
       StorageError: nor could it when it was tried again.
     """
+    if is_remote(root):
+        return _list_remote(root)
     entries: list[FileEntry] = []
     seen: set[tuple[int, int]] = set()
     # The first name in byte order is the one under which a folder counts.
@@ -157,26 +170,48 @@ def list_tree(root: str) -> list[FileEntry]:
     return entries
 
 
+def _list_remote(root: str) -> list[FileEntry]:
+    try:
+        found = remote.walk(root)
+    except OSError as error:
+        raise SourceError(
+            f"Every folder of the source must be readable; {root!r} is not: "
+            f"{error.strerror}."
+        ) from error
+    entries: dict[str, FileEntry] = {}
+    for each in found:
+        path = relative(each.path, root)
+        parts = path.split("/")
+        hidden = next((i for i, p in enumerate(parts) if _is_hidden(p)), None)
+        if hidden is None:
+            entries[path] = FileEntry(path, each.size, each.modified_ns)
+        else:
+            # A hidden folder is one entry, whatever lies in it.
+            path = "/".join(parts[: hidden + 1])
+            entries[path] = FileEntry(path, 0, 0, "hidden")
+    return sorted(entries.values(), key=lambda entry: os.fsencode(entry.path))
+
+
 def _scan(
     full: str, folder: str, seen: set[tuple[int, int]]
 ) -> tuple[list[FileEntry], list[str]]:
     """Returns the files of a folder, and the folders in it; nothing if it was seen."""
     entries: list[FileEntry] = []
-    folders: list[str] = []
+    below: list[str] = []
     status = os.stat(full)
     if (status.st_dev, status.st_ino) in seen:
-        return entries, folders
+        return entries, below
     with os.scandir(full) as found:
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if _is_hidden(entry.name):
                 entries.append(FileEntry(path, 0, 0, "hidden"))
             elif _is_directory(entry):
-                folders.append(path)
+                below.append(path)
             else:
                 entries.append(_entry(path, entry))
     seen.add((status.st_dev, status.st_ino))
-    return entries, folders
+    return entries, below
 
 
 def _is_hidden(name: str) -> bool:
@@ -204,13 +239,108 @@ def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
     return FileEntry(path, status.st_size, status.st_mtime_ns)
 
 
+def exists(path: str) -> bool:
+    """Whether anything has this name, a link that leads nowhere too."""
+    if is_remote(path):
+        return remote.look(path) is not None
+    return folders.status_of(path) is not None
+
+
+def is_file(path: str) -> bool:
+    """Whether a file has this name, or a link to one."""
+    if is_remote(path):
+        found = remote.look(path)
+        return found is not None and not found.is_folder
+    status = folders.status_of(path, followed=True)
+    return status is not None and stat.S_ISREG(status.st_mode)
+
+
+def is_folder(path: str) -> bool:
+    """Whether a folder has this name; elsewhere, whether anything lies below it."""
+    if is_remote(path):
+        found = remote.look(path)
+        return found is not None and found.is_folder
+    status = folders.status_of(path, followed=True)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def names_in(folder: str) -> list[str]:
+    """Returns the names of what lies in a folder, in byte order; raises OSError."""
+    if is_remote(folder):
+        names = remote.names_in(folder)
+    else:
+        names = persistently(lambda: os.listdir(folder), path=folder)
+    return sorted(names, key=os.fsencode)
+
+
+def entries_in(folder: str, root: str) -> list[FileEntry]:
+    """Returns the files in a folder, not those below it; raises OSError."""
+    if is_remote(folder):
+        return [
+            FileEntry(relative(found.path, root), found.size, found.modified_ns)
+            for found in remote.look_in(folder)
+            if not found.is_folder
+        ]
+    paths = [os.path.join(folder, name) for name in names_in(folder)]
+    return [stat_entry(path, root) for path in paths if os.path.isfile(path)]
+
+
+def stat_entry(path: str, root: str) -> FileEntry:
+    """Returns the entry of a file that lies below `root`; raises OSError."""
+    if is_remote(path):
+        found = remote.look(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        size, modified_ns = found.size, found.modified_ns
+    else:
+        status = os.stat(path)
+        size, modified_ns = status.st_size, status.st_mtime_ns
+    return FileEntry(relative(path, root), size, modified_ns)
+
+
+def open_unbuffered(path: str) -> io.RawIOBase:
+    """Opens a file for large reads, of which none is copied; raises OSError."""
+    return remote.open_input(path) if is_remote(path) else io.FileIO(path)
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Gives a file for large reads, as `open_unbuffered`.
+
+    Raises:
+      SourceError: it cannot be opened.
+    """
+    try:
+        file = open_unbuffered(path)
+    except OSError as error:
+        raise SourceError(
+            f"{path}: cannot be opened: {error.strerror or error}."
+        ) from error
+    with file:
+        yield cast(BinaryIO, file)
+
+
+def mapped(path: str) -> "pa.NativeFile":
+    """Returns a file for reading at any place, mapped into memory; raises OSError."""
+    # Here, because what only checks files is to start without Arrow.
+    import pyarrow as pa
+
+    if is_remote(path):
+        return pa.BufferReader(remote.remembered(path))
+    return pa.memory_map(path)
+
+
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes."""
+    if is_remote(path):
+        return stat_entry(path, "").size
     return persistently(lambda: os.stat(path).st_size, path=path)
 
 
-def open_input(path: str) -> BinaryIO:
+def open_input(path: str) -> io.BufferedReader:
     """Opens a file for reading from any place; raises OSError."""
+    if is_remote(path):
+        return remote.buffered(path)
     opened = functools.partial(_PersistentFile, path, "rb", opener=_open_regular)
     return io.BufferedReader(persistently(opened, path=path))
 
@@ -249,6 +379,9 @@ def read_bytes(path: str) -> bytes:
 
 def read_stamped(path: str) -> tuple[bytes, int]:
     """Returns a whole file and its stamp; raises OSError."""
+    if "://" in path and is_remote(path):
+        data, size, modified_ns = remote.read_all(path)
+        return data, stamp(size, modified_ns)
     try:
         # Nearly always the first attempt is the only one, and images are many.
         return _read_stamped(path)
@@ -284,8 +417,11 @@ def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:
     Raises:
       OSError: also when it is shorter, or has another stamp than a `stamp` given.
     """
-    work = functools.partial(_read_range, path, start, stop, stamp)
-    found = persistently(work, path=path)
+    if is_remote(path):
+        found = _read_remote_range(path, start, stop, stamp)
+    else:
+        work = functools.partial(_read_range, path, start, stop, stamp)
+        found = persistently(work, path=path)
     if isinstance(found, OSError):
         raise found
     return found
@@ -305,6 +441,18 @@ def _read_range(path: str, start: int, stop: int, stamp: int) -> bytes | OSError
             parts.append(part)
             start += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _read_remote_range(
+    path: str, start: int, stop: int, expected: int
+) -> bytes | OSError:
+    """As `_read_range`."""
+    data, size, modified_ns = remote.read_range(path, start, stop)
+    if expected and stamp(size, modified_ns) != expected:
+        return OSError(errno.ESTALE, "it has changed since it was listed", path)
+    if len(data) < stop - start:
+        return OSError(errno.EIO, "the file is shorter than it was", path)
+    return data
 
 
 class Sink(Protocol):
@@ -356,7 +504,8 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
 
     Args:
       path: the final name; one that exists is replaced.
-      attempts: a folder on the same file system for the temporary file.
+      attempts: a folder on the same file system for the temporary file; elsewhere,
+        where one is uploaded, of no meaning.
       durable: sync the data before the rename.
 
     Raises:
@@ -365,6 +514,10 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
       StorageError: the temporary file could not be made, or not be renamed, though it
         was tried again.
     """
+    if is_remote(path):
+        with remote.create(path) as spooled:
+            yield spooled
+        return
     raw = persistently(functools.partial(_new_attempt, attempts), path=path)
     temporary = str(raw.name)
     try:
@@ -410,6 +563,10 @@ def write_file(
                 file.write(piece)
 
     size = sum(memoryview(piece).nbytes for piece in pieces)
+    if is_remote(path):
+        with storing(path, size=size):
+            remote.put(path, b"".join(pieces))
+        return
     with storing(path, size=size):
         persistently(once, path=path)
 
@@ -422,33 +579,33 @@ def rename(source: str, target: str) -> None:
       StorageError: nor could it when it was tried again.
     """
     before = persistently(lambda: os.lstat(source), path=source)
-
-    def once() -> None:
-        try:
-            os.replace(source, target)
-        except FileNotFoundError:
-            # A network file system may have done it and lost the answer.
-            if not _is_same(before, target):
-                raise
-
-    persistently(once, path=target)
-
-
-def _is_same(status: os.stat_result, path: str) -> bool:
-    try:
-        return os.path.samestat(status, os.lstat(path))
-    except OSError:
-        return False
+    folders.once_only(
+        lambda: os.replace(source, target),
+        lambda: folders.is_same(before, target),
+        path=target,
+    )
 
 
 def remove_file(path: str) -> None:
     """Removes exactly this file; it may be gone already."""
+    if is_remote(path):
+        remote.remove_file(path)
+        return
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        before = persistently(lambda: os.lstat(path), path=path)
+        # What has the name next may be somebody else's.
+        folders.once_only(
+            lambda: os.unlink(path),
+            lambda: not folders.is_same(before, path),
+            path=path,
+        )
 
 
 def remove_tree(path: str) -> None:
     """Removes exactly this folder and all below it; it may be gone already."""
+    if is_remote(path):
+        remote.remove_tree(path)
+        return
     with contextlib.suppress(FileNotFoundError):
         # A stopped run may just be making one more file there.
         work = functools.partial(shutil.rmtree, path)
@@ -456,7 +613,19 @@ def remove_tree(path: str) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Makes the names in a folder survive a power loss."""
+    """Makes the names in a folder survive a power loss.
+
+    Other than that of a file, a failed sync of a folder is repeated: names go through
+    the file system's journal, and one whose journal has failed takes no further sync.
+
+    Raises:
+      StorageError: it failed each time.
+    """
+    if not is_remote(path):
+        persistently(functools.partial(_sync_directory, path), path=path)
+
+
+def _sync_directory(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -466,6 +635,8 @@ def sync_directory(path: str) -> None:
 
 def is_inside(path: str, folder: str) -> bool:
     """Whether `path` is `folder` or lies below it, links resolved."""
+    if is_remote(path) or is_remote(folder):
+        return f"{path}/".startswith(f"{folder.rstrip('/')}/")
     path, folder = os.path.realpath(path), os.path.realpath(folder)
     return os.path.commonpath([path, folder]) == folder
 
@@ -478,67 +649,24 @@ def exclusive_lock(path: str) -> Iterator[None]:
       TargetError: another process holds it.
     """
     while True:
-        with open(path, "ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise TargetError(
-                    f"Only one run may write to a target at a time; another holds "
-                    f"{path!r}. Wait for it, or write to another output."
-                ) from error
+        with persistently(lambda: open(path, "ab"), path=path) as file:
+            persistently(functools.partial(_lock, file, path), path=path)
             if _is_at(file, path):
                 yield
                 return
         # Its last holder has removed the file meanwhile; the name is another file's.
 
 
+def _lock(file: IO[bytes], path: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise TargetError(
+            f"Only one run may write to a target at a time; another holds "
+            f"{path!r}. Wait for it, or write to another output."
+        ) from error
+
+
 def _is_at(file: IO[bytes], path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def move_new(source: str, target: str) -> None:
-    """Renames a folder to a name that must not exist (or be an empty folder).
-
-    Raises:
-      CommitError: the target has appeared meanwhile; nothing has changed.
-    """
-    try:
-        if os.path.isdir(target):
-            # Replaces an empty folder in one step and fails on any other.
-            os.rename(source, target)
-        elif not _rename_with(source, target, _RENAME_NOREPLACE):
-            os.rename(source, target)
-    except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise CommitError(
-                f"The target must be as it was when the run started, but {target!r} "
-                f"has been made since. Nothing was written there; run again."
-            ) from error
-        raise
-
-
-def exchange(source: str, target: str) -> bool:
-    """Swaps two folders in one step; afterwards `source` is the old target.
-
-    Returns False, with nothing changed, where the system has no such rename.
-    """
-    return _rename_with(source, target, _RENAME_EXCHANGE)
-
-
-def _rename_with(source: str, target: str, flags: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    if not hasattr(_libc, "renameat2"):
-        return False
-    status = _libc.renameat2(
-        _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags
-    )
-    if status == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in _NOT_SUPPORTED:
-        return False
-    raise OSError(code, os.strerror(code), target)
+    found = folders.status_of(path)
+    return found is not None and os.path.samestat(os.fstat(file.fileno()), found)

@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import os
 import unicodedata
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Union
 
@@ -21,19 +20,13 @@ from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
-from transforms.retry import persistently
+from transforms.errors import SpecError
+from transforms.paths import is_remote, plain
 
 __all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
 
-_THREADS = 2
 _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
-# A thread takes so many images at a time: handing over one by one costs more.
-_TASK_IMAGES = 16
-# Images of a chunk: so many at first, then as many as make up so many bytes.
-_FIRST_IMAGES = 8
 _MAX_IMAGES = 512
-_CHUNK_BYTES = 8 << 20
-_RETRY_SECONDS = 10
 _CHANGED = "it has another size or time than when it was listed"
 
 # What a feature has of a row: an image, or a list of them; None for none.
@@ -42,6 +35,28 @@ Loaded = Union["LoadedImage", list["LoadedImage | None"], None]
 Images = list[list[Loaded]]
 _Value = str | bytes | None
 _Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pace:
+    """How many images are read ahead.
+
+    Attributes:
+      threads: that read.
+      task: images that a thread takes at a time: handing over one by one costs more.
+      first: images of the first chunk.
+      chunk_bytes: as many images as make up so much are each further chunk.
+    """
+
+    threads: int
+    task: int
+    first: int
+    chunk_bytes: int
+
+
+_NEAR = _Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
+# What is far away takes long to come, and costs this machine little meanwhile.
+_FAR = _Pace(threads=32, task=1, first=64, chunk_bytes=32 << 20)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,15 +177,16 @@ def load_ahead(
             tasks.append(
                 [
                     pool.submit(
-                        load, values[i : i + _TASK_IMAGES], stamps[i : i + _TASK_IMAGES]
+                        load, values[i : i + pace.task], stamps[i : i + pace.task]
                     )
-                    for i in range(0, len(values), _TASK_IMAGES)
+                    for i in range(0, len(values), pace.task)
                 ]
             )
         return _Pending(table, positions, tasks)
 
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        count = _FIRST_IMAGES
+    pace = _FAR if _are_far(rows, images, root) else _NEAR
+    with concurrent.futures.ThreadPoolExecutor(pace.threads) as pool:
+        count = pace.first
         start, pending = 0, None
         while start < len(rows) or pending is not None:
             following = begin(start, count) if start < len(rows) else None
@@ -179,9 +195,23 @@ def load_ahead(
                 chunk = pending.finish()
                 size = sum(_size(row) for each in chunk[2] for row in each)
                 mean = max(size // max(len(chunk[0]), 1), 1)
-                count = min(max(_CHUNK_BYTES // mean, 1), _MAX_IMAGES)
+                count = min(max(pace.chunk_bytes // mean, 1), _MAX_IMAGES)
                 yield chunk
             pending = following
+
+
+def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
+    """Whether images are fetched over a network; tables name all theirs alike."""
+    if is_remote(root):
+        return True
+    table, _ = rows.take(0, 1)
+    firsts = [table[feature.name][0].as_py() for feature in images if len(table)]
+    named = [each for first in firsts for each in _as_list(first)]
+    return any(isinstance(each, str) and is_remote(each) for each in named)
+
+
+def _as_list(value: _Value | list[_Value]) -> list[_Value]:
+    return value if isinstance(value, list) else [value]
 
 
 def _size(loaded: Loaded) -> int:
@@ -220,7 +250,7 @@ def _load(
     except OSError as error:
         found_out = str(error.strerror or error)
         return LoadedImage(b"", ImageFault(Reason.UNREADABLE, found_out))
-    except (ValueError, pa.ArrowException) as error:
+    except SpecError as error:
         return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error)))
     if stamp and found != stamp:
         return LoadedImage(data, ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
@@ -235,21 +265,11 @@ def _read(path: str, root: str) -> tuple[bytes, int]:
     """Returns a file and its stamp, 0 where it comes from elsewhere."""
     if "://" not in path:
         return _read_named(path, root)
-    parts = urllib.parse.urlsplit(path)
-    if parts.scheme == "file":
-        return _read_named(urllib.parse.unquote(parts.path), root)
-    if parts.scheme in ("gs", "gcs") and not parts.query:
-        # Without credentials Arrow would go on asking for a quarter of an hour.
-        path += f"?retry_limit_seconds={_RETRY_SECONDS}"
-    # Here, because it loads the clients of all clouds.
-    import pyarrow.fs
-
-    def fetch() -> bytes:
-        system, inside = pyarrow.fs.FileSystem.from_uri(path)
-        with system.open_input_file(inside) as file:
-            return file.readall()
-
-    return persistently(fetch, path=path), 0
+    path = plain(path)
+    if not is_remote(path):
+        return _read_named(path, root)
+    # Nobody has listed it.
+    return files.read_bytes(path), 0
 
 
 def _read_named(path: str, root: str) -> tuple[bytes, int]:
@@ -264,6 +284,6 @@ def _read_named(path: str, root: str) -> tuple[bytes, int]:
     except FileNotFoundError:
         for form in _FORMS:
             other = os.path.join(root, unicodedata.normalize(form, path))
-            if os.path.exists(other):
+            if files.exists(other):
                 return files.read_stamped(other)
         raise

@@ -48,7 +48,7 @@ def find(directory: str) -> list[Leftover]:
             size = files.size_of(path)
             found.append(Leftover(path, "rejects of a failed run", size))
     if os.path.isdir(directory):
-        for name in sorted(os.listdir(directory), key=os.fsencode):
+        for name in files.names_in(directory):
             path = os.path.join(directory, name)
             if _HIDDEN.fullmatch(name) and os.path.isdir(path):
                 found.append(_unfinished(path))

@@ -7,6 +7,7 @@ import apache_beam as beam
 
 from transforms.core.model import Block
 from transforms.formats.source import Source
+from transforms.paths import Access
 from transforms.receipts import find_blocks, keep_blocks
 from transforms.store import Store
 
@@ -36,18 +37,21 @@ class ListBlocks(beam.PTransform):
         return (
             begin
             | "Start" >> beam.Create([0])
-            | "Number inputs" >> beam.FlatMap(_inputs, self.source)
+            | "Number inputs" >> beam.FlatMap(_inputs, self.source, Access())
             | "Spread inputs" >> beam.Reshuffle()
-            | "Cut blocks" >> beam.FlatMap(_blocks, self.source, self.store)
+            | "Cut blocks" >> beam.FlatMap(_blocks, self.source, self.store, Access())
             | "Spread blocks" >> beam.Reshuffle()
         )
 
 
-def _inputs(start: int, source: Source) -> Iterator[int]:
+def _inputs(start: int, source: Source, access: Access) -> Iterator[int]:
+    # Where it is unpickled, the places of the source can be reached.
     yield from source.inputs()
 
 
-def _blocks(number: int, source: Source, store: Store | None) -> Iterator[Block]:
+def _blocks(
+    number: int, source: Source, store: Store | None, access: Access
+) -> Iterator[Block]:
     listed = None if store is None else source.listed_as(number)
     if store is None or listed is None:
         yield from source.blocks(number)

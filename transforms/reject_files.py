@@ -15,10 +15,11 @@ them.
 import bisect
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
 import numpy as np
@@ -29,7 +30,9 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.manifest import REJECTS_NAME, FileFacts
 from transforms.core.model import RejectLog
+from transforms.errors import StorageError
 from transforms.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
+from transforms.retry import persistently
 
 __all__ = [
     "is_items_name",
@@ -65,6 +68,7 @@ def write_rejects(
     *,
     attempts: str,
     part_bytes: int = _PART_BYTES,
+    announce: Callable[[str], None] = lambda name: None,
 ) -> list[FileFacts]:
     """Merges the logs into the files of a dataset; memory does not grow with them.
 
@@ -73,19 +77,20 @@ def write_rejects(
       folder: of the files.
       attempts: a folder for unfinished files, on the same file system.
       part_bytes: no file is made larger by more than a line or a record.
+      announce: called with the name of each file before any is written.
 
     Raises:
       OSError: they could not be written.
+      StorageError: nor could they when it was tried again.
     """
     line_bytes = sum(log.line_bytes for log in logs)
     item_bytes = sum(log.item_bytes for log in logs)
     names = _names(REJECTS_NAME, line_bytes, part_bytes)
     item_names = _names(items_beside(REJECTS_NAME), item_bytes, part_bytes)
-    with contextlib.ExitStack() as stack:
-        lines = _Parts(folder, names, line_bytes, attempts, stack)
-        items = _Parts(folder, item_names, item_bytes, attempts, stack)
-        _write(logs, lines, items if item_bytes else None)
-    return [*lines.facts, *items.facts]
+    for name in (*names, *(item_names if item_bytes else ())):
+        announce(name)
+    write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
+    return persistently(write, path=folder)
 
 
 def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
@@ -96,15 +101,30 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
 
     Raises:
       OSError: they could not be written.
+      StorageError: nor could they when it was tried again.
     """
     folder, name = os.path.split(path)
+    files.remove_file(items_beside(path))
+    names, item_names = [name], [items_beside(name)]
+    write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
+    persistently(write, path=folder)
+
+
+def _write_anew(
+    logs: Sequence[RejectLog],
+    folder: str,
+    names: Sequence[str],
+    item_names: Sequence[str],
+    attempts: str,
+) -> list[FileFacts]:
+    """Writes all files, in place of what an earlier try has finished of them."""
     line_bytes = sum(log.line_bytes for log in logs)
     item_bytes = sum(log.item_bytes for log in logs)
-    files.remove_file(items_beside(path))
     with contextlib.ExitStack() as stack:
-        lines = _Parts(folder, [name], line_bytes, attempts, stack)
-        items = _Parts(folder, [items_beside(name)], item_bytes, attempts, stack)
+        lines = _Parts(folder, names, line_bytes, attempts, stack)
+        items = _Parts(folder, item_names, item_bytes, attempts, stack)
         _write(logs, lines, items if item_bytes else None)
+    return [*lines.facts, *items.facts]
 
 
 def remove_left(path: str) -> None:
@@ -112,7 +132,7 @@ def remove_left(path: str) -> None:
 
     The dataset is published: what cannot be removed stays, and that is no failure.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, StorageError):
         files.remove_file(path)
         files.remove_file(items_beside(path))
 
@@ -243,7 +263,7 @@ def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
             ends.append(waiting[-1].first)
         # From there on something may still come that belongs in front.
         bound = min(ends) if ends else None
-        taken = [part for run in begun if (part := run.take(bound)).num_rows]
+        taken = [part for run in begun if (part := run.take(bound)) is not None]
         if taken:
             yield _in_order(taken)
         begun = [run for run in begun if run.pieces or run.held.num_rows]
@@ -269,6 +289,7 @@ class _Run:
       first: its first (source, row).
       pieces: those not loaded yet.
       held: what was loaded and not taken yet.
+      last: the last (source, row) that was loaded; before the first piece `first`.
     """
 
     order: tuple[int, int]
@@ -276,31 +297,41 @@ class _Run:
     first: _Key
     pieces: list[tuple[int, int]]
     held: pa.RecordBatch = dataclasses.field(default_factory=_nothing)
+    last: _Key = dataclasses.field(init=False)
 
-    @property
-    def last(self) -> _Key:
-        """The last (source, row) that was loaded."""
-        count = self.held.num_rows
-        return self._key(count - 1) if count else self.first
+    def __post_init__(self) -> None:
+        self.last = self.first
 
-    def _key(self, index: int) -> _Key:
-        return self.held["source"][index].as_py(), self.held["row"][index].as_py()
-
-    def take(self, bound: _Key | None) -> pa.RecordBatch:
+    def take(self, bound: _Key | None) -> pa.RecordBatch | None:
         """Removes and returns what lies before the bound, with the log's number."""
         count = self.held.num_rows
-        if bound is not None:
-            count = bisect.bisect_left(range(count), bound, key=self._key)
+        if bound is not None and count and bound <= self.last:
+            count = self._before(bound)
+        if not count:
+            return None
         part = self.held.slice(0, count)
         self.held = self.held.slice(count)
         numbers = pa.array(np.full(count, self.order[0], np.int32))
         return part.append_column("log", numbers)
+
+    def _before(self, bound: _Key) -> int:
+        source, row = bound
+        sources, rows = self.held.column(0), self.held.column(1).to_numpy()
+        start, stop = 0, len(rows)
+        # Nearly always all of it is of one source.
+        if sources[0].as_py() != source or sources[-1].as_py() != source:
+            start, stop = (
+                find(range(len(rows)), source, key=lambda i: sources[i].as_py())
+                for find in (bisect.bisect_left, bisect.bisect_right)
+            )
+        return start + int(np.searchsorted(rows[start:stop], row))
 
     def load(self, bound: _Key) -> None:
         """Loads a piece where few rows are left, or all lie before the bound."""
         few = self.held.num_rows < PIECE_ROWS // 2
         if self.pieces and (few or self.last <= bound):
             piece = read_piece(self.log, *self.pieces.pop(0))
+            self.last = piece.column(0)[-1].as_py(), piece.column(1)[-1].as_py()
             self.held = _joined([self.held, piece]) if self.held.num_rows else piece
 
 

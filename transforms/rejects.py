@@ -11,11 +11,17 @@ Arrow IPC message of `PIECE_SCHEMA`:
 
 Most tasks find their rejections in order and write one run. Where they do not, a run
 is what is sorted at a time, and `transforms.reject_files` merges them.
+
+What is sorted at a time is also what is written at a time, each in a file of the
+attempt's own, so that a disk that fails in passing can be given it anew; the log is
+made of these files at the end.
 """
 
 import collections
 import contextlib
 import operator
+import os
+import secrets
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
@@ -27,6 +33,8 @@ import pyarrow as pa
 from transforms import files
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
+from transforms.errors import StorageError
+from transforms.retry import persistently, storing
 
 __all__ = [
     "MAX_KEPT_BYTES",
@@ -67,6 +75,7 @@ _SORTED_BYTES = 8 << 20
 PIECE_ROWS = 256
 # A log of more bytes than this is written to a file.
 _INLINE_BYTES = 1 << 14
+_COPIED_BYTES = 8 << 20
 
 _key = operator.itemgetter(0, 1)
 # Source, row, line, and the rejection itself where its item is kept.
@@ -103,12 +112,16 @@ class RejectGatherer:
         self._runs: list[tuple[tuple[str, int], list[tuple[int, int]]]] = []
         self._last: tuple[str, int] = ("", 0)
         self._line_bytes = self._item_bytes = self._size = 0
-        self._inline: list[bytes] = []
-        self._file: files.Sink | None = None
-        self._stack = contextlib.ExitStack()
+        # The end of the log, and the files that hold what comes before it.
+        self._held: list[bytes] = []
+        self._written: list[str] = []
 
     def add(self, rejections: Iterable[Rejection]) -> None:
-        """Takes some rejections; raises OSError."""
+        """Takes some rejections.
+
+        Raises:
+          StorageError: they could not be written, though it was tried again.
+        """
         for rejection in rejections:
             if rejection.part:
                 self._parts[rejection.part] += 1
@@ -125,6 +138,8 @@ class RejectGatherer:
                 self._held_bytes += len(kept.raw or b"")
             if self._held_bytes >= _SORTED_BYTES or len(self._entries) >= _SORTED_ROWS:
                 self._flush()
+                if self._size > _INLINE_BYTES:
+                    self._write_held()
 
     def __enter__(self) -> Self:
         return self
@@ -135,13 +150,16 @@ class RejectGatherer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            # What was begun is taken away, as after any failed attempt.
-            self._stack.__exit__(kind, error, traceback)
-            return
-        with self._stack:
-            self._flush()
-        if self._runs:
+        try:
+            if error is None:
+                self._flush()
+                self._finish()
+        finally:
+            # What cannot be removed goes with the folder of attempts.
+            with contextlib.suppress(OSError, StorageError):
+                for path in self._written:
+                    files.remove_file(path)
+        if error is None and self._runs:
             self.log = RejectLog(
                 counts=dict(sorted(self._counts.items())),
                 parts=dict(sorted(self._parts.items())),
@@ -149,8 +167,8 @@ class RejectGatherer:
                 runs=tuple((first, tuple(pieces)) for first, pieces in self._runs),
                 line_bytes=self._line_bytes,
                 item_bytes=self._item_bytes,
-                payload=b"".join(self._inline),
-                path=self._path if self._file else "",
+                payload=b"".join(self._held),
+                path=self._path if self._size > _INLINE_BYTES else "",
             )
 
     def _flush(self) -> None:
@@ -173,7 +191,7 @@ class RejectGatherer:
             records, ends = _records(rejections)
             ends = ends + self._size
             self._item_bytes += len(records)
-            self._write(records)
+            self._append(records)
         piece = pa.record_batch(
             [
                 pa.array(sources, pa.string()),
@@ -186,20 +204,37 @@ class RejectGatherer:
         )
         message = piece.serialize().to_pybytes()
         self._runs[-1][1].append((self._size, len(message)))
-        self._write(message)
+        self._append(message)
 
-    def _write(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         self._size += len(data)
-        if self._file is None:
-            self._inline.append(data)
-            if self._size <= _INLINE_BYTES:
-                return
-            data = b"".join(self._inline)
-            self._inline = []
-            self._file = self._stack.enter_context(
-                files.create(self._path, attempts=self._attempts, durable=False)
-            )
-        self._file.write(data)
+        self._held.append(data)
+
+    def _write_held(self) -> None:
+        """Writes the end of the log to a file of this attempt."""
+        name = f"{os.getpid()}-{secrets.token_hex(8)}.rejects"
+        path = os.path.join(self._attempts, name)
+        files.write_file(path, *self._held, attempts=self._attempts, durable=False)
+        self._written.append(path)
+        self._held = []
+
+    def _finish(self) -> None:
+        """Writes the log, if it is not one to be kept inline."""
+        if self._size <= _INLINE_BYTES:
+            return
+        held, self._held = self._held, []
+        with storing(self._path, size=self._size):
+            persistently(lambda: self._join(held), path=self._path)
+
+    def _join(self, held: Sequence[bytes]) -> None:
+        with files.create(self._path, attempts=self._attempts, durable=False) as log:
+            for path in self._written:
+                size = files.size_of(path)
+                for start in range(0, size, _COPIED_BYTES):
+                    stop = min(start + _COPIED_BYTES, size)
+                    log.write(files.read_range(path, start, stop))
+            for data in held:
+                log.write(data)
 
 
 def _records(

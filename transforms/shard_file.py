@@ -95,6 +95,7 @@ def write_shard(
     name = str(ShardName(layout.name, split, index, count, layout.compression))
     path = os.path.join(store.dataset, name)
     work = functools.partial(_write_once, key, path, segments, census, layout, store)
+    store.announce(name)
     with storing(path):
         return persistently(work, path=path)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from transforms import files
 from transforms.core.placing.split_lock import Assignments
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError
+from transforms.paths import absolute
 
 __all__ = ["NEW_LOCK", "install_lock", "open_assignments", "open_table", "write_table"]
 
@@ -39,7 +40,7 @@ def open_table(path: str) -> pa.Table:
       SpecError: the file cannot be read as one.
     """
     try:
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()
+        return pa.ipc.open_file(files.mapped(path)).read_all()
     except (OSError, pa.ArrowException) as error:
         raise SpecError(
             f"The split lock must be a file that an earlier run wrote, or not exist; "
@@ -62,9 +63,12 @@ def install_lock(written: str, path: str) -> None:
     Raises:
       CommitError: it could not be written; the one that stood there still does.
     """
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(absolute(path))
     try:
-        with open(written, "rb") as source, files.create(path, attempts=folder) as file:
+        with (
+            files.open_input(written) as source,
+            files.create(path, attempts=folder) as file,
+        ):
             while piece := source.read(8 << 20):
                 file.write(piece)
         files.sync_directory(folder)

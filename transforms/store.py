@@ -19,9 +19,10 @@ from collections.abc import Iterable, Sequence
 import google_crc32c
 import pyarrow as pa
 
-from transforms import files
+from transforms import files, folders
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import DamageError
+from transforms.paths import Access
 from transforms.rejects import RejectGatherer
 
 __all__ = ["Store"]
@@ -39,11 +40,19 @@ class Store:
       inline: whether segments travel through the shuffle (small jobs) or only their
         descriptors do. Bytes of the output do not depend on it.
       keep_items: whether reject logs hold the rejected items themselves.
+      placed: where finished files go at once, in an object store: nothing can be
+        renamed there. Empty for the folder `dataset`.
+      notes: a folder for the names of files that go into the target itself, so that
+        they are known when the run dies; empty for none.
+      access: how its places are reached, wherever the store is sent.
     """
 
     folder: str
     inline: bool = False
     keep_items: bool = False
+    placed: str = ""
+    notes: str = ""
+    access: Access = dataclasses.field(default_factory=Access)
 
     @property
     def attempts(self) -> str:
@@ -68,7 +77,7 @@ class Store:
     @property
     def dataset(self) -> str:
         """Folder of finished shards."""
-        return os.path.join(self.folder, "dataset")
+        return self.placed or os.path.join(self.folder, "dataset")
 
     @property
     def used(self) -> str:
@@ -77,15 +86,18 @@ class Store:
 
     def make(self) -> None:
         """Makes the folders; they may exist, with what an earlier run has left."""
+        if self.placed:
+            files.remove_file(self._abandoned)
+            return
         files.remove_tree(self.attempts)
-        if not os.path.lexists(self.dataset):
+        if not files.exists(self.dataset):
             with contextlib.suppress(FileNotFoundError):
-                os.rename(self._abandoned, self.dataset)
+                files.rename(self._abandoned, self.dataset)
         for folder in (
             *(self.attempts, self.segments, self.rejects, self.receipts),
             self.dataset,
         ):
-            os.makedirs(folder, exist_ok=True)
+            folders.make(folder)
 
     def abandon(self) -> None:
         """Takes the unpublished dataset away in one step: `commit` will not find it.
@@ -93,12 +105,25 @@ class Store:
         The stages may still be running in another thread. The next `make` puts it
         back.
         """
+        if self.placed:
+            files.write_file(self._abandoned, b"", attempts="")
+            return
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.dataset, self._abandoned)
+            files.rename(self.dataset, self._abandoned)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a run was stopped whose files are in their place already."""
+        return bool(self.placed) and files.exists(self._abandoned)
 
     @property
     def _abandoned(self) -> str:
-        return f"{self.dataset}.abandoned"
+        return os.path.join(self.folder, "dataset.abandoned")
+
+    def announce(self, name: str) -> None:
+        """Notes that a file of the dataset is about to be written."""
+        if self.notes:
+            files.write_file(os.path.join(self.notes, name), b"", attempts="")
 
     def put(
         self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]

@@ -6,14 +6,16 @@ exchange of the two directories (an overwrite). Nothing is deleted but what an o
 manifest names, by its exact name.
 """
 
-import errno
+import contextlib
 import hashlib
 import json
 import os
 
-from transforms import files
+from transforms import bucket, files, folders
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import CommitError, DamageError, StorageError, TargetError
+from transforms.paths import absolute, is_remote, work_folder
+from transforms.retry import persistently
 
 __all__ = [
     "check_contents",
@@ -32,15 +34,9 @@ _SHOWN = 5
 _LONGEST_NAME_BYTES = 255
 
 
-def work_folder(target: str) -> str:
-    """Returns the folder for unfinished work on a target; it is ours alone."""
-    parent, name = os.path.split(os.path.abspath(target))
-    return os.path.join(parent, f".{name}.beam-tfrecord")
-
-
 def rejects_path(target: str) -> str:
     """Returns where the rejects of a run that tolerated fewer are left."""
-    return f"{os.path.abspath(target)}.rejects.jsonl"
+    return f"{absolute(target)}.rejects.jsonl"
 
 
 def read_manifest(directory: str) -> Manifest:
@@ -56,12 +52,14 @@ def read_manifest(directory: str) -> Manifest:
 
 def state(directory: str) -> str:
     """Returns a word for what stands there now; "" for nothing."""
+    if is_remote(directory):
+        return bucket.state(directory)
     try:
-        names = sorted(os.listdir(directory))
+        names = files.names_in(directory)
         if not names:
             return ""
         data = files.read_bytes(os.path.join(directory, MANIFEST_NAME))
-        inode = os.stat(directory).st_ino
+        inode = persistently(lambda: os.stat(directory).st_ino, path=directory)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -100,25 +98,27 @@ def check_contents(directory: str) -> Manifest | None:
       TargetError: it cannot be made, or holds anything but a dataset of ours and
         what its manifest names.
     """
+    if is_remote(directory):
+        return bucket.check_contents(directory)
     _check_path(directory)
     directory = os.path.abspath(directory)
     parent = os.path.dirname(directory)
     existing = parent
-    while not os.path.lexists(existing):
+    while not files.exists(existing):
         existing = os.path.dirname(existing)
-    if not os.path.isdir(existing) or not os.access(existing, os.W_OK | os.X_OK):
+    if not files.is_folder(existing) or not os.access(existing, os.W_OK | os.X_OK):
         raise TargetError(
             f"The output's folder must be writable; {existing!r} is not. Choose "
             f"another output."
         )
-    if not os.path.lexists(directory):
+    if not files.exists(directory):
         return None
-    if not os.path.isdir(directory) or os.path.islink(directory):
+    if not files.is_folder(directory) or os.path.islink(directory):
         raise TargetError(
             f"The output must be a directory or not exist; {directory!r} is a file or "
             f"a link. Choose another output."
         )
-    found = sorted(os.listdir(directory))
+    found = files.names_in(directory)
     if not found:
         return None
     if MANIFEST_NAME not in found:
@@ -184,6 +184,8 @@ def publish(folder: str, target: str, *, seen: str) -> None:
 
     Raises:
       CommitError: the target is no longer what it was; nothing has changed.
+      StorageError: a step failed though it was tried again. Where that was the sync
+        of the name, the dataset stands all the same, whole.
     """
     # The current folder cannot be renamed as ".", but under its own name it can.
     target = os.path.abspath(target)
@@ -193,22 +195,24 @@ def publish(folder: str, target: str, *, seen: str) -> None:
             f"written by another run since. Nothing was changed; run again."
         )
     if not seen:
-        files.move_new(folder, target)
-        files.sync_directory(os.path.dirname(target))
+        folders.move_new(folder, target)
+        _confirm(target)
         return
     # Who comes after a kill has to know what is old here, and what is new.
     _note(folder, target)
     try:
-        exchanged = files.exchange(folder, target)
-    except OSError:
-        files.remove_file(_note_path(folder))
+        exchanged = folders.exchange(folder, target)
+    except (OSError, StorageError):
+        # Nearly always only the note goes; what was done all the same is ended.
+        with contextlib.suppress(OSError, StorageError):
+            recover(folder, target)
         raise
     if exchanged:
-        files.sync_directory(os.path.dirname(target))
+        _confirm(target)
         files.rename(folder, _aside(folder))
     else:
-        files.remove_file(os.path.join(target, MANIFEST_NAME))
         try:
+            files.remove_file(os.path.join(target, MANIFEST_NAME))
             _replace(folder, target)
         except (OSError, StorageError):
             _put_back(folder, target)
@@ -234,30 +238,43 @@ def recover(folder: str, target: str) -> None:
     if stands is None and _manifest_in(folder) == new:
         # Only the way without an exchange leaves a target without its manifest.
         known = {*Manifest.from_bytes(old).file_names}
-        if not os.path.lexists(target) or set(os.listdir(target)) <= known:
+        if not files.exists(target) or set(files.names_in(target)) <= known:
             _replace(folder, target)
             stands = new
     if stands == new:
-        if not os.path.lexists(aside) and _manifest_in(folder) == former:
+        if not files.exists(aside) and _manifest_in(folder) == former:
             files.rename(folder, aside)
-        if os.path.lexists(aside):
+        if files.exists(aside):
             _clear_aside(folder, target)
     files.remove_file(_note_path(folder))
 
 
 def _replace(folder: str, target: str) -> None:
-    if os.path.lexists(target) and not os.path.lexists(_aside(folder)):
+    if files.exists(target) and not files.exists(_aside(folder)):
         files.rename(target, _aside(folder))
     files.rename(folder, target)
-    files.sync_directory(os.path.dirname(target))
+    _confirm(target)
+
+
+def _confirm(target: str) -> None:
+    """Makes the name of a published dataset survive a power loss."""
+    try:
+        files.sync_directory(os.path.dirname(target))
+    except (OSError, StorageError) as error:
+        cause = error.__cause__ if isinstance(error, StorageError) else error
+        raise StorageError(
+            f"The disk must confirm that a published dataset would survive a power "
+            f"loss; it has not: {cause or error}. The dataset stands at {target!r}, "
+            f"whole; look after the disk, and check it with `beam-tfrecord verify`."
+        ) from error
 
 
 def _put_back(folder: str, target: str) -> None:
     """Makes the target what it was before `_replace`."""
-    if not os.path.lexists(target):
+    if not files.exists(target):
         files.rename(_aside(folder), target)
     noted = _noted(folder)
-    if noted is not None and os.path.lexists(folder):
+    if noted is not None and files.exists(folder):
         path = os.path.join(target, MANIFEST_NAME)
         files.write_file(path, noted[0], attempts=os.path.dirname(folder))
         files.remove_file(_note_path(folder))
@@ -271,17 +288,13 @@ def _clear_aside(folder: str, target: str) -> None:
     for name in named:
         files.remove_file(os.path.join(aside, name))
     # What somebody put there in the last instant goes back to where they put it.
-    for name in sorted(os.listdir(aside)):
-        if not os.path.lexists(os.path.join(target, name)):
+    for name in files.names_in(aside):
+        if not files.exists(os.path.join(target, name)):
             files.rename(os.path.join(aside, name), os.path.join(target, name))
-    try:
-        os.rmdir(aside)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
+    if not folders.remove_empty(aside):
         # A file of somebody else whose name is taken now: it stays where it is found.
         stranded = f"{target}.{os.path.basename(aside)}"
-        files.move_new(aside, stranded)
+        folders.move_new(aside, stranded)
     files.remove_file(_note_path(folder))
 
 

@@ -428,14 +428,17 @@ class _ReadFile(beam.DoFn):
         self.records_read = beam.metrics.Metrics.counter("tfrecord", "records_read")
 
     def process(self, path: str) -> Iterator[Any]:
-        reader = TFRecordReader(path, compression=self.compression, allow_empty=True)
-        for batch in reader.batches():
-            payloads = batch.to_list()
-            self.records_read.inc(len(payloads))
-            if self.decode is None:
-                yield from payloads
-            else:
-                yield from map(self.decode, payloads)
+        with files.opened(path) as file:
+            reader = TFRecordReader(
+                file, compression=self.compression, allow_empty=True
+            )
+            for batch in reader.batches():
+                payloads = batch.to_list()
+                self.records_read.inc(len(payloads))
+                if self.decode is None:
+                    yield from payloads
+                else:
+                    yield from map(self.decode, payloads)
 
 
 def _matching(pattern: str, *, validate: bool) -> list[str]:
@@ -445,7 +448,7 @@ def _matching(pattern: str, *, validate: bool) -> list[str]:
       SourceError: there is none, and `validate` wants one.
     """
     if not files.is_pattern(pattern):
-        found = [pattern] if os.path.isfile(pattern) else []
+        found = [pattern] if files.is_file(pattern) else []
     else:
         # Leading folders that exist as they are written are no patterns.
         parts = pattern.split("/")

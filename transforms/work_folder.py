@@ -15,17 +15,20 @@ import json
 import os
 from collections.abc import Iterator
 
-from transforms import files, receipts, target
-from transforms.errors import TargetError
+from transforms import bucket, files, folders, receipts, target
+from transforms.errors import StorageError, TargetError
+from transforms.paths import is_remote
 from transforms.store import Store
 
 __all__ = [
     "Found",
+    "Hold",
     "clear",
+    "end",
     "finished",
     "held",
-    "keep_for_next",
     "leave",
+    "open_store",
     "recover",
     "take_over",
 ]
@@ -64,9 +67,24 @@ class Found:
         return ""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hold:
+    """A work folder that a run holds.
+
+    Attributes:
+      directory: the target.
+      folder: the work folder.
+      alone: whether no other run can be at work there; see `transforms.bucket`.
+    """
+
+    directory: str
+    folder: str
+    alone: bool = True
+
+
 @contextlib.contextmanager
-def held(directory: str) -> Iterator[str]:
-    """Holds the work folder of a target, made where it is missing; yields its path.
+def held(directory: str) -> Iterator[Hold]:
+    """Holds the work folder of a target, made where it is missing.
 
     On leaving, the folder goes if nothing is left in it.
 
@@ -74,10 +92,14 @@ def held(directory: str) -> Iterator[str]:
       TargetError: another run holds it.
     """
     folder = target.work_folder(directory)
+    if is_remote(directory):
+        with bucket.held(directory) as alone:
+            yield Hold(directory, folder, alone)
+        return
     lock = os.path.join(folder, _LOCK)
     with contextlib.ExitStack() as stack:
         while True:
-            os.makedirs(folder, exist_ok=True)
+            folders.make(folder)
             try:
                 stack.enter_context(files.exclusive_lock(lock))
                 break
@@ -85,50 +107,108 @@ def held(directory: str) -> Iterator[str]:
                 # The run that has just ended has removed the folder in between.
                 continue
         try:
-            yield folder
+            yield Hold(directory, folder)
         finally:
             files.remove_file(lock)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StorageError):
                 # Another run may have come in between; then the folder is its own.
-                os.rmdir(folder)
+                folders.remove_empty(folder)
 
 
 def recover(directory: str) -> None:
     """Ends a publication that was killed half-way, if nobody is working there."""
     folder = target.work_folder(directory)
-    if not os.path.isdir(folder):
+    if is_remote(directory):
+        bucket.recover(directory)
+        return
+    if not files.is_folder(folder):
         return
     with contextlib.suppress(TargetError), held(directory):
         for name in _jobs(folder):
             target.recover(Store(os.path.join(folder, name)).dataset, directory)
 
 
-def take_over(folder: str, work_digest: str) -> Found:
+def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
+    """Returns the store of a job with the place that its files go to.
+
+    Args:
+      hold: of the work folder.
+      store: of the job.
+      job: its digest.
+      seen: the state of the target when the run started.
+    """
+    if not is_remote(hold.directory):
+        target.recover(store.dataset, hold.directory)
+        return store
+    work = os.path.basename(store.folder)
+    placed, notes = bucket.place_of(
+        hold.directory, alone=hold.alone, job=job, work=work, seen=seen
+    )
+    return dataclasses.replace(store, placed=placed, notes=notes)
+
+
+def take_over(hold: Hold, work_digest: str) -> Found:
     """Removes the work of other jobs from a held work folder; tells what is left."""
-    discarded = False
-    for name in sorted(os.listdir(folder)):
+    folder, discarded = hold.folder, False
+    if is_remote(folder):
+        if hold.alone:
+            bucket.remove_work(hold.directory, but=work_digest)
+        return Found(*_finished(os.path.join(folder, work_digest)), discarded)
+    for name in files.names_in(folder):
         if name not in (_LOCK, work_digest):
             discarded = discarded or any(_finished(os.path.join(folder, name)))
             files.remove_tree(os.path.join(folder, name))
     return Found(*_finished(os.path.join(folder, work_digest)), discarded)
 
 
-def leave(store: Store) -> None:
-    """Leaves a folder after a failure: what is finished stays, and nothing else."""
-    if any(_finished(store.folder)):
+def leave(hold: Hold, store: Store, *, seen: str) -> None:
+    """Leaves a folder after a failure: what is finished stays, and nothing else.
+
+    Args:
+      hold: of the work folder.
+      store: of the job.
+      seen: the state of the target when the run started.
+    """
+    if store.placed:
+        overtaken = target.state(hold.directory) != seen
+        if overtaken or not any(_finished(store.folder)):
+            bucket.remove_job(hold.directory, os.path.basename(store.folder))
+    elif any(_finished(store.folder)):
         files.remove_tree(store.attempts)
     else:
         files.remove_tree(store.folder)
 
 
-def keep_for_next(store: Store) -> None:
-    """Leaves a folder after a success: the segments of its blocks stay."""
+def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
+    """Leaves a folder after a success.
+
+    Args:
+      hold: of the work folder.
+      store: of the job.
+      keeps_work: whether the segments of its blocks stay, for the next run.
+    """
+    if store.placed:
+        bucket.recover(hold.directory)
+        bucket.remove_work(hold.directory, but=os.path.basename(store.folder))
+    else:
+        # Where the run was stopped in between, old files may still lie there.
+        target.recover(store.dataset, hold.directory)
+    if keeps_work:
+        _keep_for_next(store)
+    else:
+        files.remove_tree(store.folder)
+    if store.placed:
+        bucket.remove_notes(hold.directory)
+
+
+def _keep_for_next(store: Store) -> None:
     used = json.loads(files.read_bytes(store.used))
     receipts.prune(store, used)
-    for name in sorted(os.listdir(store.folder)):
+    for name in files.names_in(store.folder):
         path = os.path.join(store.folder, name)
         if path not in (store.receipts, store.segments, store.rejects):
-            files.remove_tree(path) if os.path.isdir(path) else files.remove_file(path)
+            remove = files.remove_tree if files.is_folder(path) else files.remove_file
+            remove(path)
 
 
 def finished(folder: str) -> tuple[int, int]:
@@ -144,7 +224,9 @@ def clear(directory: str) -> None:
       TargetError: a run is at work there.
     """
     folder = target.work_folder(directory)
-    if os.path.isdir(folder):
+    if is_remote(directory):
+        bucket.clear(directory)
+    elif files.is_folder(folder):
         with held(directory):
             for name in _jobs(folder):
                 target.recover(Store(os.path.join(folder, name)).dataset, directory)
@@ -152,15 +234,17 @@ def clear(directory: str) -> None:
 
 
 def _jobs(folder: str) -> list[str]:
-    return sorted(
-        name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))
-    )
+    return [
+        name
+        for name in files.names_in(folder)
+        if files.is_folder(os.path.join(folder, name))
+    ]
 
 
 def _finished(job: str) -> tuple[int, int]:
     """Returns how many finished blocks and shards a job has left."""
     try:
-        names = os.listdir(Store(job).receipts)
+        names = files.names_in(Store(job).receipts)
     except (FileNotFoundError, NotADirectoryError):
         return 0, 0
     return (

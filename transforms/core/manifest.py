@@ -5,12 +5,16 @@
      "run": {...}}       paths, times, versions, workers: differs from run to run
 
 A directory without `manifest.json` is not a dataset. Every other file of the
-directory is named here with its size and CRC32C.
+directory is named here with its size and CRC32C. In an object store, where no directory
+can be exchanged for another, the files of a dataset that has replaced one lie in a
+folder of their own below it, which `run` names; see `transforms.bucket`.
 """
 
 import dataclasses
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -33,6 +37,7 @@ __all__ = [
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"
+_FOLDER = re.compile("data-[0-9a-f]{32}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -208,6 +213,23 @@ class Manifest:
         shards = [shard.file for split in self.splits for shard in split.shards]
         return (*shards, *(facts.file for facts in self.files), MANIFEST_NAME)
 
+    @property
+    def folder(self) -> str:
+        """The folder below the directory that the files lie in; mostly none."""
+        return str(self.run.get("folder", ""))
+
+    @property
+    def root_names(self) -> tuple[str, ...]:
+        """The files in the directory itself, beside the manifest."""
+        if self.folder:
+            return tuple(map(str, self.run.get("pointers", ())))
+        return self.file_names[:-1]
+
+    def path(self, directory: str, name: str) -> str:
+        """Returns where a file lies that it names."""
+        parts = [directory, self.folder, name]
+        return os.path.join(*(part for part in parts if part))
+
     def dataset_json(self) -> dict[str, Any]:
         """Returns the part that input and spec alone decide."""
         return {
@@ -307,10 +329,12 @@ class Manifest:
             image_notes=dict(inner.get("image_notes", {})),
             run=dict(run),
         )
-        for name in manifest.file_names:
+        for name in (*manifest.file_names, *manifest.root_names):
             # They are opened and removed by these names: none may lead elsewhere.
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise ValueError(f"{name!r} is not the name of a file")
+        if manifest.folder and not _FOLDER.fullmatch(manifest.folder):
+            raise ValueError(f"{manifest.folder!r} is not the name of its folder")
         return manifest
 
 

@@ -32,6 +32,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from transforms import files
 from transforms.core.model import (
     Batch,
     Block,
@@ -409,7 +410,7 @@ class ImageTree(Source):
         return run_facts(self._table(), block, by_position=by_position)
 
     def _table(self) -> pa.Table:
-        with pa.memory_map(self.listing) as source:
+        with files.mapped(self.listing) as source:
             return pa.ipc.open_file(source).read_all()
 
     def read(self, block: Block) -> Iterator[Reading]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from transforms import files
 from transforms.core.model import Block, Reading
 from transforms.core.placing.placement import UInt64s
 from transforms.core.placing.selection import select_rows
@@ -75,5 +76,5 @@ class SelectedSource(Source):
 # Asked for every block; mapped, so that all workers of a machine share it.
 @functools.lru_cache(maxsize=1)
 def _places(path: str, digest: str) -> UInt64s:
-    table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+    table = pa.ipc.open_file(files.mapped(path)).read_all()
     return np.asarray(table[0].combine_chunks())

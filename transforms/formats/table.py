@@ -9,6 +9,7 @@ raw columns. All the rest is the same for all of them and lives in `table_source
 import abc
 import dataclasses
 import errno
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
@@ -22,7 +23,7 @@ from transforms.core.model import (
     Rejection,
 )
 from transforms.core.schema import Feature
-from transforms.errors import SourceError
+from transforms.errors import SourceError, bounded
 from transforms.formats.split_words import split_of_table
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RawRows",
     "TableReader",
     "TableSample",
+    "rejection_of",
     "unreadable",
 ]
 
@@ -203,6 +205,37 @@ class TableReader(abc.ABC):
     def label_map(self) -> Mapping[int, str]:
         """Returns class id -> name for readers of label maps; empty for none."""
         return {}
+
+
+def rejection_of(
+    origin: str,
+    complaint: Complaint,
+    raw: bytes | None,
+    *,
+    line: int | None = None,
+    part: str = "",
+) -> Rejection:
+    """Returns the rejection of a row, or of a part of one.
+
+    Args:
+      origin: of its file.
+      complaint: its number in the origin, the reason and the message.
+      raw: the item as the source has it; None when it could not be read.
+      line: 1-based physical line where it starts; None where there are no lines.
+      part: see `Rejection`.
+    """
+    number, reason, message = complaint
+    return Rejection(
+        source=origin,
+        row=number + 1,
+        line=line,
+        stage=STAGE,
+        reason=reason,
+        message=bounded(message),
+        sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
+        part=part,
+        raw=raw,
+    )
 
 
 def unreadable(path: str, error: OSError) -> SourceError:

@@ -1,6 +1,5 @@
 """The rows of a table that do not fit, as rejections that are made when needed."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,8 +12,7 @@ from transforms.core.model import Block, Rejection
 from transforms.core.rejected_rows import RejectedRows
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_value import python_value
-from transforms.errors import bounded
-from transforms.formats.table import STAGE, Complaint, RawRows
+from transforms.formats.table import Complaint, RawRows, rejection_of
 
 __all__ = ["reject_typed", "rejections_of"]
 
@@ -68,26 +66,13 @@ def reject_typed(
         wanted = np.array([number for number, _, _ in complaints], np.int64)
         places = np.searchsorted(numbers, wanted)
         out = []
-        for place, (number, reason, message) in zip(
-            places.tolist(), complaints, strict=True
-        ):
+        for place, complaint in zip(places.tolist(), complaints, strict=True):
             raw = None
-            if place < len(numbers) and numbers[place] == number:
+            if place < len(numbers) and numbers[place] == complaint[0]:
                 row = {name: _plain(column[place]) for name, column in columns.items()}
                 text = json.dumps(row, sort_keys=True, default=repr)
                 raw = text.encode(errors="replace")
-            out.append(
-                Rejection(
-                    source=block.origin,
-                    row=number + 1,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
-                    raw=raw,
-                )
-            )
+            out.append(rejection_of(block.origin, complaint, raw))
         return out
 
     return reject

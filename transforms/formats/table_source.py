@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms import files
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.placement import is_split_name
 from transforms.core.rows.conform import Misfit, conform
@@ -160,7 +161,7 @@ class TableSource(Source):
         return self.split_column or self.reader.split_column
 
     def _files(self) -> pa.Table:
-        with pa.memory_map(self.listing) as source:
+        with files.mapped(self.listing) as source:
             return pa.ipc.open_file(source).read_all()
 
     def _blocks_of(

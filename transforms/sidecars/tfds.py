@@ -24,12 +24,14 @@ from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
 from transforms.sidecars.tfds_features import show_features, typed
 
-__all__ = ["Sidecars", "render"]
+__all__ = ["Sidecars", "point_to", "render"]
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
 # TFDS insists on one; the manifest's digest is what tells contents apart.
 _VERSION = "1.0.0"
+# What TFDS calls shards where nothing else is said.
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 # The longest name of a file on the usual file systems, in bytes.
 _MAX_FILE_NAME_BYTES = 255
 
@@ -92,6 +94,17 @@ def render(manifest: Manifest) -> Sidecars:
 
 def _is_label(facts: FeatureFacts) -> bool:
     return facts.feature.kind is Kind.LABEL and not facts.feature.internal
+
+
+def point_to(folder: str, manifest: Manifest) -> dict[str, bytes]:
+    """Returns TFDS's files for a directory whose shards lie in a folder below it."""
+    files = dict(render(manifest).files)
+    if files:
+        info = _info(manifest)
+        for split in info["splits"]:
+            split["filepathTemplate"] = f"{folder}/{_TEMPLATE}"
+        files[_INFO_NAME] = _to_json(info)
+    return files
 
 
 def _unreadable(manifest: Manifest) -> str:

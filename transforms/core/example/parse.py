@@ -159,7 +159,7 @@ def _read_dataset(
         ) from error
     for shard in (shard for split in manifest.splits for shard in split.shards):
         reader = TFRecordReader(
-            os.path.join(directory, shard.file),
+            manifest.path(directory, shard.file),
             compression=manifest.compression,
             allow_empty=shard.records == 0,
         )

@@ -358,7 +358,7 @@ def _archive_of(file: InputFile, block: Block) -> InputFile:
       OSError: it is gone.
     """
     path, origin = file.path, file.origin
-    while not os.path.isfile(path):
+    while not files.is_file(path):
         path, origin = os.path.dirname(path), os.path.dirname(origin)
         if not origin:
             raise FileNotFoundError(errno.ENOENT, "No such file", file.path)

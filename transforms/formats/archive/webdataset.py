@@ -15,7 +15,6 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 import collections
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
@@ -54,12 +53,12 @@ from transforms.formats.archive.webdataset_samples import (
 )
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     RawRows,
     TableReader,
     TableSample,
+    rejection_of,
 )
 
 __all__ = ["WebDataset"]
@@ -243,21 +242,10 @@ class WebDataset(TableReader):
 
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
             out = []
-            for number, reason, message in complaints:
+            for complaint in complaints:
                 # Its members, one after the other.
-                raw = b"".join(content.data for content in read[number])
-                out.append(
-                    Rejection(
-                        source=block.origin,
-                        row=number + 1,
-                        line=None,
-                        stage=STAGE,
-                        reason=reason,
-                        message=bounded(message),
-                        sha256=hashlib.sha256(raw).hexdigest(),
-                        raw=raw,
-                    )
-                )
+                raw = b"".join(content.data for content in read[complaint[0]])
+                out.append(rejection_of(block.origin, complaint, raw))
             return out
 
         return RawRows(

@@ -10,7 +10,7 @@ that say DISCARD are left out. tfrecorder's manifests without their header,
 """
 
 import dataclasses
-import hashlib
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError, bounded
+from transforms.errors import SourceError
 from transforms.formats.automl.boxes import Boxes, judge
 from transforms.formats.automl.manifest import Item, Manifest, load_manifest
 from transforms.formats.automl.recognition import DISCARD
@@ -32,12 +32,13 @@ from transforms.formats.detection.fields import (
     list_of,
 )
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     RawRows,
     TableReader,
     TableSample,
+    rejection_of,
+    unreadable,
 )
 
 __all__ = ["AutomlReader"]
@@ -127,7 +128,12 @@ class AutomlReader(TableReader):
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the images of a block; their numbers are those of their first rows."""
+        """Yields the images of a block; their numbers are those of their first rows.
+
+        Raises:
+          OSError: the file cannot be read, or has changed since it was listed.
+          SourceError: it holds what it did not when the job was planned.
+        """
         items = load_manifest(file.path, block.stamp).items[block.start : block.stop]
         raw = self._rows(file, items, block)
         if absent := [name for name in columns if name not in raw.columns]:
@@ -159,8 +165,8 @@ class AutomlReader(TableReader):
         usable = [item for each in manifests for item in _usable(each)]
         if boxed:
             found = judge(usable, clip=box_policy(self.bad_box) is BoxPolicy.CLIP)
-            names = {n for n, f in zip(found.names, found.faults, strict=True) if not f}
-            return dataclasses.replace(self, boxed=True, names=_ordered(names))
+            names = _ordered(_sound_names(found))
+            return dataclasses.replace(self, boxed=True, names=names)
         labels = [item.labels for item in usable]
         counts = [len(each) for each in labels]
         return dataclasses.replace(
@@ -181,6 +187,8 @@ class AutomlReader(TableReader):
         skipped = {str(Skipped.DISCARDED): len(discarded)} if discarded else {}
         reject = _rejecter(file, items)
         if not self.boxed:
+            if any(not self.fewest <= len(i.labels) <= self.most for i in rest):
+                raise _changed(file)
             columns = _columns(rest) | self._labels(rest)
             return RawRows(
                 block, columns, _numbers(rest), refused, reject, skipped=skipped
@@ -192,6 +200,8 @@ class AutomlReader(TableReader):
             for i in reversed(range(len(found.faults)))
             if policy is BoxPolicy.IMAGE and found.faults[i] is not None
         }
+        if not _sound_names(found) <= set(self.names):
+            raise _changed(file)
         gone = np.isin(np.arange(len(rest)), list(lost))
         refused += [(rest[i].row, *fault) for i, fault in lost.items() if fault]
         keep = ~found.is_bad & ~gone[found.parents]
@@ -237,8 +247,18 @@ class AutomlReader(TableReader):
         }
 
 
+def _changed(file: InputFile) -> SourceError:
+    """Returns the error of a file that holds what planning has not found in it."""
+    what = "it has changed since the job was planned"
+    return unreadable(file.path, OSError(errno.ESTALE, what))
+
+
 def _usable(manifest: Manifest) -> list[Item]:
     return [i for i in manifest.items if i.fault is None and i.use != DISCARD]
+
+
+def _sound_names(found: Boxes) -> set[str]:
+    return {n for n, f in zip(found.names, found.faults, strict=True) if not f}
 
 
 def _ordered(names: set[str]) -> tuple[str, ...]:
@@ -267,17 +287,8 @@ def _part_rejection(file: InputFile, item: Item, found: Boxes, index: int) -> Re
     mention = found.mentions[index]
     reason, message = found.faults[index] or (Reason.BAD_BOX, "")
     raw = "\0".join(mention.rest).encode()
-    return Rejection(
-        source=file.origin,
-        row=item.row + 1,
-        line=mention.line,
-        stage=STAGE,
-        reason=reason,
-        message=bounded(f"{item.path!r}: {message}"),
-        sha256=hashlib.sha256(raw).hexdigest(),
-        part=BOXES,
-        raw=raw,
-    )
+    complaint = item.row, reason, f"{item.path!r}: {message}"
+    return rejection_of(file.origin, complaint, raw, line=mention.line, part=BOXES)
 
 
 def _rejecter(
@@ -291,18 +302,9 @@ def _rejecter(
         for row, reason, message in complaints:
             item = by_row[row]
             named = f"{item.path!r}: " if item.path else ""
-            out.append(
-                Rejection(
-                    source=file.origin,
-                    row=row + 1,
-                    line=item.mentions[0].line,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(f"{named}{message}"),
-                    sha256=hashlib.sha256(item.raw).hexdigest(),
-                    raw=item.raw,
-                )
-            )
+            complaint = row, reason, f"{named}{message}"
+            line = item.mentions[0].line
+            out.append(rejection_of(file.origin, complaint, item.raw, line=line))
         return out
 
     return reject

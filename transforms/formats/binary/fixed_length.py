@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from transforms import files
 from transforms import files as file_layer
 from transforms.core.model import Block
 from transforms.core.rows.binary_columns import features_of
@@ -137,7 +138,7 @@ class RecordsReader(TableReader):
         """Returns the paths of the files of class names beside an input."""
         folder = os.path.dirname(file.path)
         paths = [os.path.join(folder, f.classes) for f in self.records.fields]
-        return tuple(dict.fromkeys(path for path in paths if os.path.isfile(path)))
+        return tuple(dict.fromkeys(path for path in paths if files.is_file(path)))
 
     def _rows(
         self, block: Block, data: bytes, columns: Sequence[str], names: Names
@@ -157,7 +158,7 @@ class RecordsReader(TableReader):
         out = {}
         for field in self.records.fields:
             path = os.path.join(folder, field.classes)
-            if field.classes and (self.names_required or os.path.lexists(path)):
+            if field.classes and (self.names_required or files.exists(path)):
                 out[field.name] = read_names(path)
         return out
 

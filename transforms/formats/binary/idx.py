@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal
 
+from transforms import files
 from transforms.core.image.png_encode import png_channels
 from transforms.core.model import Block
 from transforms.core.rows.binary_columns import features_of
@@ -197,7 +198,7 @@ class IdxReader(TableReader):
         paths = [os.path.join(folder, label) for label in label_names(name)]
         if self.classes:
             paths.append(os.path.join(folder, self.classes))
-        return tuple(path for path in paths if os.path.isfile(path))
+        return tuple(path for path in paths if files.is_file(path))
 
     def _opened(self, file: InputFile) -> _Pair:
         """Returns the files of an input; raises SourceError where they do not agree."""
@@ -205,7 +206,7 @@ class IdxReader(TableReader):
         labels = [
             label
             for label in label_names(name)
-            if os.path.isfile(os.path.join(folder, label))
+            if files.is_file(os.path.join(folder, label))
         ]
         check_one(file.origin, name, labels)
         beside = file.origin.rpartition("/")[0]

@@ -1,7 +1,6 @@
 """Records of one length as raw rows: blocks, samples, and labels out of range."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
@@ -13,13 +12,13 @@ from transforms.core.model import Block, Reason, Rejection
 from transforms.core.rows.binary_columns import column_of
 from transforms.core.rows.binary_layout import BinaryField, Values
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, bounded
+from transforms.errors import SourceError
 from transforms.formats.binary.class_names import Names
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     RawRows,
     TableSample,
+    rejection_of,
 )
 
 __all__ = ["DescribedSample", "raw_rows", "rows_a_block", "sample_places"]
@@ -127,22 +126,10 @@ def _rejecter(
     """Returns what makes rejections with the digest of the record's bytes."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out = []
-        for number, reason, message in complaints:
-            raw = bytes(record(number))
-            out.append(
-                Rejection(
-                    source=block.origin,
-                    row=number + 1,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=hashlib.sha256(raw).hexdigest(),
-                    raw=raw,
-                )
-            )
-        return out
+        return [
+            rejection_of(block.origin, complaint, bytes(record(complaint[0])))
+            for complaint in complaints
+        ]
 
     return reject
 

@@ -56,6 +56,7 @@ from transforms.formats.table import (
     RawRows,
     TableReader,
     TableSample,
+    rejection_of,
 )
 
 __all__ = ["CocoReader", "recognise"]
@@ -334,18 +335,8 @@ def _rejecter(
         out = []
         for row, reason, message in complaints:
             raw = _as_json(coco.images.slice(row, 1).to_pylist()[0])
-            out.append(
-                Rejection(
-                    source=file.origin,
-                    row=row + 1,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(f"{_named(coco, row)}: {message}"),
-                    sha256=hashlib.sha256(raw).hexdigest(),
-                    raw=raw,
-                )
-            )
+            complaint = row, reason, f"{_named(coco, row)}: {message}"
+            out.append(rejection_of(file.origin, complaint, raw))
         return out
 
     return reject

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms import files
 from transforms.core.model import Reason
 from transforms.errors import SourceError
 from transforms.formats.detection.coco_annotations import Annotations
@@ -34,7 +35,7 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
     probed = np.linspace(0, len(names) - 1, min(_PROBED_IMAGES, len(names)))
     shown = [names[int(i)].as_py() for i in probed]
     hits = [
-        sum(os.path.lexists(os.path.join(root, folder, name)) for name in shown)
+        sum(files.exists(os.path.join(root, folder, name)) for name in shown)
         for folder in candidates
     ]
     best = max(range(len(candidates)), key=hits.__getitem__)

@@ -48,7 +48,7 @@ def image_path(root: str, origin: str, filename: str, images_root: str = "") -> 
     for name in names:
         for place in places:
             path = posixpath.join(place, name)
-            if os.path.lexists(os.path.join(root, path)):
+            if files.exists(os.path.join(root, path)):
                 return path
     return posixpath.join(places[0], names[0])
 

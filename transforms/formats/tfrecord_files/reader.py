@@ -17,7 +17,6 @@ says more (see `tfrecord_dataset`): which split a shard is of, and of features:
 """
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO, ClassVar
@@ -30,7 +29,7 @@ from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import SourceError, bounded
+from transforms.errors import SourceError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -39,12 +38,12 @@ from transforms.formats.columnar.arrow_batches import (
 )
 from transforms.formats.columnar.arrow_types import Columns, merged_columns
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     RawRows,
     TableReader,
     TableSample,
+    rejection_of,
 )
 from transforms.formats.tfrecord_files.columns import Learned, decode, learn
 from transforms.formats.tfrecord_files.cut import (
@@ -412,18 +411,8 @@ def _rejecter(
             start = int(payloads.starts[place])
             data = payloads.data[start : start + int(payloads.lengths[place])]
             offset = int(payloads.offsets[place])
-            out.append(
-                Rejection(
-                    source=block.origin,
-                    row=number + 1,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(f"record {number:,} at byte {offset:,}: {message}"),
-                    sha256=hashlib.sha256(data).hexdigest(),
-                    raw=bytes(data),
-                )
-            )
+            told = f"record {number:,} at byte {offset:,}: {message}"
+            out.append(rejection_of(block.origin, (number, reason, told), bytes(data)))
         return out
 
     return reject

@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
+from transforms import files
 from transforms import files as storage
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.schema import Feature
@@ -71,7 +72,7 @@ def check_stated(
 def check_all_there(folder: str, dataset: Dataset) -> None:
     """Raises SourceError where a shard that is stated is not in the folder."""
     for name in dataset.shards or ():
-        if not os.path.lexists(os.path.join(folder, name)):
+        if not files.exists(os.path.join(folder, name)):
             raise SourceError(
                 f"every shard that is stated beside a dataset must be there; {folder} "
                 f"has no {name}. Fetch it, or convert the dataset again."

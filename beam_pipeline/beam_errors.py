@@ -1,0 +1,54 @@
+"""What Beam raises of a failed job, as one line of ours."""
+
+import re
+
+from transforms import errors
+from transforms.errors import BeamTFRecordError
+
+__all__ = ["in_text", "translated"]
+
+_OUR_ERROR = re.compile(
+    r"transforms\.errors\.(?P<type>\w+): (?P<message>.*?)"
+    r"(?: \[while running '(?P<stage>[^']*)'\])?$",
+    re.MULTILINE,
+)
+_ANY_ERROR = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): "
+    r"(?P<message>.*?)(?: \[while running '(?P<stage>[^']*)'\])?$",
+    re.MULTILINE,
+)
+
+
+def translated(failure: BaseException) -> BaseException:
+    """Returns our own error where one lies in what Beam raised, else one line of it."""
+    seen: BaseException | None = failure
+    while seen is not None:
+        if isinstance(seen, BeamTFRecordError):
+            return _rebuilt(type(seen).__name__, _without_stage(str(seen)))
+        seen = seen.__cause__
+    text = str(failure)
+    if ours := in_text(text):
+        return ours
+    if others := list(_ANY_ERROR.finditer(f"{type(failure).__name__}: {text}")):
+        last = others[-1]
+        where = f" in {last['stage']!r}" if last["stage"] else ""
+        return BeamTFRecordError(
+            f"The pipeline failed{where}: {last['type']}: {last['message']}. Nothing "
+            f"was committed."
+        )
+    return BeamTFRecordError(f"The pipeline failed: {failure!r}.")
+
+
+def in_text(traceback: str) -> BeamTFRecordError | None:
+    """Returns the last error of ours that a traceback tells of, if any."""
+    found = list(_OUR_ERROR.finditer(traceback))
+    return _rebuilt(found[-1]["type"], found[-1]["message"]) if found else None
+
+
+def _without_stage(message: str) -> str:
+    return re.sub(r" \[while running '[^']*'\]$", "", message)
+
+
+def _rebuilt(name: str, message: str) -> BeamTFRecordError:
+    kind = getattr(errors, name, BeamTFRecordError)
+    return kind(message)

@@ -1,0 +1,17 @@
+"""The engines that run a job beside this process: presets, workers, submission.
+
+    engine.py       what an engine is, and what its presets are made from
+    table.py        the engines by name; a new one is a module and a line there
+    flink.py        its presets, as a pure function to Beam's flags
+    spark.py        likewise
+    prism.py        likewise
+    cluster.py      the clusters that `scripts/cluster` has started, as it notes them
+    java.py         finds a Java that is new enough
+    choice.py       settings and what is there -> an engine and its flags, or an error
+    worker_boot.py  what an engine starts as a worker, without a container
+    failures.py     what fails in a worker, told to the submitter by files
+    submission.py   submits, watches, cancels
+
+Nothing but the last and the worker imports Beam. `cluster.py` and `java.py` need the
+standard library alone: `scripts/cluster` runs before anything is installed.
+"""

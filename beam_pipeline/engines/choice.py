@@ -1,0 +1,182 @@
+"""Settings, flags and what is there -> an engine and its place, or a clear refusal."""
+
+import dataclasses
+import importlib.metadata
+import ipaddress
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+
+from beam_pipeline.engines import cluster
+from beam_pipeline.engines.engine import Engine, Place
+from beam_pipeline.engines.flink import FLINK, FLINK_VERSION
+from beam_pipeline.engines.java import JavaError, find_java
+from beam_pipeline.engines.prism import PRISM
+from beam_pipeline.engines.table import engine_of
+from beam_pipeline.spec import Spec
+from transforms import paths
+from transforms.errors import TargetError, UsageError
+
+__all__ = ["Chosen", "choose", "flag_given"]
+
+_ASK_SECONDS = 10
+# Flink starts a cluster of its own within the job server.
+_WITHIN = ("[local]", "[auto]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """An engine and where it runs; the worker's paths are still to be filled in."""
+
+    engine: Engine
+    place: Place
+
+
+def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
+    """Returns where the job is to run; None for this machine, in this process.
+
+    Args:
+      spec: of the job.
+      beam_flags: Beam's own flags; `--runner` among them wins over the spec's.
+
+    Raises:
+      UsageError: there is no such runner, or what it needs is not there.
+      TargetError: its workers would not see the output.
+    """
+    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    if engine is None:
+        return None
+    noted = cluster.last_started(engine.name)
+    master = _master(engine, spec, beam_flags, noted)
+    _check_shared(engine, master, spec)
+    place = Place(
+        worker="",
+        artifacts="",
+        master=master,
+        program=_program(engine, beam_flags),
+        parallelism=spec.workers if isinstance(spec.workers, int) else None,
+    )
+    if engine is PRISM:
+        return Chosen(engine, place)
+    if flag_given(beam_flags, "job_server_java_launcher") is None:
+        try:
+            place = dataclasses.replace(place, java=find_java())
+        except JavaError as error:
+            raise UsageError(str(error)) from error
+    if noted is not None and noted.master == master:
+        machines, slots = noted.workers, noted.slots
+    elif engine is FLINK and master not in _WITHIN:
+        machines, slots = _size_of_flink(master)
+    else:
+        return Chosen(engine, place)
+    if place.parallelism is None:
+        place = dataclasses.replace(place, parallelism=max(machines * slots, 1))
+    return Chosen(engine, dataclasses.replace(place, slots=max(slots, 1)))
+
+
+def flag_given(flags: Sequence[str], name: str) -> str | None:
+    """Returns the last value of one of Beam's flags; None where it is not given."""
+    found = None
+    for at, flag in enumerate(flags):
+        if flag.startswith(f"--{name}="):
+            found = flag.partition("=")[2]
+        elif flag == f"--{name}" and at + 1 < len(flags):
+            found = flags[at + 1]
+    return found
+
+
+def _master(
+    engine: Engine,
+    spec: Spec,
+    beam_flags: Sequence[str],
+    noted: cluster.Cluster | None,
+) -> str:
+    if not engine.master_flag:
+        return ""
+    said = {"flink": spec.flink_master, "spark": spec.spark_master}[engine.name]
+    return (
+        flag_given(beam_flags, engine.master_flag)
+        or said
+        or (noted.master if noted else engine.default_master)
+    )
+
+
+def _program(engine: Engine, beam_flags: Sequence[str]) -> str:
+    """Returns the path of what takes the job, after looking that it is there."""
+    if given := flag_given(beam_flags, engine.program_flag):
+        return given
+    version = importlib.metadata.version("apache-beam")
+    if engine.artifact:
+        what = f"Beam's job server {engine.artifact} {version}"
+        path = cluster.jar_path(engine.artifact, version)
+    else:
+        what, path = f"Prism {version}", cluster.prism_path(version)
+    if not path.is_file():
+        raise UsageError(
+            f"{what} must lie at {str(path)!r}; there is none. 'scripts/cluster "
+            f"{engine.name} up' fetches it, or name another after --: "
+            f"--{engine.program_flag}=PATH."
+        )
+    return str(path)
+
+
+def _check_shared(engine: Engine, master: str, spec: Spec) -> None:
+    """Refuses a folder of this machine where the workers are on others."""
+    host = _host(master)
+    if spec.shared_output or not host or _is_here(host):
+        return
+    for what, path in (("source", spec.source), ("output", spec.output)):
+        if not paths.is_remote(path):
+            raise TargetError(
+                f"The workers of {engine.name} at {host!r} must see the {what}; "
+                f"{path!r} is a path of this machine. Use a path in an object store, "
+                f"or --shared-output if every machine sees it under this very path."
+            )
+
+
+def _host(master: str) -> str:
+    if master in _WITHIN or re.fullmatch(r"local(\[.*\])?", master):
+        return ""
+    return master.rpartition("//")[2].partition("/")[0].partition(":")[0]
+
+
+def _is_here(host: str) -> bool:
+    if host in ("localhost", socket.gethostname(), socket.getfqdn()):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _size_of_flink(master: str) -> tuple[int, int]:
+    """Returns task managers, and slots of each, of a running Flink.
+
+    Raises:
+      UsageError: there is none, or not of the job server's version.
+    """
+    url = master if "//" in master else f"http://{master}"
+    try:
+        with urllib.request.urlopen(f"{url}/overview", timeout=_ASK_SECONDS) as answer:
+            seen = json.load(answer)
+        version = str(seen["flink-version"])
+        machines, slots = int(seen["taskmanagers"]), int(seen["slots-total"])
+    except (OSError, urllib.error.URLError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"There must be a Flink at {master!r}; found none: {error}. Start one with "
+            f"'scripts/cluster flink up', or name another with --flink-master."
+        ) from error
+    if not version.startswith(f"{FLINK_VERSION}."):
+        raise UsageError(
+            f"The Flink at {master!r} must be of {FLINK_VERSION}, as the job server "
+            f"is; found {version}."
+        )
+    if not slots:
+        raise UsageError(
+            f"The Flink at {master!r} must have task slots; it has {machines} task "
+            f"managers and no slot. Start one: bin/taskmanager.sh start."
+        )
+    return machines, -(-slots // max(machines, 1))

@@ -1,0 +1,151 @@
+"""The clusters that `scripts/cluster` starts: where its notes and downloads lie.
+
+Standard library alone. Below `$XDG_CACHE_HOME` or `~/.cache`:
+
+    beam-tfrecord/
+      jars/                    Beam's job servers
+      engines/                 Flink and Spark as downloaded, Prism as built
+      clusters/<engine>-<name>/
+        cluster.json           written when the cluster is ready; see `Cluster`
+        logs/ conf/ ...        its own
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+__all__ = [
+    "Cluster",
+    "Process",
+    "cache_folder",
+    "cluster_folder",
+    "jar_path",
+    "last_started",
+    "prism_path",
+    "read_cluster",
+    "started_at",
+    "write_cluster",
+]
+
+_NOTE = "cluster.json"
+# Of /proc/<pid>/stat: when a process was started, counted after its name.
+_START_FIELD = 19
+
+
+@dataclasses.dataclass(frozen=True)
+class Process:
+    """A process of a cluster.
+
+    Attributes:
+      pid: its number.
+      started: in clock ticks since boot; a later process of this number has another.
+      role: as in "taskmanager-1".
+    """
+
+    pid: int
+    started: int
+    role: str
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs, and is not another one of the same number."""
+        return started_at(self.pid) == self.started
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A cluster as it was started.
+
+    Attributes:
+      engine: "flink" or "spark".
+      name: tells clusters of one engine apart.
+      master: as `--flink-master` or `--spark-master` take it.
+      web: address of its web pages.
+      workers: how many machines it stands for.
+      slots: of each.
+      started: seconds since the epoch.
+      processes: all of them.
+    """
+
+    engine: str
+    name: str
+    master: str
+    web: str
+    workers: int
+    slots: int
+    started: float
+    processes: tuple[Process, ...]
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its first process, the master, still runs."""
+        return bool(self.processes) and self.processes[0].is_alive
+
+
+def cache_folder() -> pathlib.Path:
+    """Returns where downloads and notes lie."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(base) / "beam-tfrecord"
+
+
+def cluster_folder(engine: str, name: str) -> pathlib.Path:
+    """Returns the folder of one cluster."""
+    return cache_folder() / "clusters" / f"{engine}-{name}"
+
+
+def jar_path(artifact: str, version: str) -> pathlib.Path:
+    """Returns where a job server of Beam lies, downloaded or not."""
+    return cache_folder() / "jars" / f"{artifact}-{version}.jar"
+
+
+def prism_path(version: str) -> pathlib.Path:
+    """Returns where Prism lies, built or not."""
+    return cache_folder() / "engines" / f"prism-{version}"
+
+
+def started_at(pid: int) -> int | None:
+    """Returns when a process was started, in clock ticks since boot; None if gone."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, in parentheses, may hold anything.
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state == "Z" else int(fields[_START_FIELD - 1])
+
+
+def write_cluster(cluster: Cluster) -> None:
+    """Notes a cluster that is ready, in one step."""
+    folder = cluster_folder(cluster.engine, cluster.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{_NOTE}.{os.getpid()}"
+    partial.write_text(json.dumps(dataclasses.asdict(cluster), indent=1) + "\n")
+    partial.replace(folder / _NOTE)
+
+
+def read_cluster(engine: str, name: str) -> Cluster | None:
+    """Returns what was noted of a cluster, alive or not; None for nothing readable."""
+    try:
+        text = (cluster_folder(engine, name) / _NOTE).read_text()
+        known = json.loads(text)
+        known["processes"] = tuple(Process(**each) for each in known["processes"])
+        return Cluster(**known)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def last_started(engine: str) -> Cluster | None:
+    """Returns the living cluster of an engine that was started last, if any."""
+    try:
+        names = os.listdir(cache_folder() / "clusters")
+    except FileNotFoundError:
+        return None
+    found = [
+        cluster
+        for name in sorted(names)
+        if name.startswith(f"{engine}-")
+        and (cluster := read_cluster(engine, name.partition("-")[2])) is not None
+        and cluster.is_alive
+    ]
+    return max(found, key=lambda cluster: cluster.started, default=None)

@@ -1,0 +1,76 @@
+"""What an engine is, and what its presets are made from."""
+
+import dataclasses
+from collections.abc import Callable
+
+__all__ = ["JOB_SERVER_FLAGS", "Engine", "Place", "opened"]
+
+# Of a day: a job must not end because Beam's job service timed out.
+_SERVICE_SECONDS = 86_400
+JOB_SERVER_FLAGS = (
+    f"--job_server_timeout={_SERVICE_SECONDS}",
+    # It would stage a list of all that is installed here, which no worker reads.
+    "--experiments=disable_logging_submission_environment",
+)
+"""What every engine behind Beam's job service gets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a job is to run, and what is there for it.
+
+    Attributes:
+      worker: path of the executable that starts a worker.
+      artifacts: folder of what the job server stages.
+      master: of the cluster.
+      java: path of `java`.
+      program: path of the job server's jar, or of Prism.
+      parallelism: tasks at the same time; None for what the cluster does by itself.
+      slots: tasks that one machine of the cluster runs at the same time.
+    """
+
+    worker: str
+    artifacts: str
+    master: str = ""
+    java: str = "java"
+    program: str = ""
+    parallelism: int | None = None
+    slots: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """One engine.
+
+    Attributes:
+      name: as `--runner` takes it.
+      runner: Beam's class, as `module:name`.
+      presets: makes Beam's flags.
+      master_flag: Beam's flag that names another master; empty for none.
+      default_master: where no cluster was started and none was named.
+      program_flag: Beam's flag that names another job server.
+      artifact: of the job server, in Beam's own repository; empty for none.
+      known: flags that only the engine's job server knows.
+    """
+
+    name: str
+    runner: str
+    presets: Callable[[Place], list[str]]
+    master_flag: str = ""
+    default_master: str = ""
+    program_flag: str = ""
+    artifact: str = ""
+    known: frozenset[str] = frozenset()
+
+    @property
+    def beam_name(self) -> str:
+        """The name of Beam's class."""
+        return self.runner.partition(":")[2]
+
+
+def opened(*packages: str) -> list[str]:
+    """Returns flags that open packages of Java's base, which Beam's servers reach."""
+    return [
+        f"--job_server_jvm_properties=--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in packages
+    ]

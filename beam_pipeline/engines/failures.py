@@ -1,0 +1,68 @@
+"""What fails in a worker, told to the submitter by files in a folder that both see.
+
+An engine hands the error of a task on, if at all, within a trace of its own, cut
+somewhere, and only after it has tried the task some more times. A file that the worker
+leaves says at once what went wrong.
+"""
+
+import logging
+import os
+import time
+
+from beam_pipeline.beam_errors import in_text
+from transforms.errors import BeamTFRecordError, StorageError
+
+__all__ = ["FailureFiles", "lasting", "latest"]
+
+# Of a traceback the end is kept: it names the error.
+_TEXT_BYTES = 1 << 16
+_SUFFIX = ".failure"
+
+
+class FailureFiles(logging.Handler):
+    """Writes what Beam's worker logs of a failed task into a folder."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(logging.ERROR)
+        self._folder = folder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Leaves one file; where it cannot, the engine's own message must do."""
+        text = record.getMessage()
+        if in_text(text) is None:
+            return
+        # Names in the order of time, one an attempt.
+        name = f"{time.time_ns():020d}-{os.getpid()}"
+        partial = os.path.join(self._folder, f"{name}.partial")
+        try:
+            with open(partial, "wb") as file:
+                file.write(text.encode("utf-8", "replace")[-_TEXT_BYTES:])
+            os.rename(partial, os.path.join(self._folder, f"{name}{_SUFFIX}"))
+        except OSError:
+            self.handleError(record)
+
+
+def latest(folder: str) -> BeamTFRecordError | None:
+    """Returns the error of ours that was left last, if any: what ended the job."""
+    return next(iter(_all(folder)), None)
+
+
+def lasting(folder: str) -> BeamTFRecordError | None:
+    """Returns the last one that no other try would mend: a fault of storage might."""
+    return next((e for e in _all(folder) if not isinstance(e, StorageError)), None)
+
+
+def _all(folder: str) -> list[BeamTFRecordError]:
+    """Returns the errors in a folder, the last first."""
+    try:
+        names = sorted(os.listdir(folder), reverse=True)
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        if name.endswith(_SUFFIX):
+            with open(os.path.join(folder, name), "rb") as file:
+                error = in_text(file.read().decode("utf-8", "replace"))
+            if error is not None:
+                found.append(error)
+    return found

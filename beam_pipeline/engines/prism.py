@@ -1,0 +1,29 @@
+"""Prism, Beam's runner in Go, on this machine; its worker is a process of its own."""
+
+import json
+
+from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Engine, Place
+
+__all__ = ["PRISM"]
+
+
+def _presets(place: Place) -> list[str]:
+    """Returns Beam's flags for a place; later flags of the user win."""
+    return [
+        *JOB_SERVER_FLAGS,
+        f"--prism_location={place.program}",
+        "--prism_log_level=warn",
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps({'command': place.worker})}",
+        # Or the server would live on for the next pipeline of this process.
+        "--experiments=disable_prism_server_singleton",
+    ]
+
+
+PRISM = Engine(
+    name="prism",
+    runner="apache_beam.runners.portability.prism_runner:PrismRunner",
+    presets=_presets,
+    program_flag="prism_location",
+)
+"""As of `--runner prism`."""

@@ -1,0 +1,72 @@
+"""Spark 3.5, by Beam's job server; workers are processes of the executors."""
+
+import json
+
+from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Engine, Place, opened
+
+__all__ = ["SPARK"]
+
+_OPENED = (
+    "java.lang java.util java.util.concurrent java.lang.invoke java.nio sun.nio.ch"
+)
+
+
+def _presets(place: Place) -> list[str]:
+    """Returns Beam's flags for a place; later flags of the user win."""
+    properties = {
+        "spark.executor.memory": "1g",
+        "spark.executor.cores": str(place.slots),
+        # The job server is Spark's driver: it takes Spark's settings as properties.
+        "spark.executor.extraJavaOptions": " ".join(
+            f"--add-opens=java.base/{package}=ALL-UNNAMED"
+            for package in _OPENED.split()
+        ),
+    }
+    if place.parallelism is not None:
+        properties["spark.cores.max"] = str(place.parallelism)
+        # Twice as many parts as places: their sizes differ.
+        properties["spark.default.parallelism"] = str(2 * place.parallelism)
+    host = place.master.removeprefix("spark://").partition(":")[0]
+    if host in ("localhost", "127.0.0.1"):
+        # Or the driver's ports would be open to the network.
+        properties["spark.driver.host"] = "127.0.0.1"
+        properties["spark.driver.bindAddress"] = "127.0.0.1"
+        properties["spark.ui.enabled"] = "false"
+    return [
+        *JOB_SERVER_FLAGS,
+        f"--spark_master_url={place.master}",
+        f"--spark_job_server_jar={place.program}",
+        f"--job_server_java_launcher={place.java}",
+        f"--artifacts_dir={place.artifacts}",
+        "--job_server_jvm_properties=-Xmx1g",
+        *opened(*_OPENED.split()),
+        *(
+            f"--job_server_jvm_properties=-D{name}={value}"
+            for name, value in properties.items()
+        ),
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps({'command': place.worker})}",
+        f"--sdk_worker_parallelism={place.slots}",
+        # What does not fit is written out; by default it would be computed again.
+        "--storage_level=MEMORY_AND_DISK",
+    ]
+
+
+SPARK = Engine(
+    name="spark",
+    runner="apache_beam.runners.portability.spark_runner:SparkRunner",
+    presets=_presets,
+    master_flag="spark_master_url",
+    default_master="spark://localhost:7077",
+    program_flag="spark_job_server_jar",
+    artifact="beam-runners-spark-3-job-server",
+    known=frozenset(
+        """
+        batch_interval_millis bundle_size cache_disabled checkpoint_dir
+        checkpoint_duration_millis enable_spark_metric_sinks max_records_per_batch
+        min_read_time_millis prefer_group_by_key_to_handle_huge_values
+        read_time_percentage storage_level use_provided_spark_context
+        """.split()
+    ),
+)
+"""As of `--runner spark`."""

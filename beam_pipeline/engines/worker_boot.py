@@ -1,0 +1,101 @@
+"""What an engine starts as a worker: Beam's container contract, without a container.
+
+    worker --id=ID --provision_endpoint=HOST:PORT [--semi_persist_dir=DIR ...]
+
+The engine's process environment runs one executable file, with these arguments alone.
+`write_worker` makes that file: it starts the submitter's interpreter with the
+submitter's module path, so that the worker runs the same code, installed or not.
+"""
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import stat
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+__all__ = ["main", "write_worker"]
+
+_START = (
+    "import sys; count = int(sys.argv[1]); "
+    "sys.path[:] = sys.argv[2:2 + count]; "
+    "from beam_pipeline.engines.worker_boot import main; "
+    "main(sys.argv[2 + count:])"
+)
+_LOOK_SECONDS = 1.0
+
+
+def write_worker(path: str, *, failures: str) -> None:
+    """Writes the executable file that an engine is to start as a worker.
+
+    Args:
+      path: where; on a file system that every machine of the engine sees.
+      failures: folder where workers leave what went wrong.
+    """
+    places = [os.path.abspath(place) for place in sys.path]
+    start = [sys.executable, "-c", _START, str(len(places)), *places]
+    command = shlex.join([*start, f"--failures={failures}"])
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'#!/bin/sh\nexec {command} "$@"\n')
+        mode = os.fstat(file.fileno()).st_mode
+        os.fchmod(file.fileno(), mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Asks the engine what to do, and works for it until it hangs up."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for name in ("failures", "id", "provision_endpoint"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--semi_persist_dir", default="")
+    given, _ = parser.parse_known_args(argv)
+    # Whoever started this may never read its output: a full pipe would stop it.
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    # Prism quotes the id for a shell that is not there.
+    _work(given.id.strip("'"), given.provision_endpoint, given.failures)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Ends this process once whoever started it is gone, however busy it is."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
+
+
+def _work(worker_id: str, endpoint: str, failures: str) -> None:
+    import grpc
+    from apache_beam.portability.api import (
+        beam_provision_api_pb2,
+        beam_provision_api_pb2_grpc,
+    )
+    from apache_beam.runners.worker import sdk_worker_main
+    from google.protobuf import json_format, text_format
+
+    from beam_pipeline.engines.failures import FailureFiles
+
+    channel = grpc.insecure_channel(endpoint)
+    stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+    info = stub.GetProvisionInfo(
+        beam_provision_api_pb2.GetProvisionInfoRequest(),
+        metadata=(("worker_id", worker_id),),
+        wait_for_ready=True,
+    ).info
+    options = json.dumps(json_format.MessageToDict(info.pipeline_options))
+    os.environ.update(
+        WORKER_ID=worker_id,
+        PIPELINE_OPTIONS=options,
+        RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
+    )
+    for service in ("control", "logging", "status"):
+        field = f"{service}_endpoint"
+        if info.HasField(field):
+            os.environ[f"{service.upper()}_API_SERVICE_DESCRIPTOR"] = (
+                text_format.MessageToString(getattr(info, field))
+            )
+    logger = logging.getLogger("apache_beam.runners.worker.sdk_worker")
+    logger.addHandler(FailureFiles(failures))
+    sdk_worker_main.main([])

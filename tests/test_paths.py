@@ -1,0 +1,117 @@
+"""Paths with a scheme: what is taken off, and what stands for itself."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from transforms import paths
+from transforms.errors import SpecError
+from transforms.remote import _matches
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins without parameters."""
+    monkeypatch.setattr(paths, "_parameters", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("data/rows.csv", "data/rows.csv"),
+        ("file:///data/a%20b.csv", "/data/a b.csv"),
+        ("s3://bucket/dir/rows.csv", "s3://bucket/dir/rows.csv"),
+        ("S3://bucket//dir///rows.csv", "s3://bucket/dir/rows.csv"),
+        ("gs://bucket/what? yes#1%20.csv", "gs://bucket/what? yes#1%20.csv"),
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3://b/k?endpoint_override=127.0.0.1:9&scheme=http", "s3://b/k"),
+        ("s3://key:secret@b/k", "s3://b/k"),
+        ("hdfs://name:8020/dir", "hdfs://name:8020/dir"),
+    ],
+)
+def test_plain(given: str, expected: str) -> None:
+    """A path keeps what is its own, and loses what says how to reach it."""
+    assert paths.plain(given) == expected
+
+
+def test_parameters_are_remembered_by_bucket() -> None:
+    """What one path says of its bucket holds for every path there, and no other."""
+    paths.plain("s3://b/k?region=eu-west-1&scheme=http")
+    paths.plain("s3://who:what/ever@c/k")
+    assert paths.parameters_of("s3://b") == {"region": "eu-west-1", "scheme": "http"}
+    assert paths.parameters_of("s3://d") == {}
+
+
+def test_secrets_before_a_bucket() -> None:
+    """`key:secret@` is the same as the parameters of these names."""
+    paths.plain("s3://AK:s%2Fe@b/k")
+    assert paths.parameters_of("s3://b") == {"access_key": "AK", "secret_key": "s/e"}
+
+
+def test_access_goes_to_other_processes_and_shows_nothing() -> None:
+    """Unpickled elsewhere, the parameters hold there; printed, they do not show."""
+    paths.plain("s3://b/k?secret_key=hush")
+    access = paths.Access()
+    assert "hush" not in repr(access)
+    code = (
+        "import pickle, sys; from transforms import paths; "
+        "pickle.loads(bytes.fromhex(sys.argv[1])); "
+        "print(paths.parameters_of('s3://b'))"
+    )
+    arguments = [sys.executable, "-c", code, pickle.dumps(access).hex()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{'secret_key': 'hush'}"
+
+
+@pytest.mark.parametrize("path", ["http://host/a", "ftp://host/a", "x://y"])
+def test_unknown_schemes(path: str) -> None:
+    """What cannot be reached is refused with what can."""
+    with pytest.raises(SpecError, match=r"s3://.*found '"):
+        paths.plain(path)
+
+
+@pytest.mark.parametrize("path", ["s3://", "gs:///key", "s3:///"])
+def test_no_bucket(path: str) -> None:
+    """A path must name a bucket."""
+    with pytest.raises(SpecError, match="must name a bucket"):
+        paths.plain(path)
+
+
+def test_is_remote() -> None:
+    """Only what begins with a scheme is."""
+    assert paths.is_remote("s3://b/k")
+    assert not paths.is_remote("dir/s3://b")
+    assert not paths.is_remote("/abs/path")
+    assert not paths.is_remote("1x://b")
+
+
+def test_relative_and_common_folder() -> None:
+    """Folders are compared by whole names, on every place."""
+    assert paths.relative("s3://b/x/y/z", "s3://b/x") == "y/z"
+    assert paths.common_folder(["s3://b/x/y/1", "s3://b/x/yy/2"]) == "s3://b/x"
+    assert paths.common_folder(["s3://b/x/y/1"]) == "s3://b/x/y"
+    assert paths.common_folder(["s3://b/1", "s3://b/x/2"]) == "s3://b"
+    assert paths.common_folder(["/a/b/1", "/a/c/2"]) == "/a"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.csv", "a.csv", True),
+        ("*.csv", "d/a.csv", False),
+        ("*.csv", ".a.csv", False),
+        (".*.csv", ".a.csv", True),
+        ("**/*.csv", "a.csv", True),
+        ("**/*.csv", "d/e/a.csv", True),
+        ("**/*.csv", "d/.e/a.csv", False),
+        ("d/[ab]?.csv", "d/a1.csv", True),
+        ("d/[ab]?.csv", "d/c1.csv", False),
+        ("d/**", "d/e/f", True),
+    ],
+)
+def test_globs(pattern: str, path: str, expected: bool) -> None:
+    """A glob means elsewhere what it means here."""
+    assert _matches(path.split("/"), pattern.split("/")) is expected

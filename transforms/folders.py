@@ -1,0 +1,193 @@
+"""Names of this machine's files and folders: looked at and changed, each persistently.
+
+Looking may simply be done again. A change may not: a network file system may have done
+it and lost the answer. A rename would then fail for want of what it has moved, and an
+exchange that is done twice is undone. So each change is known to be done by the
+identity (device and inode) of what it moves or removes.
+
+A dataset is published by one rename of its folder: one that replaces nothing, or one
+that exchanges old and new (`renameat2(2)` with RENAME_NOREPLACE and RENAME_EXCHANGE).
+"""
+
+import ctypes
+import errno
+import functools
+import os
+import stat
+import sys
+from collections.abc import Callable, Collection
+
+from transforms.errors import CommitError
+from transforms.retry import is_transient, persistently
+
+__all__ = [
+    "exchange",
+    "is_same",
+    "make",
+    "move_new",
+    "once_only",
+    "remove_empty",
+    "status_of",
+]
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+# How renameat2 says that this kernel or file system has no such rename.
+_NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
+    """Returns what stands under a name; None where nothing can be found there.
+
+    Args:
+      path: of anything.
+      followed: whether a link stands for what it leads to.
+
+    Raises:
+      StorageError: it could not be looked at, though it was tried again.
+    """
+    return persistently(functools.partial(_status, path, followed), path=path)
+
+
+def _status(path: str, followed: bool = False) -> os.stat_result | None:
+    try:
+        return os.stat(path) if followed else os.lstat(path)
+    except OSError as error:
+        if is_transient(error):
+            raise
+        return None
+
+
+def is_same(status: os.stat_result, path: str) -> bool:
+    """Whether it stands under this name; raises OSError where nobody can say."""
+    try:
+        return os.path.samestat(status, os.lstat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def once_only(
+    change: Callable[[], object],
+    is_done: Callable[[], bool],
+    *,
+    path: str,
+    also: Collection[int] = (),
+) -> None:
+    """Makes a change that must not be made twice, as often as it is tried.
+
+    Args:
+      change: one step: when it fails it was not made, or was and its answer is lost.
+      is_done: looks whether it was made; raises OSError where nobody can say.
+      path: see `retry.persistently`.
+      also: see there.
+
+    Raises:
+      OSError, StorageError: it was not made, or nobody can say.
+    """
+    tried = False
+
+    def once() -> None:
+        nonlocal tried
+        # The last look may have failed too.
+        if tried and is_done():
+            return
+        tried = True
+        try:
+            change()
+        except OSError:
+            if not is_done():
+                raise
+
+    persistently(once, path=path, also=also)
+
+
+def make(path: str) -> None:
+    """Makes a folder and those above it; it may exist.
+
+    Raises:
+      OSError: it cannot be made, or one above it has gone meanwhile.
+    """
+    persistently(lambda: os.makedirs(path, exist_ok=True), path=path)
+
+
+def remove_empty(path: str) -> bool:
+    """Removes exactly this folder; it may be gone already.
+
+    Returns False, with nothing changed, where something lies in it.
+    """
+    try:
+        before = persistently(lambda: os.lstat(path), path=path)
+        once_only(lambda: os.rmdir(path), lambda: not is_same(before, path), path=path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def move_new(source: str, target: str) -> None:
+    """Renames a file or folder to a name that must not exist (or be an empty folder).
+
+    Raises:
+      CommitError: the target has appeared meanwhile; nothing has changed.
+    """
+    before = persistently(lambda: os.lstat(source), path=source)
+
+    def change() -> None:
+        standing = _status(target, followed=True)
+        if standing is not None and stat.S_ISDIR(standing.st_mode):
+            # Replaces an empty folder in one step and fails on any other.
+            os.rename(source, target)
+        elif not _rename_with(source, target, _RENAME_NOREPLACE):
+            os.rename(source, target)
+
+    try:
+        once_only(change, lambda: is_same(before, target), path=target)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise CommitError(
+                f"The target must be as it was when the run started, but {target!r} "
+                f"has been made since. Nothing was written there; run again."
+            ) from error
+        raise
+
+
+def exchange(source: str, target: str) -> bool:
+    """Swaps two folders in one step; afterwards `source` is the old target.
+
+    Returns False, with nothing changed, where the system has no such rename.
+    """
+    new = persistently(lambda: os.lstat(source), path=source)
+    old = persistently(lambda: os.lstat(target), path=target)
+    supported = True
+
+    def change() -> None:
+        nonlocal supported
+        supported = _rename_with(source, target, _RENAME_EXCHANGE)
+
+    def is_done() -> bool:
+        return is_same(new, target) and is_same(old, source)
+
+    once_only(change, is_done, path=target)
+    return supported
+
+
+def _rename_with(source: str, target: str, flags: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    if not hasattr(_libc, "renameat2"):
+        return False
+    status = _libc.renameat2(
+        _AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags
+    )
+    if status == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_SUPPORTED:
+        return False
+    raise OSError(code, os.strerror(code), target)

@@ -1,0 +1,507 @@
+"""Files of object stores and other remote file systems, over `pyarrow.fs`.
+
+The same work as in `transforms.files`, for paths with a scheme; see `transforms.paths`.
+Failures that pass are tried again, the others become an OSError with a number.
+
+An object appears when its upload is complete, and an Arrow stream that has failed is
+completed all the same when it is closed. So a file is first finished and read back in
+a temporary file of this machine, and then uploaded: by the store's own client where it
+is installed (`transforms.object_clients`), which verifies checksums and gives up what
+it has begun.
+
+Times of modification count in whole seconds: stores list them finer than they tell
+them of one object.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import fnmatch
+import functools
+import io
+import os
+import re
+import tempfile
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import google_crc32c
+
+from transforms import object_clients
+from transforms.errors import DamageError
+from transforms.paths import parameters_of, split_remote
+from transforms.retry import persistently
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+__all__ = [
+    "Found",
+    "RemoteFile",
+    "buffered",
+    "create",
+    "expand",
+    "look",
+    "look_in",
+    "names_in",
+    "open_input",
+    "put",
+    "read_all",
+    "read_range",
+    "remembered",
+    "remove_file",
+    "remove_tree",
+    "upload",
+    "walk",
+]
+
+_Result = TypeVar("_Result")
+# A quarter of an hour, Arrow's own limit for Google's store, is not for us to wait.
+_RETRY_SECONDS = 5
+_CONNECT_SECONDS = 10
+_REQUEST_SECONDS = 60
+# Reads of an open file fetch at least so much: each costs a round trip.
+_FETCH_BYTES = 8 << 20
+_COPY_BYTES = 8 << 20
+_LONGEST_REASON = 300
+_SECOND = 10**9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What stands at a remote path.
+
+    Attributes:
+      path: whole, with its scheme.
+      is_folder: whether it is a folder; of an object store, a prefix.
+      size: bytes of a file.
+      modified_ns: of a file, whole seconds.
+    """
+
+    path: str
+    is_folder: bool
+    size: int = 0
+    modified_ns: int = 0
+
+
+def look(path: str) -> Found | None:
+    """Returns what stands at a path; None for nothing. Raises OSError."""
+    system, inside = _system(path)
+    info = _asked(path, lambda: system.get_file_info(inside))
+    return _found(path, info)
+
+
+def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
+    """Returns what lies in a folder, or anywhere below it. Raises OSError."""
+    import pyarrow.fs as pafs
+
+    system, inside = _system(folder)
+    selector = pafs.FileSelector(inside, recursive=recursive)
+    infos = _asked(folder, lambda: system.get_file_info(selector))
+    out = []
+    for info in infos:
+        below = info.path.removeprefix(inside).strip("/")
+        if below and (found := _found(f"{folder.rstrip('/')}/{below}", info)):
+            out.append(found)
+    return out
+
+
+def walk(folder: str) -> list[Found]:
+    """Returns every file below a folder; none where there is no such folder."""
+    try:
+        found = look_in(folder, recursive=True)
+    except FileNotFoundError:
+        return []
+    return [each for each in found if not each.is_folder]
+
+
+def names_in(folder: str) -> list[str]:
+    """Returns the names of what lies in a folder. Raises OSError."""
+    return [os.path.basename(found.path) for found in look_in(folder)]
+
+
+def expand(pattern: str) -> list[str]:
+    """Returns the files that a glob names, `**` in it for any folders."""
+    parts = pattern.split("/")
+    first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
+    folder, wanted = "/".join(parts[:first]), parts[first:]
+    found = look_in(folder) if len(wanted) == 1 else walk(folder)
+    return sorted(
+        (
+            each.path
+            for each in found
+            if not each.is_folder
+            and _matches(each.path.removeprefix(f"{folder}/").split("/"), wanted)
+        ),
+        key=os.fsencode,
+    )
+
+
+def _matches(parts: list[str], wanted: list[str]) -> bool:
+    """Whether a path fits a glob as `glob.glob(recursive=True)` has it."""
+    if not wanted:
+        return not parts
+    if wanted[0] == "**":
+        hidden = next((i for i, p in enumerate(parts) if p.startswith(".")), len(parts))
+        return any(_matches(parts[i:], wanted[1:]) for i in range(hidden + 1))
+    return (
+        bool(parts)
+        and fnmatch.fnmatchcase(parts[0], wanted[0])
+        and (wanted[0].startswith(".") or not parts[0].startswith("."))
+        and _matches(parts[1:], wanted[1:])
+    )
+
+
+def read_all(path: str) -> tuple[bytes, int, int]:
+    """Returns a whole file, its size and its time of modification. Raises OSError."""
+    found = look(path)
+    if found is None or found.is_folder:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    system, inside = _system(path)
+
+    def fetch() -> bytes:
+        # A stream: a file for reading at any place costs Google's store a request more.
+        with system.open_input_stream(inside, compression=None) as stream:
+            return stream.read()
+
+    data = _asked(path, fetch)
+    return data, len(data), found.modified_ns
+
+
+def read_range(path: str, start: int, stop: int) -> tuple[bytes, int, int]:
+    """As `read_all`, of bytes [start, stop); fewer where the file ends before."""
+    with open_input(path) as file:
+        return file.read_range(start, stop), file.size, file.modified_ns
+
+
+def remembered(path: str) -> bytes:
+    """Returns a file that this process reads often, anew when it has changed."""
+    return _remembered(path, look(path))
+
+
+@functools.lru_cache(maxsize=4)
+def _remembered(path: str, found: Found | None) -> bytes:
+    return read_all(path)[0]
+
+
+class RemoteFile(io.RawIOBase):
+    """A file elsewhere, open for reading at any place.
+
+    Attributes:
+      name: its path.
+      size: bytes.
+      modified_ns: when it was last written.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        found = look(path)
+        if found is None or found.is_folder:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.name = path
+        self.size = found.size
+        self.modified_ns = found.modified_ns
+        self._place = 0
+        self._file: Any = None
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Returns bytes [start, stop), fewer where the file ends before."""
+        stop = min(stop, self.size)
+        if start >= stop:
+            return b""
+        return _asked(self.name, lambda: self._read_at(start, stop - start))
+
+    def _read_at(self, start: int, size: int) -> bytes:
+        try:
+            if self._file is None:
+                system, inside = _system(self.name)
+                self._file = system.open_input_file(inside)
+            data: bytes = self._file.read_at(size, start)
+        except OSError:
+            # The next attempt is to begin anew.
+            self._file = None
+            raise
+        return data
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Reads as `io.RawIOBase` has it."""
+        view = memoryview(buffer).cast("B")
+        data = self.read_range(self._place, self._place + len(view))
+        view[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads as `io.RawIOBase` has it, without a copy."""
+        stop = self.size if size is None or size < 0 else self._place + size
+        data = self.read_range(self._place, stop)
+        self._place += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        """Reads as `io.RawIOBase` has it."""
+        return self.read(-1)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Seeks as `io.RawIOBase` has it."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}
+        self._place = max(start[whence] + offset, 0)
+        return self._place
+
+    def tell(self) -> int:
+        """Tells as `io.RawIOBase` has it."""
+        return self._place
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def close(self) -> None:
+        """Lets the connection go."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+        super().close()
+
+
+def open_input(path: str) -> RemoteFile:
+    """Opens a file for reading. Raises OSError."""
+    return RemoteFile(path)
+
+
+def buffered(path: str) -> io.BufferedReader:
+    """Opens a file for small reads, of which many are one request. Raises OSError."""
+    return io.BufferedReader(RemoteFile(path), _FETCH_BYTES)
+
+
+@contextlib.contextmanager
+def create(path: str) -> Iterator["Spooled"]:
+    """Gives a file that appears under `path` once it is whole; in place of one there.
+
+    Raises:
+      OSError: it could not be written, or not be uploaded; nothing has appeared.
+      StorageError: nor could it when the upload was tried again.
+    """
+    with tempfile.NamedTemporaryFile(prefix="beam-tfrecord-") as temporary:
+        spooled = Spooled(temporary)
+        yield spooled
+        temporary.flush()
+        spooled.check(path)
+        upload(temporary.name, path)
+
+
+class Spooled:
+    """A file on its way: written here, checked, then uploaded."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._crc32c = 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Writes all of `data`; returns its length, or raises OSError."""
+        self._file.write(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
+        return memoryview(data).nbytes
+
+    def check(self, path: str) -> None:
+        """Raises DamageError unless the file reads as it was written."""
+        crc = 0
+        self._file.seek(0)
+        while piece := self._file.read(_COPY_BYTES):
+            crc = google_crc32c.extend(crc, piece)
+        if crc != self._crc32c:
+            raise DamageError(
+                f"What is written must read the same; the temporary file for {path!r} "
+                f"has the checksum {crc:08x} and not {self._crc32c:08x}. Nothing was "
+                f"uploaded; look after the disk and the memory, and run again."
+            )
+
+
+def put(path: str, data: bytes) -> None:
+    """Writes a small file, in place of one there.
+
+    Raises:
+      OSError: it could not be done.
+      StorageError: nor could it when it was tried again.
+    """
+    client = object_clients.client_of(path)
+    if client is not None:
+        key = split_remote(path)[1]
+        _asked(path, lambda: client.put(key, data))
+        return
+    system, inside = _system(path)
+
+    def write() -> None:
+        with system.open_output_stream(inside) as sink:
+            sink.write(data)
+
+    _asked(path, write)
+
+
+def upload(local: str, path: str) -> None:
+    """Puts a local file where `path` says, in place of what stands there.
+
+    Raises:
+      OSError: it could not be done; nothing has appeared.
+      StorageError: nor could it when it was tried again.
+    """
+    client = object_clients.client_of(path)
+    if client is not None:
+        _, key = split_remote(path)
+        _asked(path, lambda: client.put_file(key, local))
+    else:
+        _asked(path, functools.partial(_stream_up, local, path))
+
+
+def _stream_up(local: str, path: str) -> None:
+    system, inside = _system(path)
+    size = os.stat(local).st_size
+    try:
+        with open(local, "rb") as source, system.open_output_stream(inside) as sink:
+            while piece := source.read(_COPY_BYTES):
+                sink.write(piece)
+    except OSError:
+        # Closing it may have published a part.
+        with contextlib.suppress(OSError):
+            system.delete_file(inside)
+        raise
+    if (found := look(path)) is None or found.size != size:
+        raise OSError(errno.EIO, "the upload is not as long as the file", path)
+
+
+def remove_file(path: str) -> None:
+    """Removes exactly this file; it may be gone already."""
+    system, inside = _system(path)
+    with contextlib.suppress(FileNotFoundError):
+        _asked(path, lambda: system.delete_file(inside))
+
+
+def remove_tree(folder: str) -> None:
+    """Removes exactly what lies below this folder; it may be gone already."""
+    system, inside = _system(folder)
+    with contextlib.suppress(FileNotFoundError):
+        _asked(folder, lambda: system.delete_dir(inside))
+
+
+def _found(path: str, info: Any) -> Found | None:
+    import pyarrow.fs as pafs
+
+    if info.type == pafs.FileType.NotFound:
+        return None
+    if info.type == pafs.FileType.Directory:
+        return Found(path, True)
+    seconds = (info.mtime_ns or 0) // _SECOND
+    return Found(path, False, info.size or 0, seconds * _SECOND)
+
+
+def _system(path: str) -> tuple["pafs.FileSystem", str]:
+    """Returns the file system of a path, and the path as that has it."""
+    place, key = split_remote(path)
+    said = tuple(sorted(parameters_of(place).items()))
+    system, base = _connected(place, said, os.getpid())
+    return system, f"{base.rstrip('/')}/{key}" if key else base
+
+
+@functools.lru_cache(maxsize=64)
+def _connected(
+    place: str, said: tuple[tuple[str, str], ...], process: int
+) -> tuple["pafs.FileSystem", str]:
+    """Connects once to each place, in each process: threads do not survive a fork."""
+    # Here, because it loads the clients of all clouds.
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+    scheme, _, authority = place.partition("://")
+    parameters = dict(said)
+    try:
+        if scheme == "s3":
+            return _s3(parameters), authority
+        if scheme in ("gs", "gcs"):
+            return _gcs(parameters), authority
+        query = urllib.parse.urlencode(parameters)
+        system, base = pafs.FileSystem.from_uri(
+            f"{place}/{'?' if query else ''}{query}"
+        )
+        return system, base
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise OSError(errno.EINVAL, _reason(error), place) from error
+
+
+def _s3(parameters: dict[str, str]) -> "pafs.S3FileSystem":
+    import pyarrow.fs as pafs
+
+    endpoint = object_clients.s3_endpoint(parameters)
+    scheme, _, host = endpoint.rpartition("://")
+    options: dict[str, Any] = {
+        name: parameters[name]
+        for name in ("access_key", "secret_key", "session_token", "region")
+        if name in parameters
+    }
+    if parameters.get("anonymous") == "true":
+        options["anonymous"] = True
+    if host:
+        options["endpoint_override"] = host
+        options["scheme"] = parameters.get("scheme", scheme or "https")
+    return pafs.S3FileSystem(
+        connect_timeout=_CONNECT_SECONDS, request_timeout=_REQUEST_SECONDS, **options
+    )
+
+
+def _gcs(parameters: dict[str, str]) -> "pafs.GcsFileSystem":
+    import datetime
+
+    import pyarrow.fs as pafs
+
+    endpoint = object_clients.gcs_endpoint(parameters)
+    scheme, _, host = endpoint.rpartition("://")
+    options: dict[str, Any] = {}
+    if host:
+        options["endpoint_override"] = host
+        options["scheme"] = parameters.get("scheme", scheme or "https")
+    if host or parameters.get("anonymous") == "true":
+        # Emulators know no accounts.
+        options["anonymous"] = True
+    limit = datetime.timedelta(seconds=_RETRY_SECONDS)
+    return pafs.GcsFileSystem(retry_time_limit=limit, **options)
+
+
+def _asked(path: str, work: Callable[[], _Result]) -> _Result:
+    """Does work at a store, again where that may help; raises OSError with a number."""
+    import pyarrow as pa
+
+    try:
+        return persistently(work, path=path)
+    except OSError as error:
+        if error.errno is not None and error.filename is not None:
+            raise
+        raise _numbered(error, path) from error
+    except (ValueError, pa.ArrowException) as error:
+        raise OSError(errno.EINVAL, _reason(error), path) from error
+
+
+def _numbered(error: OSError, path: str) -> OSError:
+    text = str(error)
+    if isinstance(error, FileNotFoundError) or re.search(
+        r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
+        r"|No such (?:file or )?directory",
+        text,
+    ):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if isinstance(error, PermissionError) or re.search(
+        r"\b(?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)\b"
+        r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED",
+        text,
+    ):
+        return PermissionError(errno.EACCES, _reason(error), path)
+    return OSError(error.errno or errno.EREMOTEIO, _reason(error), path)
+
+
+def _reason(error: BaseException) -> str:
+    strerror = getattr(error, "strerror", None)
+    return (strerror or str(error) or type(error).__name__)[:_LONGEST_REASON]
