@@ -7,10 +7,12 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.disk_need import check_room
-from beam_pipeline.engines.choice import choose
+from beam_pipeline.engines.choice import choose, flag_given
+from beam_pipeline.engines.table import engine_of
 from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job
+from beam_pipeline.spec import Spec
 from beam_pipeline.vocabularies import keep_names
 from transforms import files, target, work_folder
 from transforms.core.manifest import Manifest
@@ -18,7 +20,7 @@ from transforms.errors import COMMITTED_NOTE, DamageError, StorageError
 from transforms.split_locks import install_lock
 from transforms.store import Store
 
-__all__ = ["convert_plan", "open_work_folder"]
+__all__ = ["check_flags", "convert_plan", "open_work_folder"]
 
 
 @contextlib.contextmanager
@@ -79,6 +81,13 @@ def _has_published(plan: Plan) -> bool:
     return run.get("job") == plan.digest and now != plan.seen
 
 
+def check_flags(spec: Spec, beam_flags: Sequence[str]) -> None:
+    """Raises SpecError for a runner that is not known here, and for an unknown flag."""
+    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    if beam_flags:
+        check_beam_flags(beam_flags, engine)
+
+
 def convert_plan(
     plan: Plan,
     *,
@@ -101,9 +110,8 @@ def convert_plan(
       UsageError: what the engine needs is not there.
       BeamTFRecordError: the run failed and nothing was committed.
     """
+    check_flags(plan.spec, beam_flags)
     chosen = choose(plan.spec, beam_flags)
-    if beam_flags:
-        check_beam_flags(beam_flags, chosen.engine if chosen else None)
     if remark := check_room(plan):
         say(remark)
     with open_work_folder(plan, say=say) as (store, resumes):

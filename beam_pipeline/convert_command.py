@@ -44,6 +44,11 @@ def run(
     try:
         given = {key: _plain(value) for key, value in settings().items()}
         spec = make_spec(given)
+        if beam_flags:
+            # Beam takes long to load, and only it knows its flags.
+            from beam_pipeline.conversion import check_flags
+
+            check_flags(spec, beam_flags)
         if report_json and files.is_inside(report_json, spec.output):
             raise UsageError(
                 f"The report must lie outside the output, which holds the dataset "
