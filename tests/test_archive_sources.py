@@ -401,6 +401,25 @@ def test_webdataset_bad_samples_are_rejects(tmp_path: Folder) -> None:
     assert len(rows_of(planned, tmp_path)) == 395
 
 
+def test_webdataset_suffix_that_is_no_text(tmp_path: Folder) -> None:
+    """A member whose name is no UTF-8 makes its sample a reject, and no column."""
+    members = shard(0, 20)
+    place = members.index(next(m for m in members if m[0] == "000003.txt"))
+    members[place] = ("000003.t\udcb9t", members[place][1])
+    path = tmp_path / "s.tar"
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    planned = plan(path, tmp_path)
+    assert "txt" in planned.schema.names
+    assert all(name.isprintable() for name in planned.schema.names)
+    found = [r for _, item in readings(planned, tmp_path) for r in item.rejections]
+    assert [r.row for r in found] == [4]
+    assert len(rows_of(planned, tmp_path)) == 19
+
+
 def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,7 +292,8 @@ class WebDataset(TableReader):
                 has = frozenset(
                     found[1]
                     for member in sample.members
-                    if (found := key_and_column(member.name))
+                    # What cannot be read gives no value, and its name may be no text.
+                    if member.fault is None and (found := key_and_column(member.name))
                 )
                 if has not in together:
                     together.add(has)
