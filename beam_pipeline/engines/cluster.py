@@ -101,7 +101,8 @@ def jar_path(artifact: str, version: str) -> pathlib.Path:
 
 def prism_path(version: str) -> pathlib.Path:
     """Returns where Prism lies, built or not."""
-    return cache_folder() / "engines" / f"prism-{version}"
+    # What an earlier version of the script has built listened on all interfaces.
+    return cache_folder() / "engines" / f"prism-{version}-loopback"
 
 
 def started_at(pid: int) -> int | None:

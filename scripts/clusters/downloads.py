@@ -166,26 +166,46 @@ def prism() -> Path:
         raise Failure(f"{module} must have the sum {wanted}; found {said['Sum']}.")
     print(f"building Prism {version} (some minutes, once) ...", file=sys.stderr)
     with _beside(path) as partial:
-        package = f"{_PRISM_MODULE}/go/cmd/prism@v{version}"
-        _run([go, "install", package], "go", {"GOBIN": str(partial)})
+        source = partial / "source"
+        shutil.copytree(said["Dir"], source, copy_function=_copied)
+        _listen_on_loopback(source)
+        build = [go, "build", "-mod=readonly", "-trimpath"]
+        target = ["-o", str(partial / "prism"), "./go/cmd/prism"]
+        _run([*build, *target], "go", folder=str(source))
         _put(partial / "prism", path)
     return path
 
 
-def _run(
-    command: Sequence[str], client: str, environment: dict[str, str] | None = None
-) -> str:
+def _copied(source: str, target: str) -> None:
+    """Copies a file that is to be changed; those of Go's cache are read-only."""
+    shutil.copyfile(source, target)
+
+
+def _listen_on_loopback(source: Path) -> None:
+    """Changes Prism's source so that it listens on the loopback interface alone.
+
+    As it is, it takes jobs from anybody who reaches the machine while one runs.
+    """
+    server = source / "go/pkg/beam/runners/prism/internal/jobservices/server.go"
+    text = server.read_text(encoding="utf-8")
+    wanted = 'net.Listen("tcp", fmt.Sprintf(":%d", port))'
+    if text.count(wanted) != 1:
+        raise Failure(f"{server} must listen as this script knows it; it does not.")
+    bound = wanted.replace('":%d"', '"127.0.0.1:%d"')
+    server.write_text(text.replace(wanted, bound), encoding="utf-8")
+
+
+def _run(command: Sequence[str], client: str, *, folder: str = "") -> str:
     """Runs a registry's client; returns what it prints."""
     # In an empty folder: `go` would look at its module, `mvn` at its pom.
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as empty:
         try:
             done = subprocess.run(
                 command,
                 capture_output=True,
                 text=True,
                 check=False,
-                cwd=folder,
-                env={**os.environ, **(environment or {})},
+                cwd=folder or empty,
             )
         except OSError as error:
             raise Failure(f"{client} cannot be run: {error}.") from error
