@@ -60,6 +60,7 @@ setup(
         "heif": ["pillow-heif>=1"],
         "s3": ["boto3>=1.36"],
         "gcs": ["google-cloud-storage>=2.16"],
+        "dataflow": ["apache-beam[gcp]>=2.77,<3", "google-cloud-storage>=2.16"],
         "test": TEST,
         # Pinned: a new version of a checker must not turn a checkout red.
         "dev": [*TEST, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],

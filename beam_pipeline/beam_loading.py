@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
-__all__ = ["beam_loading", "spare_imports"]
+__all__ = ["beam_loading", "quiet_import", "spare_imports"]
 
 # Beam and Arrow import these where they are installed, for sources and types that no
 # command of this program has.
@@ -50,6 +50,16 @@ def spare_imports() -> None:
     _Process.spares = True
 
 
+def quiet_import() -> None:
+    """Keeps what Beam warns about while it is imported off the terminal.
+
+    Engines beside this process need Beam whole: who asks for one imports it after this,
+    and nothing is spared.
+    """
+    # A handler of its own keeps the root logger from printing.
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
 @contextlib.contextmanager
 def beam_loading() -> Iterator[Callable[[], None]]:
     """Begins to import what runs a job; yields what waits for the end of that.
@@ -57,8 +67,7 @@ def beam_loading() -> Iterator[Callable[[], None]]:
     Planning waits for files and for Arrow, and leaves the interpreter free meanwhile. A
     plan that fails does not wait for Beam.
     """
-    # A handler of its own keeps the root logger from printing what Beam warns about.
-    logging.getLogger().addHandler(logging.NullHandler())
+    quiet_import()
     with _spared():
         _let_arrow_look()
     thread = threading.Thread(target=_load, daemon=True)

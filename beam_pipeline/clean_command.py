@@ -6,9 +6,10 @@ from rich.table import Table
 
 from beam_pipeline.dataset import count_text, printable, size_text
 from beam_pipeline.terminal import Console
-from transforms import leftovers
+from transforms import files, leftovers
 from transforms.errors import TargetError
 from transforms.leftovers import Leftover
+from transforms.paths import absolute, relative
 
 __all__ = ["run"]
 
@@ -28,7 +29,7 @@ def run(directory: str, *, dry_run: bool, quiet: bool) -> int:
       TargetError: there is neither the folder nor anything that was left of it.
     """
     found = leftovers.find(directory)
-    if not found and not os.path.isdir(directory):
+    if not found and not files.is_folder(directory):
         raise TargetError(
             f"{directory!r} must be a folder, or an output that was never finished; "
             f"there is nothing of that name. Correct the path."
@@ -49,7 +50,7 @@ def _show(
         console.print(f"nothing was left of dead runs at {printable(directory)}")
         return
     # Names alone fit a line; they all lie beside the target, or in the folder.
-    parent = os.path.dirname(os.path.abspath(directory))
+    parent = os.path.dirname(absolute(directory))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("left", "size", "holds", ""):
         table.add_column(
@@ -59,7 +60,7 @@ def _show(
         outcome = "would be removed" if dry_run else "removed"
         if each in kept:
             outcome = "in use by a run"
-        name = printable(os.path.relpath(each.path, parent))
+        name = printable(relative(each.path, parent))
         table.add_row(name, size_text(each.bytes), _holds(each), outcome)
     console.print(table)
 

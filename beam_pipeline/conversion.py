@@ -1,37 +1,63 @@
 """Converts: plan, work folder, run, report. What the command and Python share."""
 
 import contextlib
+import dataclasses
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
 
 from beam_pipeline.disk_need import check_room
-from beam_pipeline.engines.choice import choose, flag_given
+from beam_pipeline.engines.choice import choose
+from beam_pipeline.engines.dataflow import DATAFLOW, is_detached
+from beam_pipeline.engines.dataflow_checks import check_dataflow
+from beam_pipeline.engines.dataflow_submission import Submitted
+from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.table import engine_of
 from beam_pipeline.job import make_job
 from beam_pipeline.plan import Plan
-from beam_pipeline.runner import check_beam_flags, run_job
+from beam_pipeline.runner import check_beam_flags, run_job, submit_job
 from beam_pipeline.spec import Spec
 from beam_pipeline.vocabularies import keep_names
-from transforms import files, target, work_folder
+from transforms import bucket, files, target, work_folder
 from transforms.core.manifest import Manifest
-from transforms.errors import COMMITTED_NOTE, DamageError, StorageError
+from transforms.errors import (
+    COMMITTED_NOTE,
+    CommitError,
+    DamageError,
+    StorageError,
+    UsageError,
+)
 from transforms.split_locks import install_lock
 from transforms.store import Store
 
-__all__ = ["check_flags", "convert_plan", "open_work_folder"]
+__all__ = [
+    "check_flags",
+    "convert_plan",
+    "leaves_job",
+    "open_work_folder",
+    "submit_plan",
+]
+
+
+_TOKEN_BYTES = 6
 
 
 @contextlib.contextmanager
 def open_work_folder(
-    plan: Plan, *, say: Callable[[str], None] = lambda text: None
+    plan: Plan, *, say: Callable[[str], None] = lambda text: None, stays: bool = False
 ) -> Iterator[tuple[Store, bool]]:
     """Holds the target's work folder; yields it, and whether it holds finished work.
 
     What an earlier run of the same work digest has finished is found there; what
     others left is removed. After a failure finished work stays, after a success none
     does but what `keep_work` asks for.
+
+    Args:
+      plan: of the job.
+      say: called with what was found.
+      stays: whether a job goes on with the work once this is left without an error.
 
     Raises:
       TargetError: another run holds it, or it cannot be made.
@@ -46,9 +72,7 @@ def open_work_folder(
         with pa.ipc.new_file(listing, plan.planned.listing.schema) as writer:
             writer.write_table(plan.planned.listing)
         data = memoryview(listing.getvalue())
-        files.write_file(
-            plan.listing_path, data, attempts=store.attempts, durable=False
-        )
+        files.write_file(store.listing, data, attempts=store.attempts, durable=False)
         plan.splits.store_tables(store)
         if plan.selection is not None:
             plan.selection.store_places(store)
@@ -56,14 +80,20 @@ def open_work_folder(
             say(text)
         try:
             yield store, bool(found)
-        except BaseException:
+        except BaseException as error:
+            overtaken: CommitError | None = None
             # What went wrong first is what counts; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(plan):
                     work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
-                else:
-                    work_folder.leave(hold, store, seen=plan.seen)
+                elif work_folder.leave(hold, store, seen=plan.seen):
+                    overtaken = target.overtaken(plan.directory)
+            if overtaken is not None and isinstance(error, Exception):
+                # It has removed what this run was working on, perhaps.
+                raise overtaken from error
             raise
+        if stays:
+            return
         try:
             work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
         except (OSError, StorageError) as error:
@@ -82,10 +112,23 @@ def _has_published(plan: Plan) -> bool:
 
 
 def check_flags(spec: Spec, beam_flags: Sequence[str]) -> None:
-    """Raises SpecError for a runner that is not known here, and for an unknown flag."""
+    """Looks at what can be said of the engine and its flags without a plan.
+
+    Raises:
+      SpecError: the runner, or a flag, is not known.
+      UsageError: what the engine wants to be told was not.
+    """
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if beam_flags:
         check_beam_flags(beam_flags, engine)
+    if engine is DATAFLOW:
+        check_dataflow(spec, beam_flags)
+
+
+def leaves_job(spec: Spec, beam_flags: Sequence[str]) -> bool:
+    """Whether the job goes on without this program; see `submit_plan`."""
+    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    return engine is DATAFLOW and is_detached(beam_flags)
 
 
 def convert_plan(
@@ -111,6 +154,11 @@ def convert_plan(
       BeamTFRecordError: the run failed and nothing was committed.
     """
     check_flags(plan.spec, beam_flags)
+    if leaves_job(plan.spec, beam_flags):
+        raise UsageError(
+            "Who asks for a dataset waits for it: --template_location and "
+            "--no_wait_until_finish are for the command line."
+        )
     chosen = choose(plan.spec, beam_flags)
     if remark := check_room(plan):
         say(remark)
@@ -125,6 +173,7 @@ def convert_plan(
                 between=between,
                 watch=watch,
                 abandon=store.abandon,
+                say=say,
             )
         except BaseException as error:
             if _has_published(plan):
@@ -135,3 +184,37 @@ def convert_plan(
     manifest = target.read_manifest(plan.directory)
     keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return manifest
+
+
+def submit_plan(
+    plan: Plan,
+    *,
+    beam_flags: Sequence[str],
+    say: Callable[[str], None] = lambda text: None,
+) -> Submitted:
+    """Hands a plan to Dataflow, where its commit ends it, and returns at once.
+
+    Args:
+      plan, beam_flags, say: see `convert_plan`.
+
+    Raises:
+      BeamTFRecordError: it was not taken.
+    """
+    check_flags(plan.spec, beam_flags)
+    chosen = choose(plan.spec, beam_flags)
+    if chosen is None or chosen.engine is not DATAFLOW:
+        raise UsageError("Only Dataflow takes a job that nobody waits for.")
+    name = flag_given(beam_flags, "job_name") or "without a name"
+    token = secrets.token_hex(_TOKEN_BYTES)
+    with open_work_folder(plan, say=say, stays=True) as (store, resumes):
+        job = make_job(plan, store, resumes=resumes)
+        publication = dataclasses.replace(job.publication, token=token)
+        job = dataclasses.replace(job, publication=publication)
+        # Before there is a job: it may be done before this run is.
+        bucket.note_job(plan.directory, name, engine="Dataflow", token=token)
+        try:
+            return submit_job(job, chosen, beam_flags=beam_flags, say=say)
+        except BaseException:
+            with contextlib.suppress(OSError, StorageError):
+                bucket.forget_job(plan.directory, token)
+            raise

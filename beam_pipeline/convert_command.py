@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline import report
-from beam_pipeline.beam_loading import beam_loading
+from beam_pipeline.beam_loading import beam_loading, quiet_import
 from beam_pipeline.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.progress import shown_planning, shown_progress
 from beam_pipeline.spec import make_spec
@@ -44,11 +44,14 @@ def run(
     try:
         given = {key: _plain(value) for key, value in settings().items()}
         spec = make_spec(given)
-        if beam_flags:
+        leaves = False
+        if beam_flags or spec.runner != "local":
             # Beam takes long to load, and only it knows its flags.
-            from beam_pipeline.conversion import check_flags
+            quiet_import()
+            from beam_pipeline.conversion import check_flags, leaves_job
 
             check_flags(spec, beam_flags)
+            leaves = leaves_job(spec, beam_flags)
         if report_json and files.is_inside(report_json, spec.output):
             raise UsageError(
                 f"The report must lie outside the output, which holds the dataset "
@@ -64,6 +67,8 @@ def run(
             with beam_loading() as loaded:
                 plan = make_plan(prepared or spec)
                 loaded()
+        if leaves:
+            return _submit(plan, beam_flags, report_json, quiet, started)
         manifest = _convert(plan, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
         if report_json:
@@ -93,7 +98,7 @@ def _up_to_date(
     """Reports that the dataset is there already; only leftovers are cleared away."""
     if not prepared.spec.keep_work:
         with contextlib.suppress(TargetError):
-            work_folder.clear(prepared.spec.output)
+            work_folder.clear(prepared.spec.output, sure=False)
     seconds = time.monotonic() - started
     if report_json:
         directory = absolute(prepared.spec.output)
@@ -104,13 +109,41 @@ def _up_to_date(
     return 0
 
 
-def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
+def _submit(
+    plan: Plan,
+    beam_flags: Sequence[str],
+    report_json: str | None,
+    quiet: bool,
+    started: float,
+) -> int:
+    """Hands a job over that nobody waits for, and says so."""
+    from beam_pipeline.conversion import submit_plan
+
+    say = _sayer(plan, quiet)
+    done = submit_plan(plan, beam_flags=beam_flags, say=say)
+    seconds = time.monotonic() - started
+    if report_json:
+        result = report.submitted_json(done.job, done.template, plan.directory, seconds)
+        _write_json(report_json, result)
+    if not quiet:
+        report.show_submitted(done.in_words(), plan.spec.output, seconds)
+    return 0
+
+
+def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
+    """Returns what tells a person something; it has told what the plan notes."""
+
     def say(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr)
 
     for note in plan.notes:
         say(note)
+    return say
+
+
+def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
+    say = _sayer(plan, quiet)
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.conversion import convert_plan
 

@@ -19,8 +19,9 @@ class Finding:
       kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
         "unreadable", "content" (not what the manifest states), "foreign"
         (a shard that the manifest does not name), "unnamed" (any other such file),
-        "shards" (a numbered set is not whole), "stored" (readable, but not as its
-        name says or not by every reader) or "manifest".
+        "misleading" (does not say where the others lie), "shards" (a numbered set
+        is not whole), "stored" (readable, but not as its name says or not by every
+        reader) or "manifest".
       message: what was found and what it means, without the file's name.
       record: 0-based index of the damaged record; None where there is none.
       offset: of its header, in bytes of the uncompressed stream.

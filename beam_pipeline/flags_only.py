@@ -5,6 +5,7 @@ pipeline with one list of `--name=value`, ours and Beam's mixed, in snake case, 
 boolean as `--name` or `--name=true`. Here that list becomes the arguments of `convert`.
 """
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -100,9 +101,15 @@ def _options(command: click.Command) -> Mapping[str, click.Option]:
 
 
 def _is_clouds(key: str, value: str) -> bool:
-    return key == "labels" and bool(
-        _CLOUD_LABEL.fullmatch(value) and not os.path.exists(value)
-    )
+    """Whether a value of --labels is Google Cloud's, in either form that Beam takes."""
+    if key != "labels" or os.path.exists(value):
+        return False
+    if _CLOUD_LABEL.fullmatch(value):
+        return True
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
 
 
 def _boolean(option: click.Option, key: str, value: str | None) -> list[str]:

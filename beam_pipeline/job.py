@@ -172,7 +172,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
       resumes: whether an earlier run has left segments in the work folder.
     """
     spec, planned = plan.spec, plan.planned
-    source: Source = planned.make(plan.listing_path)
+    source: Source = planned.make(store.listing)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     if plan.selection is not None:
         source = plan.selection.of(source, store)

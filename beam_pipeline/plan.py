@@ -132,11 +132,6 @@ class Plan:
         return os.path.join(target.work_folder(self.directory), self.work_digest)
 
     @property
-    def listing_path(self) -> str:
-        """Where the listing of the inputs is stored."""
-        return os.path.join(self.work_folder, "listing.arrow")
-
-    @property
     def input_rate(self) -> float:
         """Bytes of records for each byte of input, about."""
         out = sum(self.planned.record_bytes.values())

@@ -53,7 +53,7 @@ class Progressed:
 def look(plan: Plan) -> Progressed:
     """Returns how far the run of a plan has come."""
     store = Store(plan.work_folder)
-    source = plan.planned.make(plan.listing_path)
+    source = plan.planned.make(store.listing)
     block_bytes = getattr(source, "block_bytes", 0)
     read = 1.0
     if not plan.inline and block_bytes and plan.inputs.bytes:

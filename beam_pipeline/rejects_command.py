@@ -13,7 +13,7 @@ from rich.text import Text
 from beam_pipeline.dataset import count_text, printable, share_text
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
-from transforms import target
+from transforms import files, target
 from transforms.core.reasons import Reason
 from transforms.earlier_rejects import EarlierRejects, find_rejects
 from transforms.errors import UsageError
@@ -131,7 +131,7 @@ def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
         if kept:
             notes.append(f"the items are kept in {os.path.join(path, kept[0])}")
         left = target.rejects_path(path)
-        if os.path.isfile(left):
+        if files.is_file(left):
             notes.append(f"a run that failed has left others in {left}")
     if notes:
         console.print()

@@ -27,6 +27,7 @@ from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
 from transforms.errors import DamageError, SourceError, TargetError, UsageError
+from transforms.paths import is_remote
 from transforms.sidecars import tfds
 
 __all__ = ["run"]
@@ -78,6 +79,11 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
     Raises:
       UsageError: there is nothing to repair, or the output cannot be written there.
     """
+    if is_remote(source) or is_remote(target):
+        raise UsageError(
+            "Only files of this machine are repaired; copy the damaged ones here, "
+            "repair them, and copy the result back."
+        )
     tasks, dataset = _tasks(source, target)
     _check_target(tasks, target, overwrite=overwrite)
     if report_json:

@@ -19,7 +19,9 @@ __all__ = [
     "failure_json",
     "show_plan",
     "show_result",
+    "show_submitted",
     "show_up_to_date",
+    "submitted_json",
     "success_json",
 ]
 
@@ -83,6 +85,20 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
             f"{output}  ({seconds:.1f} s, {rate:,.0f} records/s, "
             f"digest {manifest.digest[:12]})",
         ),
+        soft_wrap=True,
+    )
+
+
+def show_submitted(what: str, output: str, seconds: float) -> None:
+    """Prints that a job goes on without this program."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(
+        Text.assemble(("submitted ", "green"), f"{output}  ({what}, {seconds:.1f} s)"),
+        soft_wrap=True,
+    )
+    console.print(
+        f"it is there once {output}/manifest.json is; beam-tfrecord verify looks",
+        style="dim",
         soft_wrap=True,
     )
 
@@ -202,6 +218,27 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
         "parts": {part: dict(counts) for part, counts in account.parts.items()},
         "image_notes": dict(manifest.image_notes),
         "notes": list(manifest.run.get("notes", [])),
+        "seconds": round(seconds, 3),
+    }
+
+
+def submitted_json(
+    job: str, template: str, directory: str, seconds: float
+) -> dict[str, Any]:
+    """Returns the result of a run that has handed its job over: nothing is known yet.
+
+    Args:
+      job: the engine's id of it; empty for none.
+      template: where one was made; empty for none.
+      directory: the target.
+      seconds: the run took.
+    """
+    return {
+        "status": "submitted",
+        "exit_code": 0,
+        "output": directory,
+        "job": job or None,
+        "template": template or None,
         "seconds": round(seconds, 3),
     }
 

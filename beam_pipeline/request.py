@@ -24,7 +24,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
-from transforms.paths import absolute
+from transforms.paths import absolute, is_remote
 
 __all__ = ["Request", "make_request", "with_images"]
 
@@ -127,7 +127,10 @@ def with_images(
         if (evidence := planned.evidence.get(feature.name)) is not None
         for example in evidence.examples
     ]
-    root = absolute(os.path.join(inputs.root, spec.images_root))
+    root = spec.images_root
+    if not is_remote(root):
+        root = os.path.join(inputs.root, root)
+    root = absolute(root)
     request = dataclasses.replace(request, images_root=root)
     if not examples or any(_URI in each or each.startswith("/") for each in examples):
         return request
@@ -138,6 +141,12 @@ def _images(request: Request) -> str:
     """Returns the digest of the images as they lie there now; empty for unknown."""
     entries: list[FileEntry] = []
     looked_at = 0
+    if is_remote(request.images_root):
+        found = files.list_tree(request.images_root)
+        images = [e for e in found if not e.skipped and is_image_name(e.path)]
+        if not images or len(found) > _MOST_IMAGES:
+            return ""
+        return _listing(images, request.images_root, request.fingerprint)
     for folder, folders, names in os.walk(request.images_root):
         folders.sort()
         looked_at += len(names)

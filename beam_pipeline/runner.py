@@ -13,6 +13,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_pipeline.beam_errors import translated
 from beam_pipeline.beam_shortcuts import beam_shortcuts
 from beam_pipeline.engines.choice import Chosen
+from beam_pipeline.engines.dataflow import DATAFLOW
+from beam_pipeline.engines.dataflow_submission import (
+    Submitted,
+    run_on_dataflow,
+    submit_to_dataflow,
+)
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.job import Job, build
@@ -21,7 +27,7 @@ from beam_pipeline.retry_notes import collected_retries
 from transforms import decoder_pool, files
 from transforms.errors import BeamTFRecordError, SpecError
 
-__all__ = ["check_beam_flags", "run_job"]
+__all__ = ["check_beam_flags", "run_job", "submit_job"]
 
 # How often the run is looked at, in seconds: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
@@ -66,6 +72,7 @@ def run_job(
     between: beam.PTransform | None = None,
     watch: Callable[[], None] = lambda: None,
     abandon: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Runs the job and returns when it is committed.
 
@@ -78,10 +85,22 @@ def run_job(
       between: see `beam_pipeline.job.build`.
       watch: called ten times a second meanwhile, in the calling thread.
       abandon: called once when the run is stopped; after it nothing may be published.
+      say: called with what a person should know.
 
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
+    if chosen is not None and chosen.engine is DATAFLOW:
+        with collected_retries(), _quiet_beam():
+            run_on_dataflow(
+                chosen,
+                lambda pipeline: build(pipeline, job, between=between),
+                beam_flags=beam_flags,
+                watch=watch,
+                abandon=abandon,
+                say=say,
+            )
+        return
     if chosen is not None:
         with collected_retries(), _quiet_beam(), beam_shortcuts():
             run_on_engine(
@@ -121,6 +140,26 @@ def run_job(
             decoder_pool.SHARED.end_idle()
             # Beam removes it itself, but not where the run was stopped.
             files.remove_tree(pipeline.local_tempdir)
+
+
+def submit_job(
+    job: Job, chosen: Chosen, *, beam_flags: Sequence[str], say: Callable[[str], None]
+) -> Submitted:
+    """Hands the job to Dataflow, and does not wait for it.
+
+    Args:
+      job, chosen, beam_flags, say: see `run_job`.
+
+    Raises:
+      BeamTFRecordError: it was not taken.
+    """
+    with collected_retries(), _quiet_beam():
+        return submit_to_dataflow(
+            chosen,
+            lambda pipeline: build(pipeline, job),
+            beam_flags=beam_flags,
+            say=say,
+        )
 
 
 @contextlib.contextmanager

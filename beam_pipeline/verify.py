@@ -99,6 +99,7 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
         if finding := _check_sidecar(dataset.path(facts.file), facts):
             findings.append(finding)
     findings += _unnamed(dataset.directory, manifest)
+    findings += _misleading(dataset.directory, manifest)
     return Report(tuple(findings), len(shards) + len(manifest.files), records, size)
 
 
@@ -288,8 +289,14 @@ def _check_sidecar(path: str, facts: FileFacts) -> Finding | None:
 def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
     """Returns a finding for every entry of the directory without a name in it."""
     findings = []
-    for name in sorted(set(files.names_in(directory)) - set(manifest.file_names)):
-        shard = parse_shard_name(name, manifest.name)
+    folder = manifest.folder
+    named = {MANIFEST_NAME, folder, *manifest.root_names}
+    found = sorted(set(files.names_in(directory)) - named)
+    if folder:
+        below = set(files.names_in(manifest.path(directory, "").rstrip("/")))
+        found += (f"{folder}/{n}" for n in sorted(below - set(manifest.file_names)))
+    for name in found:
+        shard = parse_shard_name(os.path.basename(name), manifest.name)
         if shard is None:
             message = "is not named by the manifest: it was put there by others."
             findings.append(Finding(name, "unnamed", message, is_damage=False))
@@ -313,6 +320,26 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
             )
         )
     return findings
+
+
+def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
+    """Returns a finding where TFDS's files must say where the others lie, and do not.
+
+    Between the manifest and these a run may have been killed.
+    """
+    names = manifest.root_names if manifest.folder else ()
+    texts = []
+    for name in names:
+        path = os.path.join(directory, name)
+        texts.append(files.read_bytes(path) if files.is_file(path) else b"")
+    says = any(manifest.folder.encode() in text for text in texts)
+    if not names or (says and all(texts)):
+        return []
+    message = (
+        f"must say that the files lie in {manifest.folder!r}, or TFDS does not find "
+        f"them; it does not. Run the same 'convert' again, which writes it."
+    )
+    return [Finding(names[0], "misleading", message, is_damage=False)]
 
 
 def _without_manifest(path: str, error: DamageError) -> Report:

@@ -20,9 +20,10 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.beam_shortcuts import beam_shortcuts
-from beam_pipeline.engines import cluster, failures
-from beam_pipeline.engines.choice import choose, flag_given
+from beam_pipeline.engines import cluster, notes
+from beam_pipeline.engines.choice import choose
 from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.java import JavaError, find_java, version_in
 from beam_pipeline.engines.table import ENGINES, engine_of
 from beam_pipeline.engines.worker_boot import write_worker
@@ -104,7 +105,8 @@ def test_presets_are_flags_of_beam(name: str) -> None:
     check_beam_flags(engine.presets(PLACE), engine)
 
 
-@pytest.mark.parametrize("name", sorted(ENGINES))
+# Dataflow has no process of ours.
+@pytest.mark.parametrize("name", sorted(ENGINES.keys() - {"dataflow"}))
 def test_presets_start_our_worker(name: str) -> None:
     """Workers are processes, started by our own executable; jobs never time out."""
     options = PipelineOptions(ENGINES[name].presets(PLACE)).view_as(PortableOptions)
@@ -307,7 +309,7 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     folder = tmp_path / "a 'folder' of $HOME"
     folder.mkdir()
     path = folder / "worker"
-    write_worker(str(path), failures=str(folder))
+    write_worker(str(path), notes=str(folder))
     assert path.stat().st_mode & stat.S_IXUSR
     done = subprocess.run(
         [path, "--id=1"], capture_output=True, text=True, cwd="/", check=False
@@ -315,11 +317,22 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     # It has come as far as its arguments.
     assert done.returncode == 2
     assert "required: --provision_endpoint" in done.stderr
+    # And has signed on before.
+    assert len(notes.absent(str(folder))) == 1
+
+
+def test_workers_that_are_gone(tmp_path: Folder) -> None:
+    """Of those that have signed on, who does not run any more."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (os.getpid(), gone.pid):
+        (tmp_path / f"{pid}{notes.WORKER}").touch()
+    assert notes.absent(str(tmp_path)) == [gone.pid]
 
 
 def leave(folder: Folder, error: str) -> None:
     """Fails in a worker's way: a log record with a traceback."""
-    handler = failures.FailureFiles(str(folder))
+    handler = notes.FailureFiles(str(folder))
     text = f"Error processing instruction 7.\nTraceback\n{error}"
     handler.emit(logging.LogRecord("sdk", logging.ERROR, "", 1, text, (), None))
     time.sleep(0.001)
@@ -327,22 +340,22 @@ def leave(folder: Folder, error: str) -> None:
 
 def test_failures_come_with_their_type(tmp_path: Folder) -> None:
     """What ends the job is the last error of ours; only faults of storage may pass."""
-    assert failures.latest(str(tmp_path)) is None
+    assert notes.latest(str(tmp_path)) is None
     leave(tmp_path, "ValueError: not ours")
-    assert failures.latest(str(tmp_path)) is None
+    assert notes.latest(str(tmp_path)) is None
     leave(tmp_path, "transforms.errors.StorageError: disk [while running 'Write']")
-    assert isinstance(failures.latest(str(tmp_path)), StorageError)
-    assert failures.lasting(str(tmp_path)) is None
+    assert isinstance(notes.latest(str(tmp_path)), StorageError)
+    assert notes.lasting(str(tmp_path)) is None
     leave(
         tmp_path, "transforms.errors.RejectLimitError: At most 1% [while running 'C']"
     )
-    error = failures.lasting(str(tmp_path))
+    error = notes.lasting(str(tmp_path))
     assert isinstance(error, RejectLimitError)
     assert (str(error), error.exit_code) == ("At most 1%", 3)
     leave(tmp_path, "transforms.errors.StorageError: full")
-    assert isinstance(failures.latest(str(tmp_path)), StorageError)
-    assert isinstance(failures.lasting(str(tmp_path)), RejectLimitError)
-    assert failures.latest(str(tmp_path / "gone")) is None
+    assert isinstance(notes.latest(str(tmp_path)), StorageError)
+    assert isinstance(notes.lasting(str(tmp_path)), RejectLimitError)
+    assert notes.latest(str(tmp_path / "gone")) is None
 
 
 def test_submitted_job_stays_small(tmp_path: Folder) -> None:

@@ -51,6 +51,7 @@ def test_is_flags_only(arguments: list[str], expected: bool) -> None:
         (["--streaming", "--region=x"], [], ["--streaming", "--region=x"]),
         (["--", "--anything=1"], [], ["--anything=1"]),
         (["--labels=airflow-version=v2-9-0"], [], ["--labels=airflow-version=v2-9-0"]),
+        (['--labels={"team": "vision"}'], [], ['--labels={"team": "vision"}']),
         (["--labels=classes.csv"], ["--labels=classes.csv"], []),
         (["--quiet", "--report_json=r"], ["--quiet", "--report-json=r"], []),
     ],

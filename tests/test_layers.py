@@ -25,7 +25,7 @@ BEAM_MODULES = (
         f"beam_pipeline.{name}"
         for name in (
             "job runner local_workers conversion beam_shortcuts "
-            "engines.submission engines.worker_boot"
+            "engines.submission engines.worker_boot engines.dataflow_submission"
         ).split()
     }
 )
@@ -68,7 +68,9 @@ def layer(module: str) -> str:
         return "program"
     if module in STAGES:
         return "stage"
-    if head in ("folders", "object_clients", "paths", "remote", "retry"):
+    if head in (
+        *("file_systems", "folders", "object_clients", "paths", "remote", "retry"),
+    ):
         return "files"
     if head in (
         "store",

@@ -5,41 +5,50 @@ comes last, on the condition that it is still what the run has seen at its start
 then what lies there is no dataset; afterwards it is one, whole.
 
     <target>/manifest.json
-    <target>/<files>              of a dataset where none stood before
-    <target>/data-<job>/<files>   of a dataset that has replaced one, which its
-                                  manifest names, and TFDS's files beside that
-    .<name>.beam-tfrecord/        the work folder; see `transforms.work_folder`
-      holder                      the run that works here: host, process, its start
-      places/<job>                the work digest of each job that puts files there
-      names/<work>/<file>         what a job may have put into the target itself
-      publishing                  the manifest that is being replaced
+    <target>/<files>               of a dataset where none stood before
+    <target>/data-<job>/<files>    of a dataset that has replaced one, which its
+                                   manifest names, and TFDS's files beside that
+    .<name>.beam-tfrecord/         the work folder; see `transforms.work_folder`
+      holder                       the run that works here: host, process, its start
+      others/<run>                 runs of other machines beside it
+      places/<folder>              the work of each job that puts files into a folder
+      names/<work>/<file>          what a job may have put into the target itself
+      publishing/<folder>          the manifest that its job is replacing
 
 Locks that end with their process do not exist there. A run whose process is gone from
 this machine is dead, and its work is taken over; of one on another machine nothing is
-known, and so it is left alone: the later run puts its files into a folder of their own,
-and the manifest decides which of the two has won.
+known, and so it is left alone: the later run works apart, in folders that end in a word
+of its own, and the manifest decides which of the two has won.
 """
 
 import contextlib
+import functools
 import json
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from transforms import files, object_clients
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import CommitError, DamageError, TargetError
+from transforms.errors import CommitError, DamageError, StorageError, TargetError
+from transforms.file_systems import asked
 from transforms.object_clients import Client, OvertakenError
 from transforms.paths import split_remote, work_folder
 
 __all__ = [
     "check_contents",
     "check_replaceable",
+    "hand_over",
     "held",
     "clear",
+    "forget_job",
+    "note_job",
     "place_of",
     "publish",
     "recover",
+    "release",
     "remove_job",
     "remove_notes",
     "remove_work",
@@ -47,9 +56,11 @@ __all__ = [
 ]
 
 _HOLDER = "holder"
+_OTHERS = "others"
 _NAMES = "names"
 _PLACES = "places"
 _PUBLISHING = "publishing"
+_TOKEN_BYTES = 6
 # How many foreign names an error shows.
 _SHOWN = 5
 
@@ -58,7 +69,7 @@ def state(directory: str) -> str:
     """Returns a word for the dataset that stands there now; "" for none."""
     path = _manifest_path(directory)
     if (client := _client(path)) is not None:
-        return client.version(split_remote(path)[1])
+        return _version(path, client)
     if not files.is_file(path):
         return ""
     entry = files.stat_entry(path, directory)
@@ -102,7 +113,7 @@ def check_contents(directory: str) -> Manifest | None:
 def _known(directory: str, manifest: Manifest | None) -> set[str]:
     """Returns the names in a target that are ours: of its dataset, and of runs."""
     folder = work_folder(directory)
-    known = {_data(job) for job in _names_in(f"{folder}/{_PLACES}")}
+    known = set(_names_in(f"{folder}/{_PLACES}"))
     known |= {name for _, name in _announced(folder)}
     if manifest is not None:
         known |= {MANIFEST_NAME, *manifest.root_names}
@@ -111,27 +122,79 @@ def _known(directory: str, manifest: Manifest | None) -> set[str]:
 
 
 @contextlib.contextmanager
-def held(directory: str) -> Iterator[bool]:
+def held(directory: str) -> Iterator[str]:
     """Holds the work folder of a target, as far as that can be.
 
-    Yields whether no other run can be at work; then files of a fresh target may be put
-    into the target itself.
+    Yields "" where no other run can be at work; then files of a fresh target may be put
+    into the target itself. Else a word that no other run has: what this one puts
+    anywhere has to lie apart.
 
     Raises:
       TargetError: another run on this machine holds it; or one on another machine
         does, and without the store's client nothing would decide between them.
     """
     folder = work_folder(directory)
-    path = f"{folder}/{_HOLDER}"
-    client = _client(directory)
-    mine = json.dumps(_this_process()).encode()
-    alone = _take(path, mine, client)
+    run = _this_run()
+    alone = _take(folder, run, _client(directory))
     try:
-        yield alone
+        yield "" if alone else run["run"]
     finally:
-        with contextlib.suppress(OSError):
-            if alone and files.read_bytes(path) == mine:
+        _let_go(folder, run, alone)
+
+
+def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
+    """Says that a run is over; where that fails it is known by its process."""
+    notes = [f"{folder}/{_HOLDER}"]
+    if not alone:
+        notes.append(f"{folder}/{_OTHERS}/{run['run']}")
+    with contextlib.suppress(OSError, StorageError):
+        for path in notes:
+            if _run_at(path) == run:
                 files.remove_file(path)
+
+
+def hand_over(directory: str, holder: str, *, apart: str) -> None:
+    """Lets a job that goes on without this run hold the work folder in its place.
+
+    Args:
+      directory: the target.
+      holder: JSON, with `host` and `process` as a person is to read them; it must be
+        the job's alone.
+      apart: see `held`.
+    """
+    files.write_file(_note_of(directory, apart), holder.encode(), attempts="")
+
+
+def release(directory: str, holder: str, *, apart: str) -> None:
+    """Ends what `hand_over` has begun; nothing where another run holds it by now."""
+    path = _note_of(directory, apart)
+    if _run_at(path) == json.loads(holder):
+        files.remove_file(path)
+
+
+def _note_of(directory: str, apart: str) -> str:
+    """Returns the note that says that a run is at work."""
+    folder = work_folder(directory)
+    return f"{folder}/{_OTHERS}/{apart}" if apart else f"{folder}/{_HOLDER}"
+
+
+def note_job(directory: str, name: str, *, engine: str, token: str) -> None:
+    """Notes a job that goes on without the run that has handed it over.
+
+    Args:
+      directory: the target.
+      name: of the job, for a person.
+      engine: that has it, for a person.
+      token: a word that no other run has.
+    """
+    run = {"host": engine, "process": name, "start": "", "run": token}
+    path = f"{work_folder(directory)}/{_OTHERS}/{token}"
+    files.write_file(path, json.dumps(run).encode(), attempts="")
+
+
+def forget_job(directory: str, token: str) -> None:
+    """Removes what `note_job` has written; it may be gone already."""
+    files.remove_file(f"{work_folder(directory)}/{_OTHERS}/{token}")
 
 
 def check_replaceable(directory: str) -> None:
@@ -140,23 +203,57 @@ def check_replaceable(directory: str) -> None:
         raise _wants_extra(directory, "Replacing a dataset")
 
 
-def _take(path: str, mine: bytes, client: Client | None) -> bool:
+def _take(folder: str, run: dict[str, str], client: Client | None) -> bool:
+    """Notes a run in a work folder; returns whether no other can be at work there."""
+    path, mine = f"{folder}/{_HOLDER}", json.dumps(run).encode()
     while True:
         version = _version(path, client)
-        if version:
-            holder = _holder(path)
-            if holder is None:
-                # It went in between.
-                continue
-            if _may_live(holder):
-                if holder["host"] != _this_process()["host"] and client is not None:
-                    return False
+        holder = _run_at(path) if version else None
+        if version and holder is None:
+            # It went in between.
+            continue
+        if holder is not None and _may_live(holder):
+            if client is None or _is_here(holder):
                 raise _is_held(path, holder)
+            _refuse_here(folder)
+            files.write_file(f"{folder}/{_OTHERS}/{run['run']}", mine, attempts="")
+            # Who takes the folder from now on looks for others, and finds this one.
+            if _run_at(path) == holder:
+                return False
+            files.remove_file(f"{folder}/{_OTHERS}/{run['run']}")
+            continue
         try:
             _put_if(path, mine, version, client)
         except OvertakenError:
-            continue
-        return True
+            # By this very run, where the answer to a first try was lost.
+            if _run_at(path) != run:
+                continue
+        try:
+            _refuse_here(folder)
+            return not _others(folder)
+        except BaseException:
+            _let_go(folder, run, True)
+            raise
+
+
+def _others(folder: str) -> list[tuple[str, dict[str, str]]]:
+    """Returns (note, run) of what may work beside the holder; forgets the dead."""
+    found = []
+    for name in _names_in(f"{folder}/{_OTHERS}"):
+        path = f"{folder}/{_OTHERS}/{name}"
+        run = _run_at(path)
+        if run is not None and _may_live(run):
+            found.append((path, run))
+        else:
+            files.remove_file(path)
+    return found
+
+
+def _refuse_here(folder: str) -> None:
+    """Raises TargetError where a run beside the holder is one of this machine."""
+    for path, run in _others(folder):
+        if _is_here(run):
+            raise _is_held(path, run)
 
 
 def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:
@@ -167,9 +264,14 @@ def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:
     )
 
 
-def _this_process() -> dict[str, str]:
+def _this_run() -> dict[str, str]:
     pid = os.getpid()
-    return {"host": socket.gethostname(), "process": str(pid), "start": _start_of(pid)}
+    return {
+        "host": socket.gethostname(),
+        "process": str(pid),
+        "start": _start_of(pid),
+        "run": secrets.token_hex(_TOKEN_BYTES),
+    }
 
 
 def _start_of(pid: int) -> str:
@@ -187,13 +289,16 @@ def _start_of(pid: int) -> str:
     return ""
 
 
-def _may_live(holder: dict[str, str]) -> bool:
-    if holder["host"] != socket.gethostname():
-        return True
-    return _start_of(int(holder["process"])) == holder["start"]
+def _is_here(run: Mapping[str, str]) -> bool:
+    return run["host"] == socket.gethostname()
 
 
-def _holder(path: str) -> dict[str, str] | None:
+def _may_live(run: Mapping[str, str]) -> bool:
+    return not _is_here(run) or _start_of(int(run["process"])) == run["start"]
+
+
+def _run_at(path: str) -> dict[str, str] | None:
+    """Returns the run that a note speaks of; None where there is no such note."""
     try:
         return dict(json.loads(files.read_bytes(path)))
     except FileNotFoundError:
@@ -201,7 +306,7 @@ def _holder(path: str) -> dict[str, str] | None:
 
 
 def place_of(
-    directory: str, *, alone: bool, job: str, work: str, seen: str
+    directory: str, *, apart: str, job: str, work: str, seen: str
 ) -> tuple[str, str]:
     """Returns the folder that a job puts its files into, and that of notes on them.
 
@@ -209,16 +314,17 @@ def place_of(
 
     Args:
       directory: the target.
-      alone: whether the run alone holds the work folder.
+      apart: see `held`.
       job: its digest.
-      work: its work digest.
+      work: the name of its work folder.
       seen: the state of the target when the run started.
     """
     folder = work_folder(directory)
-    if alone and not seen:
+    if not apart and not seen:
         return directory, f"{folder}/{_NAMES}/{work}"
-    files.write_file(f"{folder}/{_PLACES}/{job}", work.encode(), attempts="")
-    return f"{directory}/{_data(job)}", ""
+    name = f"data-{job}-{apart}" if apart else f"data-{job}"
+    files.write_file(f"{folder}/{_PLACES}/{name}", work.encode(), attempts="")
+    return f"{directory}/{name}", ""
 
 
 def _announced(folder: str) -> list[tuple[str, str]]:
@@ -228,43 +334,58 @@ def _announced(folder: str) -> list[tuple[str, str]]:
 
 
 def remove_work(directory: str, *, but: str = "") -> None:
-    """Removes what runs have put into a target and its work folder, but the dataset.
+    """Removes what dead runs have put into a target and its work folder.
+
+    The dataset stays; and so does all, where another machine's run may be at work.
 
     Args:
       directory: the target.
-      but: a work digest whose own stays.
+      but: the work whose own stays.
     """
     folder = work_folder(directory)
+    places, announced, names = _places(folder), _announced(folder), _names_in(folder)
+    # First listed, then asked: whose work was listed has said before that it is there.
+    if _OTHERS in names and _others(folder):
+        return
     kept = _kept(directory)
-    for job in _names_in(f"{folder}/{_PLACES}"):
-        note = f"{folder}/{_PLACES}/{job}"
-        if not but or files.read_bytes(note).decode() != but:
-            if _data(job) not in kept:
-                files.remove_tree(f"{directory}/{_data(job)}")
-            files.remove_file(note)
-    for work, name in _announced(folder):
+    for name, work in places:
+        if not but or work != but:
+            _remove_place(directory, name, kept)
+    for work, name in announced:
         if work != but:
             if name not in kept:
                 files.remove_file(f"{directory}/{name}")
             files.remove_file(f"{folder}/{_NAMES}/{work}/{name}")
-    for name in _names_in(folder):
-        if name not in (_HOLDER, _PLACES, _NAMES, but):
+    for name in names:
+        if name not in (_HOLDER, _OTHERS, _PLACES, _NAMES, but):
             files.remove_tree(f"{folder}/{name}")
     if (client := _client(directory)) is not None:
-        client.give_up_uploads(f"{split_remote(directory)[1]}/")
-        client.give_up_uploads(f"{split_remote(folder)[1]}/")
+        for place in (directory, folder):
+            prefix = f"{split_remote(place)[1]}/"
+            asked(place, functools.partial(client.give_up_uploads, prefix))
+
+
+def _places(folder: str) -> list[tuple[str, str]]:
+    """Returns (folder in the target, work) of jobs that have folders of their own."""
+    return [
+        (name, files.read_bytes(f"{folder}/{_PLACES}/{name}").decode())
+        for name in _names_in(f"{folder}/{_PLACES}")
+    ]
+
+
+def _remove_place(directory: str, name: str, kept: set[str]) -> None:
+    if name not in kept:
+        files.remove_tree(f"{directory}/{name}")
+    files.remove_file(f"{work_folder(directory)}/{_PLACES}/{name}")
 
 
 def remove_job(directory: str, work: str) -> None:
-    """Removes what the runs of one work digest have put there, but the dataset."""
+    """Removes all that the runs of one work have put there, but the dataset."""
     folder = work_folder(directory)
     kept = _kept(directory)
-    for job in _names_in(f"{folder}/{_PLACES}"):
-        note = f"{folder}/{_PLACES}/{job}"
-        if files.read_bytes(note).decode() == work:
-            if _data(job) not in kept:
-                files.remove_tree(f"{directory}/{_data(job)}")
-            files.remove_file(note)
+    for name, whose in _places(folder):
+        if whose == work:
+            _remove_place(directory, name, kept)
     for name in _names_in(f"{folder}/{_NAMES}/{work}"):
         if name not in kept:
             files.remove_file(f"{directory}/{name}")
@@ -272,27 +393,41 @@ def remove_job(directory: str, work: str) -> None:
     files.remove_tree(f"{folder}/{work}")
 
 
-def remove_notes(directory: str) -> None:
-    """Removes all notes on files: those that are there belong to the dataset."""
+def remove_notes(directory: str, work: str) -> None:
+    """Removes the notes on what one work has put there: it belongs to the dataset."""
     folder = work_folder(directory)
-    files.remove_tree(f"{folder}/{_PLACES}")
-    files.remove_tree(f"{folder}/{_NAMES}")
+    for name, whose in _places(folder):
+        if whose == work:
+            files.remove_file(f"{folder}/{_PLACES}/{name}")
+    files.remove_tree(f"{folder}/{_NAMES}/{work}")
 
 
-def clear(directory: str) -> None:
+def clear(directory: str, *, sure: bool) -> None:
     """Removes all unfinished work on a target; a begun publication is ended first.
 
+    Args:
+      directory: the target.
+      sure: whether what other machines have begun is known to be dead. If not,
+        nothing is done where there is any.
+
     Raises:
-      TargetError: a run on this machine is at work there. Of another machine's it is
-        taken for granted that it is dead: who calls this knows.
+      TargetError: a run on this machine is at work there.
     """
-    path = f"{work_folder(directory)}/{_HOLDER}"
-    holder = _holder(path)
-    if holder and holder["host"] == socket.gethostname() and _may_live(holder):
-        raise _is_held(path, holder)
+    folder = work_folder(directory)
+    if not _names_in(folder):
+        return
+    path = f"{folder}/{_HOLDER}"
+    runs = _others(folder)
+    if (holder := _run_at(path)) is not None:
+        runs.append((path, holder))
+    for noted, run in runs:
+        if _is_here(run) and _may_live(run):
+            raise _is_held(noted, run)
+    if not sure and any(not _is_here(run) for _, run in runs):
+        return
     recover(directory)
+    files.remove_tree(f"{folder}/{_OTHERS}")
     remove_work(directory)
-    remove_notes(directory)
     files.remove_file(path)
 
 
@@ -307,13 +442,19 @@ def _kept(directory: str) -> set[str]:
 
 
 def publish(
-    manifest: Manifest, directory: str, *, seen: str, pointers: Mapping[str, bytes]
+    manifest: Manifest,
+    directory: str,
+    *,
+    place: str,
+    seen: str,
+    pointers: Mapping[str, bytes],
 ) -> None:
     """Puts the manifest of a dataset whose files are all there.
 
     Args:
       manifest: of the dataset.
       directory: the target.
+      place: the folder in it that the files are in; empty for none.
       seen: what `state` was when the run started.
       pointers: file name -> content: what other readers need in the target itself to
         find files in a folder below it.
@@ -322,60 +463,77 @@ def publish(
       CommitError: another run has published meanwhile; its dataset stands.
     """
     path, data = _manifest_path(directory), manifest.to_bytes()
-    if seen:
-        note = {
-            "former": files.read_bytes(path).decode(),
-            "new": manifest.digest,
-            "pointers": {name: text.decode() for name, text in pointers.items()},
-        }
-        noted = f"{work_folder(directory)}/{_PUBLISHING}"
+    noted = f"{work_folder(directory)}/{_PUBLISHING}/{place}"
+    note = {
+        "former": (_at(path) or b"").decode() if seen else "",
+        "new": data.decode(),
+        "pointers": {name: text.decode() for name, text in pointers.items()},
+    }
+    if place:
         files.write_file(noted, json.dumps(note).encode(), attempts="")
     try:
         _put_if(path, data, seen, _client(directory))
     except OvertakenError as error:
         # The answer to a first try may have been lost.
-        if files.read_bytes(path) != data:
+        if _at(path) != data:
+            if place:
+                files.remove_file(noted)
             raise CommitError(
                 f"The target must be as it was when the run started; {directory!r} was "
                 f"written by another run since. Its dataset stands; run again."
             ) from error
-    recover(directory)
+    if place:
+        _end_publication(directory, note)
+        files.remove_file(noted)
 
 
 def recover(directory: str) -> None:
-    """Ends what a publication has begun; safe to call at any time."""
-    note = f"{work_folder(directory)}/{_PUBLISHING}"
-    try:
-        noted = json.loads(files.read_bytes(note))
-    except FileNotFoundError:
-        return
-    former = Manifest.from_bytes(noted["former"].encode(), note)
+    """Ends what publications have begun; safe to call at any time."""
+    folder = f"{work_folder(directory)}/{_PUBLISHING}"
+    for name in _names_in(folder):
+        noted = _at(f"{folder}/{name}")
+        note = json.loads(noted) if noted else {}
+        stands = _at(_manifest_path(directory))
+        # Where the old manifest stands, it may be about to be replaced.
+        if note and stands is not None and stands.decode() != note["former"]:
+            _end_publication(directory, note)
+            files.remove_file(f"{folder}/{name}")
+
+
+def _end_publication(directory: str, note: Mapping[str, Any]) -> None:
+    """Puts what belongs to the manifest that stands, and removes what it replaced."""
     path = _manifest_path(directory)
-    manifest = Manifest.from_bytes(files.read_bytes(path), path)
-    if manifest.to_bytes() != former.to_bytes():
-        if manifest.digest == noted["new"]:
-            for name, text in sorted(noted["pointers"].items()):
-                files.write_file(f"{directory}/{name}", text.encode(), attempts="")
-        kept = {*manifest.root_names, MANIFEST_NAME}
-        for name in former.root_names:
-            if name not in kept:
-                files.remove_file(f"{directory}/{name}")
-        if former.folder and former.folder != manifest.folder:
-            for name in former.file_names:
-                files.remove_file(f"{directory}/{former.folder}/{name}")
-        elif former.folder:
-            for name in sorted({*former.file_names} - {*manifest.file_names}):
-                files.remove_file(f"{directory}/{former.folder}/{name}")
-    files.remove_file(note)
+    stands = files.read_bytes(path)
+    manifest = Manifest.from_bytes(stands, path)
+    if stands.decode() == note["new"]:
+        for name, text in sorted(note["pointers"].items()):
+            files.write_file(f"{directory}/{name}", text.encode(), attempts="")
+    if not note["former"]:
+        return
+    former = Manifest.from_bytes(note["former"].encode(), path)
+    kept = {*manifest.root_names, MANIFEST_NAME}
+    for name in former.root_names:
+        if name not in kept:
+            files.remove_file(f"{directory}/{name}")
+    if former.folder:
+        same = former.folder == manifest.folder
+        stay = {*manifest.file_names} if same else set()
+        for name in sorted({*former.file_names} - stay):
+            files.remove_file(f"{directory}/{former.folder}/{name}")
+
+
+def _at(path: str) -> bytes | None:
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError:
+        return None
 
 
 def _put_if(path: str, data: bytes, version: str, client: Client | None) -> None:
     """Writes an object if it is still of a version; without a client if it is new."""
     if client is not None:
-        from transforms.retry import persistently
-
         key = split_remote(path)[1]
-        persistently(lambda: client.put_if(key, data, version), path=path)
+        asked(path, lambda: client.put_if(key, data, version))
         return
     if files.exists(path) and not path.endswith(f"/{_HOLDER}"):
         raise OvertakenError(path)
@@ -384,10 +542,8 @@ def _put_if(path: str, data: bytes, version: str, client: Client | None) -> None
 
 def _version(path: str, client: Client | None) -> str:
     if client is not None:
-        from transforms.retry import persistently
-
         key = split_remote(path)[1]
-        return persistently(lambda: client.version(key), path=path)
+        return asked(path, lambda: client.version(key))
     return "there" if files.exists(path) else ""
 
 
@@ -406,10 +562,6 @@ def _wants_extra(path: str, what: str) -> TargetError:
         f"{what} needs a store that writes on a condition, and its own client; "
         f"{split_remote(path)[0]!r} is reached without one. {advice} another output."
     )
-
-
-def _data(job: str) -> str:
-    return f"data-{job}"
 
 
 def _manifest_path(directory: str) -> str:

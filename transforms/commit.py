@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import google_crc32c
 
-from transforms import bucket, files, target
+from transforms import bucket, files, target, work_folder
 from transforms.core import label_map
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -76,6 +76,8 @@ class Publication:
       selected: how many items alone were to be converted; 0 for all.
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
+      token: of a job that nobody waits for, which therefore ends its work itself;
+        see `transforms.bucket.note_job`. Else empty.
     """
 
     directory: str
@@ -97,6 +99,7 @@ class Publication:
     keeps_work: bool = False
     selected: int = 0
     verified: bool | None = None
+    token: str = ""
 
 
 @dataclasses.dataclass
@@ -132,7 +135,15 @@ def _commit(
     facts: list[Facts], census: Census, publication: Publication, store: Store
 ) -> str:
     with storing(publication.directory):
-        return commit_dataset(facts, census, publication=publication, store=store)
+        done = commit_dataset(facts, census, publication=publication, store=store)
+        if publication.token:
+            work_folder.end_handed_over(
+                publication.directory,
+                store,
+                token=publication.token,
+                keeps_work=publication.keeps_work,
+            )
+        return done
 
 
 def commit_dataset(
@@ -203,8 +214,13 @@ def commit_dataset(
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
     if store.placed:
-        directory, seen = publication.directory, publication.seen
-        bucket.publish(manifest, directory, seen=seen, pointers=pointers)
+        bucket.publish(
+            manifest,
+            publication.directory,
+            place=run.get("folder", ""),
+            seen=publication.seen,
+            pointers=pointers,
+        )
     else:
         path = os.path.join(store.dataset, MANIFEST_NAME)
         files.write_file(path, manifest.to_bytes(), attempts=store.attempts)

@@ -123,13 +123,13 @@ def find_rejects(path: str) -> EarlierRejects:
     """
     if os.path.basename(path) == MANIFEST_NAME:
         path = os.path.dirname(path) or "."
-    if os.path.isfile(path):
+    if files.is_file(path):
         return EarlierRejects((path,), (None,), None)
     try:
         manifest = target.read_manifest(path)
     except (FileNotFoundError, NotADirectoryError):
         left = target.rejects_path(path)
-        if os.path.isfile(left):
+        if files.is_file(left):
             return EarlierRejects((left,), (None,), None)
         raise UsageError(
             f"There must be a dataset at {path!r}, or the rejects that a failed run "

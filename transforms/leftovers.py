@@ -10,8 +10,9 @@ import dataclasses
 import os
 import re
 
-from transforms import files, reject_files, renaming, target, work_folder
+from transforms import files, reject_files, remote, renaming, target, work_folder
 from transforms.errors import TargetError
+from transforms.paths import absolute, is_remote
 
 __all__ = ["Leftover", "find", "remove"]
 
@@ -38,19 +39,19 @@ class Leftover:
 
 def find(directory: str) -> list[Leftover]:
     """Returns what was left of runs on this target, and on those in this folder."""
-    directory = os.path.abspath(directory)
+    directory = absolute(directory)
     found = []
-    if os.path.isdir(own := target.work_folder(directory)):
+    if files.is_folder(own := target.work_folder(directory)):
         found.append(_unfinished(own))
     rejects = target.rejects_path(directory)
     for path in (rejects, reject_files.items_beside(rejects)):
-        if os.path.isfile(path):
+        if files.is_file(path):
             size = files.size_of(path)
             found.append(Leftover(path, "rejects of a failed run", size))
-    if os.path.isdir(directory):
+    if files.is_folder(directory):
         for name in files.names_in(directory):
             path = os.path.join(directory, name)
-            if _HIDDEN.fullmatch(name) and os.path.isdir(path):
+            if _HIDDEN.fullmatch(name) and files.is_folder(path):
                 found.append(_unfinished(path))
     return found
 
@@ -77,13 +78,15 @@ def remove(leftover: Leftover) -> bool:
 
 
 def _unfinished(folder: str) -> Leftover:
-    if renaming.is_work_folder(folder):
+    if not is_remote(folder) and renaming.is_work_folder(folder):
         return Leftover(folder, "unfinished files", _size(folder))
     blocks, shards = work_folder.finished(folder)
     return Leftover(folder, "unfinished dataset", _size(folder), blocks, shards)
 
 
 def _size(folder: str) -> int:
+    if is_remote(folder):
+        return sum(found.size for found in remote.walk(folder))
     return sum(
         os.lstat(os.path.join(parent, name)).st_size
         for parent, _, names in os.walk(folder)

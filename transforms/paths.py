@@ -1,13 +1,15 @@
 """Paths on this machine and elsewhere: `dir/file`, `s3://bucket/dir/file`.
 
 A path elsewhere is a scheme, an authority and a key, and after those nothing is
-special: `?`, `#`, `%` and spaces stand for themselves. What a user appends as URI
+special but `.` and `..` between slashes, which mean what they mean here: `?`, `#`, `%`
+and spaces stand for themselves. What a user appends as URI
 parameters (`?endpoint_override=...`), or writes as `key:secret@` before a bucket, is
 taken off by `plain` where the path enters the program. It is remembered for that place
 in this process alone, and never printed or stored; `Access` carries it to workers.
 """
 
 import os
+import posixpath
 import re
 import threading
 import urllib.parse
@@ -22,6 +24,7 @@ __all__ = [
     "absolute",
     "common_folder",
     "is_remote",
+    "parameters_given",
     "parameters_of",
     "plain",
     "relative",
@@ -88,12 +91,22 @@ def split_remote(path: str) -> tuple[str, str]:
     """Returns the place of a remote path, as in "s3://bucket", and its key there."""
     scheme, _, rest = path.partition("://")
     authority, _, key = rest.partition("/")
+    if "/." in f"/{key}":
+        # A table may name what lies beside its folder.
+        key = posixpath.normpath(f"/{key}").lstrip("/")
     return f"{scheme}://{authority}", key
 
 
 def parameters_of(place: str) -> dict[str, str]:
     """Returns the URI parameters that were given with a path of this place."""
     return dict(urllib.parse.parse_qsl(_parameters.get(place, "")))
+
+
+def parameters_given() -> dict[str, set[str]]:
+    """Returns by place the names of the URI parameters that were given so far."""
+    with _lock:
+        known = list(_parameters)
+    return {place: set(parameters_of(place)) for place in known}
 
 
 class Access:

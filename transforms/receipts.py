@@ -14,6 +14,7 @@ What a receipt speaks of is checked against its checksum before it is taken over
 Receipts are not synced: one that a power loss has damaged is none.
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -166,7 +167,7 @@ def prune(store: Store, used: Sequence[str]) -> None:
     """
     keep = frozenset(used)
     named: set[str] = set()
-    for name in sorted(os.listdir(store.receipts)):
+    for name in files.names_in(store.receipts):
         stem, _, kind = name.rpartition(".")
         if kind == "blocks":
             continue
@@ -180,9 +181,11 @@ def prune(store: Store, used: Sequence[str]) -> None:
                 paths.append(done.fingerprints.segment.path)
             named.update(map(os.path.basename, paths))
     for folder in (store.segments, store.rejects):
-        for name in sorted(os.listdir(folder)):
-            if name not in named:
-                files.remove_file(os.path.join(folder, name))
+        # In an object store there is no folder without files.
+        with contextlib.suppress(FileNotFoundError):
+            for name in files.names_in(folder):
+                if name not in named:
+                    files.remove_file(os.path.join(folder, name))
 
 
 def _keep(store: Store, name: str, facts: Any) -> None:

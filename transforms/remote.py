@@ -15,26 +15,22 @@ them of one object.
 
 import contextlib
 import dataclasses
+import datetime
 import errno
 import fnmatch
 import functools
 import io
 import os
-import re
 import tempfile
-import urllib.parse
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import google_crc32c
 
 from transforms import object_clients
 from transforms.errors import DamageError
-from transforms.paths import parameters_of, split_remote
-from transforms.retry import persistently
-
-if TYPE_CHECKING:
-    import pyarrow.fs as pafs
+from transforms.file_systems import asked, file_system
+from transforms.paths import split_remote
 
 __all__ = [
     "Found",
@@ -56,16 +52,11 @@ __all__ = [
     "walk",
 ]
 
-_Result = TypeVar("_Result")
-# A quarter of an hour, Arrow's own limit for Google's store, is not for us to wait.
-_RETRY_SECONDS = 5
-_CONNECT_SECONDS = 10
-_REQUEST_SECONDS = 60
 # Reads of an open file fetch at least so much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
-_LONGEST_REASON = 300
 _SECOND = 10**9
+_WITHOUT_FOLDERS = ("gs://", "gcs://")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,8 +78,8 @@ class Found:
 
 def look(path: str) -> Found | None:
     """Returns what stands at a path; None for nothing. Raises OSError."""
-    system, inside = _system(path)
-    info = _asked(path, lambda: system.get_file_info(inside))
+    system, inside = file_system(path)
+    info = asked(path, lambda: system.get_file_info(inside))
     return _found(path, info)
 
 
@@ -96,15 +87,38 @@ def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
     """Returns what lies in a folder, or anywhere below it. Raises OSError."""
     import pyarrow.fs as pafs
 
-    system, inside = _system(folder)
+    if not recursive and folder.startswith(_WITHOUT_FOLDERS):
+        return _look_in_flat(folder.rstrip("/"))
+    system, inside = file_system(folder)
     selector = pafs.FileSelector(inside, recursive=recursive)
-    infos = _asked(folder, lambda: system.get_file_info(selector))
+    infos = asked(folder, lambda: system.get_file_info(selector))
     out = []
     for info in infos:
         below = info.path.removeprefix(inside).strip("/")
         if below and (found := _found(f"{folder.rstrip('/')}/{below}", info)):
             out.append(found)
     return out
+
+
+def _look_in_flat(folder: str) -> list[Found]:
+    """As `look_in`, where Arrow shows only folders that have objects of their own."""
+    client = object_clients.client_of(folder)
+    listed = None
+    if client is not None:
+        listed = asked(folder, lambda: client.list_in(split_remote(folder)[1]))
+    if listed is None:
+        out: dict[str, Found] = {}
+        for each in look_in(folder, recursive=True):
+            name, _, deeper = each.path.removeprefix(f"{folder}/").partition("/")
+            path = f"{folder}/{name}"
+            out[name] = Found(path, True) if deeper else out.get(name, each)
+        return list(out.values())
+    if not listed:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+    return [
+        Found(f"{folder}/{it.name}", it.is_folder, it.size, it.modified * _SECOND)
+        for it in listed
+    ]
 
 
 def walk(folder: str) -> list[Found]:
@@ -155,24 +169,33 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
 
 def read_all(path: str) -> tuple[bytes, int, int]:
     """Returns a whole file, its size and its time of modification. Raises OSError."""
-    found = look(path)
-    if found is None or found.is_folder:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    system, inside = _system(path)
+    system, inside = file_system(path)
 
-    def fetch() -> bytes:
+    def fetch() -> tuple[bytes, int]:
         # A stream: a file for reading at any place costs Google's store a request more.
         with system.open_input_stream(inside, compression=None) as stream:
-            return stream.read()
+            return stream.read(), _modified_ns(stream, path)
 
-    data = _asked(path, fetch)
-    return data, len(data), found.modified_ns
+    data, modified_ns = asked(path, fetch)
+    return data, len(data), modified_ns
 
 
 def read_range(path: str, start: int, stop: int) -> tuple[bytes, int, int]:
     """As `read_all`, of bytes [start, stop); fewer where the file ends before."""
     with open_input(path) as file:
         return file.read_range(start, stop), file.size, file.modified_ns
+
+
+def _modified_ns(file: Any, path: str) -> int:
+    """Returns when an open file was written, without another request where it says."""
+    facts = file.metadata() or {}
+    text = facts.get("Last-Modified") or facts.get("updated")
+    try:
+        written = datetime.datetime.fromisoformat((text or b"").decode())
+    except ValueError:
+        found = look(path)
+        return 0 if found is None else found.modified_ns
+    return int(written.timestamp()) * _SECOND
 
 
 def remembered(path: str) -> bytes:
@@ -196,33 +219,36 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        found = look(path)
-        if found is None or found.is_folder:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self.name = path
-        self.size = found.size
-        self.modified_ns = found.modified_ns
         self._place = 0
         self._file: Any = None
+        self.size, self.modified_ns = asked(path, self._facts)
 
     def read_range(self, start: int, stop: int) -> bytes:
         """Returns bytes [start, stop), fewer where the file ends before."""
         stop = min(stop, self.size)
         if start >= stop:
             return b""
-        return _asked(self.name, lambda: self._read_at(start, stop - start))
+        return asked(self.name, lambda: self._read_at(start, stop - start))
+
+    def _facts(self) -> tuple[int, int]:
+        file = self._opened()
+        return file.size(), _modified_ns(file, self.name)
 
     def _read_at(self, start: int, size: int) -> bytes:
         try:
-            if self._file is None:
-                system, inside = _system(self.name)
-                self._file = system.open_input_file(inside)
-            data: bytes = self._file.read_at(size, start)
+            data: bytes = self._opened().read_at(size, start)
         except OSError:
             # The next attempt is to begin anew.
             self._file = None
             raise
         return data
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            system, inside = file_system(self.name)
+            self._file = system.open_input_file(inside)
+        return self._file
 
     def readinto(self, buffer: Any, /) -> int:
         """Reads as `io.RawIOBase` has it."""
@@ -333,15 +359,15 @@ def put(path: str, data: bytes) -> None:
     client = object_clients.client_of(path)
     if client is not None:
         key = split_remote(path)[1]
-        _asked(path, lambda: client.put(key, data))
+        asked(path, lambda: client.put(key, data))
         return
-    system, inside = _system(path)
+    system, inside = file_system(path)
 
     def write() -> None:
         with system.open_output_stream(inside) as sink:
             sink.write(data)
 
-    _asked(path, write)
+    asked(path, write)
 
 
 def upload(local: str, path: str) -> None:
@@ -354,13 +380,13 @@ def upload(local: str, path: str) -> None:
     client = object_clients.client_of(path)
     if client is not None:
         _, key = split_remote(path)
-        _asked(path, lambda: client.put_file(key, local))
+        asked(path, lambda: client.put_file(key, local))
     else:
-        _asked(path, functools.partial(_stream_up, local, path))
+        asked(path, functools.partial(_stream_up, local, path))
 
 
 def _stream_up(local: str, path: str) -> None:
-    system, inside = _system(path)
+    system, inside = file_system(path)
     size = os.stat(local).st_size
     try:
         with open(local, "rb") as source, system.open_output_stream(inside) as sink:
@@ -377,16 +403,31 @@ def _stream_up(local: str, path: str) -> None:
 
 def remove_file(path: str) -> None:
     """Removes exactly this file; it may be gone already."""
-    system, inside = _system(path)
+    client = object_clients.client_of(path)
+    if client is not None:
+        # Arrow would leave an object in place of the folder, should that be empty now.
+        asked(path, lambda: client.remove(split_remote(path)[1]))
+        return
+    system, inside = file_system(path)
     with contextlib.suppress(FileNotFoundError):
-        _asked(path, lambda: system.delete_file(inside))
+        asked(path, lambda: system.delete_file(inside))
 
 
 def remove_tree(folder: str) -> None:
     """Removes exactly what lies below this folder; it may be gone already."""
-    system, inside = _system(folder)
+    client = object_clients.client_of(folder)
+    if client is not None:
+        asked(folder, lambda: client.remove_below(split_remote(folder)[1]))
+        return
     with contextlib.suppress(FileNotFoundError):
-        _asked(folder, lambda: system.delete_dir(inside))
+        inner = [
+            each.path for each in look_in(folder, recursive=True) if each.is_folder
+        ]
+        # Some servers keep folders, and remove none that is not empty.
+        for each in sorted([*inner, folder], key=len, reverse=True):
+            system, inside = file_system(each)
+            asked(each, functools.partial(system.delete_dir_contents, inside))
+            asked(each, functools.partial(system.delete_dir, inside))
 
 
 def _found(path: str, info: Any) -> Found | None:
@@ -398,110 +439,3 @@ def _found(path: str, info: Any) -> Found | None:
         return Found(path, True)
     seconds = (info.mtime_ns or 0) // _SECOND
     return Found(path, False, info.size or 0, seconds * _SECOND)
-
-
-def _system(path: str) -> tuple["pafs.FileSystem", str]:
-    """Returns the file system of a path, and the path as that has it."""
-    place, key = split_remote(path)
-    said = tuple(sorted(parameters_of(place).items()))
-    system, base = _connected(place, said, os.getpid())
-    return system, f"{base.rstrip('/')}/{key}" if key else base
-
-
-@functools.lru_cache(maxsize=64)
-def _connected(
-    place: str, said: tuple[tuple[str, str], ...], process: int
-) -> tuple["pafs.FileSystem", str]:
-    """Connects once to each place, in each process: threads do not survive a fork."""
-    # Here, because it loads the clients of all clouds.
-    import pyarrow as pa
-    import pyarrow.fs as pafs
-
-    scheme, _, authority = place.partition("://")
-    parameters = dict(said)
-    try:
-        if scheme == "s3":
-            return _s3(parameters), authority
-        if scheme in ("gs", "gcs"):
-            return _gcs(parameters), authority
-        query = urllib.parse.urlencode(parameters)
-        system, base = pafs.FileSystem.from_uri(
-            f"{place}/{'?' if query else ''}{query}"
-        )
-        return system, base
-    except (ValueError, pa.ArrowException, OSError) as error:
-        raise OSError(errno.EINVAL, _reason(error), place) from error
-
-
-def _s3(parameters: dict[str, str]) -> "pafs.S3FileSystem":
-    import pyarrow.fs as pafs
-
-    endpoint = object_clients.s3_endpoint(parameters)
-    scheme, _, host = endpoint.rpartition("://")
-    options: dict[str, Any] = {
-        name: parameters[name]
-        for name in ("access_key", "secret_key", "session_token", "region")
-        if name in parameters
-    }
-    if parameters.get("anonymous") == "true":
-        options["anonymous"] = True
-    if host:
-        options["endpoint_override"] = host
-        options["scheme"] = parameters.get("scheme", scheme or "https")
-    return pafs.S3FileSystem(
-        connect_timeout=_CONNECT_SECONDS, request_timeout=_REQUEST_SECONDS, **options
-    )
-
-
-def _gcs(parameters: dict[str, str]) -> "pafs.GcsFileSystem":
-    import datetime
-
-    import pyarrow.fs as pafs
-
-    endpoint = object_clients.gcs_endpoint(parameters)
-    scheme, _, host = endpoint.rpartition("://")
-    options: dict[str, Any] = {}
-    if host:
-        options["endpoint_override"] = host
-        options["scheme"] = parameters.get("scheme", scheme or "https")
-    if host or parameters.get("anonymous") == "true":
-        # Emulators know no accounts.
-        options["anonymous"] = True
-    limit = datetime.timedelta(seconds=_RETRY_SECONDS)
-    return pafs.GcsFileSystem(retry_time_limit=limit, **options)
-
-
-def _asked(path: str, work: Callable[[], _Result]) -> _Result:
-    """Does work at a store, again where that may help; raises OSError with a number."""
-    import pyarrow as pa
-
-    try:
-        return persistently(work, path=path)
-    except OSError as error:
-        if error.errno is not None and error.filename is not None:
-            raise
-        raise _numbered(error, path) from error
-    except (ValueError, pa.ArrowException) as error:
-        raise OSError(errno.EINVAL, _reason(error), path) from error
-
-
-def _numbered(error: OSError, path: str) -> OSError:
-    text = str(error)
-    if isinstance(error, FileNotFoundError) or re.search(
-        r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
-        r"|No such (?:file or )?directory",
-        text,
-    ):
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if isinstance(error, PermissionError) or re.search(
-        r"\b(?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)\b"
-        r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED",
-        text,
-    ):
-        return PermissionError(errno.EACCES, _reason(error), path)
-    return OSError(error.errno or errno.EREMOTEIO, _reason(error), path)
-
-
-def _reason(error: BaseException) -> str:
-    strerror = getattr(error, "strerror", None)
-    return (strerror or str(error) or type(error).__name__)[:_LONGEST_REASON]

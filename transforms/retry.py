@@ -117,7 +117,11 @@ def is_transient(error: BaseException, also: Collection[int] = ()) -> bool:
 
 
 def persistently(
-    work: Callable[[], _Result], *, path: str = "", also: Collection[int] = ()
+    work: Callable[[], _Result],
+    *,
+    path: str = "",
+    also: Collection[int] = (),
+    policy: RetryPolicy | None = None,
 ) -> _Result:
     """Does the work, and does it again where it fails in a way that passes.
 
@@ -125,11 +129,13 @@ def persistently(
       work: may be done any number of times; only its last result counts.
       path: of the file it is about, for messages; else the error's own.
       also: see `is_transient`.
+      policy: another than `POLICY`.
 
     Raises:
       StorageError: it failed each time.
       OSError: a failure that does not pass, as it was.
     """
+    policy = policy or POLICY
     started = time.monotonic()
     pauses: Iterator[float] | None = None
     for tries in itertools.count(1):
@@ -139,10 +145,10 @@ def persistently(
             if not is_transient(error, also):
                 raise
             # Only now: nearly all work is done at the first try.
-            pauses = pauses or POLICY.pauses()
+            pauses = pauses or policy.pauses()
             pause = next(pauses, math.inf)
             seconds = time.monotonic() - started
-            if seconds + pause > POLICY.bound:
+            if seconds + pause > policy.bound:
                 raise _given_up(error, path, tries, seconds) from error
             _log.warning("%s; it is tried again", _told(error, path))
         time.sleep(pause)

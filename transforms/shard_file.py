@@ -116,10 +116,11 @@ def _write_once(
         many_origins=layout.many_origins,
         keyed=layout.keyed,
     )
+    pieces = segment.in_source_order(segments)
     rows = ShardRows.of(
         [
-            (piece.origin, segment.deserialize(store.get(piece), schema))
-            for piece in segment.in_source_order(segments)
+            (piece.origin, segment.deserialize(message, schema))
+            for piece, message in zip(pieces, store.get_all(pieces), strict=True)
         ],
         seed=layout.seed,
         shuffle=layout.shuffle,

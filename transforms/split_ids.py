@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from transforms import files
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
 from transforms.core.placing.split_lock import Assignments
 from transforms.errors import SourceError, SpecError
+from transforms.paths import is_remote
 from transforms.split_locks import open_table
 
 __all__ = ["SplitIds", "missing_keys", "read_split_ids"]
@@ -116,6 +118,11 @@ def _sorted(
     )
 
 
+def _opened(path: str) -> "str | pa.NativeFile":
+    """Returns what Arrow reads a table from: it knows paths of this machine alone."""
+    return files.mapped(path) if is_remote(path) else path
+
+
 def _read(path: str) -> pa.Table:
     suffix = os.path.splitext(path)[1].lower()
     try:
@@ -123,13 +130,14 @@ def _read(path: str) -> pa.Table:
             # Here, because hardly any job has such a table.
             from pyarrow import parquet
 
-            return parquet.read_table(path)
+            return parquet.read_table(_opened(path))
         delimiter = "\t" if suffix in (".tsv", ".tab") else ","
         header = pyarrow.csv.open_csv(
-            path, parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter)
+            _opened(path),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
         ).schema.names
         return pyarrow.csv.read_csv(
-            path,
+            _opened(path),
             parse_options=pyarrow.csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=True
             ),

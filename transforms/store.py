@@ -10,11 +10,12 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       dataset/    the finished shards; in the end, the dataset that is published
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import google_crc32c
 import pyarrow as pa
@@ -22,11 +23,13 @@ import pyarrow as pa
 from transforms import files, folders
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import DamageError
-from transforms.paths import Access
+from transforms.paths import Access, is_remote
 from transforms.rejects import RejectGatherer
 
 __all__ = ["Store"]
 
+# So many segments are on their way at a time, where they lie far away.
+_FAR_READS = 16
 # So much of a batch's first segment takes part in the name of its file.
 _NAMING_BYTES = 1 << 16
 
@@ -78,6 +81,11 @@ class Store:
     def dataset(self) -> str:
         """Folder of finished shards."""
         return self.placed or os.path.join(self.folder, "dataset")
+
+    @property
+    def listing(self) -> str:
+        """File that lists the inputs."""
+        return os.path.join(self.folder, "listing.arrow")
 
     @property
     def used(self) -> str:
@@ -181,6 +189,14 @@ class Store:
                 f"committed; look after the disk, and run again."
             )
         return message
+
+    def get_all(self, segments: Sequence[Segment]) -> Iterator[bytes]:
+        """Yields the messages of segments, as `get`; far ones are read side by side."""
+        if not is_remote(self.folder) or len(segments) < 2:
+            yield from map(self.get, segments)
+            return
+        with concurrent.futures.ThreadPoolExecutor(_FAR_READS) as pool:
+            yield from pool.map(self.get, segments)
 
     def gather_rejects(self, task: str) -> RejectGatherer:
         """Returns what takes the rejections of one task; a context.

@@ -20,6 +20,7 @@ from transforms.retry import persistently
 __all__ = [
     "check_contents",
     "check_target",
+    "overtaken",
     "publish",
     "read_manifest",
     "recover",
@@ -170,6 +171,14 @@ def _shown(names: list[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+def overtaken(target: str) -> CommitError:
+    """Returns the error of a run whose target another run has written meanwhile."""
+    return CommitError(
+        f"The target must be as it was when the run started; {target!r} was written by "
+        f"another run since. Its dataset stands, and nothing was changed; run again."
+    )
+
+
 def publish(folder: str, target: str, *, seen: str) -> None:
     """Makes a finished folder the target, in one step.
 
@@ -190,10 +199,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     # The current folder cannot be renamed as ".", but under its own name it can.
     target = os.path.abspath(target)
     if state(target) != seen:
-        raise CommitError(
-            f"The target must be as it was when the run started; {target!r} was "
-            f"written by another run since. Nothing was changed; run again."
-        )
+        raise overtaken(target)
     if not seen:
         folders.move_new(folder, target)
         _confirm(target)

@@ -25,6 +25,7 @@ __all__ = [
     "Hold",
     "clear",
     "end",
+    "end_handed_over",
     "finished",
     "held",
     "leave",
@@ -74,12 +75,13 @@ class Hold:
     Attributes:
       directory: the target.
       folder: the work folder.
-      alone: whether no other run can be at work there; see `transforms.bucket`.
+      apart: a word for the run where another may be at work there; else empty. See
+        `transforms.bucket`.
     """
 
     directory: str
     folder: str
-    alone: bool = True
+    apart: str = ""
 
 
 @contextlib.contextmanager
@@ -93,8 +95,8 @@ def held(directory: str) -> Iterator[Hold]:
     """
     folder = target.work_folder(directory)
     if is_remote(directory):
-        with bucket.held(directory) as alone:
-            yield Hold(directory, folder, alone)
+        with bucket.held(directory) as apart:
+            yield Hold(directory, folder, apart)
         return
     lock = os.path.join(folder, _LOCK)
     with contextlib.ExitStack() as stack:
@@ -140,19 +142,24 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
     if not is_remote(hold.directory):
         target.recover(store.dataset, hold.directory)
         return store
-    work = os.path.basename(store.folder)
+    folder = f"{store.folder}-{hold.apart}" if hold.apart else store.folder
     placed, notes = bucket.place_of(
-        hold.directory, alone=hold.alone, job=job, work=work, seen=seen
+        hold.directory,
+        apart=hold.apart,
+        job=job,
+        work=os.path.basename(folder),
+        seen=seen,
     )
-    return dataclasses.replace(store, placed=placed, notes=notes)
+    return dataclasses.replace(store, folder=folder, placed=placed, notes=notes)
 
 
 def take_over(hold: Hold, work_digest: str) -> Found:
     """Removes the work of other jobs from a held work folder; tells what is left."""
     folder, discarded = hold.folder, False
+    if hold.apart:
+        return Found(0, 0, discarded)
     if is_remote(folder):
-        if hold.alone:
-            bucket.remove_work(hold.directory, but=work_digest)
+        bucket.remove_work(hold.directory, but=work_digest)
         return Found(*_finished(os.path.join(folder, work_digest)), discarded)
     for name in files.names_in(folder):
         if name not in (_LOCK, work_digest):
@@ -161,8 +168,10 @@ def take_over(hold: Hold, work_digest: str) -> Found:
     return Found(*_finished(os.path.join(folder, work_digest)), discarded)
 
 
-def leave(hold: Hold, store: Store, *, seen: str) -> None:
+def leave(hold: Hold, store: Store, *, seen: str) -> bool:
     """Leaves a folder after a failure: what is finished stays, and nothing else.
+
+    Returns whether another run has published meanwhile, and so this one could not.
 
     Args:
       hold: of the work folder.
@@ -171,12 +180,14 @@ def leave(hold: Hold, store: Store, *, seen: str) -> None:
     """
     if store.placed:
         overtaken = target.state(hold.directory) != seen
-        if overtaken or not any(_finished(store.folder)):
+        if overtaken or hold.apart or not any(_finished(store.folder)):
             bucket.remove_job(hold.directory, os.path.basename(store.folder))
-    elif any(_finished(store.folder)):
+        return overtaken
+    if any(_finished(store.folder)):
         files.remove_tree(store.attempts)
     else:
         files.remove_tree(store.folder)
+    return False
 
 
 def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
@@ -187,18 +198,42 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
       store: of the job.
       keeps_work: whether the segments of its blocks stay, for the next run.
     """
+    work = os.path.basename(store.folder)
     if store.placed:
         bucket.recover(hold.directory)
-        bucket.remove_work(hold.directory, but=os.path.basename(store.folder))
+        if not hold.apart:
+            bucket.remove_work(hold.directory, but=work)
     else:
         # Where the run was stopped in between, old files may still lie there.
         target.recover(store.dataset, hold.directory)
-    if keeps_work:
+    if keeps_work and not hold.apart:
         _keep_for_next(store)
     else:
         files.remove_tree(store.folder)
     if store.placed:
-        bucket.remove_notes(hold.directory)
+        bucket.remove_notes(hold.directory, work)
+
+
+def end_handed_over(
+    directory: str, store: Store, *, token: str, keeps_work: bool
+) -> None:
+    """Leaves a folder after the success of a job that nobody waited for.
+
+    Others may be at work there by now. A second attempt finds it done.
+
+    Args:
+      directory: the target, in an object store.
+      store: of the job.
+      token: see `transforms.bucket.note_job`.
+      keeps_work: see `end`.
+    """
+    bucket.recover(directory)
+    if keeps_work:
+        _keep_for_next(store)
+    else:
+        files.remove_tree(store.folder)
+    bucket.remove_notes(directory, os.path.basename(store.folder))
+    bucket.forget_job(directory, token)
 
 
 def _keep_for_next(store: Store) -> None:
@@ -217,15 +252,20 @@ def finished(folder: str) -> tuple[int, int]:
     return sum(blocks for blocks, _ in counts), sum(shards for _, shards in counts)
 
 
-def clear(directory: str) -> None:
+def clear(directory: str, *, sure: bool = True) -> None:
     """Removes all unfinished work on a target; a begun publication is ended first.
+
+    Args:
+      directory: the target.
+      sure: whether what other machines have begun in an object store is known to be
+        dead; if not, it stays.
 
     Raises:
       TargetError: a run is at work there.
     """
     folder = target.work_folder(directory)
     if is_remote(directory):
-        bucket.clear(directory)
+        bucket.clear(directory, sure=sure)
     elif files.is_folder(folder):
         with held(directory):
             for name in _jobs(folder):

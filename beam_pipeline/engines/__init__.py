@@ -5,13 +5,18 @@
     flink.py        its presets, as a pure function to Beam's flags
     spark.py        likewise
     prism.py        likewise
+    dataflow.py     likewise, of the one that sees nothing of this machine
     cluster.py      the clusters that `scripts/cluster` has started, as it notes them
     java.py         finds a Java that is new enough
     choice.py       settings and what is there -> an engine and its flags, or an error
     worker_boot.py  what an engine starts as a worker, without a container
-    failures.py     what fails in a worker, told to the submitter by files
+    notes.py        what workers tell the submitter, by files
+    flags.py        what stands among Beam's own flags
     submission.py   submits, watches, cancels
+    dataflow_checks.py      what a job there must bring
+    worker_package.py       what its workers install
+    dataflow_submission.py  submits there, and waits or does not
 
-Nothing but the last and the worker imports Beam. `cluster.py` and `java.py` need the
-standard library alone: `scripts/cluster` runs before anything is installed.
+Nothing but the submissions and the worker imports Beam. `cluster.py` and `java.py` need
+the standard library alone: `scripts/cluster` runs before anything is installed.
 """

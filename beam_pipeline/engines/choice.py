@@ -11,7 +11,10 @@ import urllib.request
 from collections.abc import Sequence
 
 from beam_pipeline.engines import cluster
+from beam_pipeline.engines.dataflow import DATAFLOW
+from beam_pipeline.engines.dataflow_checks import check_dataflow
 from beam_pipeline.engines.engine import Engine, Place
+from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.flink import FLINK, FLINK_VERSION
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.prism import PRISM
@@ -20,7 +23,7 @@ from beam_pipeline.spec import Spec
 from transforms import paths
 from transforms.errors import TargetError, UsageError
 
-__all__ = ["Chosen", "choose", "flag_given"]
+__all__ = ["Chosen", "choose"]
 
 _ASK_SECONDS = 10
 # Flink starts a cluster of its own within the job server.
@@ -49,6 +52,10 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if engine is None:
         return None
+    parallelism = spec.workers if isinstance(spec.workers, int) else None
+    if engine is DATAFLOW:
+        check_dataflow(spec, beam_flags)
+        return Chosen(engine, Place("", "", parallelism=parallelism))
     noted = cluster.last_started(engine.name)
     master = _master(engine, spec, beam_flags, noted)
     _check_shared(engine, master, spec)
@@ -57,7 +64,7 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
         artifacts="",
         master=master,
         program=_program(engine, beam_flags),
-        parallelism=spec.workers if isinstance(spec.workers, int) else None,
+        parallelism=parallelism,
     )
     if engine is PRISM:
         return Chosen(engine, place)
@@ -75,17 +82,6 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
     if place.parallelism is None:
         place = dataclasses.replace(place, parallelism=max(machines * slots, 1))
     return Chosen(engine, dataclasses.replace(place, slots=max(slots, 1)))
-
-
-def flag_given(flags: Sequence[str], name: str) -> str | None:
-    """Returns the last value of one of Beam's flags; None where it is not given."""
-    found = None
-    for at, flag in enumerate(flags):
-        if flag.startswith(f"--{name}="):
-            found = flag.partition("=")[2]
-        elif flag == f"--{name}" and at + 1 < len(flags):
-            found = flags[at + 1]
-    return found
 
 
 def _master(

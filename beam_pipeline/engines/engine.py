@@ -24,7 +24,8 @@ class Place:
       artifacts: folder of what the job server stages.
       master: of the cluster.
       java: path of `java`.
-      program: path of the job server's jar, or of Prism.
+      program: path of the job server's jar, of Prism, or of what Dataflow's workers
+        install.
       parallelism: tasks at the same time; None for what the cluster does by itself.
       slots: tasks that one machine of the cluster runs at the same time.
     """
@@ -50,6 +51,7 @@ class Engine:
       default_master: where no cluster was started and none was named.
       program_flag: Beam's flag that names another job server.
       artifact: of the job server, in Beam's own repository; empty for none.
+      mends_losses: whether it goes on where a worker process has ended.
       known: flags that only the engine's job server knows.
     """
 
@@ -60,6 +62,7 @@ class Engine:
     default_master: str = ""
     program_flag: str = ""
     artifact: str = ""
+    mends_losses: bool = True
     known: frozenset[str] = frozenset()
 
     @property

@@ -25,5 +25,7 @@ PRISM = Engine(
     runner="apache_beam.runners.portability.prism_runner:PrismRunner",
     presets=_presets,
     program_flag="prism_location",
+    # It would wait for the worker for ever.
+    mends_losses=False,
 )
 """As of `--runner prism`."""

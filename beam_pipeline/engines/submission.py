@@ -1,9 +1,12 @@
 """Submits a job to an engine, watches it, cancels it, and says what went wrong."""
 
+import collections
 import contextlib
 import dataclasses
 import importlib
+import logging
 import os
+import re
 import tempfile
 import threading
 import time
@@ -15,16 +18,23 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import job_server
 
 from beam_pipeline.beam_errors import translated
-from beam_pipeline.engines import failures
+from beam_pipeline.engines import notes
 from beam_pipeline.engines.choice import Chosen
+from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.worker_boot import write_worker
 from transforms import files, paths
+from transforms.errors import BeamTFRecordError
 
-__all__ = ["run_on_engine"]
+__all__ = ["run_on_engine", "run_watched"]
 
 _LOOK_SECONDS = 0.2
 # How long the engine may take to confirm that the job is cancelled.
 _CANCEL_SECONDS = 20.0
+# A worker that has ended well is not missed for so long.
+_LEAVE_SECONDS = 5.0
+_SERVER_LOGGERS = ("FlinkJarJobServer", "SparkJarJobServer", "PrismJobServer")
+_KEPT_LINES = 500
+_FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 
 
 def run_on_engine(
@@ -54,11 +64,17 @@ def run_on_engine(
             chosen.place, worker=room.worker, artifacts=room.artifacts
         )
         flags = [*chosen.engine.presets(place), *beam_flags]
-        with _runner(chosen.engine.runner) as runner:
+        with _runner(chosen.engine.runner) as runner, _server_words() as server:
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             try:
                 add_stages(pipeline)
-                _run_watched(pipeline, room.failures, watch, abandon)
+                look = _Looker(chosen.engine, room.notes).look
+                run_watched(pipeline, look, watch, abandon)
+            except BeamTFRecordError:
+                raise
+            except Exception as failure:
+                error = notes.latest(room.notes) or translated(failure)
+                raise _with_words_of(server, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)
 
@@ -84,9 +100,9 @@ class _Room:
         return os.path.join(self.folder, "artifacts")
 
     @property
-    def failures(self) -> str:
-        """Folder of what went wrong in workers."""
-        return os.path.join(self.folder, "failures")
+    def notes(self) -> str:
+        """Folder of what workers tell."""
+        return os.path.join(self.folder, "notes")
 
 
 @contextlib.contextmanager
@@ -102,9 +118,49 @@ def _room(work_folder: str) -> Iterator[_Room]:
         files.remove_tree(room.folder)
         stack.callback(files.remove_tree, room.folder)
         os.makedirs(room.artifacts)
-        os.makedirs(room.failures)
-        write_worker(room.worker, failures=room.failures)
+        os.makedirs(room.notes)
+        write_worker(room.worker, notes=room.notes)
         yield room
+
+
+class _ServerWords(logging.Handler):
+    """Takes what job servers print, which Beam logs; the last of it is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps a line."""
+        self.lines.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def _server_words() -> Iterator[_ServerWords]:
+    """Listens to job servers of every kind: Beam logs them by the names of classes."""
+    words = _ServerWords()
+    loggers = [logging.getLogger(name) for name in _SERVER_LOGGERS]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(words)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    try:
+        yield words
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(words)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+def _with_words_of(server: _ServerWords, error: BaseException) -> BaseException:
+    """Returns an error with the last fault that the job server has told of, if any."""
+    told = [line.strip() for line in server.lines if _FAULT.search(line)]
+    told = told or [line.strip() for line in server.lines]
+    if type(error) is not BeamTFRecordError or not told:
+        return error
+    return BeamTFRecordError(f"{error} The job server's last words: {told[-1]}")
 
 
 class _NoSignals:
@@ -150,13 +206,20 @@ def _runner(name: str) -> Iterator[Any]:
             server.stop()
 
 
-def _run_watched(
+def run_watched(
     pipeline: beam.Pipeline,
-    folder: str,
+    look: Callable[[], None],
     watch: Callable[[], None],
     abandon: Callable[[], None],
 ) -> None:
-    """Submits in a thread, so that this one can watch and be interrupted."""
+    """Submits in a thread, so that this one can watch and be interrupted.
+
+    Args:
+      pipeline: all of it.
+      look: called several times a second; what it raises ends the job.
+      watch: called likewise.
+      abandon: called once when the run is stopped.
+    """
     results: list[Any] = []
     raised: list[BaseException] = []
     done = threading.Event()
@@ -175,16 +238,44 @@ def _run_watched(
     try:
         while not done.wait(_LOOK_SECONDS):
             watch()
-            # The engine would try again what cannot succeed.
-            if (error := failures.lasting(folder)) is not None:
-                raise error
+            look()
     except BaseException:
         abandon()
         _end(results, done)
         raise
     if raised:
-        error = failures.latest(folder)
-        raise (error or translated(raised[0])) from raised[0]
+        raise raised[0]
+
+
+@dataclasses.dataclass
+class _Looker:
+    """Looks at what the workers of a job tell, while it runs.
+
+    Attributes:
+      engine: of the job.
+      folder: of the notes.
+      missed: since when the first of the workers is gone.
+    """
+
+    engine: Engine
+    folder: str
+    missed: float | None = None
+
+    def look(self) -> None:
+        """Raises what ends the job, whatever the engine goes on trying."""
+        if (error := notes.lasting(self.folder)) is not None:
+            raise error
+        if self.engine.mends_losses or not (gone := notes.absent(self.folder)):
+            return
+        # At the end of a job workers may be gone before the engine has said so.
+        now = time.monotonic()
+        self.missed = self.missed or now
+        if now - self.missed > _LEAVE_SECONDS:
+            raise BeamTFRecordError(
+                f"A worker process ({gone[0]}) has ended in the middle of the job, "
+                f"perhaps for want of memory, and {self.engine.name} does not make up "
+                f"for that. Nothing was committed; run again, or without --runner."
+            )
 
 
 def _end(results: Sequence[Any], done: threading.Event) -> None:

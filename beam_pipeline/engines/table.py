@@ -2,6 +2,7 @@
 
 import difflib
 
+from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.flink import FLINK
 from beam_pipeline.engines.prism import PRISM
@@ -10,7 +11,7 @@ from transforms.errors import SpecError
 
 __all__ = ["ENGINES", "RUNNERS", "engine_of"]
 
-ENGINES = {engine.name: engine for engine in (FLINK, SPARK, PRISM)}
+ENGINES = {engine.name: engine for engine in (FLINK, SPARK, PRISM, DATAFLOW)}
 # What Beam calls the runner that is used within this process.
 _LOCAL = ("local", "FnApiRunner", "DirectRunner")
 RUNNERS = ("local", *ENGINES)

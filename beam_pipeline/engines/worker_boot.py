@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Sequence
 
+from beam_pipeline.engines.notes import WORKER
+
 __all__ = ["main", "write_worker"]
 
 _START = (
@@ -29,18 +31,20 @@ _START = (
 _LOOK_SECONDS = 1.0
 
 
-def write_worker(path: str, *, failures: str) -> None:
+def write_worker(path: str, *, notes: str) -> None:
     """Writes the executable file that an engine is to start as a worker.
 
     Args:
       path: where; on a file system that every machine of the engine sees.
-      failures: folder where workers leave what went wrong.
+      notes: folder where workers leave that they work, and what went wrong.
     """
     places = [os.path.abspath(place) for place in sys.path]
     start = [sys.executable, "-c", _START, str(len(places)), *places]
-    command = shlex.join([*start, f"--failures={failures}"])
+    command = shlex.join([*start, f"--notes={notes}"])
+    # Signs on before anything can fail; the process id stays through `exec`.
+    sign_on = f": >{shlex.quote(notes)}/$${WORKER}"
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f'#!/bin/sh\nexec {command} "$@"\n')
+        file.write(f'#!/bin/sh\n{sign_on}\nexec {command} "$@"\n')
         mode = os.fstat(file.fileno()).st_mode
         os.fchmod(file.fileno(), mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
@@ -48,7 +52,7 @@ def write_worker(path: str, *, failures: str) -> None:
 def main(argv: Sequence[str]) -> None:
     """Asks the engine what to do, and works for it until it hangs up."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for name in ("failures", "id", "provision_endpoint"):
+    for name in ("notes", "id", "provision_endpoint"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--semi_persist_dir", default="")
     given, _ = parser.parse_known_args(argv)
@@ -56,7 +60,7 @@ def main(argv: Sequence[str]) -> None:
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     # Prism quotes the id for a shell that is not there.
-    _work(given.id.strip("'"), given.provision_endpoint, given.failures)
+    _work(given.id.strip("'"), given.provision_endpoint, given.notes)
 
 
 def _end_with_parent(parent: int) -> None:
@@ -66,7 +70,7 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _work(worker_id: str, endpoint: str, failures: str) -> None:
+def _work(worker_id: str, endpoint: str, folder: str) -> None:
     import grpc
     from apache_beam.portability.api import (
         beam_provision_api_pb2,
@@ -75,7 +79,7 @@ def _work(worker_id: str, endpoint: str, failures: str) -> None:
     from apache_beam.runners.worker import sdk_worker_main
     from google.protobuf import json_format, text_format
 
-    from beam_pipeline.engines.failures import FailureFiles
+    from beam_pipeline.engines.notes import FailureFiles
 
     channel = grpc.insecure_channel(endpoint)
     stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
@@ -97,5 +101,5 @@ def _work(worker_id: str, endpoint: str, failures: str) -> None:
                 text_format.MessageToString(getattr(info, field))
             )
     logger = logging.getLogger("apache_beam.runners.worker.sdk_worker")
-    logger.addHandler(FailureFiles(failures))
+    logger.addHandler(FailureFiles(folder))
     sdk_worker_main.main([])

@@ -37,7 +37,7 @@ __all__ = [
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"
-_FOLDER = re.compile("data-[0-9a-f]{32}")
+_FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

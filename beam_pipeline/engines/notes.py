@@ -1,8 +1,11 @@
-"""What fails in a worker, told to the submitter by files in a folder that both see.
+"""What workers tell the submitter, by files in a folder that both see.
 
 An engine hands the error of a task on, if at all, within a trace of its own, cut
 somewhere, and only after it has tried the task some more times. A file that the worker
 leaves says at once what went wrong.
+
+An engine of this machine that does not notice the end of a worker waits for ever: so
+workers sign on, and whoever looks sees which of them are gone.
 """
 
 import logging
@@ -12,11 +15,13 @@ import time
 from beam_pipeline.beam_errors import in_text
 from transforms.errors import BeamTFRecordError, StorageError
 
-__all__ = ["FailureFiles", "lasting", "latest"]
+__all__ = ["WORKER", "FailureFiles", "absent", "lasting", "latest"]
 
 # Of a traceback the end is kept: it names the error.
 _TEXT_BYTES = 1 << 16
-_SUFFIX = ".failure"
+_FAILURE = ".failure"
+WORKER = ".worker"
+"""What ends the names of the files, named by process ids, by which workers sign on."""
 
 
 class FailureFiles(logging.Handler):
@@ -37,7 +42,7 @@ class FailureFiles(logging.Handler):
         try:
             with open(partial, "wb") as file:
                 file.write(text.encode("utf-8", "replace")[-_TEXT_BYTES:])
-            os.rename(partial, os.path.join(self._folder, f"{name}{_SUFFIX}"))
+            os.rename(partial, os.path.join(self._folder, f"{name}{_FAILURE}"))
         except OSError:
             self.handleError(record)
 
@@ -52,6 +57,21 @@ def lasting(folder: str) -> BeamTFRecordError | None:
     return next((e for e in _all(folder) if not isinstance(e, StorageError)), None)
 
 
+def absent(folder: str) -> list[int]:
+    """Returns the workers, all of this machine, that have signed on and are gone."""
+    names = [name for name in os.listdir(folder) if name.endswith(WORKER)]
+    pids = sorted(int(name.removesuffix(WORKER)) for name in names)
+    return [pid for pid in pids if not _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def _all(folder: str) -> list[BeamTFRecordError]:
     """Returns the errors in a folder, the last first."""
     try:
@@ -60,7 +80,7 @@ def _all(folder: str) -> list[BeamTFRecordError]:
         return []
     found = []
     for name in names:
-        if name.endswith(_SUFFIX):
+        if name.endswith(_FAILURE):
             with open(os.path.join(folder, name), "rb") as file:
                 error = in_text(file.read().decode("utf-8", "replace"))
             if error is not None:

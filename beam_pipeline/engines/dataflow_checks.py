@@ -1,0 +1,113 @@
+"""What a job on Dataflow must bring, asked before anything is planned.
+
+What is missing Beam would look for by itself, in accounts and on addresses of Google's,
+and give up after minutes.
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Sequence
+
+from beam_pipeline.engines.dataflow import is_detached
+from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.spec import Spec
+from transforms import paths
+from transforms.errors import SpecError, TargetError, UsageError
+
+__all__ = ["check_dataflow"]
+
+# What Beam's own runner asks of a place; it would make a bucket where it cannot be one.
+_FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
+_JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+# URI parameters that let nobody in.
+_HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
+_CLIENT = "google.cloud.dataflow_v1beta3"
+
+
+def check_dataflow(spec: Spec, beam_flags: Sequence[str]) -> None:
+    """Raises unless the job can be handed to Dataflow.
+
+    Raises:
+      UsageError: a flag of Beam's, or an extra of the installation, is missing.
+      TargetError: the source or the output is not in a bucket of Google's.
+      SpecError: a path brings keys, or a setting wants someone to wait for the job.
+    """
+    for name, place, text in (
+        ("source", spec.source, "source"),
+        ("output", spec.output, "output"),
+        ("images_root", spec.images_root, "folder of --images-root"),
+    ):
+        if (place or name != "images_root") and not place.startswith("gs://"):
+            raise TargetError(
+                f"Dataflow's workers must see the {text}, as in gs://bucket/folder; "
+                f"{place!r} is not in a bucket of Google's. Copy it there first, or "
+                f"run without --runner."
+            )
+    _check_keys()
+    _check_flags(beam_flags)
+    if is_detached(beam_flags):
+        for name in ("vocabulary_lock", "split_lock"):
+            if getattr(spec, name):
+                raise SpecError(
+                    f"{name} is written after the job, and with --template_location "
+                    f"or --no_wait_until_finish nobody waits for that. Leave either "
+                    f"out."
+                )
+    _check_installed()
+
+
+def _check_installed() -> None:
+    try:
+        found = importlib.util.find_spec(_CLIENT)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise UsageError(
+            "Dataflow needs Beam's parts for Google Cloud, which are not installed: "
+            "pip install 'beam-tfrecord[dataflow]'."
+        )
+
+
+def _check_keys() -> None:
+    """Refuses keys in paths: they would lie in the bucket, within the staged job."""
+    for place, names in paths.parameters_given().items():
+        if wrong := sorted(names - _HARMLESS):
+            raise SpecError(
+                f"On Dataflow access is by the workers' service account, and no key is "
+                f"sent there; {', '.join(wrong)} was given with {place!r}. Take it "
+                f"off, and let the account read and write the place."
+            )
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    region = flag_given(flags, "region") or os.environ.get("CLOUDSDK_COMPUTE_REGION")
+    for name, value, example in (
+        ("project", flag_given(flags, "project"), "my-project"),
+        ("region", region, "europe-west1"),
+    ):
+        if not value:
+            raise UsageError(
+                f"Dataflow needs --{name} after --, as in -- --{name}={example}; it "
+                f"was not given."
+            )
+    given = {
+        name: flag_given(flags, name) for name in ("temp_location", "staging_location")
+    }
+    if not any(given.values()):
+        raise UsageError(
+            "Dataflow needs a folder in a bucket for what it stages, after --, as in "
+            "-- --temp_location=gs://bucket/tmp; none was given."
+        )
+    for name, value in given.items():
+        if value and not _FOLDER.fullmatch(value):
+            raise UsageError(
+                f"--{name} must be a folder in a bucket, as in gs://bucket/tmp; found "
+                f"{value!r}."
+            )
+    job = flag_given(flags, "job_name")
+    if job and not _JOB_NAME.fullmatch(job):
+        raise UsageError(
+            f"--job_name must be of a-z, 0-9 and -, from a letter to a letter or a "
+            f"digit; found {job!r}."
+        )

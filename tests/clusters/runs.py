@@ -1,0 +1,80 @@
+"""Runs of the program on an engine, and what must hold of them."""
+
+import importlib.metadata
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from beam_pipeline.engines import cluster
+from beam_pipeline.engines.table import ENGINES
+
+Folder = pathlib.Path
+
+ROOT = Folder(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "cluster"
+NAME = "tests"
+PROGRAM = [sys.executable, "-m", "beam_pipeline", "convert"]
+# Several shards and blocks; rows wait in files, as they do for large jobs.
+ROWS = ("--shards", "4", "--segments", "files")
+_RUN_SECONDS = 300
+
+
+def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
+    """Returns the program's flags for an engine, which is started for it.
+
+    Where the job server is not to be had the test is skipped, and says so.
+    """
+    found = request.getfixturevalue(engine)
+    if found is None:
+        return ["--runner", engine]
+    skip_without_job_server(engine)
+    return ["--runner", engine, f"--{engine}-master", found.master]
+
+
+def skip_without_job_server(engine: str) -> None:
+    """Skips a test whose engine was started, where Beam's part was not to be had."""
+    if not ENGINES[engine].artifact:
+        return
+    version = importlib.metadata.version("apache-beam")
+    jar = cluster.jar_path(ENGINES[engine].artifact, version)
+    if not jar.is_file():
+        pytest.skip(f"Beam's job server could not be downloaded: {jar.name}")
+
+
+def convert(
+    source: Folder, output: Folder, *flags: str, beam_flags: Sequence[str] = ()
+) -> "subprocess.CompletedProcess[str]":
+    """Runs the program to its end."""
+    beam = ["--", *beam_flags] if beam_flags else []
+    return subprocess.run(
+        [*PROGRAM, str(source), str(output), *flags, *beam],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=_RUN_SECONDS,
+    )
+
+
+def committed(done: "subprocess.CompletedProcess[str]", output: Folder) -> None:
+    """Asserts that a run has committed, and has left nothing else."""
+    assert done.returncode == 0, done.stderr
+    own = (output.name, f".{output.name}")
+    names = {path.name for path in output.parent.iterdir()}
+    assert {name for name in names if name.startswith(own)} == {output.name}
+
+
+def same(dataset: Folder, expected: Folder) -> None:
+    """Asserts that two datasets hold the same bytes, but for how they were made."""
+    files = {path.name: path.read_bytes() for path in dataset.iterdir()}
+    wanted = {path.name: path.read_bytes() for path in expected.iterdir()}
+    assert files.keys() == wanted.keys()
+    facts = [
+        json.loads(each.pop("manifest.json"))["dataset"] for each in (files, wanted)
+    ]
+    assert facts[0] == facts[1]
+    assert files == wanted

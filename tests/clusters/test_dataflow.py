@@ -1,0 +1,399 @@
+"""Dataflow without Google: what is submitted, and that it gives the same bytes.
+
+The program runs as a user runs it, in an environment with Beam's parts for Google
+Cloud, against an emulator of Google's store and a stand-in for Dataflow's API; see
+`fake_dataflow`. Jobs are run by an environment that holds what was staged, and nothing
+else of this project.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow.fs as pafs
+import pytest
+
+from beam_pipeline.engines.worker_package import required_here
+from tests.clusters.environments import environment
+from tests.clusters.fake_dataflow import Service, fetched
+from tests.clusters.runs import ROOT, ROWS, committed, convert, same
+
+Folder = pathlib.Path
+Done = subprocess.CompletedProcess[str]
+
+BUCKET = "gs://bucket-of-tests"
+METADATA = ROOT / "examples" / "dataflow" / "metadata.json"
+# What Google's launcher adds to the parameters of a template, and where from.
+LAUNCHER = (
+    *("--project=my-project", "--region=europe-west1", f"--temp_location={BUCKET}/tmp"),
+    f"--staging_location={BUCKET}/staging",
+)
+_RUN_SECONDS = 240
+_VALIDATE = """
+import json, sys
+from google.cloud.dataflow_v1beta3 import ContainerSpec, TemplateMetadata
+text = open(sys.argv[1]).read()
+parameters = TemplateMetadata.from_json(text).parameters
+spec = {"image": "registry/image", "sdkInfo": {"language": "PYTHON"}}
+spec["metadata"] = json.loads(text)
+spec["defaultEnvironment"] = {"sdkContainerImage": "registry/worker"}
+assert len(ContainerSpec.from_json(json.dumps(spec)).metadata.parameters) == len(
+    parameters
+)
+print(len(parameters))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Google:
+    """What stands in for Google, and the program that talks to it.
+
+    Attributes:
+      python: an interpreter with Beam's parts for Google Cloud.
+      storage: URL of the store.
+    """
+
+    python: str
+    storage: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Finds the store, and nobody's accounts."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("GOOGLE_")}
+        return {**kept, "STORAGE_EMULATOR_HOST": self.storage}
+
+    def store(self) -> pafs.FileSystem:
+        """Arrow's client of the store."""
+        host = self.storage.partition("//")[2]
+        return pafs.GcsFileSystem(
+            anonymous=True, scheme="http", endpoint_override=host, project_id="none"
+        )
+
+    def put(self, local: Folder, url: str) -> str:
+        """Copies a file or a folder into the store; returns its URL there."""
+        key = url.removeprefix("gs://")
+        pafs.copy_files(str(local), key, destination_filesystem=self.store())
+        return url
+
+    def get(self, url: str, local: Folder) -> Folder:
+        """Copies a folder out of the store."""
+        key = url.removeprefix("gs://")
+        local.mkdir()
+        pafs.copy_files(key, str(local), source_filesystem=self.store())
+        return local
+
+    def names(self, url: str) -> list[str]:
+        """Returns the objects below a folder, by their paths relative to it."""
+        key = url.removeprefix("gs://")
+        selector = pafs.FileSelector(key, recursive=True, allow_not_found=True)
+        found = self.store().get_file_info(selector)
+        return sorted(
+            each.path.removeprefix(f"{key}/")
+            for each in found
+            if each.type == pafs.FileType.File
+        )
+
+    def start(self, *flags: str) -> "subprocess.Popen[str]":
+        """Starts the program by its file, as Google's launcher does."""
+        return subprocess.Popen(
+            [self.python, str(ROOT / "beam_pipeline" / "__main__.py"), *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            env=self.environment,
+        )
+
+    def run(self, *flags: str) -> Done:
+        """Runs the program by its file to its end."""
+        with self.start(*flags) as process:
+            try:
+                out, err = process.communicate(timeout=_RUN_SECONDS)
+            except BaseException:
+                process.kill()
+                raise
+        return Done(process.args, process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Google]:
+    """The store, empty, and an environment that is made once and kept."""
+    folder = tmp_path_factory.mktemp("gcs")
+    script = [sys.executable, str(ROOT / "scripts" / "storage"), "gcs"]
+    if shutil.which("go") is None:
+        pytest.skip("the store is built by Go, which is not on the PATH")
+    up = subprocess.run(
+        [*script, "up", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert up.returncode == 0, up.stderr
+    try:
+        made = Google(_environment(), json.loads(up.stdout)["endpoint"])
+        made.store().create_dir(BUCKET.removeprefix("gs://"))
+        yield made
+    finally:
+        subprocess.run([*script, "down", str(folder)], check=False)
+
+
+def _environment() -> str:
+    """Returns the interpreter of an environment with the extra `dataflow`.
+
+    It holds what is installed here, in the same versions: bytes are compared.
+    """
+    # Of Google's own client Beam's parts ask for a version.
+    pins = [each for each in required_here() if not each.startswith("google-")]
+    return environment("dataflow", "--editable", f"{ROOT}[dataflow]", pins=pins)
+
+
+@pytest.fixture(scope="session")
+def rows(google: Google, data: Folder) -> str:
+    """The rows, in the store."""
+    return google.put(data / "rows.csv", f"{BUCKET}/in/rows.csv")
+
+
+@pytest.fixture(scope="session")
+def template(
+    google: Google, rows: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, object], dict[str, object]]:
+    """A template as Google's launcher has it made: the job, and the report."""
+    report = tmp_path_factory.mktemp("template") / "report.json"
+    done = google.run(
+        *("--runner=DataflowRunner", f"--source={rows}", "--shards=4"),
+        *(f"--output={BUCKET}/out/template", "--splits=train=0.9,test=0.1"),
+        *("--overwrite=true", "--max_reject_rate=0.001", f"--report_json={report}"),
+        *(*LAUNCHER, "--job_name=nightly", '--labels={"team": "vision"}'),
+        *("--dataflow_endpoint=http://localhost:9", "--no_auth", "--workers=3"),
+        f"--template_location={BUCKET}/templates/job.json",
+    )
+    assert done.returncode == 0, done.stderr
+    job = json.loads(fetched(google.storage, f"{BUCKET}/templates/job.json"))
+    return job, json.loads(report.read_text())
+
+
+@pytest.fixture(scope="session")
+def worker(
+    google: Google,
+    template: tuple[dict[str, object], dict[str, object]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> str:
+    """A clean environment in which the staged program was installed by pip."""
+    folder = tmp_path_factory.mktemp("worker")
+    (name,) = (n for n in google.names(f"{BUCKET}/staging") if n.endswith(".tar.gz"))
+    package = folder / name.rpartition("/")[2]
+    package.write_bytes(fetched(google.storage, f"{BUCKET}/staging/{name}"))
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", package]
+    subprocess.run(install, check=True)
+    # What it requires lies in the other environment, which is not searched for
+    # programs in development: a path in a .pth file brings no .pth files of its own.
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    of_google, of_worker = (
+        subprocess.run(
+            [each, "-c", where], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for each in (google.python, python)
+    )
+    Folder(of_worker, "requirements.pth").write_text(f"{of_google}\n")
+    return str(python)
+
+
+@pytest.fixture
+def service(google: Google, worker: str, tmp_path: Folder) -> Iterator[Service]:
+    """Dataflow."""
+    made = Service(tmp_path, python=worker, storage=google.storage)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+
+
+def flags_for(service: Service, source: str, output: str) -> list[str]:
+    return [
+        *(f"--source={source}", f"--output={output}", "--runner=dataflow", *LAUNCHER),
+        *(f"--dataflow_endpoint={service.endpoint}", "--no_auth"),
+    ]
+
+
+def test_template_says_what_google_would_get(
+    google: Google, template: tuple[dict[str, object], dict[str, object]]
+) -> None:
+    """Packages, threads and labels; a small graph; no session, no path of here."""
+    job = json.loads(json.dumps(template[0]))
+    assert job["name"] == "nightly"
+    assert job["labels"] == {"team": "vision"}
+    pool = job["environment"]["workerPools"][0]
+    names = [package["name"] for package in pool["packages"]]
+    ours = {re.sub(r"-\d.*\.tar", ".tar", name) for name in names}
+    # A list of all that is installed here goes along where Beam could make one.
+    assert ours - {"submission_environment_dependencies.txt"} == {
+        "beam_tfrecord.tar.gz",
+        "extra_packages.txt",
+    }
+    assert pool["numThreadsPerWorker"] == 2
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 3
+    (image,) = pool["sdkHarnessContainerImages"]
+    assert image["containerImage"].endswith("_sdk:2.77.0")
+    options = job["environment"]["sdkPipelineOptions"]["options"]
+    graph = fetched(google.storage, options["pipelineUrl"])
+    assert len(graph) < 1_000_000
+    assert str(ROOT).encode() not in graph
+
+
+def test_template_is_submitted_and_no_more(
+    google: Google, template: tuple[dict[str, object], dict[str, object]]
+) -> None:
+    """The program ends with 0 and says so; the work waits, noted as the job's.
+
+    Where the job is never started, or has failed, `clean` takes it away.
+    """
+    report = template[1]
+    assert report["status"] == "submitted"
+    assert report["exit_code"] == 0
+    assert report["job"] is None
+    assert report["template"] == f"{BUCKET}/templates/job.json"
+    assert google.names(f"{BUCKET}/out/template") == []
+    left = google.names(f"{BUCKET}/out/.template.beam-tfrecord")
+    (note,) = (name for name in left if name.startswith("others/"))
+    noted = fetched(google.storage, f"{BUCKET}/out/.template.beam-tfrecord/{note}")
+    assert json.loads(noted)["process"] == "nightly"
+    done = google.run("clean", f"{BUCKET}/out/template")
+    assert done.returncode == 0, done.stderr
+    assert google.names(f"{BUCKET}/out/.template.beam-tfrecord") == []
+
+
+def test_staged_program_is_what_workers_import(worker: str, tmp_path: Folder) -> None:
+    """It was installed in a clean environment, and that one is used."""
+    code = "import beam_pipeline.job, transforms as t; print(t.__file__)"
+    done = subprocess.run(
+        [worker, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(Folder(worker).parents[1]))
+
+
+def test_rows_are_the_same(
+    google: Google, service: Service, rows: str, data: Folder, tmp_path: Folder
+) -> None:
+    """Waited for, with segment files: committed, the bytes of here, nothing left."""
+    output = f"{BUCKET}/out/rows"
+    done = google.run(*flags_for(service, rows, output), *_mixed(ROWS))
+    assert done.returncode == 0, done.stderr
+    assert f"Created job with id: [{next(iter(service.jobs))}]" in done.stderr
+    assert "committed" in done.stdout
+    committed(convert(data / "rows.csv", tmp_path / "here", *ROWS), tmp_path / "here")
+    same(google.get(output, tmp_path / "there"), tmp_path / "here")
+    assert google.names(f"{BUCKET}/out/.rows.beam-tfrecord") == []
+
+
+def test_images_are_the_same_though_nobody_waits(
+    google: Google, service: Service, data: Folder, tmp_path: Folder
+) -> None:
+    """The program ends with the job's id; the job commits, and clears up itself."""
+    photos = data / "sample" / "photos"
+    source = google.put(photos, f"{BUCKET}/in/photos")
+    output, report = f"{BUCKET}/out/photos", tmp_path / "report.json"
+    done = google.run(
+        *flags_for(service, source, output),
+        *("--no_wait_until_finish", f"--report_json={report}"),
+    )
+    assert done.returncode == 0, done.stderr
+    (job,) = service.jobs
+    assert json.loads(report.read_text())["job"] == job
+    assert f"Created job with id: [{job}]" in done.stderr
+    until(lambda: service.jobs[job]["currentState"] != "JOB_STATE_RUNNING")
+    assert service.messages[job] == []
+    committed(convert(photos, tmp_path / "here"), tmp_path / "here")
+    same(google.get(output, tmp_path / "there"), tmp_path / "here")
+    assert google.names(f"{BUCKET}/out/.photos.beam-tfrecord") == []
+
+
+def test_our_message_reaches_the_terminal(
+    google: Google, service: Service, tmp_path: Folder
+) -> None:
+    """Too many rejects: exit 3 with our words, out of the job's own messages."""
+    local = tmp_path / "bad.csv"
+    lines = [f"{n},{n}{',more' * (n % 5 == 4)}\n" for n in range(1_000)]
+    local.write_text("a,b\n" + "".join(lines))
+    source = google.put(local, f"{BUCKET}/in/bad.csv")
+    done = google.run(*flags_for(service, source, f"{BUCKET}/out/bad"))
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("error: At most 1.000% of the items may be rejected; 200 of")
+    assert "manifest.json" not in google.names(f"{BUCKET}/out/bad")
+
+
+def test_stopped_jobs_are_cancelled(
+    google: Google, service: Service, rows: str, tmp_path: Folder
+) -> None:
+    """Ctrl-C ends the job there too, and nothing is published."""
+    output = f"{BUCKET}/out/stopped"
+    process = google.start(*flags_for(service, rows, output), *_mixed(ROWS))
+    with process, _killed_at_the_end(process):
+        assert process.stderr is not None
+        assert "Created job with id" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    (job,) = service.jobs.values()
+    assert job["currentState"] == "JOB_STATE_CANCELLED"
+    assert "manifest.json" not in google.names(output)
+
+
+def test_refused_job_leaves_nothing(
+    google: Google, service: Service, rows: str
+) -> None:
+    """What Dataflow does not take ends with its words, and without any work."""
+    output = f"{BUCKET}/out/refused"
+    done = google.run(
+        *flags_for(service, rows, output),
+        "--job_name=refused",
+        "--no_wait_until_finish",
+    )
+    assert done.returncode == 1
+    assert "the account may not" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert google.names(f"{BUCKET}/out/.refused.beam-tfrecord") == []
+
+
+def test_metadata_is_googles(google: Google) -> None:
+    """Google's own classes read it, and the spec of a Flex Template around it."""
+    done = subprocess.run(
+        [google.python, "-c", _VALIDATE, METADATA],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(json.loads(METADATA.read_text())["parameters"])
+
+
+def _mixed(flags: tuple[str, ...]) -> list[str]:
+    """Returns flags and values as one flag each, as schedulers write them."""
+    return [
+        f"{name}={value}" for name, value in zip(flags[::2], flags[1::2], strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def _killed_at_the_end(process: "subprocess.Popen[str]") -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)

@@ -1,0 +1,171 @@
+"""The same command on real engines: the same bytes and errors, after losses too."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from beam_pipeline.engines.cluster import Cluster
+from tests.clusters.runs import PROGRAM, ROOT, ROWS, committed, convert, flags_for, same
+
+Folder = pathlib.Path
+
+ENGINES = ("flink", "spark", "prism")
+on_engines = pytest.mark.parametrize("engine", ENGINES)
+
+
+@on_engines
+def test_images_are_the_same(
+    engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """Shards, sidecars and the digest of images are those of the local run."""
+    flags = flags_for(engine, request)
+    source = data / "sample" / "photos"
+    committed(convert(source, tmp_path / "here"), tmp_path / "here")
+    committed(convert(source, tmp_path / "there", *flags), tmp_path / "there")
+    same(tmp_path / "there", tmp_path / "here")
+
+
+@on_engines
+def test_rows_are_the_same(
+    engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """So are those of 200,000 rows in four shards, by way of segment files."""
+    flags = flags_for(engine, request)
+    source = data / "rows.csv"
+    committed(convert(source, tmp_path / "here", *ROWS), tmp_path / "here")
+    committed(convert(source, tmp_path / "there", *ROWS, *flags), tmp_path / "there")
+    same(tmp_path / "there", tmp_path / "here")
+
+
+@on_engines
+def test_our_message_reaches_the_terminal(
+    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """Too many rejects: exit 3 with the words of the local run, and at once."""
+    flags = flags_for(engine, request)
+    source = tmp_path / "rows.csv"
+    rows = [f"{n},{n}{',more' * (n % 5 == 4)}\n" for n in range(1_000)]
+    source.write_text("a,b\n" + "".join(rows))
+    here = convert(source, tmp_path / "out")
+    there = convert(source, tmp_path / "out", *flags, "--no-keep-work")
+    assert here.returncode == there.returncode == 3
+    assert "Traceback" not in there.stderr
+    assert there.stderr.splitlines()[-1] == here.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+@on_engines
+def test_stopped_jobs_are_cancelled(
+    engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """Ctrl-C ends the job on the engine too; the next run goes on to the same bytes."""
+    flags = flags_for(engine, request)
+    source, out = data / "rows.csv", tmp_path / "there"
+    with begun(source, out, *ROWS, *flags) as process:
+        until(lambda: segments(out) > 0, process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        pids = workers_of(tmp_path)
+    assert not out.exists()
+    until_gone(pids)
+    committed(convert(source, tmp_path / "here", *ROWS), tmp_path / "here")
+    committed(convert(source, out, *ROWS, *flags), out)
+    same(out, tmp_path / "here")
+
+
+@pytest.mark.parametrize("engine", ["flink", "spark"])
+def test_killed_worker_is_made_up_for(
+    engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """A task manager or executor killed in mid-job: the same bytes, no litter."""
+    flags = flags_for(engine, request)
+    source, out = data / "rows.csv", tmp_path / "there"
+    committed(convert(source, tmp_path / "here", *ROWS), tmp_path / "here")
+    with begun(source, out, *ROWS, *flags) as process:
+        until(lambda: segments(out) > 0, process)
+        os.kill(victim(request.getfixturevalue(engine)), signal.SIGKILL)
+        assert process.wait(240) == 0
+    same(out, tmp_path / "here")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_killed_worker_of_prism_ends_the_job(
+    data: Folder, tmp_path: Folder, prism: None
+) -> None:
+    """Prism makes up for no loss: the job ends, with words, and can be run again."""
+    source, out = data / "rows.csv", tmp_path / "there"
+    with begun(source, out, *ROWS, "--runner", "prism") as process:
+        until(lambda: bool(workers_of(tmp_path)), process)
+        os.kill(workers_of(tmp_path)[0], signal.SIGKILL)
+        assert process.wait(60) == 1
+    assert not out.exists()
+    committed(convert(source, out, *ROWS, "--runner", "prism"), out)
+
+
+def victim(cluster: Cluster) -> int:
+    """Returns the process to kill: of Flink a task manager, of Spark an executor."""
+    last = cluster.processes[-1]
+    if cluster.engine == "flink":
+        return last.pid
+    children = [
+        int(child)
+        for task in Folder(f"/proc/{last.pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return children[0]
+
+
+@contextlib.contextmanager
+def begun(
+    source: Folder, output: Folder, *flags: str
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Starts the program and ends it, whatever happens."""
+    process = subprocess.Popen(
+        [*PROGRAM, str(source), str(output), *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def until(holds: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert process.poll() is None, "the run ended before it could be disturbed"
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def segments(output: Folder) -> int:
+    """Returns how many files of segments a run has made so far."""
+    work = output.with_name(f".{output.name}.beam-tfrecord")
+    return len(list(work.glob("*/segments/*")))
+
+
+def workers_of(folder: Folder) -> list[int]:
+    """Returns the workers whose files lie in a folder."""
+    found = []
+    for path in Folder("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"--notes={folder}".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def until_gone(pids: list[int]) -> None:
+    end = time.monotonic() + 30
+    while any(Folder(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end, "workers of a cancelled job still run"
+        time.sleep(0.1)

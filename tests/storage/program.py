@@ -1,0 +1,154 @@
+"""The program as a user runs it on a bucket, and what must hold of what it leaves."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import google_crc32c
+
+from tests.storage.conftest import Server
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+
+__all__ = [
+    "Done",
+    "Program",
+    "assert_same",
+    "assert_whole",
+    "manifest_at",
+    "until",
+]
+
+_ROOT = Path(__file__).parents[2]
+_RUN_SECONDS = 240
+_WAIT_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """How a run of the program has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Program:
+    """The program, with what its environment says of a server.
+
+    Attributes:
+      server: it.
+      environment: of the program.
+    """
+
+    def __init__(self, server: Server, folder: Path, **environment: str) -> None:
+        self.server = server
+        self._folder = folder
+        # A user's accounts are taken off by the fixtures; what is left is the server.
+        self.environment = {**os.environ, **server.environment, **environment}
+        self.environment["PYTHONPATH"] = os.pathsep.join(
+            [*filter(None, [environment.get("PYTHONPATH")]), str(_ROOT)]
+        )
+
+    def run(self, *arguments: object, code: int = 0) -> Done:
+        """Runs it to its end, which must be this exit code without a traceback."""
+        done = self.ended(self._started(*arguments))
+        assert done.code == code, (done, arguments)
+        assert "Traceback" not in done.err
+        return done
+
+    @contextlib.contextmanager
+    def running(self, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+        """Gives it while it runs; on leaving it and all its processes are killed."""
+        process = self._started(*arguments)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+    def ended(self, process: "subprocess.Popen[str]") -> Done:
+        """Waits for the end of a run."""
+        out, err = process.communicate(timeout=_RUN_SECONDS)
+        return Done(process.returncode, out, err)
+
+    def _started(self, *arguments: object) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+            cwd=self._folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def until(what: Callable[[], object]) -> None:
+    """Waits until something holds."""
+    end = time.monotonic() + _WAIT_SECONDS
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def manifest_at(server: Server, target: str) -> Manifest:
+    """The manifest of a dataset in the bucket."""
+    return Manifest.from_bytes(server.read(f"{target}/{MANIFEST_NAME}"), target)
+
+
+def assert_whole(server: Server, target: str, *, alone: bool = True) -> Manifest:
+    """The bucket holds a dataset of which every file is what its manifest says.
+
+    Args:
+      server: it.
+      target: the dataset's folder.
+      alone: whether it must hold nothing else under the names of the target and its
+        work folder, unfinished uploads counted in.
+    """
+    manifest = manifest_at(server, target)
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    for facts in (*shards, *manifest.files):
+        data = server.read(manifest.path(target, facts.file))
+        assert (len(data), google_crc32c.value(data)) == (facts.bytes, facts.crc32c)
+    if alone:
+        names = [MANIFEST_NAME, *manifest.root_names]
+        if manifest.folder:
+            names += [f"{manifest.folder}/{n}" for n in manifest.file_names[:-1]]
+        assert server.keys(f"{target}/") == sorted(f"{target}/{name}" for name in names)
+        assert server.keys(f".{target}.beam-tfrecord") == []
+        assert server.uploads() == []
+    return manifest
+
+
+def assert_same(server: Server, target: str, local: Path) -> None:
+    """A dataset in the bucket has the digest and the bytes of a local one."""
+    expected = Manifest.from_bytes((local / MANIFEST_NAME).read_bytes())
+    manifest = assert_whole(server, target)
+    assert manifest.digest == expected.digest
+    files = read_files(server, manifest, target)
+    assert files == {
+        path.name: path.read_bytes()
+        for path in local.iterdir()
+        if path.name != MANIFEST_NAME
+    }
+
+
+def read_files(server: Server, manifest: Manifest, target: str) -> Mapping[str, bytes]:
+    """The files of a dataset by name, without its manifest."""
+    names = manifest.file_names[:-1]
+    return {name: server.read(manifest.path(target, name)) for name in names}
+
+
+def report_of(path: Path) -> Mapping[str, object]:
+    """What `--report-json` has written."""
+    found: Mapping[str, object] = json.loads(path.read_text())
+    return found

@@ -1,0 +1,209 @@
+"""A bad network, wrong settings, missing clients: an intact result or a clear end."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.storage.conftest import PETS, Server
+from tests.storage.fault_proxy import FaultProxy, Rule
+from tests.storage.program import Program, assert_same, assert_whole, manifest_at
+
+# A run that cannot go on must end within this time, on a busy machine too.
+_END_SECONDS = 75
+_UNUSED = "http://127.0.0.1:9"
+# Python loads a module of this name, if there is one, before all others.
+_WITHOUT_EXTRAS = """import sys
+
+class _Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("boto3", "botocore", "google.cloud.storage"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, _Missing())
+"""
+_PASSING = {
+    "refused": (
+        Rule("status", status=503, code="SlowDown", every=11, times=None),
+        Rule("status", status=500, skip=5, every=11, times=None),
+    ),
+    "cut": (
+        Rule("cut_request", after_bytes=10, every=11, times=None),
+        Rule("cut_answer", skip=4, every=11, times=None),
+        Rule("cut_answer", after_bytes=10, skip=8, every=11, times=None),
+    ),
+    "slow": (Rule("stall", seconds=1.5, every=11, times=None),),
+}
+
+
+@pytest.mark.parametrize("faults", sorted(_PASSING))
+def test_faults_that_pass(
+    server: Server, pets: Path, local_pets: Path, tmp_path: Path, faults: str
+) -> None:
+    """From bucket to bucket: nothing is lost, nothing doubled, and nothing rejected."""
+    server.write_tree("in", pets)
+    with FaultProxy(server.endpoint) as proxy:
+        program = Program(server.through(proxy.endpoint), tmp_path)
+        proxy.set(*_PASSING[faults])
+        program.run("convert", f"{server.url}/in", f"{server.url}/out", *PETS)
+        assert proxy.count() > 11
+    assert_same(server, "out", local_pets)
+
+
+@pytest.mark.parametrize("begins", ["at once", "later", "at the end"])
+def test_faults_that_stay(
+    server: Server, pets: Path, local_pets: Path, tmp_path: Path, begins: str
+) -> None:
+    """The run ends with our message and exit code 1; the next one is as if none."""
+    server.write_tree("in", pets)
+    contains = {"at once": "", "later": "out/pets-", "at the end": "out/manifest.json"}
+    methods = () if begins == "at once" else ("PUT", "POST")
+    rule = Rule(
+        *("status", 503, "SlowDown"),
+        methods=methods,
+        contains=contains[begins],
+        times=None,
+    )
+    arguments = ("convert", f"{server.url}/in", f"{server.url}/out", *PETS)
+    with FaultProxy(server.endpoint) as proxy:
+        program = Program(server.through(proxy.endpoint), tmp_path)
+        proxy.set(rule)
+        begin = time.monotonic()
+        done = program.run(*arguments, "--report-json", "report.json", code=1)
+        assert time.monotonic() - begin < _END_SECONDS
+    assert "run again" in done.err
+    assert json.loads((tmp_path / "report.json").read_text())["status"] == "failed"
+    assert server.keys("out/manifest") == []
+    Program(server, tmp_path).run(*arguments)
+    assert_same(server, "out", local_pets)
+
+
+@pytest.mark.parametrize("stands", [False, True], ids=["fresh", "overwrite"])
+def test_the_answer_to_the_commit_is_lost(
+    server: Server, pets: Path, tmp_path: Path, stands: bool
+) -> None:
+    """The manifest is there, so the run has committed, and says so."""
+    arguments = ["convert", pets, f"{server.url}/out", *PETS]
+    if stands:
+        Program(server, tmp_path).run(*arguments, "--seed", "1")
+        arguments.append("--overwrite")
+    with FaultProxy(server.endpoint) as proxy:
+        program = Program(server.through(proxy.endpoint), tmp_path)
+        proxy.set(
+            Rule("cut_answer", methods=("PUT", "POST"), contains="out/manifest.json"),
+            Rule("cut_answer", methods=("PUT", "POST"), contains="/holder"),
+        )
+        assert "committed" in program.run(*arguments).out
+        assert sum("out/manifest.json" in each.target for each in proxy.changes) == 2
+    assert_whole(server, "out")
+
+
+def test_large_files_go_up_in_parts(
+    s3_server: Server, tmp_path: Path, measures: Path
+) -> None:
+    """A part that fails is put again; an upload that fails leaves no parts."""
+    (tmp_path / "rows.csv").write_text(
+        "a,b\n" + "".join(f"{n},{'x' * 1000}{n}\n" for n in range(40_000))
+    )
+    arguments = ("convert", "rows.csv", f"{s3_server.url}/out", "--shards", "1")
+    with FaultProxy(s3_server.endpoint) as proxy:
+        program = Program(s3_server.through(proxy.endpoint), tmp_path)
+        fails = Rule("status", methods=("PUT",), contains="partNumber=2", times=None)
+        proxy.set(fails)
+        program.run(*arguments, code=1)
+        assert s3_server.uploads() == []
+        proxy.set(
+            Rule("cut_request", after_bytes=2 << 20, methods=("PUT",), contains="part"),
+            Rule("cut_answer", methods=("PUT",), contains="partNumber=3"),
+        )
+        program.run(*arguments)
+        assert proxy.count("PUT", "partNumber=3") == 2
+    assert_whole(s3_server, "out")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("bucket", "there is no such bucket"),
+        ("endpoint", "run again"),
+        ("host", "run again"),
+        ("secret", "answered 403|ACCESS_DENIED|SIGNATURE"),
+        ("key", "no such bucket"),
+    ],
+)
+def test_wrong_settings(
+    server: Server, pets: Path, tmp_path: Path, wrong: str, said: str
+) -> None:
+    """What does not lead to a bucket ends the run before it works, and says why."""
+    if server.store == "gcs" and wrong in ("secret", "key"):
+        pytest.skip("the emulator knows no accounts")
+    environment = {
+        "endpoint": {"AWS_ENDPOINT_URL": _UNUSED, "STORAGE_EMULATOR_HOST": _UNUSED},
+        "host": dict.fromkeys(("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"), "http://nobody.invalid:80"),
+        "secret": {"AWS_SECRET_ACCESS_KEY": "other"},
+        "key": {"AWS_ACCESS_KEY_ID": "nobody"},
+    }.get(wrong, {})
+    program = Program(server, tmp_path, **environment)
+    bucket = f"{server.url}-missing" if wrong == "bucket" else server.url
+    begin = time.monotonic()
+    process = program.ended(program._started("convert", pets, f"{bucket}/out", *PETS))
+    assert time.monotonic() - begin < _END_SECONDS
+    assert process.code in (1, 2)
+    assert "Traceback" not in process.err
+    import re
+
+    assert re.search(said, process.err), process.err
+
+
+def test_secrets_are_nowhere(s3_server: Server, pets: Path, tmp_path: Path) -> None:
+    """URI parameters reach every process, and no output, message or object."""
+    s3_server.write_tree("in", pets)
+    host = s3_server.endpoint.removeprefix("http://")
+    secret = s3_server.secret_key
+    asked = (
+        f"?endpoint_override={host}&scheme=http&region=us-east-1"
+        f"&access_key={s3_server.access_key}&secret_key={secret}"
+    )
+    program = Program(Server("gcs", _UNUSED, s3_server.bucket), tmp_path)
+    target = f"{s3_server.url}/out"
+    flags = (*PETS, "--workers", "2", "--report-json", "report.json")
+    convert = ("convert", f"{s3_server.url}/in{asked}", f"{target}{asked}", *flags)
+    said = [program.run(*convert), program.run(*convert)]
+    said.append(program.run(*convert, "--seed", "1", code=2))
+    said.append(program.run("verify", f"{target}{asked}"))
+    prefixed = f"s3://{s3_server.access_key}:{secret}@{s3_server.bucket}/out"
+    said.append(program.run("inspect", f"{prefixed}{asked.partition('&access')[0]}"))
+    said.append(program.run("inspect", f"{target}/none{asked}", code=2))
+    for each in said:
+        assert secret not in each.out + each.err
+    assert secret not in (tmp_path / "report.json").read_text()
+    for key in s3_server.keys("out"):
+        assert secret.encode() not in s3_server.read(key)
+    assert manifest_at(s3_server, "out").records == 32
+
+
+def test_without_the_extra(
+    server: Server, pets: Path, local_pets: Path, tmp_path: Path
+) -> None:
+    """A fresh target can be written, by one; an overwrite is refused, and says why."""
+    (tmp_path / "sitecustomize.py").write_text(_WITHOUT_EXTRAS)
+    program = Program(server, tmp_path, PYTHONPATH=str(tmp_path))
+    server.write_tree("in", pets)
+    convert = ("convert", f"{server.url}/in", f"{server.url}/out", *PETS)
+    away = {"host": "elsewhere", "process": "12", "start": "7", "run": "abc"}
+    server.write(".out.beam-tfrecord/holder", json.dumps(away).encode())
+    refused = program.run(*convert, code=2)
+    assert "Only one run may write to a target" in refused.err
+    program.run("clean", f"{server.url}/out")
+    program.run(*convert)
+    manifest = assert_whole(server, "out", alone=False)
+    assert manifest.digest == json.loads(
+        (local_pets / "manifest.json").read_text()
+    )["dataset"]["digest"]  # fmt: skip
+    # Arrow leaves objects for folders that were emptied; others do not mind.
+    assert [key for key in server.keys(".out") if not key.endswith("/")] == []
+    assert "up to date" in program.run(*convert).out
+    again = program.run(*convert, "--seed", "1", "--overwrite", code=2)
+    assert f"pip install 'beam-tfrecord[{server.store}]'" in again.err
+    assert "sound" in program.run("verify", f"{server.url}/out").out

@@ -1,0 +1,74 @@
+"""Many small objects are read ahead side by side."""
+
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.conftest import Headline
+from tests.storage.conftest import Server
+from tests.storage.fault_proxy import FaultProxy
+from tests.storage.program import Program, assert_whole
+
+_IMAGES = 2000
+_LATENCY_SECONDS = 0.02
+_ALONE = 100
+_RATIO = 10
+# What a loop over the images would do; started once, so that it is the reads that count.
+_ONE_BY_ONE = """
+import sys, time
+from transforms import files
+folder, count = sys.argv[1], int(sys.argv[2])
+files.read_stamped(f"{folder}/a/00000.png")
+begin = time.perf_counter()
+for number in range(count):
+    files.read_stamped(f"{folder}/a/{number:05}.png")
+print(time.perf_counter() - begin)
+"""
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[FaultProxy]:
+    """Twenty milliseconds away from the server, which has many images."""
+
+    def put(number: int) -> None:
+        out = io.BytesIO()
+        Image.new("RGB", (16, 16), (number % 256, number // 256, 7)).save(out, "PNG")
+        server.write(f"in/a/{number:05}.png", out.getvalue())
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(put, range(_IMAGES)))
+    with FaultProxy(server.endpoint) as proxy:
+        proxy.set(latency=_LATENCY_SECONDS)
+        yield proxy
+
+
+def test_images_are_read_ahead(
+    server: Server, proxy: FaultProxy, tmp_path: Path, headline: Headline
+) -> None:
+    """2,000 images, with 20 ms on each request: ten times as fast as one by one."""
+    program = Program(server.through(proxy.endpoint), tmp_path)
+    alone = subprocess.run(
+        [sys.executable, "-c", _ONE_BY_ONE, f"{server.url}/in", str(_ALONE)],
+        env=program.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    one_by_one = float(alone.stdout) * _IMAGES / _ALONE
+    begin = time.perf_counter()
+    program.run("convert", f"{server.url}/in", f"{server.url}/out")
+    seconds = time.perf_counter() - begin
+    assert assert_whole(server, "out").records == _IMAGES
+    headline(
+        "H14",
+        f"{server.store}, 20 ms a request: 2,000 images in {seconds:.1f} s, one by one "
+        f"{one_by_one:.1f} s ({one_by_one / seconds:.1f}x)",
+    )
+    assert one_by_one > _RATIO * seconds

@@ -1,0 +1,241 @@
+"""Runs that are killed, and runs that meet: the bucket holds one dataset, whole."""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.storage.conftest import MEASURES, PETS, Server
+from tests.storage.fault_proxy import FaultProxy, Rule
+from tests.storage.program import (
+    Program,
+    assert_same,
+    assert_whole,
+    manifest_at,
+    until,
+)
+
+_FOREVER = 600
+_PUTS = ("PUT", "POST")
+_KILLS = 10
+# Python loads a module of this name, if there is one, before all others.
+_HOST = """import os, socket
+socket.gethostname = lambda: os.environ["HOST_OF_TEST"]
+"""
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _stall(proxy: FaultProxy, contains: str, *, skip: int = 0) -> None:
+    """Lets what is put wait from the n-th of these objects on."""
+    rule = Rule("stall", seconds=_FOREVER, methods=_PUTS, contains=contains, skip=skip)
+    proxy.set(dataclasses.replace(rule, times=None))
+
+
+def _puts(proxy: FaultProxy, contains: str) -> list[str]:
+    """What was put under such names, or is being put."""
+    return [
+        each.target
+        for each in proxy.requests
+        if each.method in _PUTS and contains in each.target
+    ]
+
+
+def _elsewhere(server: Server, folder: Path, host: str) -> Program:
+    """The program on a machine of another name."""
+    (folder / "sitecustomize.py").write_text(_HOST)
+    return Program(server, folder, PYTHONPATH=str(folder), HOST_OF_TEST=host)
+
+
+def test_what_is_finished_is_not_done_again(
+    server: Server, measures: Path, local_measures: Path, tmp_path: Path
+) -> None:
+    """Killed after some segments, then after some shards, a job goes on there."""
+    arguments = ("convert", measures, f"{server.url}/out", *MEASURES)
+    with FaultProxy(server.endpoint) as proxy:
+        program = Program(server.through(proxy.endpoint), tmp_path)
+        _stall(proxy, ".segments", skip=2)
+        with program.running(*arguments) as process:
+            until(lambda: len(_puts(proxy, ".segments")) == 3)
+            _kill(process)
+        # Each shard is announced, and then put.
+        _stall(proxy, "-of-00003", skip=5)
+        with program.running(*arguments) as process:
+            until(lambda: len(_puts(proxy, "-of-00003")) == 6)
+            _kill(process)
+        assert len(_puts(proxy, ".segments")) == 2
+        assert server.keys("out/manifest") == []
+        proxy.set()
+        done = program.run(*arguments)
+        assert "going on where an earlier run ended: 4 blocks read" in done.err
+        assert "2 shards written" in done.err
+        assert not _puts(proxy, ".segments")
+        assert len(_puts(proxy, "out/measures-")) == 4
+    assert_same(server, "out", local_measures)
+
+
+def test_kills_at_any_time(server: Server, pets: Path, tmp_path: Path) -> None:
+    """Under its manifest stands the old dataset or the new one; the next run ends."""
+    target = f"{server.url}/out"
+    program = Program(server, tmp_path)
+    convert = ("convert", pets, target, *PETS)
+    program.run(*convert)
+    digests = {manifest_at(server, "out").digest}
+    overwrite = (*convert, "--overwrite", "--seed")
+    begin = time.monotonic()
+    program.run(*overwrite, "1")
+    seconds = time.monotonic() - begin
+    digests.add(manifest_at(server, "out").digest)
+    # From when Beam is loaded until the end: where the bucket is being changed.
+    for number in range(_KILLS):
+        seed = number % 2
+        with program.running(*overwrite, seed) as process:
+            time.sleep(seconds * (0.4 + 0.6 * number / _KILLS))
+            if process.poll() is None:
+                _kill(process)
+        manifest = assert_whole(server, "out", alone=False)
+        assert manifest.digest in digests
+    program.run(*overwrite, "0")
+    assert assert_whole(server, "out").digest in digests
+    program.run(*overwrite, "1")
+    assert_whole(server, "out")
+
+
+@pytest.mark.parametrize("stands", [False, True], ids=["fresh", "overwrite"])
+def test_two_runs_on_one_machine(
+    server: Server, pets: Path, tmp_path: Path, stands: bool
+) -> None:
+    """The second is refused at once; the first ends as if it had been alone."""
+    program = Program(server, tmp_path)
+    arguments = ["convert", pets, f"{server.url}/out", *PETS]
+    if stands:
+        program.run(*arguments, "--seed", "7")
+        arguments.append("--overwrite")
+    with FaultProxy(server.endpoint) as proxy:
+        first = Program(server.through(proxy.endpoint), tmp_path)
+        _stall(proxy, "dataset_info")
+        with first.running(*arguments) as process:
+            until(lambda: _puts(proxy, "dataset_info"))
+            second = program.run(*arguments, code=2)
+            assert "Only one run may write to a target" in second.err
+            assert f"process {process.pid} on {socket.gethostname()!r}" in second.err
+            proxy.set()
+            assert first.ended(process).code == 0
+    assert_whole(server, "out")
+
+
+@pytest.mark.parametrize("stands", [False, True], ids=["fresh", "overwrite"])
+def test_two_runs_on_two_machines(
+    server: Server, pets: Path, tmp_path: Path, stands: bool
+) -> None:
+    """One commits. The other fails, says so, and leaves nothing that it put."""
+    arguments = ["convert", pets, f"{server.url}/out", *PETS]
+    if stands:
+        Program(server, tmp_path).run(*arguments, "--seed", "7")
+        arguments.append("--overwrite")
+    with FaultProxy(server.endpoint) as proxy:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        first = _elsewhere(server.through(proxy.endpoint), tmp_path / "a", "host-a")
+        second = _elsewhere(server, tmp_path / "b", "host-b")
+        _stall(proxy, "out/manifest.json")
+        with first.running(*arguments) as process:
+            until(lambda: _puts(proxy, "out/manifest.json"))
+            # It holds the target, and has put all but the manifest.
+            assert json.loads(server.read(".out.beam-tfrecord/holder"))["host"] == (
+                "host-a"
+            )
+            second.run(*arguments, "--seed", "3")
+            stood = manifest_at(server, "out")
+            assert stood.folder.startswith("data-")
+            # What the first one has is still there for it to fail with.
+            assert any(
+                key.startswith("out/") and stood.folder not in key
+                for key in server.keys("out/")
+            )
+            proxy.set()
+            done = first.ended(process)
+        assert done.code == 1, done
+        assert "was written by another run since" in done.err
+        assert "Traceback" not in done.err
+    assert assert_whole(server, "out").digest == stood.digest
+    found = Program(server, tmp_path).run("verify", f"{server.url}/out")
+    assert "warning" not in found.out + found.err
+
+
+def test_two_runs_that_begin_together(
+    server: Server, pets: Path, tmp_path: Path
+) -> None:
+    """Whoever is first: exactly one has committed when a second one could not."""
+    runs = []
+    for host in ("host-a", "host-b"):
+        (tmp_path / host).mkdir()
+        runs.append(_elsewhere(server, tmp_path / host, host))
+    for number in range(2):
+        arguments = ("convert", pets, f"{server.url}/out", *PETS, "--overwrite")
+        seeds = (2 * number, 2 * number + 1)
+        with (
+            runs[0].running(*arguments, "--seed", seeds[0]) as one,
+            runs[1].running(*arguments, "--seed", seeds[1]) as other,
+        ):
+            done = [runs[0].ended(one), runs[1].ended(other)]
+        # One after the other they may both have come to an end.
+        assert sorted(each.code for each in done) in ([0, 0], [0, 1]), done
+        assert all("Traceback" not in each.err for each in done)
+        assert_whole(server, "out")
+
+
+def test_the_dead_of_another_machine(
+    server: Server, pets: Path, local_pets: Path, tmp_path: Path
+) -> None:
+    """Nothing of it is touched, nor is anything lost by it; `clean` removes it."""
+    away = {"host": "elsewhere", "process": "12", "start": "7", "run": "abc"}
+    server.write(".out.beam-tfrecord/holder", json.dumps(away).encode())
+    server.write(".out.beam-tfrecord/names/w/pets-train.tfrecord-00000-of-00009", b"")
+    server.write("out/pets-train.tfrecord-00000-of-00009", b"half")
+    server.write(".out.beam-tfrecord/w/segments/a.segments", b"rows")
+    before = server.keys()
+    program = Program(server, tmp_path)
+    arguments = ("convert", pets, f"{server.url}/out", *PETS)
+    program.run(*arguments)
+    assert manifest_at(server, "out").folder.startswith("data-")
+    assert {*before} < {*server.keys()}
+    assert "up to date" in program.run(*arguments).out
+    assert {*before} < {*server.keys()}
+    program.run("clean", f"{server.url}/out")
+    assert_same(server, "out", local_pets)
+
+
+def test_unfinished_uploads_of_the_dead(
+    s3_server: Server, pets: Path, tmp_path: Path
+) -> None:
+    """They are given up: nobody sees them, and their owner pays for them."""
+    for key in ("out/pets-train.tfrecord-00000-of-00002", "other/a"):
+        s3_server._s3.create_multipart_upload(Bucket=s3_server.bucket, Key=key)
+    program = Program(s3_server, tmp_path)
+    program.run("convert", pets, f"{s3_server.url}/out", *PETS)
+    assert s3_server.uploads() == ["other/a"]
+
+
+def test_kept_work(server: Server, measures: Path, tmp_path: Path) -> None:
+    """`--keep-work` serves the next run, which reads only what is new."""
+    server.write_tree("in", measures)
+    arguments = ("convert", f"{server.url}/in", f"{server.url}/out", *MEASURES)
+    program = Program(server, tmp_path)
+    program.run(*arguments, "--keep-work")
+    assert server.keys(".out.beam-tfrecord/")
+    server.write("in/part-9.csv", b"id,weight,animal,note\n9000,1.5,cat,new\n")
+    done = program.run(*arguments, "--keep-work", "--overwrite")
+    assert "4 blocks read" in done.err
+    assert assert_whole(server, "out", alone=False).records == 2001
+    program.run("clean", f"{server.url}/out")
+    assert_whole(server, "out")
