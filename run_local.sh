@@ -115,7 +115,7 @@ test)
     ;;
 test-clusters)
     shift
-    install test
+    install clusters
     cd "$root"
     # One process: the engines are as many as the machine can take.
     exec "$venv/bin/python" -m pytest tests/clusters tests/storage "$@"

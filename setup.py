@@ -62,6 +62,7 @@ setup(
         "gcs": ["google-cloud-storage>=2.16"],
         "dataflow": ["apache-beam[gcp]>=2.77,<3", "google-cloud-storage>=2.16"],
         "test": TEST,
+        "clusters": [*TEST, "boto3>=1.36", "google-cloud-storage>=2.16"],
         # Pinned: a new version of a checker must not turn a checkout red.
         "dev": [*TEST, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
     },
