@@ -43,8 +43,8 @@ from transforms.store import Store
 Folder = pathlib.Path
 
 PLACE = Place(
-    worker="/work folder/worker",
-    artifacts="/work/artifacts",
+    worker="/some folder/worker",
+    artifacts="/shared/artifacts",
     master="spark://localhost:7077",
     program="/cache/server.jar",
     parallelism=4,

@@ -8,6 +8,7 @@ else of this project.
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -242,7 +243,8 @@ def test_template_says_what_google_would_get(
     assert pool["numThreadsPerWorker"] == 2
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 3
     (image,) = pool["sdkHarnessContainerImages"]
-    assert image["containerImage"].endswith("_sdk:2.77.0")
+    version = importlib.metadata.version("apache-beam")
+    assert image["containerImage"].endswith(f"_sdk:{version}")
     options = job["environment"]["sdkPipelineOptions"]["options"]
     graph = fetched(google.storage, options["pipelineUrl"])
     assert len(graph) < 1_000_000
