@@ -161,12 +161,15 @@ def _text(seen: Progressed) -> str:
 
 def _lines(plan: Plan, console: Console) -> Callable[[], None]:
     shown = time.monotonic()
+    looker = _Looker(plan)
 
     def watch() -> None:
         nonlocal shown
         if time.monotonic() - shown >= _LINE_SECONDS:
             shown = time.monotonic()
-            seen = look(plan)
-            console.print(f"{seen.share:4.0%} {_text(seen)}", highlight=False)
+            seen = looker.look()
+            # That nobody reads the lines any more is no reason to stop.
+            with contextlib.suppress(BrokenPipeError):
+                console.print(f"{seen.share:4.0%} {_text(seen)}", highlight=False)
 
     return watch
