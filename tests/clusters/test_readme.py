@@ -40,4 +40,4 @@ def test_the_path_works(engine: str, request: pytest.FixtureRequest) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "sound: 60 records" in done.stdout, done.stdout
+    assert "sound: 84 records" in done.stdout, done.stdout
