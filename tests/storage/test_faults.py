@@ -140,7 +140,9 @@ def test_wrong_settings(
         pytest.skip("the emulator knows no accounts")
     environment = {
         "endpoint": {"AWS_ENDPOINT_URL": _UNUSED, "STORAGE_EMULATOR_HOST": _UNUSED},
-        "host": dict.fromkeys(("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"), "http://nobody.invalid:80"),
+        "host": dict.fromkeys(
+            ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"), "http://nobody.invalid:80"
+        ),
         "secret": {"AWS_SECRET_ACCESS_KEY": "other"},
         "key": {"AWS_ACCESS_KEY_ID": "nobody"},
     }.get(wrong, {})

@@ -20,7 +20,7 @@ _IMAGES = 2000
 _LATENCY_SECONDS = 0.02
 _ALONE = 100
 _RATIO = 10
-# What a loop over the images would do; started once, so that it is the reads that count.
+# What a loop over the images would do; started once, for it is the reads that count.
 _ONE_BY_ONE = """
 import sys, time
 from transforms import files
