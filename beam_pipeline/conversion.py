@@ -20,7 +20,7 @@ from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job, submit_job
 from beam_pipeline.spec import Spec
 from beam_pipeline.vocabularies import keep_names
-from transforms import bucket, files, target, work_folder
+from transforms import bucket_runs, files, target, work_folder
 from transforms.core.manifest import Manifest
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -211,10 +211,10 @@ def submit_plan(
         publication = dataclasses.replace(job.publication, token=token)
         job = dataclasses.replace(job, publication=publication)
         # Before there is a job: it may be done before this run is.
-        bucket.note_job(plan.directory, name, engine="Dataflow", token=token)
+        bucket_runs.note_job(plan.directory, name, engine="Dataflow", token=token)
         try:
             return submit_job(job, chosen, beam_flags=beam_flags, say=say)
         except BaseException:
             with contextlib.suppress(OSError, StorageError):
-                bucket.forget_job(plan.directory, token)
+                bucket_runs.forget_job(plan.directory, token)
             raise

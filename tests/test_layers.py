@@ -69,7 +69,8 @@ def layer(module: str) -> str:
     if module in STAGES:
         return "stage"
     if head in (
-        *("file_systems", "folders", "object_clients", "paths", "remote", "retry"),
+        *("file_systems", "folders", "object_clients", "object_store", "paths"),
+        *("remote", "retry", "s3_client", "gcs_client"),
     ):
         return "files"
     if head in (
@@ -85,6 +86,8 @@ def layer(module: str) -> str:
         "work_folder",
         "leftovers",
         "bucket",
+        "bucket_runs",
+        "versions",
     ):
         return "storage"
     if head in (

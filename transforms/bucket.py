@@ -9,8 +9,7 @@ then what lies there is no dataset; afterwards it is one, whole.
     <target>/data-<job>/<files>    of a dataset that has replaced one, which its
                                    manifest names, and TFDS's files beside that
     .<name>.beam-tfrecord/         the work folder; see `transforms.work_folder`
-      holder                       the run that works here: host, process, its start
-      others/<run>                 runs of other machines beside it
+      holder, others/<run>         the runs at work; see `transforms.bucket_runs`
       places/<folder>              the work of each job that puts files into a folder
       names/<work>/<file>          what a job may have put into the target itself
       publishing/<folder>          the manifest that its job is replacing
@@ -21,59 +20,50 @@ known, and so it is left alone: the later run works apart, in folders that end i
 of its own, and the manifest decides which of the two has won.
 """
 
-import contextlib
 import functools
 import json
-import os
-import secrets
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from transforms import files, object_clients
+from transforms.bucket_runs import (
+    HOLDER,
+    OTHERS,
+    forget,
+    names_in,
+    others,
+    refuse_living,
+)
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import CommitError, DamageError, StorageError, TargetError
+from transforms.errors import CommitError, DamageError, TargetError
 from transforms.file_systems import asked
-from transforms.object_clients import Client, OvertakenError
+from transforms.object_store import OvertakenError
 from transforms.paths import split_remote, work_folder
+from transforms.versions import put_if, version_of
 
 __all__ = [
     "check_contents",
     "check_replaceable",
-    "hand_over",
-    "held",
     "clear",
-    "forget_job",
-    "note_job",
     "place_of",
     "publish",
     "recover",
-    "release",
     "remove_job",
     "remove_notes",
     "remove_work",
     "state",
 ]
 
-_HOLDER = "holder"
-_OTHERS = "others"
 _NAMES = "names"
 _PLACES = "places"
 _PUBLISHING = "publishing"
-_TOKEN_BYTES = 6
 # How many foreign names an error shows.
 _SHOWN = 5
 
 
 def state(directory: str) -> str:
     """Returns a word for the dataset that stands there now; "" for none."""
-    path = _manifest_path(directory)
-    if (client := _client(path)) is not None:
-        return _version(path, client)
-    if not files.is_file(path):
-        return ""
-    entry = files.stat_entry(path, directory)
-    return f"{entry.size}-{entry.modified_ns}"
+    return version_of(_manifest_path(directory))
 
 
 def check_contents(directory: str) -> Manifest | None:
@@ -89,7 +79,7 @@ def check_contents(directory: str) -> Manifest | None:
             f"The output must be a folder in a bucket, as in {place}/dataset; found "
             f"{directory!r}."
         )
-    names = _names_in(directory)
+    names = names_in(directory)
     manifest = None
     if MANIFEST_NAME in names:
         path = _manifest_path(directory)
@@ -113,7 +103,7 @@ def check_contents(directory: str) -> Manifest | None:
 def _known(directory: str, manifest: Manifest | None) -> set[str]:
     """Returns the names in a target that are ours: of its dataset, and of runs."""
     folder = work_folder(directory)
-    known = set(_names_in(f"{folder}/{_PLACES}"))
+    known = set(names_in(f"{folder}/{_PLACES}"))
     known |= {name for _, name in _announced(folder)}
     if manifest is not None:
         known |= {MANIFEST_NAME, *manifest.root_names}
@@ -121,188 +111,10 @@ def _known(directory: str, manifest: Manifest | None) -> set[str]:
     return known
 
 
-@contextlib.contextmanager
-def held(directory: str) -> Iterator[str]:
-    """Holds the work folder of a target, as far as that can be.
-
-    Yields "" where no other run can be at work; then files of a fresh target may be put
-    into the target itself. Else a word that no other run has: what this one puts
-    anywhere has to lie apart.
-
-    Raises:
-      TargetError: another run on this machine holds it; or one on another machine
-        does, and without the store's client nothing would decide between them.
-    """
-    folder = work_folder(directory)
-    run = _this_run()
-    alone = _take(folder, run, _client(directory))
-    try:
-        yield "" if alone else run["run"]
-    finally:
-        _let_go(folder, run, alone)
-
-
-def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
-    """Says that a run is over; where that fails it is known by its process."""
-    notes = [f"{folder}/{_HOLDER}"]
-    if not alone:
-        notes.append(f"{folder}/{_OTHERS}/{run['run']}")
-    with contextlib.suppress(OSError, StorageError):
-        for path in notes:
-            if _run_at(path) == run:
-                files.remove_file(path)
-
-
-def hand_over(directory: str, holder: str, *, apart: str) -> None:
-    """Lets a job that goes on without this run hold the work folder in its place.
-
-    Args:
-      directory: the target.
-      holder: JSON, with `host` and `process` as a person is to read them; it must be
-        the job's alone.
-      apart: see `held`.
-    """
-    files.write_file(_note_of(directory, apart), holder.encode(), attempts="")
-
-
-def release(directory: str, holder: str, *, apart: str) -> None:
-    """Ends what `hand_over` has begun; nothing where another run holds it by now."""
-    path = _note_of(directory, apart)
-    if _run_at(path) == json.loads(holder):
-        files.remove_file(path)
-
-
-def _note_of(directory: str, apart: str) -> str:
-    """Returns the note that says that a run is at work."""
-    folder = work_folder(directory)
-    return f"{folder}/{_OTHERS}/{apart}" if apart else f"{folder}/{_HOLDER}"
-
-
-def note_job(directory: str, name: str, *, engine: str, token: str) -> None:
-    """Notes a job that goes on without the run that has handed it over.
-
-    Args:
-      directory: the target.
-      name: of the job, for a person.
-      engine: that has it, for a person.
-      token: a word that no other run has.
-    """
-    run = {"host": engine, "process": name, "start": "", "run": token}
-    path = f"{work_folder(directory)}/{_OTHERS}/{token}"
-    files.write_file(path, json.dumps(run).encode(), attempts="")
-
-
-def forget_job(directory: str, token: str) -> None:
-    """Removes what `note_job` has written; it may be gone already."""
-    files.remove_file(f"{work_folder(directory)}/{_OTHERS}/{token}")
-
-
 def check_replaceable(directory: str) -> None:
     """Raises TargetError where a dataset cannot be replaced safely."""
-    if _client(directory) is None:
+    if object_clients.client_of(directory) is None:
         raise _wants_extra(directory, "Replacing a dataset")
-
-
-def _take(folder: str, run: dict[str, str], client: Client | None) -> bool:
-    """Notes a run in a work folder; returns whether no other can be at work there."""
-    path, mine = f"{folder}/{_HOLDER}", json.dumps(run).encode()
-    while True:
-        version = _version(path, client)
-        holder = _run_at(path) if version else None
-        if version and holder is None:
-            # It went in between.
-            continue
-        if holder is not None and _may_live(holder):
-            if client is None or _is_here(holder):
-                raise _is_held(path, holder)
-            _refuse_here(folder)
-            files.write_file(f"{folder}/{_OTHERS}/{run['run']}", mine, attempts="")
-            # Who takes the folder from now on looks for others, and finds this one.
-            if _run_at(path) == holder:
-                return False
-            files.remove_file(f"{folder}/{_OTHERS}/{run['run']}")
-            continue
-        try:
-            _put_if(path, mine, version, client)
-        except OvertakenError:
-            # By this very run, where the answer to a first try was lost.
-            if _run_at(path) != run:
-                continue
-        try:
-            _refuse_here(folder)
-            return not _others(folder)
-        except BaseException:
-            _let_go(folder, run, True)
-            raise
-
-
-def _others(folder: str) -> list[tuple[str, dict[str, str]]]:
-    """Returns (note, run) of what may work beside the holder; forgets the dead."""
-    found = []
-    for name in _names_in(f"{folder}/{_OTHERS}"):
-        path = f"{folder}/{_OTHERS}/{name}"
-        run = _run_at(path)
-        if run is not None and _may_live(run):
-            found.append((path, run))
-        else:
-            files.remove_file(path)
-    return found
-
-
-def _refuse_here(folder: str) -> None:
-    """Raises TargetError where a run beside the holder is one of this machine."""
-    for path, run in _others(folder):
-        if _is_here(run):
-            raise _is_held(path, run)
-
-
-def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:
-    return TargetError(
-        f"Only one run may write to a target at a time; process {holder['process']} on "
-        f"{holder['host']!r} holds {path!r}. Wait for it, or write to another output; "
-        f"if it is dead, remove what it has left with 'beam-tfrecord clean'."
-    )
-
-
-def _this_run() -> dict[str, str]:
-    pid = os.getpid()
-    return {
-        "host": socket.gethostname(),
-        "process": str(pid),
-        "start": _start_of(pid),
-        "run": secrets.token_hex(_TOKEN_BYTES),
-    }
-
-
-def _start_of(pid: int) -> str:
-    """Returns when a process was started, as the kernel counts it; "" if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name before it may hold anything, a closing bracket too.
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except FileNotFoundError:
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return "alive"
-    return ""
-
-
-def _is_here(run: Mapping[str, str]) -> bool:
-    return run["host"] == socket.gethostname()
-
-
-def _may_live(run: Mapping[str, str]) -> bool:
-    return not _is_here(run) or _start_of(int(run["process"])) == run["start"]
-
-
-def _run_at(path: str) -> dict[str, str] | None:
-    """Returns the run that a note speaks of; None where there is no such note."""
-    try:
-        return dict(json.loads(files.read_bytes(path)))
-    except FileNotFoundError:
-        return None
 
 
 def place_of(
@@ -329,8 +141,8 @@ def place_of(
 
 def _announced(folder: str) -> list[tuple[str, str]]:
     """Returns (work digest, file) of all that may have been put into a target."""
-    works = _names_in(f"{folder}/{_NAMES}")
-    return [(w, name) for w in works for name in _names_in(f"{folder}/{_NAMES}/{w}")]
+    works = names_in(f"{folder}/{_NAMES}")
+    return [(w, name) for w in works for name in names_in(f"{folder}/{_NAMES}/{w}")]
 
 
 def remove_work(directory: str, *, but: str = "") -> None:
@@ -343,9 +155,9 @@ def remove_work(directory: str, *, but: str = "") -> None:
       but: the work whose own stays.
     """
     folder = work_folder(directory)
-    places, announced, names = _places(folder), _announced(folder), _names_in(folder)
+    places, announced, names = _places(folder), _announced(folder), names_in(folder)
     # First listed, then asked: whose work was listed has said before that it is there.
-    if _OTHERS in names and _others(folder):
+    if OTHERS in names and others(folder):
         return
     kept = _kept(directory)
     for name, work in places:
@@ -357,9 +169,9 @@ def remove_work(directory: str, *, but: str = "") -> None:
                 files.remove_file(f"{directory}/{name}")
             files.remove_file(f"{folder}/{_NAMES}/{work}/{name}")
     for name in names:
-        if name not in (_HOLDER, _OTHERS, _PLACES, _NAMES, but):
+        if name not in (HOLDER, OTHERS, _PLACES, _NAMES, but):
             files.remove_tree(f"{folder}/{name}")
-    if (client := _client(directory)) is not None:
+    if (client := object_clients.client_of(directory)) is not None:
         for place in (directory, folder):
             prefix = f"{split_remote(place)[1]}/"
             asked(place, functools.partial(client.give_up_uploads, prefix))
@@ -369,7 +181,7 @@ def _places(folder: str) -> list[tuple[str, str]]:
     """Returns (folder in the target, work) of jobs that have folders of their own."""
     return [
         (name, files.read_bytes(f"{folder}/{_PLACES}/{name}").decode())
-        for name in _names_in(f"{folder}/{_PLACES}")
+        for name in names_in(f"{folder}/{_PLACES}")
     ]
 
 
@@ -386,7 +198,7 @@ def remove_job(directory: str, work: str) -> None:
     for name, whose in _places(folder):
         if whose == work:
             _remove_place(directory, name, kept)
-    for name in _names_in(f"{folder}/{_NAMES}/{work}"):
+    for name in names_in(f"{folder}/{_NAMES}/{work}"):
         if name not in kept:
             files.remove_file(f"{directory}/{name}")
     files.remove_tree(f"{folder}/{_NAMES}/{work}")
@@ -414,21 +226,10 @@ def clear(directory: str, *, sure: bool) -> None:
       TargetError: a run on this machine is at work there.
     """
     folder = work_folder(directory)
-    if not _names_in(folder):
-        return
-    path = f"{folder}/{_HOLDER}"
-    runs = _others(folder)
-    if (holder := _run_at(path)) is not None:
-        runs.append((path, holder))
-    for noted, run in runs:
-        if _is_here(run) and _may_live(run):
-            raise _is_held(noted, run)
-    if not sure and any(not _is_here(run) for _, run in runs):
-        return
-    recover(directory)
-    files.remove_tree(f"{folder}/{_OTHERS}")
-    remove_work(directory)
-    files.remove_file(path)
+    if names_in(folder) and refuse_living(folder, sure=sure):
+        recover(directory)
+        forget(folder)
+        remove_work(directory)
 
 
 def _kept(directory: str) -> set[str]:
@@ -472,7 +273,7 @@ def publish(
     if place:
         files.write_file(noted, json.dumps(note).encode(), attempts="")
     try:
-        _put_if(path, data, seen, _client(directory))
+        put_if(path, data, seen)
     except OvertakenError as error:
         # The answer to a first try may have been lost.
         if _at(path) != data:
@@ -490,7 +291,7 @@ def publish(
 def recover(directory: str) -> None:
     """Ends what publications have begun; safe to call at any time."""
     folder = f"{work_folder(directory)}/{_PUBLISHING}"
-    for name in _names_in(folder):
+    for name in names_in(folder):
         noted = _at(f"{folder}/{name}")
         note = json.loads(noted) if noted else {}
         stands = _at(_manifest_path(directory))
@@ -529,28 +330,6 @@ def _at(path: str) -> bytes | None:
         return None
 
 
-def _put_if(path: str, data: bytes, version: str, client: Client | None) -> None:
-    """Writes an object if it is still of a version; without a client if it is new."""
-    if client is not None:
-        key = split_remote(path)[1]
-        asked(path, lambda: client.put_if(key, data, version))
-        return
-    if files.exists(path) and not path.endswith(f"/{_HOLDER}"):
-        raise OvertakenError(path)
-    files.write_file(path, data, attempts="")
-
-
-def _version(path: str, client: Client | None) -> str:
-    if client is not None:
-        key = split_remote(path)[1]
-        return asked(path, lambda: client.version(key))
-    return "there" if files.exists(path) else ""
-
-
-def _client(path: str) -> Client | None:
-    return object_clients.client_of(path)
-
-
 def _wants_extra(path: str, what: str) -> TargetError:
     extra = object_clients.extra_of(path)
     advice = (
@@ -566,13 +345,6 @@ def _wants_extra(path: str, what: str) -> TargetError:
 
 def _manifest_path(directory: str) -> str:
     return f"{directory}/{MANIFEST_NAME}"
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return files.names_in(folder)
-    except FileNotFoundError:
-        return []
 
 
 def _shown(names: list[str]) -> str:

@@ -77,7 +77,7 @@ class Publication:
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
       token: of a job that nobody waits for, which therefore ends its work itself;
-        see `transforms.bucket.note_job`. Else empty.
+        see `transforms.bucket_runs.note_job`. Else empty.
     """
 
     directory: str

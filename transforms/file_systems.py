@@ -16,10 +16,10 @@ import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from transforms import object_clients
+from transforms import object_store
 from transforms.errors import StorageError
 from transforms.paths import parameters_of, split_remote
-from transforms.retry import RetryPolicy, persistently
+from transforms.retry import RetryPolicy, is_transient, persistently
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -27,14 +27,28 @@ if TYPE_CHECKING:
 __all__ = ["asked", "file_system"]
 
 _Result = TypeVar("_Result")
-# Of Google's client alone, which takes twice as long; `persistently` comes on top.
-_RETRY_SECONDS = 1
+# Google's client repeats nothing then: its pauses are long, and come on top of ours.
+_RETRY_SECONDS = 0.1
+# Other machines take longer to come back than a disk does.
+_PATIENCE = RetryPolicy(attempts=6, growth=3.0)
 _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 60
 # So long nothing more is tried again at a place that did not answer to the last.
 _SHUN_SECONDS = 30
 _ONCE = RetryPolicy(attempts=1)
-_LONGEST_REASON = 300
+
+# What Arrow says of errors, which mostly come without a number.
+_MISSING = re.compile(
+    r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
+    r"|No such (?:file or )?directory"
+)
+_DENIED = re.compile(
+    r"\b(?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)\b"
+    r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED"
+)
+_REFUSED = re.compile(
+    r"HTTP status 4\d\d|(?:INVALID_ARGUMENT|FAILED_PRECONDITION|UNIMPLEMENTED):"
+)
 
 # Place -> until when it is shunned.
 _given_up: dict[str, float] = {}
@@ -74,13 +88,13 @@ def _connected(
         )
         return system, base
     except (ValueError, pa.ArrowException, OSError) as error:
-        raise OSError(errno.EINVAL, _reason(error), place) from error
+        raise OSError(errno.EINVAL, object_store.reason_of(error), place) from error
 
 
 def _s3(parameters: dict[str, str], bucket: str) -> "pafs.S3FileSystem":
     import pyarrow.fs as pafs
 
-    endpoint = object_clients.s3_endpoint(parameters)
+    endpoint = object_store.s3_endpoint(parameters)
     scheme, _, host = endpoint.rpartition("://")
     options: dict[str, Any] = {
         name: parameters[name]
@@ -92,7 +106,7 @@ def _s3(parameters: dict[str, str], bucket: str) -> "pafs.S3FileSystem":
     if host:
         options["endpoint_override"] = host
         options["scheme"] = parameters.get("scheme", scheme or "https")
-    elif not (options.keys() & {"region"} or object_clients.s3_region()):
+    elif not (options.keys() & {"region"} or object_store.s3_region()):
         # Nobody says where the bucket is; Amazon does.
         with contextlib.suppress(OSError):
             options["region"] = pafs.resolve_s3_region(bucket)
@@ -106,7 +120,7 @@ def _gcs(parameters: dict[str, str]) -> "pafs.GcsFileSystem":
 
     import pyarrow.fs as pafs
 
-    endpoint = object_clients.gcs_endpoint(parameters)
+    endpoint = object_store.gcs_endpoint(parameters)
     scheme, _, host = endpoint.rpartition("://")
     options: dict[str, Any] = {}
     if host:
@@ -129,44 +143,48 @@ def asked(path: str, work: Callable[[], _Result]) -> _Result:
       OSError: with a number and the path.
       StorageError: it failed each time.
     """
-    import pyarrow as pa
-
     place = split_remote(path)[0]
     shunned = time.monotonic() < _given_up.get(place, 0.0)
     try:
-        result = persistently(work, path=path, policy=_ONCE if shunned else None)
-        if shunned:
-            _given_up.pop(place, None)
-        return result
+        result = persistently(
+            functools.partial(_numbered, path, work),
+            path=path,
+            policy=_ONCE if shunned else _PATIENCE,
+        )
     except StorageError:
         if not shunned:
             _given_up[place] = time.monotonic() + _SHUN_SECONDS
         raise
+    if shunned:
+        _given_up.pop(place, None)
+    return result
+
+
+def _numbered(path: str, work: Callable[[], _Result]) -> _Result:
+    """Does work; what fails becomes an OSError whose number says in which way.
+
+    What is not known to stay is taken to pass: an object that is there must not count
+    as one that cannot be read.
+    """
+    import pyarrow as pa
+
+    try:
+        return work()
     except OSError as error:
         if error.errno is not None and error.filename is not None:
             raise
-        raise _numbered(error, path) from error
+        raise _with_number(error, path) from error
     except (ValueError, pa.ArrowException) as error:
-        raise OSError(errno.EINVAL, _reason(error), path) from error
+        raise OSError(errno.EINVAL, object_store.reason_of(error), path) from error
 
 
-def _numbered(error: OSError, path: str) -> OSError:
+def _with_number(error: OSError, path: str) -> OSError:
     text = str(error)
-    if isinstance(error, FileNotFoundError) or re.search(
-        r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
-        r"|No such (?:file or )?directory",
-        text,
-    ):
+    if isinstance(error, FileNotFoundError) or _MISSING.search(text):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if isinstance(error, PermissionError) or re.search(
-        r"\b(?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)\b"
-        r"|HTTP status 40[13]|PERMISSION_DENIED|UNAUTHENTICATED",
-        text,
-    ):
-        return PermissionError(errno.EACCES, _reason(error), path)
-    return OSError(error.errno or errno.EREMOTEIO, _reason(error), path)
-
-
-def _reason(error: BaseException) -> str:
-    strerror = getattr(error, "strerror", None)
-    return (strerror or str(error) or type(error).__name__)[:_LONGEST_REASON]
+    if isinstance(error, PermissionError) or _DENIED.search(text):
+        return PermissionError(errno.EACCES, object_store.reason_of(error), path)
+    if is_transient(error):
+        return OSError(errno.EIO, object_store.reason_of(error), path)
+    number = errno.EREMOTEIO if _REFUSED.search(text) else errno.EIO
+    return OSError(error.errno or number, object_store.reason_of(error), path)

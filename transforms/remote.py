@@ -79,18 +79,29 @@ class Found:
 def look(path: str) -> Found | None:
     """Returns what stands at a path; None for nothing. Raises OSError."""
     system, inside = file_system(path)
-    info = asked(path, lambda: system.get_file_info(inside))
-    return _found(path, info)
+    found = _found(path, asked(path, lambda: system.get_file_info(inside)))
+    if found is None and path.startswith(_WITHOUT_FOLDERS) and walk(path):
+        # Where the list failed by which Arrow tells a folder, it says there is none.
+        found = Found(path, True)
+    return found
 
 
 def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
     """Returns what lies in a folder, or anywhere below it. Raises OSError."""
-    import pyarrow.fs as pafs
-
     if not recursive and folder.startswith(_WITHOUT_FOLDERS):
         return _look_in_flat(folder.rstrip("/"))
+    return _look_below(folder, recursive=recursive)
+
+
+def _look_below(
+    folder: str, *, recursive: bool, missing_ok: bool = False
+) -> list[Found]:
+    import pyarrow.fs as pafs
+
     system, inside = file_system(folder)
-    selector = pafs.FileSelector(inside, recursive=recursive)
+    selector = pafs.FileSelector(
+        inside, recursive=recursive, allow_not_found=missing_ok
+    )
     infos = asked(folder, lambda: system.get_file_info(selector))
     out = []
     for info in infos:
@@ -123,10 +134,7 @@ def _look_in_flat(folder: str) -> list[Found]:
 
 def walk(folder: str) -> list[Found]:
     """Returns every file below a folder; none where there is no such folder."""
-    try:
-        found = look_in(folder, recursive=True)
-    except FileNotFoundError:
-        return []
+    found = _look_below(folder, recursive=True, missing_ok=True)
     return [each for each in found if not each.is_folder]
 
 
@@ -194,7 +202,11 @@ def _modified_ns(file: Any, path: str) -> int:
         written = datetime.datetime.fromisoformat((text or b"").decode())
     except ValueError:
         found = look(path)
-        return 0 if found is None else found.modified_ns
+        if found is None:
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), path
+            ) from None
+        return found.modified_ns
     return int(written.timestamp()) * _SECOND
 
 

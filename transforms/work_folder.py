@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from transforms import bucket, files, folders, receipts, target
+from transforms import bucket, bucket_runs, files, folders, receipts, target
 from transforms.errors import StorageError, TargetError
 from transforms.paths import is_remote
 from transforms.store import Store
@@ -95,7 +95,7 @@ def held(directory: str) -> Iterator[Hold]:
     """
     folder = target.work_folder(directory)
     if is_remote(directory):
-        with bucket.held(directory) as apart:
+        with bucket_runs.held(directory) as apart:
             yield Hold(directory, folder, apart)
         return
     lock = os.path.join(folder, _LOCK)
@@ -224,7 +224,7 @@ def end_handed_over(
     Args:
       directory: the target, in an object store.
       store: of the job.
-      token: see `transforms.bucket.note_job`.
+      token: see `transforms.bucket_runs.note_job`.
       keeps_work: see `end`.
     """
     bucket.recover(directory)
@@ -233,7 +233,7 @@ def end_handed_over(
     else:
         files.remove_tree(store.folder)
     bucket.remove_notes(directory, os.path.basename(store.folder))
-    bucket.forget_job(directory, token)
+    bucket_runs.forget_job(directory, token)
 
 
 def _keep_for_next(store: Store) -> None:

@@ -58,15 +58,17 @@ class Program:
 
     def run(self, *arguments: object, code: int = 0) -> Done:
         """Runs it to its end, which must be this exit code without a traceback."""
-        done = self.ended(self._started(*arguments))
-        assert done.code == code, (done, arguments)
+        done = self.ended(self.started(*arguments))
+        assert done.code == code, (
+            f"{arguments}: {done.code}, {done.out}{done.err[-1500:]}"
+        )
         assert "Traceback" not in done.err
         return done
 
     @contextlib.contextmanager
     def running(self, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
         """Gives it while it runs; on leaving it and all its processes are killed."""
-        process = self._started(*arguments)
+        process = self.started(*arguments)
         try:
             yield process
         finally:
@@ -79,7 +81,8 @@ class Program:
         out, err = process.communicate(timeout=_RUN_SECONDS)
         return Done(process.returncode, out, err)
 
-    def _started(self, *arguments: object) -> "subprocess.Popen[str]":
+    def started(self, *arguments: object) -> "subprocess.Popen[str]":
+        """Starts it; `ended` waits for its end."""
         return subprocess.Popen(
             [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
             cwd=self._folder,

@@ -180,18 +180,16 @@ def test_two_runs_that_begin_together(
     for host in ("host-a", "host-b"):
         (tmp_path / host).mkdir()
         runs.append(_elsewhere(server, tmp_path / host, host))
-    for number in range(2):
-        arguments = ("convert", pets, f"{server.url}/out", *PETS, "--overwrite")
-        seeds = (2 * number, 2 * number + 1)
-        with (
-            runs[0].running(*arguments, "--seed", seeds[0]) as one,
-            runs[1].running(*arguments, "--seed", seeds[1]) as other,
-        ):
-            done = [runs[0].ended(one), runs[1].ended(other)]
-        # One after the other they may both have come to an end.
-        assert sorted(each.code for each in done) in ([0, 0], [0, 1]), done
-        assert all("Traceback" not in each.err for each in done)
-        assert_whole(server, "out")
+    arguments = ("convert", pets, f"{server.url}/out", *PETS, "--overwrite", "--seed")
+    with (
+        runs[0].running(*arguments, "1") as one,
+        runs[1].running(*arguments, "2") as other,
+    ):
+        done = [runs[0].ended(one), runs[1].ended(other)]
+    # One after the other they may both have come to an end.
+    assert sorted(each.code for each in done) in ([0, 0], [0, 1]), done
+    assert all("Traceback" not in each.err for each in done)
+    assert_whole(server, "out")
 
 
 def test_the_dead_of_another_machine(

@@ -1,0 +1,231 @@
+"""Which runs are at work on a target in an object store.
+
+    .<name>.beam-tfrecord/
+      holder            the run that works here: host, process, its start
+      others/<run>      runs of other machines beside it
+
+See `transforms.bucket` on what follows from that.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+
+from transforms import files
+from transforms.errors import StorageError, TargetError
+from transforms.object_clients import client_of
+from transforms.object_store import OvertakenError
+from transforms.paths import work_folder
+from transforms.versions import put_if, version_of
+
+__all__ = [
+    "HOLDER",
+    "OTHERS",
+    "forget",
+    "forget_job",
+    "held",
+    "names_in",
+    "note_job",
+    "others",
+    "refuse_living",
+]
+
+HOLDER = "holder"
+OTHERS = "others"
+_TOKEN_BYTES = 6
+
+
+@contextlib.contextmanager
+def held(directory: str) -> Iterator[str]:
+    """Holds the work folder of a target, as far as that can be.
+
+    Yields "" where no other run can be at work; then files of a fresh target may be put
+    into the target itself. Else a word that no other run has: what this one puts
+    anywhere has to lie apart.
+
+    Raises:
+      TargetError: another run on this machine holds it; or one on another machine
+        does, and without the store's client nothing would decide between them.
+    """
+    folder = work_folder(directory)
+    run = _this_run()
+    alone = _take(folder, run, decides=client_of(directory) is not None)
+    try:
+        yield "" if alone else run["run"]
+    finally:
+        _let_go(folder, run, alone)
+
+
+def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
+    """Says that a run is over; where that fails it is known by its process."""
+    notes = [f"{folder}/{HOLDER}"]
+    if not alone:
+        notes.append(f"{folder}/{OTHERS}/{run['run']}")
+    with contextlib.suppress(OSError, StorageError):
+        for path in notes:
+            if _run_at(path) == run:
+                files.remove_file(path)
+
+
+def note_job(directory: str, name: str, *, engine: str, token: str) -> None:
+    """Notes a job that goes on without the run that has handed it over.
+
+    Args:
+      directory: the target.
+      name: of the job, for a person.
+      engine: that has it, for a person.
+      token: a word that no other run has.
+    """
+    run = {"host": engine, "process": name, "start": "", "run": token}
+    path = f"{work_folder(directory)}/{OTHERS}/{token}"
+    files.write_file(path, json.dumps(run).encode(), attempts="")
+
+
+def forget_job(directory: str, token: str) -> None:
+    """Removes what `note_job` has written; it may be gone already."""
+    files.remove_file(f"{work_folder(directory)}/{OTHERS}/{token}")
+
+
+def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
+    """Notes a run in a work folder; returns whether no other can be at work there.
+
+    Args:
+      folder: it.
+      run: what is noted.
+      decides: whether the store decides which of two manifests is put.
+    """
+    path, mine = f"{folder}/{HOLDER}", json.dumps(run).encode()
+    while True:
+        version = version_of(path)
+        holder = _run_at(path) if version else None
+        if version and holder is None:
+            # It went in between.
+            continue
+        if holder is not None and _may_live(holder):
+            if not decides or _is_here(holder):
+                raise _is_held(path, holder)
+            _refuse_here(folder)
+            files.write_file(f"{folder}/{OTHERS}/{run['run']}", mine, attempts="")
+            # Who takes the folder from now on looks for others, and finds this one.
+            if _run_at(path) == holder:
+                return False
+            files.remove_file(f"{folder}/{OTHERS}/{run['run']}")
+            continue
+        try:
+            put_if(path, mine, version)
+        except OvertakenError:
+            # By this very run, where the answer to a first try was lost.
+            if _run_at(path) != run:
+                continue
+        try:
+            _refuse_here(folder)
+            return not others(folder)
+        except BaseException:
+            _let_go(folder, run, True)
+            raise
+
+
+def others(folder: str) -> list[tuple[str, dict[str, str]]]:
+    """Returns (note, run) of what may work beside the holder; forgets the dead."""
+    found = []
+    for name in names_in(f"{folder}/{OTHERS}"):
+        path = f"{folder}/{OTHERS}/{name}"
+        run = _run_at(path)
+        if run is not None and _may_live(run):
+            found.append((path, run))
+        else:
+            files.remove_file(path)
+    return found
+
+
+def _refuse_here(folder: str) -> None:
+    """Raises TargetError where a run beside the holder is one of this machine."""
+    for path, run in others(folder):
+        if _is_here(run):
+            raise _is_held(path, run)
+
+
+def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:
+    return TargetError(
+        f"Only one run may write to a target at a time; process {holder['process']} on "
+        f"{holder['host']!r} holds {path!r}. Wait for it, or write to another output; "
+        f"if it is dead, remove what it has left with 'beam-tfrecord clean'."
+    )
+
+
+def _this_run() -> dict[str, str]:
+    pid = os.getpid()
+    return {
+        "host": socket.gethostname(),
+        "process": str(pid),
+        "start": _start_of(pid),
+        "run": secrets.token_hex(_TOKEN_BYTES),
+    }
+
+
+def _start_of(pid: int) -> str:
+    """Returns when a process was started, as the kernel counts it; "" if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name before it may hold anything, a closing bracket too.
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except FileNotFoundError:
+        if os.path.exists("/proc/self/stat"):
+            return ""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return "alive"
+    return ""
+
+
+def _is_here(run: Mapping[str, str]) -> bool:
+    return run["host"] == socket.gethostname()
+
+
+def _may_live(run: Mapping[str, str]) -> bool:
+    return not _is_here(run) or _start_of(int(run["process"])) == run["start"]
+
+
+def _run_at(path: str) -> dict[str, str] | None:
+    """Returns the run that a note speaks of; None where there is no such note."""
+    try:
+        return dict(json.loads(files.read_bytes(path)))
+    except FileNotFoundError:
+        return None
+
+
+def refuse_living(folder: str, *, sure: bool) -> bool:
+    """Returns whether all runs of a work folder are dead.
+
+    Args:
+      folder: it.
+      sure: whether those of other machines are known to be.
+
+    Raises:
+      TargetError: a run on this machine is at work there.
+    """
+    path = f"{folder}/{HOLDER}"
+    runs = others(folder)
+    if (holder := _run_at(path)) is not None:
+        runs.append((path, holder))
+    for noted, run in runs:
+        if _is_here(run) and _may_live(run):
+            raise _is_held(noted, run)
+    return sure or all(_is_here(run) for _, run in runs)
+
+
+def forget(folder: str) -> None:
+    """Removes the notes on all runs of a work folder."""
+    files.remove_tree(f"{folder}/{OTHERS}")
+    files.remove_file(f"{folder}/{HOLDER}")
+
+
+def names_in(folder: str) -> list[str]:
+    """Returns the names of what lies in a folder; none where there is no such."""
+    try:
+        return files.names_in(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,136 @@
+"""Google's store through its own client (the extra `[gcs]`)."""
+
+import concurrent.futures
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transforms.object_store import (
+    CONNECT_SECONDS,
+    READ_SECONDS,
+    Listed,
+    bucket_stands,
+    gcs_endpoint,
+    of_status,
+    reason_of,
+    url_of,
+)
+
+__all__ = ["GcsClient", "gcs_errors"]
+
+# What the client's own repetitions may take in all.
+_RETRY_SECONDS = 5
+_REMOVED_AT_ONCE = 8
+
+
+class GcsClient:
+    """See `transforms.object_store.Client`."""
+
+    def __init__(self, bucket: str, parameters: Mapping[str, str]) -> None:
+        import google.auth.credentials
+        import google.cloud.storage as storage
+        import google.cloud.storage.retry
+
+        options: dict[str, Any] = {}
+        if endpoint := gcs_endpoint(parameters):
+            options["client_options"] = {"api_endpoint": url_of(endpoint, parameters)}
+            options["credentials"] = google.auth.credentials.AnonymousCredentials()
+            options["project"] = os.environ.get("GOOGLE_CLOUD_PROJECT", "none")
+        elif parameters.get("anonymous") == "true":
+            options["credentials"] = google.auth.credentials.AnonymousCredentials()
+            options["project"] = "none"
+        self._bucket = storage.Client(**options).bucket(bucket)
+        retry = google.cloud.storage.retry.DEFAULT_RETRY.with_timeout(_RETRY_SECONDS)
+        timeout = (CONNECT_SECONDS, READ_SECONDS)
+        self._patience: dict[str, Any] = {"timeout": timeout, "retry": retry}
+
+    def version(self, key: str) -> str:
+        """See `Client`."""
+        with gcs_errors(self._path(key)):
+            found = self._bucket.get_blob(key, **self._patience)
+        return "" if found is None else str(found.generation)
+
+    def put_file(self, key: str, local: str) -> None:
+        """See `Client`."""
+        with bucket_stands(self._path()), gcs_errors(self._path(key)):
+            self._bucket.blob(key).upload_from_filename(
+                local, checksum="crc32c", **self._patience
+            )
+
+    def put(self, key: str, data: bytes) -> None:
+        """See `Client`."""
+        with bucket_stands(self._path()), gcs_errors(self._path(key)):
+            self._bucket.blob(key).upload_from_string(
+                data, checksum="crc32c", **self._patience
+            )
+
+    def put_if(self, key: str, data: bytes, version: str) -> None:
+        """See `Client`."""
+        with bucket_stands(self._path()), gcs_errors(self._path(key)):
+            self._bucket.blob(key).upload_from_string(
+                data,
+                checksum="crc32c",
+                if_generation_match=int(version or 0),
+                **self._patience,
+            )
+
+    def remove(self, key: str) -> None:
+        """See `Client`."""
+        with contextlib.suppress(FileNotFoundError), gcs_errors(self._path(key)):
+            self._bucket.blob(key).delete(**self._patience)
+
+    def remove_below(self, folder: str) -> None:
+        """See `Client`."""
+        with gcs_errors(self._path(folder)):
+            found = self._bucket.list_blobs(prefix=f"{folder}/", **self._patience)
+            keys = [blob.name for blob in found]
+        with concurrent.futures.ThreadPoolExecutor(_REMOVED_AT_ONCE) as pool:
+            for _ in pool.map(self.remove, keys):
+                pass
+
+    def list_in(self, folder: str) -> list[Listed] | None:
+        """See `Client`: Arrow shows only folders that have an object of their own."""
+        prefix = f"{folder}/" if folder else ""
+        with gcs_errors(self._path(folder)):
+            pages = self._bucket.list_blobs(
+                prefix=prefix, delimiter="/", **self._patience
+            )
+            blobs = list(pages)
+            folders = set(pages.prefixes)
+        names = [Listed(each.removeprefix(prefix)[:-1], True) for each in folders]
+        for blob in blobs:
+            name = blob.name.removeprefix(prefix)
+            if name and not name.endswith("/"):
+                seconds = int(blob.updated.timestamp()) if blob.updated else 0
+                names.append(Listed(name, False, blob.size or 0, seconds))
+        return names
+
+    def give_up_uploads(self, prefix: str) -> int:
+        """None: what is not finished of them, Google's store forgets by itself."""
+        return 0
+
+    def _path(self, key: str = "") -> str:
+        return f"gs://{self._bucket.name}/{key}".rstrip("/")
+
+
+@contextlib.contextmanager
+def gcs_errors(path: str) -> Iterator[None]:
+    """Turns what the client raises about a path into an OSError or OvertakenError."""
+    import google.api_core.exceptions as api
+    import google.auth.exceptions
+    import requests
+
+    try:
+        yield
+    except api.GoogleAPICallError as error:
+        raise of_status(int(error.code or 0), str(error.message), path) from error
+    except google.auth.exceptions.GoogleAuthError as error:
+        reason = reason_of(error)
+        if error.retryable:
+            raise OSError(errno.ECONNRESET, reason, path) from error
+        raise PermissionError(errno.EACCES, reason, path) from error
+    except (api.RetryError, requests.exceptions.RequestException) as error:
+        reason = reason_of(error)
+        raise OSError(errno.ECONNRESET, reason, path) from error

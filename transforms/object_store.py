@@ -1,0 +1,161 @@
+"""What an object store can do that `pyarrow.fs` has no words for, and how it fails.
+
+That is: writing an object only if nobody else has (`If-None-Match`, `If-Match`,
+Google's generations), giving up the multi-part uploads of dead runs, and removing
+objects without putting others in the place of empty folders.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from transforms.errors import bounded
+
+__all__ = [
+    "CONNECT_SECONDS",
+    "READ_SECONDS",
+    "Client",
+    "Listed",
+    "OvertakenError",
+    "bucket_stands",
+    "gcs_endpoint",
+    "no_bucket",
+    "of_status",
+    "reason_of",
+    "s3_endpoint",
+    "s3_region",
+    "url_of",
+]
+
+CONNECT_SECONDS = 5
+READ_SECONDS = 60
+_LONGEST_REASON = 300
+
+
+class OvertakenError(Exception):
+    """An object is not what it was to be when it was to be written."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """What lies in a folder.
+
+    Attributes:
+      name: there.
+      is_folder: whether it is a folder too.
+      size: bytes of an object.
+      modified: of an object, whole seconds since 1970.
+    """
+
+    name: str
+    is_folder: bool
+    size: int = 0
+    modified: int = 0
+
+
+class Client(Protocol):
+    """A bucket, through its store's own client. All raise OSError."""
+
+    def version(self, key: str) -> str:
+        """Returns what tells this state of an object from any other; "" for none."""
+
+    def put_file(self, key: str, local: str) -> None:
+        """Uploads a file, in parts where it is large; gives up what has failed."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Writes an object."""
+
+    def put_if(self, key: str, data: bytes, version: str) -> None:
+        """Writes an object if it is still of this version.
+
+        Raises:
+          OvertakenError: it is not; nothing has changed.
+        """
+
+    def remove(self, key: str) -> None:
+        """Removes an object; it may be gone already."""
+
+    def remove_below(self, folder: str) -> None:
+        """Removes every object whose key begins with `folder` and a slash."""
+
+    def list_in(self, folder: str) -> list[Listed] | None:
+        """Returns what lies in a folder; None where Arrow tells as much."""
+
+    def give_up_uploads(self, prefix: str) -> int:
+        """Ends all uploads in parts below a prefix; returns how many there were."""
+
+
+def s3_endpoint(parameters: Mapping[str, str]) -> str:
+    """Returns the endpoint that is asked for; "" for Amazon's own."""
+    return (
+        parameters.get("endpoint_override")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or ""
+    )
+
+
+def s3_region() -> str:
+    """Returns the region that the environment names; "" for none."""
+    names = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+def gcs_endpoint(parameters: Mapping[str, str]) -> str:
+    """Returns the endpoint that is asked for; "" for Google's own."""
+    return (
+        parameters.get("endpoint_override")
+        or os.environ.get("STORAGE_EMULATOR_HOST")
+        or ""
+    )
+
+
+def url_of(endpoint: str, parameters: Mapping[str, str]) -> str:
+    """Returns an endpoint with its scheme."""
+    if "://" in endpoint:
+        return endpoint
+    return f"{parameters.get('scheme', 'https')}://{endpoint}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns what an error says, cut in the middle where that is much."""
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return bounded(said, _LONGEST_REASON)
+
+
+def of_status(status: int, found: str, path: str) -> Exception:
+    """Returns the error that an answer stands for.
+
+    Args:
+      status: of HTTP.
+      found: what the answer said besides.
+      path: that it was about.
+    """
+    said = bounded(f"the store answered {status} {found}".rstrip(), _LONGEST_REASON)
+    if status == 412:
+        return OvertakenError(said)
+    if status == 404:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if status in (401, 403):
+        return PermissionError(errno.EACCES, said, path)
+    if status in (408, 429) or status >= 500:
+        return OSError(errno.EIO, said, path)
+    return OSError(errno.EREMOTEIO, said, path)
+
+
+@contextlib.contextmanager
+def bucket_stands(place: str) -> Iterator[None]:
+    """Says what is missing where something was to be written."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise no_bucket(place) from error
+
+
+def no_bucket(place: str) -> FileNotFoundError:
+    """Returns the error of something written to a bucket that is not there."""
+    reason = "there is no such bucket, or not for these credentials"
+    return FileNotFoundError(errno.ENOENT, reason, place)

@@ -1,0 +1,198 @@
+"""Amazon's S3, and whatever speaks like it, through boto3 (the extra `[s3]`)."""
+
+import contextlib
+import errno
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from transforms.object_store import (
+    CONNECT_SECONDS,
+    READ_SECONDS,
+    Listed,
+    OvertakenError,
+    bucket_stands,
+    no_bucket,
+    of_status,
+    reason_of,
+    s3_endpoint,
+    s3_region,
+    url_of,
+)
+
+__all__ = ["S3Client", "s3_errors"]
+
+# Larger files go up in parts, so that a failure costs one of them.
+_PART_BYTES = 16 << 20
+_PARTS_AT_ONCE = 4
+_ATTEMPTS = 3
+# As many as one request may name.
+_KEYS_A_REQUEST = 1000
+# Somebody else is writing the same object this very moment.
+_CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
+
+
+class S3Client:
+    """See `transforms.object_store.Client`."""
+
+    def __init__(self, bucket: str, parameters: Mapping[str, str]) -> None:
+        import boto3
+        import botocore
+        import botocore.config
+        from boto3.s3.transfer import TransferConfig
+
+        self._bucket = bucket
+        self._place = f"s3://{bucket}"
+        session = boto3.session.Session(
+            aws_access_key_id=parameters.get("access_key"),
+            aws_secret_access_key=parameters.get("secret_key"),
+            aws_session_token=parameters.get("session_token"),
+            region_name=parameters.get("region") or s3_region() or None,
+        )
+        config: dict[str, Any] = {}
+        endpoint = s3_endpoint(parameters)
+        if endpoint:
+            endpoint = url_of(endpoint, parameters)
+            # Of servers elsewhere few have a host name for each bucket.
+            if not endpoint.rstrip("/").endswith(
+                (".amazonaws.com", ".amazonaws.com.cn")
+            ):
+                config["s3"] = {"addressing_style": "path"}
+        if parameters.get("anonymous") == "true":
+            config["signature_version"] = botocore.UNSIGNED
+        self._client = session.client(
+            "s3",
+            region_name=session.region_name or "us-east-1",
+            endpoint_url=endpoint or None,
+            config=botocore.config.Config(
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=READ_SECONDS,
+                retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                **config,
+            ),
+        )
+        self._transfer = TransferConfig(
+            multipart_threshold=_PART_BYTES,
+            multipart_chunksize=_PART_BYTES,
+            max_concurrency=_PARTS_AT_ONCE,
+        )
+
+    def version(self, key: str) -> str:
+        """See `Client`."""
+        try:
+            with s3_errors(self._path(key)):
+                found = self._client.head_object(Bucket=self._bucket, Key=key)
+        except FileNotFoundError:
+            return ""
+        return str(found["ETag"])
+
+    def put_file(self, key: str, local: str) -> None:
+        """See `Client`."""
+        with bucket_stands(self._path()), s3_errors(self._path(key)):
+            self._client.upload_file(local, self._bucket, key, Config=self._transfer)
+
+    def put(self, key: str, data: bytes) -> None:
+        """See `Client`."""
+        with bucket_stands(self._path()), s3_errors(self._path(key)):
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
+
+    def put_if(self, key: str, data: bytes, version: str) -> None:
+        """See `Client`."""
+        condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
+        try:
+            with s3_errors(self._path(key)):
+                self._client.put_object(
+                    Bucket=self._bucket, Key=key, Body=data, **condition
+                )
+        except FileNotFoundError as error:
+            if not version:
+                raise no_bucket(self._path()) from error
+            # There is none to match any more.
+            raise OvertakenError(key) from error
+
+    def remove(self, key: str) -> None:
+        """See `Client`."""
+        with contextlib.suppress(FileNotFoundError), s3_errors(self._path(key)):
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def remove_below(self, folder: str) -> None:
+        """See `Client`."""
+        with s3_errors(self._path(folder)):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=f"{folder}/"
+            )
+            keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+            # What stands for a folder goes after what lies in it: some servers insist.
+            keys.sort(key=lambda key: (key.endswith("/"), -key.count("/")))
+            for start in range(0, len(keys), _KEYS_A_REQUEST):
+                named = [{"Key": key} for key in keys[start : start + _KEYS_A_REQUEST]]
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": named, "Quiet": True}
+                )
+                for failed in answer.get("Errors", ()):
+                    status = 403 if failed["Code"] == "AccessDenied" else 500
+                    found = f"{failed['Code']}: {failed.get('Message', '')}"
+                    raise of_status(status, found, self._path(failed["Key"]))
+
+    def list_in(self, folder: str) -> list[Listed] | None:
+        """See `Client`."""
+        return None
+
+    def give_up_uploads(self, prefix: str) -> int:
+        """See `Client`."""
+        ended = 0
+        with s3_errors(self._path(prefix)):
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._bucket, Prefix=prefix
+            )
+            for upload in [each for page in pages for each in page.get("Uploads", ())]:
+                with contextlib.suppress(self._client.exceptions.NoSuchUpload):
+                    self._client.abort_multipart_upload(
+                        Bucket=self._bucket,
+                        Key=upload["Key"],
+                        UploadId=upload["UploadId"],
+                    )
+                    ended += 1
+        return ended
+
+    def _path(self, key: str = "") -> str:
+        return f"s3://{self._bucket}/{key}".rstrip("/")
+
+
+@contextlib.contextmanager
+def s3_errors(path: str) -> Iterator[None]:
+    """Turns what boto3 raises about a path into an OSError or an OvertakenError."""
+    import boto3.exceptions
+    import botocore.exceptions
+
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        raise _of_s3(error, path) from error
+    except boto3.exceptions.S3UploadFailedError as error:
+        found = error.__cause__ or error.__context__
+        if isinstance(found, botocore.exceptions.ClientError):
+            raise _of_s3(found, path) from error
+        reason = f"the upload failed: {reason_of(error)}"
+        raise OSError(errno.EIO, reason, path) from error
+    except botocore.exceptions.NoCredentialsError as error:
+        raise PermissionError(errno.EACCES, str(error), path) from error
+    except (
+        botocore.exceptions.ConnectionError,
+        botocore.exceptions.HTTPClientError,
+        botocore.exceptions.IncompleteReadError,
+    ) as error:
+        # Refused, cut, or too slow.
+        reason = reason_of(error)
+        raise OSError(errno.ECONNRESET, reason, path) from error
+    except botocore.exceptions.BotoCoreError as error:
+        # Settings that make no sense.
+        raise OSError(errno.EINVAL, reason_of(error), path) from error
+
+
+def _of_s3(error: Any, path: str) -> Exception:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    found = error.response.get("Error", {})
+    code, message = str(found.get("Code", "")), str(found.get("Message", ""))
+    if code in _CONFLICTS:
+        return OSError(errno.EBUSY, "it is being written by another run", path)
+    return of_status(int(status), f"{code} {message}".strip(), path)

@@ -1,0 +1,40 @@
+"""States of objects, and writing one only in place of the state that was seen.
+
+With the store's own client (`transforms.object_clients`) the store itself decides.
+Without it nothing does between two runs that look at the same moment.
+"""
+
+from transforms import files
+from transforms.file_systems import asked
+from transforms.object_clients import client_of
+from transforms.object_store import OvertakenError
+from transforms.paths import split_remote
+
+__all__ = ["put_if", "version_of"]
+
+
+def version_of(path: str) -> str:
+    """Returns what tells this state of an object from any other; "" for none."""
+    client = client_of(path)
+    if client is None:
+        if not files.is_file(path):
+            return ""
+        entry = files.stat_entry(path, "")
+        return f"{entry.size}-{entry.modified_ns}"
+    return asked(path, lambda: client.version(split_remote(path)[1]))
+
+
+def put_if(path: str, data: bytes, version: str) -> None:
+    """Writes an object if it is still of a version, of which "" is none.
+
+    Raises:
+      OvertakenError: it is not; nothing has changed.
+    """
+    client = client_of(path)
+    if client is not None:
+        key = split_remote(path)[1]
+        asked(path, lambda: client.put_if(key, data, version))
+        return
+    if version_of(path) != version:
+        raise OvertakenError(path)
+    files.write_file(path, data, attempts="")
