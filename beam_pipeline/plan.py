@@ -118,7 +118,7 @@ class Plan:
         What a run leaves unfinished serves those of the same work digest: each block
         and each shard is known by its own inputs.
         """
-        return _digest([self._decided, absolute(self.inputs.root), _versions()])
+        return _digest([self._decided, self.inputs.root, _versions()])
 
     @functools.cached_property
     def _decided(self) -> list[Any]:

@@ -46,7 +46,8 @@ class Inputs:
 
     Attributes:
       format: a key of `FORMATS`.
-      root: the folder that their paths are relative to.
+      root: the folder that their paths are relative to; absolute, because workers
+        may run in another one.
       entries: the files to read, in source order.
       skipped: files left out, by reason.
       companions: files that are read beside them and are no items: they decide bytes.
@@ -168,7 +169,7 @@ def find_inputs(spec: Spec) -> Inputs:
         raise SourceError(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
-    return Inputs(wanted, source, tuple(kept), skipped, tuple(beside))
+    return Inputs(wanted, absolute(source), tuple(kept), skipped, tuple(beside))
 
 
 def _absolute(root: str, path: str) -> str:

@@ -55,6 +55,11 @@ def _settings(folder: Path, rpc: int, web: int) -> dict[str, object]:
         "taskmanager.bind-host": _LOCAL,
         "taskmanager.numberOfTaskSlots": SLOTS,
         "taskmanager.memory.process.size": "1600m",
+        # Each exchange that is written out wants 512 buffers of 32 KiB by default, and
+        # a job has several at once in each slot.
+        "taskmanager.memory.network.min": "256m",
+        "taskmanager.memory.network.max": "256m",
+        "taskmanager.network.sort-shuffle.min-buffers": 64,
         # A killed task manager is missed after seconds, not after its 50 by default.
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 10000,
