@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-__all__ = ["JOB_SERVER_FLAGS", "Engine", "Place", "opened"]
+__all__ = ["JOB_SERVER_FLAGS", "KEEP_WORKERS", "Engine", "Place", "opened"]
 
 # Of a day: a job must not end because Beam's job service timed out.
 _SERVICE_SECONDS = 86_400
@@ -13,6 +13,11 @@ JOB_SERVER_FLAGS = (
     "--experiments=disable_logging_submission_environment",
 )
 """What every engine behind Beam's job service gets."""
+KEEP_WORKERS = "--environment_cache_millis=10000"
+"""Lets a worker wait for the next stage: a Python takes seconds to start.
+
+By default each stage starts workers of its own. Those of the last stage end so much
+later than the job."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,13 @@
 
 import json
 
-from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Engine, Place, opened
+from beam_pipeline.engines.engine import (
+    JOB_SERVER_FLAGS,
+    KEEP_WORKERS,
+    Engine,
+    Place,
+    opened,
+)
 
 __all__ = ["FLINK", "FLINK_VERSION"]
 
@@ -15,6 +21,7 @@ def _presets(place: Place) -> list[str]:
     """Returns Beam's flags for a place; later flags of the user win."""
     flags = [
         *JOB_SERVER_FLAGS,
+        KEEP_WORKERS,
         f"--flink_master={place.master}",
         f"--flink_version={FLINK_VERSION}",
         f"--flink_job_server_jar={place.program}",

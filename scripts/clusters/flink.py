@@ -8,13 +8,15 @@ from pathlib import Path
 from clusters.downloads import Package, unpacked
 from clusters.processes import Starter, fetch_json
 
-__all__ = ["ARTIFACT", "PORTS", "SLOTS", "WORKERS", "launch"]
+__all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "launch"]
 
 ARTIFACT = "beam-runners-flink-1.20-job-server"
 # The job manager's, its web pages'.
 PORTS = 2
 WORKERS = 2
 SLOTS = 2
+# Variable of what goes to the end of the class path, from Hadoop or not.
+CLASS_PATH = "HADOOP_CLASSPATH"
 _VERSION = "1.20.5"
 _PACKAGES = (
     # All of Flink but its scripts ...
@@ -63,6 +65,9 @@ def _settings(folder: Path, rpc: int, web: int) -> dict[str, object]:
         # A killed task manager is missed after seconds, not after its 50 by default.
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 10000,
+        # Beam's classes, which stand in the class path, are loaded once: those that
+        # come with a job go after each of its stages, and its Pythons with them.
+        "classloader.resolve-order": "parent-first",
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": 3,
         "restart-strategy.fixed-delay.delay": "1 s",

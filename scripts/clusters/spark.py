@@ -6,7 +6,7 @@ from pathlib import Path
 from clusters.downloads import Package, unpacked
 from clusters.processes import Starter, fetch_json
 
-__all__ = ["ARTIFACT", "PORTS", "SLOTS", "WORKERS", "launch"]
+__all__ = ["ARTIFACT", "CLASS_PATH", "PORTS", "SLOTS", "WORKERS", "launch"]
 
 ARTIFACT = "beam-runners-spark-3-job-server"
 # The master's, its web pages', those of each worker.
@@ -14,6 +14,8 @@ PORTS = 4
 WORKERS = 2
 SLOTS = 2
 _MEMORY = "1500m"
+# Each job brings Beam's classes with it.
+CLASS_PATH = ""
 # Exactly the job server's: the two exchange Java objects.
 _VERSION = "3.5.0"
 _PACKAGE = Package(

@@ -1,0 +1,73 @@
+"""Beam's job servers: programs in Java that hand jobs to Flink and Spark.
+
+Beam publishes each of them as one large file. Where the registry that is reached has
+none of the version that is installed, it is put together from the smaller files that
+Beam publishes of older versions: what job servers and Python say to each other is the
+same over many versions of Beam.
+"""
+
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from beam_pipeline.engines.cluster import jar_path
+from clusters.downloads import beam_version, beside, put, run_client
+from clusters.failure import Failure
+
+__all__ = ["job_server", "parts_version"]
+
+_PARTS = Path(__file__).with_name("job_servers")
+_POM = "{http://maven.apache.org/POM/4.0.0}"
+# Strict: a checksum that differs is an error, not a warning.
+_MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums")
+
+
+def job_server(engine: str, artifact: str) -> Path:
+    """Returns the path of a job server, brought by Maven if need be.
+
+    Args:
+      engine: "flink" or "spark".
+      artifact: as Beam names the one large file.
+
+    Raises:
+      Failure: neither that nor its parts are to be had.
+    """
+    version = beam_version()
+    path = jar_path(artifact, version)
+    if path.is_file():
+        return path
+    name = f"org.apache.beam:{artifact}:{version}"
+    by_hand = f"Or put it at {path} by hand."
+    if shutil.which("mvn") is None:
+        raise Failure(f"Maven must be there to download {name}. {by_hand}")
+    print(f"downloading {name} ...", file=sys.stderr)
+    with beside(path) as partial:
+        try:
+            goal = [f"-Dartifact={name}", f"-DoutputDirectory={partial}"]
+            run_client([*_MAVEN, "dependency:copy", *goal], "mvn")
+            put(partial / path.name, path)
+        except Failure:
+            put(_assembled(engine, partial, by_hand), path)
+    return path
+
+
+def _assembled(engine: str, folder: Path, by_hand: str) -> Path:
+    """Puts a job server together in a folder; returns its path."""
+    print(
+        f"it is not to be had; putting it together from parts of Beam "
+        f"{parts_version(engine)} (minutes, once) ...",
+        file=sys.stderr,
+    )
+    shutil.copyfile(_PARTS / f"{engine}.xml", folder / "pom.xml")
+    try:
+        run_client([*_MAVEN, "package"], "mvn", folder=str(folder))
+    except Failure as failure:
+        raise Failure(f"{failure} {by_hand}") from failure
+    return folder / "target" / "job-server.jar"
+
+
+def parts_version(engine: str) -> str:
+    """Returns the version of Beam that a job server's parts are of."""
+    root = ElementTree.parse(_PARTS / f"{engine}.xml").getroot()
+    return str(root.findtext(f"{_POM}properties/{_POM}beam.version"))
