@@ -21,6 +21,9 @@ from transforms.paths import absolute, is_remote, plain
 
 __all__ = ["run"]
 
+# Settings that may look like paths of a store, and are none.
+_MASTERS = ("flink_master", "spark_master")
+
 
 def run(
     settings: Callable[[], Mapping[str, Any]],
@@ -42,7 +45,7 @@ def run(
     if report_json:
         _check_report(report_json)
     try:
-        given = {key: _plain(value) for key, value in settings().items()}
+        given = {key: _plain(key, value) for key, value in settings().items()}
         spec = make_spec(given)
         leaves = False
         if beam_flags or spec.runner != "local":
@@ -83,9 +86,11 @@ def run(
     return 0
 
 
-def _plain(value: Any) -> Any:
+def _plain(key: str, value: Any) -> Any:
     """Returns a setting without secrets: from here on it may be reported."""
-    return plain(value) if isinstance(value, str) and is_remote(value) else value
+    if key in _MASTERS or not isinstance(value, str) or not is_remote(value):
+        return value
+    return plain(value)
 
 
 def _up_to_date(

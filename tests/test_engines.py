@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.beam_shortcuts import beam_shortcuts
+from beam_pipeline.cli import main
 from beam_pipeline.engines import cluster, notes
 from beam_pipeline.engines.choice import choose
 from beam_pipeline.engines.engine import Place
@@ -302,6 +303,23 @@ def test_local_paths_are_refused_for_remote_workers(
         choose(spec(**far), [])
     assert choose(spec(**far, shared_output=True), []) is not None
     assert choose(spec(runner="spark", spark_master="local[2]"), []) is not None
+
+
+def test_a_master_is_no_path(
+    cache: Folder, java: Folder, tmp_path: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A master's scheme is none of an object store's: the command line takes it."""
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                *("convert", str(tmp_path / "rows.csv"), str(tmp_path / "out")),
+                *("--runner", "spark", "--spark-master", "spark://127.0.0.1:1"),
+            ]
+        )
+    assert ended.value.code == 2
+    # As far as that: there is no job server in an empty cache.
+    assert "Beam's job server" in capfd.readouterr().err
 
 
 def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
