@@ -110,6 +110,7 @@ def run_job(
                 beam_flags=beam_flags,
                 watch=watch,
                 abandon=abandon,
+                say=say,
             )
         return
     if WorkerPool.spent:

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beam_pipeline.beam_errors import translated
 from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.dataflow import brings_workers
-from beam_pipeline.engines.submission import run_watched
+from beam_pipeline.engines.submission import counted, run_watched
 from beam_pipeline.engines.worker_package import write_source_distribution
 from transforms import files
 from transforms.errors import BeamTFRecordError
@@ -55,7 +55,8 @@ def run_on_dataflow(
       beam_flags: Beam's own flags; they win over the presets.
       watch: called several times a second meanwhile, in the calling thread.
       abandon: called once when the run is stopped; after it nothing may be published.
-      say: called with the id of the job, once it has one.
+      say: called with the id of the job, once it has one, and at its end with what
+        Dataflow has counted.
 
     Raises:
       BeamTFRecordError: it failed; the job is cancelled.
@@ -67,7 +68,9 @@ def run_on_dataflow(
             while unsaid:
                 say(_in_beams_words(unsaid.pop()))
 
-        run_watched(pipeline, look, watch, abandon)
+        result = run_watched(pipeline, look, watch, abandon)
+        if words := counted(chosen.engine, result):
+            say(words)
 
 
 def submit_to_dataflow(

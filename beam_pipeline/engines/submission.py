@@ -25,7 +25,7 @@ from beam_pipeline.engines.worker_boot import write_worker
 from transforms import files, paths
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["run_on_engine", "run_watched"]
+__all__ = ["counted", "run_on_engine", "run_watched"]
 
 _LOOK_SECONDS = 0.2
 # How long the engine may take to confirm that the job is cancelled.
@@ -45,6 +45,7 @@ def run_on_engine(
     beam_flags: Sequence[str],
     watch: Callable[[], None],
     abandon: Callable[[], None],
+    say: Callable[[str], None],
 ) -> None:
     """Runs a pipeline on an engine and returns when it is done.
 
@@ -55,6 +56,7 @@ def run_on_engine(
       beam_flags: Beam's own flags; they win over the presets.
       watch: called several times a second meanwhile, in the calling thread.
       abandon: called once when the run is stopped; after it nothing may be published.
+      say: called with what the engine has counted.
 
     Raises:
       BeamTFRecordError: it failed; the job is cancelled.
@@ -69,7 +71,9 @@ def run_on_engine(
             try:
                 add_stages(pipeline)
                 look = _Looker(chosen.engine, room.notes).look
-                run_watched(pipeline, look, watch, abandon)
+                result = run_watched(pipeline, look, watch, abandon)
+                if words := counted(chosen.engine, result):
+                    say(words)
             except BeamTFRecordError:
                 raise
             except Exception as failure:
@@ -211,8 +215,10 @@ def run_watched(
     look: Callable[[], None],
     watch: Callable[[], None],
     abandon: Callable[[], None],
-) -> None:
+) -> Any:
     """Submits in a thread, so that this one can watch and be interrupted.
+
+    Returns what Beam knows of the job that is done.
 
     Args:
       pipeline: all of it.
@@ -245,6 +251,28 @@ def run_watched(
         raise
     if raised:
         raise raised[0]
+    return results[0]
+
+
+def counted(engine: Engine, result: Any) -> str:
+    """Returns the counters of a job as its engine has them, in a line; "" for none.
+
+    What was done again may be counted again: the manifest's account is what holds.
+    """
+    try:
+        counters = result.metrics().query()["counters"]
+        found = {
+            f"{each.key.metric.namespace}/{each.key.metric.name}": int(
+                each.attempted if each.committed is None else each.committed
+            )
+            for each in counters
+            # Not what Prism counts for itself.
+            if each.key.metric.namespace != "beam"
+        }
+    except Exception:  # noqa: BLE001 - the job is done, with counters or without
+        return ""
+    words = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
+    return f"{engine.name} has counted: {words}" if words else ""
 
 
 @dataclasses.dataclass
