@@ -51,6 +51,13 @@ def test_secrets_before_a_bucket() -> None:
     assert paths.parameters_of("s3://b") == {"access_key": "AK", "secret_key": "s/e"}
 
 
+def test_azure_names_container_and_account() -> None:
+    """What stands before the `@` there is the container, and its key no part of it."""
+    assert paths.plain("abfs://c@a.example.net/k") == "abfs://c@a.example.net/k"
+    assert paths.plain("abfs://c:s%2Fe@a.example.net/k") == "abfs://c@a.example.net/k"
+    assert paths.parameters_of("abfs://c@a.example.net") == {"account_key": "s/e"}
+
+
 def test_access_goes_to_other_processes_and_shows_nothing() -> None:
     """Unpickled elsewhere, the parameters hold there; printed, they do not show."""
     paths.plain("s3://b/k?secret_key=hush")

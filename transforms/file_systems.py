@@ -82,6 +82,8 @@ def _connected(
             return _s3(parameters, authority), authority
         if scheme in ("gs", "gcs"):
             return _gcs(parameters), authority
+        if scheme in ("abfs", "abfss"):
+            return _azure(parameters, authority)
         query = urllib.parse.urlencode(parameters)
         system, base = pafs.FileSystem.from_uri(
             f"{place}/{'?' if query else ''}{query}"
@@ -131,6 +133,49 @@ def _gcs(parameters: dict[str, str]) -> "pafs.GcsFileSystem":
         options["anonymous"] = True
     limit = datetime.timedelta(seconds=_RETRY_SECONDS)
     return pafs.GcsFileSystem(retry_time_limit=limit, **options)
+
+
+def _azure(parameters: dict[str, str], authority: str) -> tuple["pafs.FileSystem", str]:
+    """Returns Azure's store and the container: `container[@account.host]`."""
+    import pyarrow.fs as pafs
+
+    container, _, host = authority.partition("@")
+    account, _, suffix = host.partition(".")
+    account = account or _said(
+        parameters,
+        "account_name",
+        "AZURE_STORAGE_ACCOUNT",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+    )
+    if not account:
+        raise ValueError(
+            "it must name an account, as in abfs://container@account.dfs.core.windows."
+            "net/folder, or AZURE_STORAGE_ACCOUNT must"
+        )
+    options: dict[str, Any] = {}
+    # Without either Arrow asks for a login as Azure's own programs do.
+    if key := _said(
+        parameters, "account_key", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"
+    ):
+        options["account_key"] = key
+    elif token := _said(parameters, "sas_token", "AZURE_STORAGE_SAS_TOKEN"):
+        options["sas_token"] = token
+    at = parameters.get("blob_storage_authority", "")
+    if at or suffix:
+        domain = suffix.partition(".")[2]
+        options["blob_storage_authority"] = at or f".blob.{domain}"
+        options["dfs_storage_authority"] = (
+            parameters.get("dfs_storage_authority") or at or f".dfs.{domain}"
+        )
+    if parameters.get("enable_tls") == "false":
+        options["blob_storage_scheme"] = options["dfs_storage_scheme"] = "http"
+    return pafs.AzureFileSystem(account_name=account, **options), container
+
+
+def _said(parameters: dict[str, str], name: str, *variables: str) -> str:
+    """Returns a setting as a path has given it, else as the environment does."""
+    given = [os.environ.get(each, "") for each in variables]
+    return next(filter(None, [parameters.get(name, ""), *given]), "")
 
 
 def asked(path: str, work: Callable[[], _Result]) -> _Result:

@@ -69,10 +69,8 @@ def plain(path: str) -> str:
         path = path[: given.start()]
     authority, slash, key = path[found.end() :].partition("/")
     query = "" if given is None else given[1]
-    if scheme in ("s3", "gs", "gcs") and "@" in authority:
-        secret, _, authority = authority.rpartition("@")
-        user, _, password = map(urllib.parse.unquote, secret.partition(":"))
-        said = {"access_key": user, "secret_key": password}
+    if "@" in authority:
+        authority, said = _without_secret(scheme, authority)
         query = "&".join(filter(None, [query, urllib.parse.urlencode(said)]))
     if not authority and scheme != "hdfs":
         raise SpecError(
@@ -85,6 +83,16 @@ def plain(path: str) -> str:
             _parameters[place] = query
     parts = [part for part in key.split("/") if part]
     return place + slash + "/".join(parts) if parts else place
+
+
+def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
+    """Returns an authority with an `@` without its secret, and that as parameters."""
+    said, _, host = authority.rpartition("@")
+    name, colon, password = map(urllib.parse.unquote, said.partition(":"))
+    if scheme in ("s3", "gs", "gcs"):
+        return host, {"access_key": name, "secret_key": password}
+    # Azure's container, or HDFS's user, stands there.
+    return f"{name}@{host}", {"account_key": password} if colon else {}
 
 
 def split_remote(path: str) -> tuple[str, str]:

@@ -1,0 +1,161 @@
+"""Azure's store, through Arrow alone: a real emulator, Azurite, from npm."""
+
+import base64
+import dataclasses
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from tests.storage.conftest import PETS
+from tests.storage.program import Program
+
+_VERSION = "3.37.0"
+_READY_SECONDS = 60
+_CONTAINER = "sets"
+
+
+@dataclasses.dataclass(frozen=True)
+class Azurite:
+    """A running emulator with one container.
+
+    Attributes:
+      port: on the loopback interface.
+      key: of its one account.
+    """
+
+    port: int
+    key: str
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Who may write, as Azure's own programs are told."""
+        return {"AZURE_STORAGE_ACCOUNT": "tester", "AZURE_STORAGE_KEY": self.key}
+
+    def url(self, path: str) -> str:
+        """A path in the container, with what says where the emulator is."""
+        at = f"blob_storage_authority=127.0.0.1:{self.port}&enable_tls=false"
+        return f"abfs://{_CONTAINER}/{path}?{at}"
+
+    def system(self) -> pafs.FileSystem:
+        """The store by Arrow, without the program."""
+        place = f"127.0.0.1:{self.port}"
+        return pafs.AzureFileSystem(
+            account_name="tester",
+            account_key=self.key,
+            blob_storage_authority=place,
+            dfs_storage_authority=place,
+            blob_storage_scheme="http",
+            dfs_storage_scheme="http",
+        )
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Every file below a folder, by its name there."""
+        system, root = self.system(), f"{_CONTAINER}/{folder}"
+        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
+        return {
+            info.path.removeprefix(f"{root}/"): system.open_input_file(info.path).read()
+            for info in system.get_file_info(selector)
+            if info.type is pafs.FileType.File
+        }
+
+
+def _program() -> Path:
+    """The emulator's program, installed once into the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "beam-tfrecord" / "storage" / f"azurite-{_VERSION}"
+    program = folder / "node_modules" / ".bin" / "azurite-blob"
+    if not program.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("the emulator comes by npm, which is not on the PATH")
+        folder.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
+        wanted = ["--prefix", str(folder), f"azurite@{_VERSION}"]
+        subprocess.run([*command, *wanted], check=True, capture_output=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """The emulator, with an empty container."""
+    folder = tmp_path_factory.mktemp("azurite")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    found = Azurite(port, base64.b64encode(secrets.token_bytes(32)).decode())
+    command = [_program(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    process = subprocess.Popen(
+        [*map(str, command), "--location", str(folder), "--skipApiVersionCheck"],
+        env={**os.environ, "AZURITE_ACCOUNTS": f"tester:{found.key}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        found.system().create_dir(_CONTAINER)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_a_dataset_on_azure(
+    azurite: Azurite, pets: Path, local_pets: Path, tmp_path: Path
+) -> None:
+    """Converted, sound, up to date, the bytes of a local one; nothing beside it."""
+    program = Program(azurite, tmp_path)
+    target = azurite.url("out")
+    program.run("convert", pets, target, *PETS)
+    assert "sound: 32 records" in program.run("verify", target).out
+    assert "up to date" in program.run("convert", pets, target, *PETS).out
+    there = azurite.files("out")
+    here = {path.name: path.read_bytes() for path in local_pets.iterdir()}
+    secret = azurite.key.encode()
+    assert not any(secret in data for data in there.values())
+    for files in (there, here):
+        del files["manifest.json"]
+    assert there == here
+    assert azurite.files(".out.beam-tfrecord") == {}
+
+
+def test_sources_on_azure(
+    azurite: Azurite, pets: Path, local_pets: Path, tmp_path: Path
+) -> None:
+    """Images that lie there give the bytes of those that lie here."""
+    system = azurite.system()
+    for path in sorted(pets.rglob("*.png")):
+        name = path.relative_to(pets).as_posix()
+        with system.open_output_stream(f"{_CONTAINER}/pets/{name}") as sink:
+            sink.write(path.read_bytes())
+    program = Program(azurite, tmp_path)
+    program.run("convert", azurite.url("pets"), "here", *PETS)
+    expected = {path.name for path in local_pets.iterdir()}
+    assert {path.name for path in (tmp_path / "here").iterdir()} == expected
+    for name in expected - {"manifest.json"}:
+        found = (tmp_path / "here" / name).read_bytes()
+        assert found == (local_pets / name).read_bytes(), name
+
+
+def test_no_overwrite_without_conditions(
+    azurite: Azurite, pets: Path, tmp_path: Path
+) -> None:
+    """Arrow cannot write on a condition: a dataset there is not replaced."""
+    program = Program(azurite, tmp_path)
+    arguments = ("convert", pets, azurite.url("twice"), *PETS)
+    program.run(*arguments)
+    before = azurite.files("twice")
+    done = program.run(*arguments, "--seed", "2", "--overwrite", code=2)
+    assert "needs a store that writes on a condition" in done.err
+    assert azurite.files("twice") == before
