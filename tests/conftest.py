@@ -13,6 +13,7 @@ the run shows all of them:
 Such tests are the ones that `make stress` runs (mark `stress`).
 """
 
+import signal
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
@@ -25,6 +26,10 @@ from tests.stress import STRESS
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("stress", derandomize=False, deadline=None)
 settings.load_profile("stress" if STRESS else "fixed")
+
+# In the background of a shell it is ignored, and would be by every program under test.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PROPERTY = "headline"
 

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beam_pipeline.beam_errors import translated
 from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.dataflow import brings_workers
-from beam_pipeline.engines.submission import counted, run_watched
+from beam_pipeline.engines.submission import run_watched
 from beam_pipeline.engines.worker_package import write_source_distribution
 from transforms import files
 from transforms.errors import BeamTFRecordError
@@ -68,9 +68,9 @@ def run_on_dataflow(
             while unsaid:
                 say(_in_beams_words(unsaid.pop()))
 
-        result = run_watched(pipeline, look, watch, abandon)
-        if words := counted(chosen.engine, result):
-            say(words)
+        counters = run_watched(pipeline, look, watch, abandon)
+        if counters:
+            say(f"{chosen.engine.name} has counted: {counters}")
 
 
 def submit_to_dataflow(

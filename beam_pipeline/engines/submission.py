@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import importlib
 import logging
 import os
 import re
@@ -15,17 +14,17 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability import job_server
 
 from beam_pipeline.beam_errors import translated
 from beam_pipeline.engines import notes
 from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.worker_boot import write_worker
 from transforms import files, paths
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["counted", "run_on_engine", "run_watched"]
+__all__ = ["run_on_engine", "run_watched"]
 
 _LOOK_SECONDS = 0.2
 # How long the engine may take to confirm that the job is cancelled.
@@ -66,14 +65,14 @@ def run_on_engine(
             chosen.place, worker=room.worker, artifacts=room.artifacts
         )
         flags = [*chosen.engine.presets(place), *beam_flags]
-        with _runner(chosen.engine.runner) as runner, _server_words() as server:
+        with runner_of(chosen.engine.runner) as runner, _server_words() as server:
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             try:
                 add_stages(pipeline)
                 look = _Looker(chosen.engine, room.notes).look
-                result = run_watched(pipeline, look, watch, abandon)
-                if words := counted(chosen.engine, result):
-                    say(words)
+                counters = run_watched(pipeline, look, watch, abandon)
+                if counters:
+                    say(f"{chosen.engine.name} has counted: {counters}")
             except BeamTFRecordError:
                 raise
             except Exception as failure:
@@ -167,58 +166,15 @@ def _with_words_of(server: _ServerWords, error: BaseException) -> BaseException:
     return BeamTFRecordError(f"{error} The job server's last words: {told[-1]}")
 
 
-class _NoSignals:
-    """Stands in for the module `signal` where Beam starts a job server.
-
-    Beam would take Ctrl-C for itself and end the server first, before the job could be
-    cancelled through it; and it could start no server outside the main thread.
-    """
-
-    SIGINT = 0
-
-    @staticmethod
-    def getsignal(number: int) -> None:
-        """Returns that nobody handles it."""
-
-    @staticmethod
-    def signal(number: int, handler: object) -> None:
-        """Leaves it to who has it."""
-
-
-@contextlib.contextmanager
-def _runner(name: str) -> Iterator[Any]:
-    """Yields Beam's runner; the job server that it starts ends with the context."""
-    place, _, kind = name.partition(":")
-    runner = getattr(importlib.import_module(place), kind)()
-    start = runner.default_job_server
-    servers: list[Any] = []
-
-    def remembered(options: PipelineOptions) -> Any:
-        server = start(options)
-        servers.append(server)
-        return server
-
-    runner.default_job_server = remembered
-    module: Any = job_server
-    plain = module.signal
-    module.signal = _NoSignals
-    try:
-        yield runner
-    finally:
-        module.signal = plain
-        for server in servers:
-            server.stop()
-
-
 def run_watched(
     pipeline: beam.Pipeline,
     look: Callable[[], None],
     watch: Callable[[], None],
     abandon: Callable[[], None],
-) -> Any:
+) -> str:
     """Submits in a thread, so that this one can watch and be interrupted.
 
-    Returns what Beam knows of the job that is done.
+    Returns the counters of the job as the engine has them, in a line.
 
     Args:
       pipeline: all of it.
@@ -228,12 +184,15 @@ def run_watched(
     """
     results: list[Any] = []
     raised: list[BaseException] = []
+    counters: list[str] = []
     done = threading.Event()
 
     def run() -> None:
         try:
             results.append(pipeline.run())
             results[0].wait_until_finish()
+            # While the job server is there to be asked.
+            counters.append(_counted(results[0]))
         except BaseException as error:  # noqa: BLE001 - raised again by the watcher
             raised.append(error)
         finally:
@@ -251,11 +210,11 @@ def run_watched(
         raise
     if raised:
         raise raised[0]
-    return results[0]
+    return counters[0]
 
 
-def counted(engine: Engine, result: Any) -> str:
-    """Returns the counters of a job as its engine has them, in a line; "" for none.
+def _counted(result: Any) -> str:
+    """Returns the counters of a job in a line; "" for none.
 
     What was done again may be counted again: the manifest's account is what holds.
     """
@@ -271,8 +230,7 @@ def counted(engine: Engine, result: Any) -> str:
         }
     except Exception:  # noqa: BLE001 - the job is done, with counters or without
         return ""
-    words = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
-    return f"{engine.name} has counted: {words}" if words else ""
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
 
 
 @dataclasses.dataclass

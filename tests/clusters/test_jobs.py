@@ -1,11 +1,13 @@
 """The same command on real engines: the same bytes and errors, after losses too."""
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -69,14 +71,37 @@ def test_stopped_jobs_are_cancelled(
     source, out = data / "rows.csv", tmp_path / "there"
     with begun(source, out, *ROWS, *flags) as process:
         until(lambda: segments(out) > 0, process)
-        process.send_signal(signal.SIGINT)
+        # As a terminal does: to all that were started in it.
+        os.killpg(process.pid, signal.SIGINT)
         assert process.wait(60) == 130
         pids = workers_of(tmp_path)
     assert not out.exists()
     until_gone(pids)
+    if engine != "prism":
+        assert jobs_at(request.getfixturevalue(engine)) == []
     committed(convert(source, tmp_path / "here", *ROWS), tmp_path / "here")
     committed(convert(source, out, *ROWS, *flags), out)
     same(out, tmp_path / "here")
+
+
+@pytest.mark.parametrize("engine", ["flink", "prism"])
+def test_who_cannot_wait(
+    engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """A second Ctrl-C does not wait: no job server is left, nothing is published."""
+    flags = flags_for(engine, request)
+    source, out = data / "rows.csv", tmp_path / "there"
+    with begun(source, out, *ROWS, *flags) as process:
+        until(lambda: segments(out) > 0, process)
+        servers = children_of(process.pid)
+        assert servers
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(10) == 130
+    until_gone(servers)
+    time.sleep(2)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
@@ -111,14 +136,27 @@ def test_killed_worker_of_prism_ends_the_job(
 def victim(cluster: Cluster) -> int:
     """Returns the process to kill: of Flink a task manager, of Spark an executor."""
     last = cluster.processes[-1]
-    if cluster.engine == "flink":
-        return last.pid
-    children = [
+    return last.pid if cluster.engine == "flink" else children_of(last.pid)[0]
+
+
+def children_of(pid: int) -> list[int]:
+    """Returns the processes that one has started."""
+    return [
         int(child)
-        for task in Folder(f"/proc/{last.pid}/task").iterdir()
+        for task in Folder(f"/proc/{pid}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-    return children[0]
+
+
+def jobs_at(cluster: Cluster) -> list[str]:
+    """Returns the jobs that a cluster has not ended."""
+    place = {"flink": "/jobs/overview", "spark": "/json/"}[cluster.engine]
+    with urllib.request.urlopen(cluster.web + place) as answer:
+        seen = json.load(answer)
+    if cluster.engine == "spark":
+        return [each["id"] for each in seen["activeapps"]]
+    ended = ("CANCELED", "FINISHED", "FAILED")
+    return [each["jid"] for each in seen["jobs"] if each["state"] not in ended]
 
 
 @contextlib.contextmanager
@@ -131,6 +169,7 @@ def begun(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
+        start_new_session=True,
     )
     try:
         yield process

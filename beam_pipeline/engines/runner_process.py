@@ -1,0 +1,106 @@
+"""Beam's runners, and the process of the job server that each of them starts.
+
+Beam starts it as any child of this process, in its session: Ctrl-C in a terminal would
+reach it too, and end it before the job could be cancelled through it.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability import job_server
+from apache_beam.utils import subprocess_server
+
+__all__ = ["runner_of"]
+
+_PR_SET_PDEATHSIG = 1
+# Loaded before there is a child, which may do little before it becomes another program.
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class _NoSignals:
+    """Stands in for the module `signal` where Beam starts a job server.
+
+    Beam would take Ctrl-C for itself, and starts no server outside the main thread.
+    """
+
+    SIGINT = 0
+
+    @staticmethod
+    def getsignal(number: int) -> None:
+        """Returns that nobody handles it."""
+
+    @staticmethod
+    def signal(number: int, handler: object) -> None:
+        """Leaves it to who has it."""
+
+
+class _OwnSession:
+    """Stands in for the module `subprocess` there: the server gets its own session.
+
+    It ends with the thread that has started it, even where this process is killed.
+    """
+
+    PIPE = subprocess.PIPE
+    STDOUT = subprocess.STDOUT
+
+    @staticmethod
+    def Popen(command: list[str], **options: Any) -> "subprocess.Popen[bytes]":  # noqa: N802
+        """Starts a process."""
+        return subprocess.Popen(
+            command,
+            **options,
+            start_new_session=True,
+            # Safe enough between threads: it calls one function that is loaded.
+            preexec_fn=_end_with_parent,
+        )
+
+
+def _end_with_parent() -> None:
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def runner_of(name: str) -> Iterator[Any]:
+    """Yields Beam's runner; the job server that it starts ends with the context.
+
+    Args:
+      name: of its class, as `module:name`.
+    """
+    place, _, kind = name.partition(":")
+    runner = getattr(importlib.import_module(place), kind)()
+    start = runner.default_job_server
+    servers: list[Any] = []
+
+    def remembered(options: PipelineOptions) -> Any:
+        server = start(options)
+        servers.append(server)
+        return server
+
+    runner.default_job_server = remembered
+    try:
+        with (
+            _replaced(job_server, "signal", _NoSignals),
+            _replaced(subprocess_server, "subprocess", _OwnSession),
+        ):
+            yield runner
+    finally:
+        for server in servers:
+            server.stop()
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, other: Any) -> Iterator[None]:
+    plain = getattr(module, name)
+    setattr(module, name, other)
+    try:
+        yield
+    finally:
+        setattr(module, name, plain)
