@@ -25,7 +25,8 @@ BEAM_MODULES = (
         f"beam_pipeline.{name}"
         for name in (
             "job runner local_workers conversion beam_shortcuts "
-            "engines.submission engines.worker_boot engines.dataflow_submission"
+            "engines.submission engines.worker_boot engines.dataflow_submission "
+            "engines.runner_process"
         ).split()
     }
 )
