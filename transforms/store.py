@@ -83,6 +83,11 @@ class Store:
         return self.placed or os.path.join(self.folder, "dataset")
 
     @property
+    def place(self) -> str:
+        """The folder in the target that finished files go to; empty for none."""
+        return os.path.basename(self.placed) if self.placed and not self.notes else ""
+
+    @property
     def listing(self) -> str:
         """File that lists the inputs."""
         return os.path.join(self.folder, "listing.arrow")
