@@ -1,6 +1,7 @@
 """Several writers on one target in an object store, step by step in any order."""
 
 import itertools
+import pickle
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -9,7 +10,9 @@ import pytest
 from tests.schedules import Writers, check_dataset, names_of
 from transforms import bucket_runs, object_clients, remote, versions, work_folder
 from transforms.core.manifest import MANIFEST_NAME
+from transforms.errors import CommitError
 from transforms.object_store import Listed, OvertakenError
+from transforms.store import Store
 
 _SCHEDULES = 240
 _PARTS = 4
@@ -108,3 +111,22 @@ def test_any_schedule(client: _Client, part: int) -> None:
         assert client.keys == expected, seed
         for key in expected:
             client.remove(key)
+
+
+def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
+    """Its threads may go on in this process, after all that it had put was removed."""
+    directory = "s3://bucket/out"
+    store = Store("s3://bucket/.out.beam-tfrecord/w")
+    with work_folder.held(directory) as hold:
+        store = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        other = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        # As Beam hands it on.
+        sent = pickle.loads(pickle.dumps(store))
+        sent.announce("a")
+        store.abandon()
+        work_folder.leave(hold, store, seen="")
+    assert sent.is_abandoned
+    with pytest.raises(CommitError, match="was stopped"):
+        sent.announce("b")
+    assert not other.is_abandoned
+    assert client.keys == []

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 from collections.abc import Iterator
 
 from transforms import (
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 _LOCK = "lock"
+_TOKEN_BYTES = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,7 +163,10 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
         work=os.path.basename(folder),
         seen=seen,
     )
-    return dataclasses.replace(store, folder=folder, placed=placed, notes=notes)
+    token = secrets.token_hex(_TOKEN_BYTES)
+    return dataclasses.replace(
+        store, folder=folder, placed=placed, notes=notes, token=token
+    )
 
 
 def take_over(hold: Hold, store: Store) -> Found:
