@@ -61,12 +61,13 @@ def open_work_folder(
 
     Raises:
       TargetError: another run holds it, or it cannot be made.
+      CommitError: the target is not any more as it was when the job was planned.
     """
     keeps_items = plan.spec.keep_rejected_bytes
     store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
     with work_folder.held(plan.directory) as hold:
         store = work_folder.open_store(hold, store, job=plan.digest, seen=plan.seen)
-        found = work_folder.take_over(hold, plan.work_digest)
+        found = work_folder.take_over(hold, store)
         store.make()
         listing = pa.BufferOutputStream()
         with pa.ipc.new_file(listing, plan.planned.listing.schema) as writer:
@@ -84,7 +85,7 @@ def open_work_folder(
             overtaken: CommitError | None = None
             # What went wrong first is what counts; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
-                if _has_published(plan):
+                if _has_published(plan, store):
                     work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
                 elif work_folder.leave(hold, store, seen=plan.seen):
                     overtaken = target.overtaken(plan.directory)
@@ -101,14 +102,16 @@ def open_work_folder(
             raise
 
 
-def _has_published(plan: Plan) -> bool:
+def _has_published(plan: Plan, store: Store) -> bool:
     """Whether what stands at the target was written by this very run."""
     try:
-        run = target.read_manifest(plan.directory).run
+        manifest = target.read_manifest(plan.directory)
         now = target.state(plan.directory)
     except (OSError, DamageError, StorageError):
         return False
-    return run.get("job") == plan.digest and now != plan.seen
+    # Elsewhere another run of the same job may have been first, with another place.
+    mine = manifest.run.get("job") == plan.digest and manifest.folder == store.place
+    return mine and now != plan.seen
 
 
 def check_flags(spec: Spec, beam_flags: Sequence[str]) -> None:
@@ -176,7 +179,7 @@ def convert_plan(
                 say=say,
             )
         except BaseException as error:
-            if _has_published(plan):
+            if _has_published(plan, store):
                 error.add_note(COMMITTED_NOTE)
             raise
         if plan.splits.lock_path:

@@ -36,7 +36,7 @@ ALLOWED = {
     "errors": frozenset(),
     "files": frozenset({"errors", "files"}),
     "core": frozenset({"errors", "core"}),
-    "storage": frozenset({"errors", "core", "files", "storage"}),
+    "storage": frozenset({"errors", "core", "files", "sidecars", "storage"}),
     "formats": frozenset({"errors", "core", "files", "formats"}),
     "sidecars": frozenset({"errors", "core", "files", "sidecars"}),
     # What a stage does, where that is too much for its own module.
@@ -87,6 +87,7 @@ def layer(module: str) -> str:
         "work_folder",
         "leftovers",
         "bucket",
+        "bucket_publication",
         "bucket_runs",
         "versions",
     ):

@@ -6,13 +6,20 @@ then what lies there is no dataset; afterwards it is one, whole.
 
     <target>/manifest.json
     <target>/<files>               of a dataset where none stood before
-    <target>/data-<job>/<files>    of a dataset that has replaced one, which its
-                                   manifest names, and TFDS's files beside that
+    <target>/data-<job>-<word>/    of a dataset that has replaced one: its files,
+                                   which its manifest names; TFDS's beside that
     .<name>.beam-tfrecord/         the work folder; see `transforms.work_folder`
       holder, others/<run>         the runs at work; see `transforms.bucket_runs`
       places/<folder>              the work of each job that puts files into a folder
       names/<work>/<file>          what a job may have put into the target itself
-      publishing/<folder>          the manifest that its job is replacing
+      publishing/<folder>          the manifest that its job is replacing; see
+                                   `transforms.bucket_publication`
+
+No two datasets ever use one such folder: the word is of what the dataset replaces, and
+so a run that begins again finds what it has finished. Files of the target itself may be
+written where no dataset stands and no other run is at work, which is looked at in the
+reverse order: another run may have come, published and gone since this one has looked
+at the target for the first time.
 
 Locks that end with their process do not exist there. A run whose process is gone from
 this machine is dead, and its work is taken over; of one on another machine nothing is
@@ -20,34 +27,32 @@ known, and so it is left alone: the later run works apart, in folders that end i
 of its own, and the manifest decides which of the two has won.
 """
 
+import contextlib
 import functools
-import json
-from collections.abc import Mapping
-from typing import Any
+import hashlib
 
 from transforms import files, object_clients
-from transforms.bucket_runs import (
-    HOLDER,
-    OTHERS,
-    forget,
-    names_in,
-    others,
-    refuse_living,
+from transforms.bucket_publication import (
+    PUBLISHING,
+    manifest_path,
+    mend_pointers,
+    names_being_replaced,
+    overtaken,
+    published,
+    recover,
 )
+from transforms.bucket_runs import HOLDER, OTHERS, forget_dead, held, names_in, others
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import CommitError, DamageError, TargetError
+from transforms.errors import DamageError, TargetError
 from transforms.file_systems import asked
-from transforms.object_store import OvertakenError
 from transforms.paths import split_remote, work_folder
-from transforms.versions import put_if, version_of
+from transforms.versions import version_of
 
 __all__ = [
     "check_contents",
     "check_replaceable",
     "clear",
     "place_of",
-    "publish",
-    "recover",
     "remove_job",
     "remove_notes",
     "remove_work",
@@ -56,14 +61,16 @@ __all__ = [
 
 _NAMES = "names"
 _PLACES = "places"
-_PUBLISHING = "publishing"
+_WORD_BYTES = 6
+# What seems to be foreign may be a run's that has just ended.
+_LOOKS = 3
 # How many foreign names an error shows.
 _SHOWN = 5
 
 
 def state(directory: str) -> str:
     """Returns a word for the dataset that stands there now; "" for none."""
-    return version_of(_manifest_path(directory))
+    return version_of(manifest_path(directory))
 
 
 def check_contents(directory: str) -> Manifest | None:
@@ -79,25 +86,30 @@ def check_contents(directory: str) -> Manifest | None:
             f"The output must be a folder in a bucket, as in {place}/dataset; found "
             f"{directory!r}."
         )
+    for _ in range(_LOOKS):
+        manifest, foreign = _contents(directory)
+        if not foreign:
+            return manifest
+    what = "what its manifest names" if manifest else "a dataset of this tool"
+    raise TargetError(
+        f"The output may hold only {what}; {directory!r} holds {_shown(foreign)}. "
+        f"Move that away, or choose another output."
+    )
+
+
+def _contents(directory: str) -> tuple[Manifest | None, list[str]]:
+    """Returns the manifest of a target, and the names in it that are none of ours."""
     names = names_in(directory)
     manifest = None
     if MANIFEST_NAME in names:
-        path = _manifest_path(directory)
         try:
-            manifest = Manifest.from_bytes(files.read_bytes(path), path)
+            manifest = published(directory)
         except (DamageError, OSError) as error:
             raise TargetError(
                 f"What stands at {directory!r} cannot be replaced safely: {error} "
                 f"Move it away, or choose another output."
             ) from error
-    foreign = sorted(set(names) - _known(directory, manifest))
-    if foreign:
-        what = "what its manifest names" if manifest else "a dataset of this tool"
-        raise TargetError(
-            f"The output may hold only {what}; {directory!r} holds {_shown(foreign)}. "
-            f"Move that away, or choose another output."
-        )
-    return manifest
+    return manifest, sorted(set(names) - _known(directory, manifest))
 
 
 def _known(directory: str, manifest: Manifest | None) -> set[str]:
@@ -105,6 +117,7 @@ def _known(directory: str, manifest: Manifest | None) -> set[str]:
     folder = work_folder(directory)
     known = set(names_in(f"{folder}/{_PLACES}"))
     known |= {name for _, name in _announced(folder)}
+    known |= names_being_replaced(directory)
     if manifest is not None:
         known |= {MANIFEST_NAME, *manifest.root_names}
         known |= {manifest.folder} - {""}
@@ -125,16 +138,23 @@ def place_of(
     Where a job has a folder of its own there are no notes on files, but one on that.
 
     Args:
-      directory: the target.
-      apart: see `held`.
+      directory: the target, which the run holds.
+      apart: see `transforms.bucket_runs.held`.
       job: its digest.
       work: the name of its work folder.
       seen: the state of the target when the run started.
+
+    Raises:
+      CommitError: another run has published since; nothing has been written.
     """
+    if state(directory) != seen:
+        # It has come and gone: what it has put must not be written over.
+        raise overtaken(directory)
     folder = work_folder(directory)
     if not apart and not seen:
         return directory, f"{folder}/{_NAMES}/{work}"
-    name = f"data-{job}-{apart}" if apart else f"data-{job}"
+    word = apart or hashlib.blake2b(seen.encode(), digest_size=_WORD_BYTES).hexdigest()
+    name = f"data-{job}-{word}"
     files.write_file(f"{folder}/{_PLACES}/{name}", work.encode(), attempts="")
     return f"{directory}/{name}", ""
 
@@ -145,50 +165,66 @@ def _announced(folder: str) -> list[tuple[str, str]]:
     return [(w, name) for w in works for name in names_in(f"{folder}/{_NAMES}/{w}")]
 
 
-def remove_work(directory: str, *, but: str = "") -> None:
+def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
     """Removes what dead runs have put into a target and its work folder.
 
-    The dataset stays; and so does all, where another machine's run may be at work.
+    The dataset stays, and what its publication has left to do is done; and so does
+    all, where another machine's run may be at work.
 
     Args:
-      directory: the target.
-      but: the work whose own stays.
+      directory: the target, which the run holds.
+      work: what stays, of one work; empty for none.
+      place: the folder that its files go to; empty for the target itself.
     """
     folder = work_folder(directory)
-    places, announced, names = _places(folder), _announced(folder), names_in(folder)
+    places, announced = _places(folder), _announced(folder)
+    begun, names = names_in(f"{folder}/{PUBLISHING}"), names_in(folder)
     # First listed, then asked: whose work was listed has said before that it is there.
     if OTHERS in names and others(folder):
         return
+    recover(directory, begun)
     kept = _kept(directory)
-    for name, work in places:
-        if not but or work != but:
+    for name, _ in places:
+        if name != place:
             _remove_place(directory, name, kept)
-    for work, name in announced:
-        if work != but:
-            if name not in kept:
-                files.remove_file(f"{directory}/{name}")
-            files.remove_file(f"{folder}/{_NAMES}/{work}/{name}")
+    for whose in sorted({whose for whose, _ in announced if place or whose != work}):
+        _remove_announced(directory, whose, kept)
     for name in names:
-        if name not in (HOLDER, OTHERS, _PLACES, _NAMES, but):
+        if name not in (HOLDER, OTHERS, _PLACES, _NAMES, PUBLISHING, work):
             files.remove_tree(f"{folder}/{name}")
     if (client := object_clients.client_of(directory)) is not None:
-        for place in (directory, folder):
-            prefix = f"{split_remote(place)[1]}/"
-            asked(place, functools.partial(client.give_up_uploads, prefix))
+        for each in (directory, folder):
+            prefix = f"{split_remote(each)[1]}/"
+            asked(each, functools.partial(client.give_up_uploads, prefix))
 
 
 def _places(folder: str) -> list[tuple[str, str]]:
     """Returns (folder in the target, work) of jobs that have folders of their own."""
-    return [
-        (name, files.read_bytes(f"{folder}/{_PLACES}/{name}").decode())
-        for name in names_in(f"{folder}/{_PLACES}")
-    ]
+    found = []
+    for name in names_in(f"{folder}/{_PLACES}"):
+        # Those of runs that end meanwhile go.
+        with contextlib.suppress(FileNotFoundError):
+            work = files.read_bytes(f"{folder}/{_PLACES}/{name}").decode()
+            found.append((name, work))
+    return found
 
 
 def _remove_place(directory: str, name: str, kept: set[str]) -> None:
     if name not in kept:
         files.remove_tree(f"{directory}/{name}")
     files.remove_file(f"{work_folder(directory)}/{_PLACES}/{name}")
+
+
+def _remove_announced(directory: str, work: str, kept: set[str]) -> None:
+    """Removes what one work has put into the target itself, and then the notes."""
+    notes = f"{work_folder(directory)}/{_NAMES}/{work}"
+    names = names_in(notes)
+    for name in names:
+        if name not in kept:
+            files.remove_file(f"{directory}/{name}")
+    if names:
+        mend_pointers(directory, work)
+        files.remove_tree(notes)
 
 
 def remove_job(directory: str, work: str) -> None:
@@ -198,20 +234,23 @@ def remove_job(directory: str, work: str) -> None:
     for name, whose in _places(folder):
         if whose == work:
             _remove_place(directory, name, kept)
-    for name in names_in(f"{folder}/{_NAMES}/{work}"):
-        if name not in kept:
-            files.remove_file(f"{directory}/{name}")
-    files.remove_tree(f"{folder}/{_NAMES}/{work}")
+    _remove_announced(directory, work, kept)
     files.remove_tree(f"{folder}/{work}")
 
 
-def remove_notes(directory: str, work: str) -> None:
-    """Removes the notes on what one work has put there: it belongs to the dataset."""
+def remove_notes(directory: str, work: str, *, place: str) -> None:
+    """Removes the notes on what one work has put there: it belongs to the dataset.
+
+    Args:
+      directory: the target.
+      work: that has published.
+      place: see `remove_work`.
+    """
     folder = work_folder(directory)
-    for name, whose in _places(folder):
-        if whose == work:
-            files.remove_file(f"{folder}/{_PLACES}/{name}")
-    files.remove_tree(f"{folder}/{_NAMES}/{work}")
+    if place:
+        files.remove_file(f"{folder}/{_PLACES}/{place}")
+    else:
+        files.remove_tree(f"{folder}/{_NAMES}/{work}")
 
 
 def clear(directory: str, *, sure: bool) -> None:
@@ -226,108 +265,18 @@ def clear(directory: str, *, sure: bool) -> None:
       TargetError: a run on this machine is at work there.
     """
     folder = work_folder(directory)
-    if names_in(folder) and refuse_living(folder, sure=sure):
-        recover(directory)
-        forget(folder)
-        remove_work(directory)
+    if names_in(folder) and forget_dead(folder, sure=sure):
+        with held(directory) as apart:
+            if not apart:
+                remove_work(directory)
 
 
 def _kept(directory: str) -> set[str]:
     """Returns the names in a target that belong to its dataset."""
-    path = _manifest_path(directory)
-    try:
-        manifest = Manifest.from_bytes(files.read_bytes(path), path)
-    except FileNotFoundError:
+    manifest = published(directory)
+    if manifest is None:
         return set()
     return {*manifest.root_names, manifest.folder, MANIFEST_NAME}
-
-
-def publish(
-    manifest: Manifest,
-    directory: str,
-    *,
-    place: str,
-    seen: str,
-    pointers: Mapping[str, bytes],
-) -> None:
-    """Puts the manifest of a dataset whose files are all there.
-
-    Args:
-      manifest: of the dataset.
-      directory: the target.
-      place: the folder in it that the files are in; empty for none.
-      seen: what `state` was when the run started.
-      pointers: file name -> content: what other readers need in the target itself to
-        find files in a folder below it.
-
-    Raises:
-      CommitError: another run has published meanwhile; its dataset stands.
-    """
-    path, data = _manifest_path(directory), manifest.to_bytes()
-    noted = f"{work_folder(directory)}/{_PUBLISHING}/{place}"
-    note = {
-        "former": (_at(path) or b"").decode() if seen else "",
-        "new": data.decode(),
-        "pointers": {name: text.decode() for name, text in pointers.items()},
-    }
-    if place:
-        files.write_file(noted, json.dumps(note).encode(), attempts="")
-    try:
-        put_if(path, data, seen)
-    except OvertakenError as error:
-        # The answer to a first try may have been lost.
-        if _at(path) != data:
-            if place:
-                files.remove_file(noted)
-            raise CommitError(
-                f"The target must be as it was when the run started; {directory!r} was "
-                f"written by another run since. Its dataset stands; run again."
-            ) from error
-    if place:
-        _end_publication(directory, note)
-        files.remove_file(noted)
-
-
-def recover(directory: str) -> None:
-    """Ends what publications have begun; safe to call at any time."""
-    folder = f"{work_folder(directory)}/{_PUBLISHING}"
-    for name in names_in(folder):
-        noted = _at(f"{folder}/{name}")
-        note = json.loads(noted) if noted else {}
-        stands = _at(_manifest_path(directory))
-        # Where the old manifest stands, it may be about to be replaced.
-        if note and stands is not None and stands.decode() != note["former"]:
-            _end_publication(directory, note)
-            files.remove_file(f"{folder}/{name}")
-
-
-def _end_publication(directory: str, note: Mapping[str, Any]) -> None:
-    """Puts what belongs to the manifest that stands, and removes what it replaced."""
-    path = _manifest_path(directory)
-    stands = files.read_bytes(path)
-    manifest = Manifest.from_bytes(stands, path)
-    if stands.decode() == note["new"]:
-        for name, text in sorted(note["pointers"].items()):
-            files.write_file(f"{directory}/{name}", text.encode(), attempts="")
-    if not note["former"]:
-        return
-    former = Manifest.from_bytes(note["former"].encode(), path)
-    kept = {*manifest.root_names, MANIFEST_NAME}
-    for name in former.root_names:
-        if name not in kept:
-            files.remove_file(f"{directory}/{name}")
-    if former.folder:
-        same = former.folder == manifest.folder
-        stay = {*manifest.file_names} if same else set()
-        for name in sorted({*former.file_names} - stay):
-            files.remove_file(f"{directory}/{former.folder}/{name}")
-
-
-def _at(path: str) -> bytes | None:
-    try:
-        return files.read_bytes(path)
-    except FileNotFoundError:
-        return None
 
 
 def _wants_extra(path: str, what: str) -> TargetError:

@@ -24,13 +24,12 @@ from transforms.versions import put_if, version_of
 __all__ = [
     "HOLDER",
     "OTHERS",
-    "forget",
+    "forget_dead",
     "forget_job",
     "held",
     "names_in",
     "note_job",
     "others",
-    "refuse_living",
 ]
 
 HOLDER = "holder"
@@ -197,12 +196,13 @@ def _run_at(path: str) -> dict[str, str] | None:
         return None
 
 
-def refuse_living(folder: str, *, sure: bool) -> bool:
-    """Returns whether all runs of a work folder are dead.
+def forget_dead(folder: str, *, sure: bool) -> bool:
+    """Removes the notes on dead runs; returns whether no other is noted.
 
     Args:
-      folder: it.
-      sure: whether those of other machines are known to be.
+      folder: the work folder.
+      sure: whether those of other machines are known to be dead. If not, and there are
+        such, nothing is removed.
 
     Raises:
       TargetError: a run on this machine is at work there.
@@ -214,13 +214,12 @@ def refuse_living(folder: str, *, sure: bool) -> bool:
     for noted, run in runs:
         if _is_here(run) and _may_live(run):
             raise _is_held(noted, run)
-    return sure or all(_is_here(run) for _, run in runs)
-
-
-def forget(folder: str) -> None:
-    """Removes the notes on all runs of a work folder."""
-    files.remove_tree(f"{folder}/{OTHERS}")
-    files.remove_file(f"{folder}/{HOLDER}")
+    if not sure and any(not _is_here(run) for _, run in runs):
+        return False
+    for noted, run in runs:
+        if _run_at(noted) == run:
+            files.remove_file(noted)
+    return True
 
 
 def names_in(folder: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import google_crc32c
 
-from transforms import bucket, files, target, work_folder
+from transforms import bucket_publication, files, target, work_folder
 from transforms.core import label_map
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -195,11 +195,9 @@ def commit_dataset(
     if publication.new_lock:
         lock = files.read_bytes(publication.new_lock)
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
-    pointers: dict[str, bytes] = {}
-    if store.placed not in ("", publication.directory):
-        run["folder"] = os.path.basename(store.placed)
-        pointers = tfds.point_to(run["folder"], manifest)
-        run["pointers"] = sorted(pointers)
+    if store.place:
+        run["folder"] = store.place
+        run["pointers"] = sorted(tfds.point_to(store.place, manifest))
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
     _clear_folder(store, manifest)
     _check_folder(store.dataset, manifest)
@@ -214,13 +212,8 @@ def commit_dataset(
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
     if store.placed:
-        bucket.publish(
-            manifest,
-            publication.directory,
-            place=run.get("folder", ""),
-            seen=publication.seen,
-            pointers=pointers,
-        )
+        directory, seen = publication.directory, publication.seen
+        bucket_publication.publish(manifest, directory, seen=seen)
     else:
         path = os.path.join(store.dataset, MANIFEST_NAME)
         files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
@@ -270,8 +263,8 @@ def _already_done(publication: Publication, store: Store) -> str | None:
         return None
     if manifest.run.get("job") != publication.job:
         return None
-    if store.placed and manifest.run.get("started") != publication.run.get("started"):
-        # The same job, but not this run of it.
+    if store.placed and manifest.folder != store.place:
+        # The same job, but another run of it.
         return None
     return manifest.digest
 

@@ -24,13 +24,15 @@ from transforms.retry import RetryPolicy, is_transient, persistently
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-__all__ = ["asked", "file_system"]
+__all__ = ["CONNECTIONS", "asked", "file_system"]
 
 _Result = TypeVar("_Result")
 # Google's client repeats nothing then: its pauses are long, and come on top of ours.
 _RETRY_SECONDS = 0.1
 # Other machines take longer to come back than a disk does.
 _PATIENCE = RetryPolicy(attempts=6, growth=3.0)
+# To one place, of one process.
+CONNECTIONS = 64
 _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 60
 # So long nothing more is tried again at a place that did not answer to the last.
@@ -94,8 +96,12 @@ def _connected(
 
 
 def _s3(parameters: dict[str, str], bucket: str) -> "pafs.S3FileSystem":
+    import pyarrow as pa
     import pyarrow.fs as pafs
 
+    # Its client opens as many connections as Arrow has threads, or 25: who reads from
+    # more threads of his own would wait for one.
+    pa.set_io_thread_count(max(pa.io_thread_count(), CONNECTIONS))
     endpoint = object_store.s3_endpoint(parameters)
     scheme, _, host = endpoint.rpartition("://")
     options: dict[str, Any] = {

@@ -21,6 +21,7 @@ from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
 from transforms.errors import SpecError
+from transforms.file_systems import CONNECTIONS
 from transforms.paths import is_remote, plain
 
 __all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
@@ -56,7 +57,7 @@ class _Pace:
 
 _NEAR = _Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
 # What is far away takes long to come, and costs this machine little meanwhile.
-_FAR = _Pace(threads=32, task=1, first=64, chunk_bytes=32 << 20)
+_FAR = _Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -244,17 +244,29 @@ class RemoteFile(io.RawIOBase):
         return asked(self.name, lambda: self._read_at(start, stop - start))
 
     def _facts(self) -> tuple[int, int]:
-        file = self._opened()
-        return file.size(), _modified_ns(file, self.name)
+        with self._anew_after_failure():
+            file = self._opened()
+            return file.size(), _modified_ns(file, self.name)
 
     def _read_at(self, start: int, size: int) -> bytes:
-        try:
+        with self._anew_after_failure():
             data: bytes = self._opened().read_at(size, start)
+        return data
+
+    @contextlib.contextmanager
+    def _anew_after_failure(self) -> Iterator[None]:
+        """Lets the next attempt open the file again."""
+        try:
+            yield
         except OSError:
-            # The next attempt is to begin anew.
             self._file = None
             raise
-        return data
+        except ValueError as error:
+            # Of Google's store, Arrow opens a file whose first bytes were refused, and
+            # says of it then that it is closed.
+            self._file = None
+            reason = "the connection was closed"
+            raise OSError(errno.EIO, reason, self.name) from error
 
     def _opened(self) -> Any:
         if self._file is None:

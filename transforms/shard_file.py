@@ -134,6 +134,8 @@ def _write_once(
             else:
                 _write_rows(rows, census, layout, writer, out)
         facts = writer.facts()
+        # Next the file appears.
+        store.check_goes_on()
     shard = ShardFile(
         name=os.path.basename(path),
         split=split,

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from transforms import files, folders
 from transforms.core.model import Rejection, RejectLog, Segment
-from transforms.errors import DamageError
+from transforms.errors import CommitError, DamageError
 from transforms.paths import Access, is_remote
 from transforms.rejects import RejectGatherer
 
@@ -32,6 +32,8 @@ __all__ = ["Store"]
 _FAR_READS = 16
 # So much of a batch's first segment takes part in the name of its file.
 _NAMING_BYTES = 1 << 16
+# Tokens of runs that were stopped in this process.
+_stopped: set[str] = set()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Store:
         renamed there. Empty for the folder `dataset`.
       notes: a folder for the names of files that go into the target itself, so that
         they are known when the run dies; empty for none.
+      token: of the run; empty where its files are not in their place before the end.
       access: how its places are reached, wherever the store is sent.
     """
 
@@ -55,6 +58,7 @@ class Store:
     keep_items: bool = False
     placed: str = ""
     notes: str = ""
+    token: str = ""
     access: Access = dataclasses.field(default_factory=Access)
 
     @property
@@ -81,6 +85,11 @@ class Store:
     def dataset(self) -> str:
         """Folder of finished shards."""
         return self.placed or os.path.join(self.folder, "dataset")
+
+    @property
+    def place(self) -> str:
+        """The folder in the target that finished files go to; empty for none."""
+        return os.path.basename(self.placed) if self.placed and not self.notes else ""
 
     @property
     def listing(self) -> str:
@@ -114,6 +123,7 @@ class Store:
         back.
         """
         if self.placed:
+            _stopped.add(self.token)
             files.write_file(self._abandoned, b"", attempts="")
             return
         with contextlib.suppress(FileNotFoundError):
@@ -122,14 +132,29 @@ class Store:
     @property
     def is_abandoned(self) -> bool:
         """Whether a run was stopped whose files are in their place already."""
-        return bool(self.placed) and files.exists(self._abandoned)
+        if not self.placed:
+            return False
+        return self.token in _stopped or files.exists(self._abandoned)
+
+    def check_goes_on(self) -> None:
+        """Raises CommitError where the run was stopped, as far as this process knows.
+
+        Its threads may be at work when the next run holds the target.
+        """
+        if self.token in _stopped:
+            raise CommitError("The run was stopped; nothing was committed. Run again.")
 
     @property
     def _abandoned(self) -> str:
         return os.path.join(self.folder, "dataset.abandoned")
 
     def announce(self, name: str) -> None:
-        """Notes that a file of the dataset is about to be written."""
+        """Notes that a file of the dataset is about to be written.
+
+        Raises:
+          CommitError: see `check_goes_on`.
+        """
+        self.check_goes_on()
         if self.notes:
             files.write_file(os.path.join(self.notes, name), b"", attempts="")
 

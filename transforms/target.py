@@ -12,8 +12,9 @@ import json
 import os
 
 from transforms import bucket, files, folders
+from transforms.bucket_publication import overtaken
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import CommitError, DamageError, StorageError, TargetError
+from transforms.errors import DamageError, StorageError, TargetError
 from transforms.paths import absolute, is_remote, work_folder
 from transforms.retry import persistently
 
@@ -169,14 +170,6 @@ def _shown(names: list[str]) -> str:
     more = len(names) - _SHOWN
     shown = ", ".join(repr(name) for name in names[:_SHOWN])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def overtaken(target: str) -> CommitError:
-    """Returns the error of a run whose target another run has written meanwhile."""
-    return CommitError(
-        f"The target must be as it was when the run started; {target!r} was written by "
-        f"another run since. Its dataset stands, and nothing was changed; run again."
-    )
 
 
 def publish(folder: str, target: str, *, seen: str) -> None:

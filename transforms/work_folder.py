@@ -13,9 +13,18 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 from collections.abc import Iterator
 
-from transforms import bucket, bucket_runs, files, folders, receipts, target
+from transforms import (
+    bucket,
+    bucket_publication,
+    bucket_runs,
+    files,
+    folders,
+    receipts,
+    target,
+)
 from transforms.errors import StorageError, TargetError
 from transforms.paths import is_remote
 from transforms.store import Store
@@ -35,6 +44,7 @@ __all__ = [
 ]
 
 _LOCK = "lock"
+_TOKEN_BYTES = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,12 +128,12 @@ def held(directory: str) -> Iterator[Hold]:
 
 
 def recover(directory: str) -> None:
-    """Ends a publication that was killed half-way, if nobody is working there."""
+    """Ends a publication that was killed half-way, if nobody is working there.
+
+    In an object store that is done by `take_over` and `clear`.
+    """
     folder = target.work_folder(directory)
-    if is_remote(directory):
-        bucket.recover(directory)
-        return
-    if not files.is_folder(folder):
+    if is_remote(directory) or not files.is_folder(folder):
         return
     with contextlib.suppress(TargetError), held(directory):
         for name in _jobs(folder):
@@ -138,6 +148,9 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
       store: of the job.
       job: its digest.
       seen: the state of the target when the run started.
+
+    Raises:
+      CommitError: it is in another one, and files put there would be in its dataset.
     """
     if not is_remote(hold.directory):
         target.recover(store.dataset, hold.directory)
@@ -150,22 +163,31 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
         work=os.path.basename(folder),
         seen=seen,
     )
-    return dataclasses.replace(store, folder=folder, placed=placed, notes=notes)
+    token = secrets.token_hex(_TOKEN_BYTES)
+    return dataclasses.replace(
+        store, folder=folder, placed=placed, notes=notes, token=token
+    )
 
 
-def take_over(hold: Hold, work_digest: str) -> Found:
-    """Removes the work of other jobs from a held work folder; tells what is left."""
+def take_over(hold: Hold, store: Store) -> Found:
+    """Removes the work of other jobs from a held work folder; tells what is left.
+
+    Args:
+      hold: of the work folder.
+      store: of the job, as `open_store` has given it.
+    """
     folder, discarded = hold.folder, False
+    work_digest = os.path.basename(store.folder)
     if hold.apart:
         return Found(0, 0, discarded)
     if is_remote(folder):
-        bucket.remove_work(hold.directory, but=work_digest)
-        return Found(*_finished(os.path.join(folder, work_digest)), discarded)
+        bucket.remove_work(hold.directory, work=work_digest, place=store.place)
+        return Found(*_finished(store.folder), discarded)
     for name in files.names_in(folder):
         if name not in (_LOCK, work_digest):
             discarded = discarded or any(_finished(os.path.join(folder, name)))
             files.remove_tree(os.path.join(folder, name))
-    return Found(*_finished(os.path.join(folder, work_digest)), discarded)
+    return Found(*_finished(store.folder), discarded)
 
 
 def leave(hold: Hold, store: Store, *, seen: str) -> bool:
@@ -200,9 +222,10 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
     """
     work = os.path.basename(store.folder)
     if store.placed:
-        bucket.recover(hold.directory)
+        # Where the run was stopped in between, all that follows is still to be done.
+        bucket_publication.recover(hold.directory, [store.place or work])
         if not hold.apart:
-            bucket.remove_work(hold.directory, but=work)
+            bucket.remove_work(hold.directory, work=work, place=store.place)
     else:
         # Where the run was stopped in between, old files may still lie there.
         target.recover(store.dataset, hold.directory)
@@ -211,7 +234,7 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
     else:
         files.remove_tree(store.folder)
     if store.placed:
-        bucket.remove_notes(hold.directory, work)
+        bucket.remove_notes(hold.directory, work, place=store.place)
 
 
 def end_handed_over(
@@ -227,12 +250,13 @@ def end_handed_over(
       token: see `transforms.bucket_runs.note_job`.
       keeps_work: see `end`.
     """
-    bucket.recover(directory)
+    work = os.path.basename(store.folder)
+    bucket_publication.recover(directory, [store.place or work])
     if keeps_work:
         _keep_for_next(store)
     else:
         files.remove_tree(store.folder)
-    bucket.remove_notes(directory, os.path.basename(store.folder))
+    bucket.remove_notes(directory, work, place=store.place)
     bucket_runs.forget_job(directory, token)
 
 

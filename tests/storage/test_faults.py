@@ -12,6 +12,7 @@ import pytest
 from tests.storage.conftest import PETS, Server
 from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import Program, assert_same, assert_whole, manifest_at
+from transforms import remote
 
 # A run that cannot go on must end within this time, on a busy machine too.
 _END_SECONDS = 75
@@ -53,6 +54,19 @@ def test_faults_that_pass(
         program.run("convert", f"{server.url}/in", f"{server.url}/out", *PETS)
         assert proxy.count() > 11
     assert_same(server, "out", local_pets)
+
+
+def test_the_first_bytes_of_a_file_are_refused(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened again; Arrow calls a file of Google's store closed after that."""
+    server.write("a", b"0123456789" * 1000)
+    with FaultProxy(server.endpoint) as proxy:
+        for name, value in server.through(proxy.endpoint).environment.items():
+            monkeypatch.setenv(name, value)
+        for skip in range(3):
+            proxy.set(Rule("status", status=503, code="SlowDown", skip=skip))
+            assert remote.read_range(f"{server.url}/a", 5, 9)[0] == b"5678"
 
 
 def test_faults_that_stay(

@@ -192,6 +192,31 @@ def test_two_runs_that_begin_together(
     assert_whole(server, "out")
 
 
+@pytest.mark.parametrize("stands", [False, True], ids=["fresh", "overwrite"])
+def test_a_run_comes_and_goes_after_the_plan_of_another(
+    server: Server, pets: Path, tmp_path: Path, stands: bool
+) -> None:
+    """Who finds the target free, but not as it was planned for, puts nothing there."""
+    arguments = ("convert", pets, f"{server.url}/out", *PETS, "--overwrite", "--seed")
+    if stands:
+        Program(server, tmp_path).run(*arguments, "7")
+    with FaultProxy(server.endpoint) as proxy:
+        for host in "ab":
+            (tmp_path / host).mkdir()
+        late = _elsewhere(server.through(proxy.endpoint), tmp_path / "a", "host-a")
+        _stall(proxy, "/holder")
+        with late.running(*arguments, "1") as process:
+            until(lambda: _puts(proxy, "/holder"))
+            _elsewhere(server, tmp_path / "b", "host-b").run(*arguments, "2")
+            stood = assert_whole(server, "out", alone=False)
+            proxy.set()
+            done = late.ended(process)
+        assert done.code == 1, done
+        assert "was written by another run since" in done.err
+        assert not _puts(proxy, "out/")
+    assert assert_whole(server, "out").digest == stood.digest
+
+
 def test_the_dead_of_another_machine(
     server: Server, pets: Path, local_pets: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,317 @@
+"""Runs of a few writers on one target, of which one at a time does one step.
+
+A step is all that a writer does up to its next request to the store. Which one is next
+says a seed, as in "A Randomized Scheduler with Probabilistic Guarantees of Finding
+Bugs" (Burckhardt et al., 2010): the first in a random order, in which now and then the
+one at work becomes the last. A fault of two or three steps in a certain order is found
+so in a few hundred schedules.
+"""
+
+import contextlib
+import dataclasses
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+
+from beam_pipeline.conversion import open_work_folder
+from transforms import bucket_runs, file_systems, files, target, work_folder
+from transforms.commit import Publication, commit_dataset
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.shard import Census
+from transforms.core.statistics import Statistics
+from transforms.errors import CommitError, StorageError, TargetError
+from transforms.receipts import ShardDone, find_shard, keep_shard
+from transforms.sidecars import tfds
+from transforms.store import Store
+
+__all__ = ["Writers", "check_dataset", "names_of"]
+
+_JOBS = 4
+_WAIT_SECONDS = 60
+# Steps of one writer, about.
+_STEPS = 70
+
+
+class _Killed(BaseException):
+    """The process is gone: nothing that it would do now is done."""
+
+
+@dataclasses.dataclass
+class _Writer:
+    """A run of the program on the target, as far as the store can tell.
+
+    Attributes:
+      number: its process, so to say.
+      host: its machine, likewise.
+      job: what it converts; jobs of one work differ in their inputs alone.
+      ends_at: the step before which it is killed or, where `fails`, fails.
+    """
+
+    number: int
+    host: str
+    job: int
+    ends_at: int | None
+    fails: bool
+    go: threading.Semaphore
+    parked: threading.Semaphore
+    steps: int = 0
+    lives: bool = True
+    outcome: str = ""
+    error: BaseException | None = None
+
+    @property
+    def digest(self) -> str:
+        return f"{self.job:032x}"
+
+    @property
+    def work(self) -> str:
+        return f"{self.job % 2:032x}"
+
+
+class Writers:
+    """Writers on one target.
+
+    Attributes:
+      outcomes: what has become of each: "committed", "up to date", "refused",
+        "failed" or "killed".
+    """
+
+    def __init__(self, directory: str, seed: int) -> None:
+        self._directory = directory
+        self._random = random.Random(seed)
+        self._current = threading.local()
+        self._all: list[_Writer] = []
+        self.outcomes: list[str] = []
+
+    @contextlib.contextmanager
+    def patched(self) -> Iterator[None]:
+        """Lets each thread's writer wait for its turn before each request."""
+        numbered = file_systems._numbered
+        tokens = random.Random(self._random.random())
+
+        def in_turn(path: str, work: Callable[[], Any]) -> Any:
+            writer = getattr(self._current, "writer", None)
+            if writer is not None:
+                self._wait(writer)
+            return numbered(path, work)
+
+        def this_run() -> dict[str, str]:
+            writer = getattr(self._current, "writer", None)
+            number = 0 if writer is None else writer.number
+            token = f"{tokens.getrandbits(48):012x}"
+            return {
+                "host": host(),
+                "process": str(number),
+                "start": "1",
+                "run": token,
+            }
+
+        def host() -> str:
+            writer = getattr(self._current, "writer", None)
+            return "here" if writer is None else str(writer.host)
+
+        def start_of(process: int) -> str:
+            lives = process == 0 or self._all[process - 1].lives
+            return "1" if lives else ""
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(file_systems, "_numbered", in_turn)
+            patch.setattr(bucket_runs, "_this_run", this_run)
+            patch.setattr(bucket_runs, "_start_of", start_of)
+            patch.setattr(bucket_runs.socket, "gethostname", host)
+            yield
+
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """Lets two or three writers run to their ends; `look` after each step."""
+        count = self._random.choice((2, 2, 3))
+        new = [self._writer() for _ in range(count)]
+        threads = [
+            threading.Thread(target=self._main, args=[writer], daemon=True)
+            for writer in new
+        ]
+        for thread in threads:
+            thread.start()
+        order = self._random.sample(new, count)
+        changes = self._random.randrange(1, 5)
+        last = {self._random.randrange(count * _STEPS) for _ in range(changes)}
+        step = 0
+        while order:
+            writer = order[0]
+            writer.go.release()
+            assert writer.parked.acquire(timeout=_WAIT_SECONDS), "a writer hangs"
+            look()
+            if writer.outcome:
+                order.remove(writer)
+            elif step in last:
+                order.append(order.pop(0))
+            step += 1
+        for thread, writer in zip(threads, new, strict=True):
+            thread.join()
+            if writer.error is not None:
+                raise writer.error
+        self.outcomes += [writer.outcome for writer in new]
+
+    def _writer(self) -> _Writer:
+        draw = self._random
+        ends = draw.random() < 0.3
+        self._all.append(
+            _Writer(
+                number=len(self._all) + 1,
+                # Of two on one machine the second is refused; what is more often so
+                # is that one has died there.
+                host=draw.choice("abb" if ends else "abc"),
+                job=draw.randrange(_JOBS),
+                ends_at=draw.randrange(_STEPS) if ends else None,
+                fails=draw.random() < 0.3,
+                go=threading.Semaphore(0),
+                parked=threading.Semaphore(0),
+            )
+        )
+        return self._all[-1]
+
+    def _wait(self, writer: _Writer) -> None:
+        writer.parked.release()
+        writer.go.acquire()
+        writer.steps += 1
+        if not writer.lives:
+            raise _Killed
+        if writer.ends_at is not None and writer.steps >= writer.ends_at:
+            if writer.fails:
+                writer.ends_at = None
+                raise StorageError("It fails here.")
+            writer.lives = False
+            raise _Killed
+
+    def _main(self, writer: _Writer) -> None:
+        self._current.writer = writer
+        writer.go.acquire()
+        try:
+            outcome = self._convert(writer)
+        except _Killed:
+            outcome = "killed"
+        except (CommitError, TargetError):
+            outcome = "refused"
+        except StorageError:
+            outcome = "failed"
+        except BaseException as error:  # noqa: BLE001 - raised again by `run`
+            outcome, writer.error = "error", error
+        writer.lives = False
+        writer.outcome = outcome
+        writer.parked.release()
+
+    def _convert(self, writer: _Writer) -> str:
+        """What the command `convert` does, without Beam in the middle."""
+        work_folder.recover(self._directory)
+        seen = target.state(self._directory)
+        stands = target.check_contents(self._directory)
+        if stands is not None and stands.run["job"] == writer.digest:
+            with contextlib.suppress(TargetError):
+                work_folder.clear(self._directory, sure=False)
+            return "up to date"
+        plan: Any = SimpleNamespace(
+            spec=SimpleNamespace(keep_rejected_bytes=False, keep_work=False),
+            directory=self._directory,
+            work_folder=os.path.join(target.work_folder(self._directory), writer.work),
+            work_digest=writer.work,
+            digest=writer.digest,
+            inline=False,
+            seen=seen,
+            planned=SimpleNamespace(listing=pa.table({"path": ["a"]})),
+            splits=SimpleNamespace(store_tables=lambda store: None),
+            selection=None,
+        )
+        with open_work_folder(plan) as (store, _):
+            shards = [self._shard(writer, store, i) for i in range(_count(writer.job))]
+            _commit(self._directory, writer, seen, store, shards)
+        return "committed"
+
+    def _shard(self, writer: _Writer, store: Store, index: int) -> ShardFile:
+        name = f"d-train.tfrecord-{index:05d}-of-{_count(writer.job):05d}"
+        made_of = f"{writer.digest}-{index}"
+        found = find_shard(store, made_of)
+        if found is not None:
+            return found.shard
+        data = f"{writer.job} {index} ".encode() * (100 + writer.job)
+        store.announce(name)
+        files.write_file(os.path.join(store.dataset, name), data, attempts="")
+        facts = {"a": Statistics(1, minimum=0, maximum=1)}
+        if _has_labels(writer.job):
+            facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
+        crc = google_crc32c.value(data)
+        shard = ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
+        keep_shard(store, made_of, ShardDone(shard, None, None))
+        return shard
+
+
+def _count(job: int) -> int:
+    return (1, 2, 2, 3)[job]
+
+
+def _has_labels(job: int) -> bool:
+    return job >= 2
+
+
+def _commit(
+    directory: str,
+    writer: _Writer,
+    seen: str,
+    store: Store,
+    shards: list[ShardFile],
+) -> None:
+    rows = {("train", shard.index): 1 for shard in shards}
+    features = [Feature("a", Kind.INT64)]
+    if _has_labels(writer.job):
+        features.append(Feature("kind", Kind.LABEL, is_label=True))
+    publication = Publication(
+        directory=directory,
+        seen=seen,
+        job=writer.digest,
+        name="d",
+        schema=Schema(tuple(features)),
+        compression="none",
+        splits=("train",),
+        settings={"job": writer.job},
+        inputs={},
+        # Two that have begun at the same time differ in nothing here.
+        run={"started": "now"},
+    )
+    facts = [ReadFacts("a", 0, len(shards)), PlaceFacts("a", 0, rows, {}), *shards]
+    classes = {"kind": ("x",)} if _has_labels(writer.job) else {}
+    commit_dataset(facts, Census(rows, classes), publication=publication, store=store)
+
+
+def names_of(manifest: Manifest) -> list[str]:
+    """Returns the sorted names of all that a dataset has in its target."""
+    names = [MANIFEST_NAME, *manifest.root_names]
+    if manifest.folder:
+        names += [f"{manifest.folder}/{name}" for name in manifest.file_names[:-1]]
+    return sorted(names)
+
+
+def check_dataset(read: Callable[[str], bytes], *, pointers: bool) -> Manifest:
+    """Raises AssertionError unless all that a manifest names is what it says.
+
+    Args:
+      read: gives a file of the target; KeyError where there is none.
+      pointers: whether what shows other readers the way must be right already.
+    """
+    manifest = Manifest.from_bytes(read(MANIFEST_NAME))
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    for facts in (*shards, *manifest.files):
+        data = read(manifest.path("", facts.file))
+        found = len(data), google_crc32c.value(data)
+        assert found == (facts.bytes, facts.crc32c), (facts.file, manifest.run)
+    if pointers and manifest.folder:
+        expected: Mapping[str, bytes] = tfds.point_to(manifest.folder, manifest)
+        found_there = {name: read(name) for name in manifest.root_names}
+        assert found_there == expected
+    return manifest

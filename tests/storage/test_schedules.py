@@ -1,0 +1,38 @@
+"""Several writers on one target, step by step in any order, on real servers."""
+
+import pytest
+
+from tests.schedules import Writers, check_dataset, names_of
+from tests.storage.conftest import Server
+from transforms import files, work_folder
+from transforms.core.manifest import MANIFEST_NAME
+
+_SCHEDULES = 200
+
+
+def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One manifest, all that it names is whole, and nothing else after a `clean`."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    committed = 0
+    for seed in range(_SCHEDULES):
+        target = f"out-{seed}"
+        writers = Writers(f"{server.url}/{target}", seed)
+        with writers.patched():
+            writers.run()
+            work_folder.clear(f"{server.url}/{target}", sure=True)
+        expected = []
+        committed += "committed" in writers.outcomes
+        if f"{target}/{MANIFEST_NAME}" in server.keys(f"{target}/"):
+            manifest = check_dataset(
+                lambda name, target=target: server.read(f"{target}/{name}"),
+                pointers=True,
+            )
+            expected = [f"{target}/{name}" for name in names_of(manifest)]
+        # One that has published may have been killed before it could say so.
+        assert expected or "committed" not in writers.outcomes, seed
+        assert server.keys(f"{target}/") == expected, seed
+        assert server.keys(f".{target}.beam-tfrecord") == [], seed
+        # The emulator looks at all that a bucket holds to list a part of it.
+        files.remove_tree(f"{server.url}/{target}")
+    assert committed > _SCHEDULES / 2

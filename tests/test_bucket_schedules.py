@@ -1,0 +1,132 @@
+"""Several writers on one target in an object store, step by step in any order."""
+
+import itertools
+import pickle
+from pathlib import Path
+
+import pyarrow.fs as pafs
+import pytest
+
+from tests.schedules import Writers, check_dataset, names_of
+from transforms import bucket_runs, object_clients, remote, versions, work_folder
+from transforms.core.manifest import MANIFEST_NAME
+from transforms.errors import CommitError
+from transforms.object_store import Listed, OvertakenError
+from transforms.store import Store
+
+_SCHEDULES = 240
+_PARTS = 4
+
+
+class _Client:
+    """A store in a folder of this machine; see `transforms.object_store.Client`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._versions: dict[str, str] = {}
+        self._numbers = itertools.count(1)
+
+    def version(self, key: str) -> str:
+        return self._versions.get(key, "")
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self._versions[key] = f"{next(self._numbers)}"
+
+    def put_file(self, key: str, local: str) -> None:
+        self.put(key, Path(local).read_bytes())
+
+    def put_if(self, key: str, data: bytes, version: str) -> None:
+        if self.version(key) != version:
+            raise OvertakenError(key)
+        self.put(key, data)
+
+    def remove(self, key: str) -> None:
+        if self._versions.pop(key, None) is None:
+            return
+        path = self.root / key
+        path.unlink()
+        # There are no folders in a store, and so none that are empty.
+        for parent in path.parents:
+            if parent == self.root or any(parent.iterdir()):
+                break
+            parent.rmdir()
+
+    def remove_below(self, folder: str) -> None:
+        for key in self.keys:
+            if key.startswith(f"{folder}/"):
+                self.remove(key)
+
+    def list_in(self, folder: str) -> list[Listed] | None:
+        return None
+
+    def give_up_uploads(self, prefix: str) -> int:
+        return 0
+
+    def read(self, name: str) -> bytes:
+        return (self.root / "out" / name).read_bytes()
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(self._versions)
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
+    """The client of every place."""
+    made = _Client(tmp_path)
+
+    def system(path: str) -> tuple[pafs.FileSystem, str]:
+        local = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+        return local, "/".join(path.split("/")[3:])
+
+    monkeypatch.setattr(remote, "file_system", system)
+    for module in (object_clients, bucket_runs, versions):
+        monkeypatch.setattr(module, "client_of", lambda path: made)
+    return made
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_any_schedule(client: _Client, part: int) -> None:
+    """What a manifest names is whole at any time, and in the end nothing else is."""
+
+    def look() -> None:
+        if client.version(f"out/{MANIFEST_NAME}"):
+            check_dataset(client.read, pointers=False)
+
+    for seed in range(part, _SCHEDULES, _PARTS):
+        writers = Writers("s3://bucket/out", seed)
+        with writers.patched():
+            for _ in range(2):
+                writers.run(look)
+            work_folder.clear("s3://bucket/out", sure=True)
+        expected = []
+        if client.version(f"out/{MANIFEST_NAME}"):
+            manifest = check_dataset(client.read, pointers=True)
+            expected = [f"out/{name}" for name in names_of(manifest)]
+        # One that has published may have been killed before it could say so.
+        assert expected or "committed" not in writers.outcomes, seed
+        assert client.keys == expected, seed
+        for key in expected:
+            client.remove(key)
+
+
+def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
+    """Its threads may go on in this process, after all that it had put was removed."""
+    directory = "s3://bucket/out"
+    store = Store("s3://bucket/.out.beam-tfrecord/w")
+    with work_folder.held(directory) as hold:
+        store = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        other = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        # As Beam hands it on.
+        sent = pickle.loads(pickle.dumps(store))
+        sent.announce("a")
+        store.abandon()
+        work_folder.leave(hold, store, seen="")
+    assert sent.is_abandoned
+    with pytest.raises(CommitError, match="was stopped"):
+        sent.announce("b")
+    assert not other.is_abandoned
+    assert client.keys == []
