@@ -15,8 +15,8 @@ from beam_pipeline.progress import shown_progress
 from beam_pipeline.python_sources import is_object_source, store_rows
 from beam_pipeline.report import success_json
 from beam_pipeline.spec import Spec, make_spec
-from transforms import work_folder
 from transforms.core.manifest import Manifest
+from transforms.publishing import work_folder
 
 __all__ = ["Report", "convert"]
 

@@ -6,10 +6,11 @@ from rich.table import Table
 
 from beam_pipeline.dataset import count_text, printable, size_text
 from beam_pipeline.terminal import Console
-from transforms import files, leftovers
+from transforms import files
 from transforms.errors import TargetError
-from transforms.leftovers import Leftover
-from transforms.paths import absolute, relative
+from transforms.publishing import leftovers
+from transforms.publishing.leftovers import Leftover
+from transforms.storage.paths import absolute, relative
 
 __all__ = ["run"]
 

@@ -30,7 +30,7 @@ from transforms.errors import (
     UsageError,
     bounded,
 )
-from transforms.paths import plain
+from transforms.storage.paths import plain
 
 __all__ = ["cli", "main", "program"]
 

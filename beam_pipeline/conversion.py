@@ -20,7 +20,7 @@ from beam_pipeline.plan import Plan
 from beam_pipeline.runner import check_beam_flags, run_job, submit_job
 from beam_pipeline.spec import Spec
 from beam_pipeline.vocabularies import keep_names
-from transforms import bucket_runs, files, target, work_folder
+from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -29,6 +29,7 @@ from transforms.errors import (
     StorageError,
     UsageError,
 )
+from transforms.publishing import bucket_runs, target, work_folder
 from transforms.split_locks import install_lock
 from transforms.store import Store
 

@@ -14,10 +14,11 @@ from beam_pipeline.beam_loading import beam_loading, quiet_import
 from beam_pipeline.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.progress import shown_planning, shown_progress
 from beam_pipeline.spec import make_spec
-from transforms import files, work_folder
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import BeamTFRecordError, TargetError, UsageError
-from transforms.paths import absolute, is_remote, plain
+from transforms.publishing import work_folder
+from transforms.storage.paths import absolute, is_remote, plain
 
 __all__ = ["run"]
 

@@ -15,9 +15,9 @@ import os
 
 from beam_pipeline.dataset import size_text
 from beam_pipeline.plan import Plan
-from transforms import target
 from transforms.errors import StorageError
-from transforms.paths import is_remote
+from transforms.publishing import target
+from transforms.storage.paths import is_remote
 
 __all__ = ["DiskNeed", "check_room", "estimate", "free_bytes", "in_words"]
 

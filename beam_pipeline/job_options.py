@@ -7,7 +7,7 @@ import click
 
 from beam_pipeline.engines.table import RUNNERS
 from beam_pipeline.formats import FORMATS
-from transforms.paths import plain
+from transforms.storage.paths import plain
 
 __all__ = ["LOCATION", "JobCommand", "job_options"]
 
@@ -49,7 +49,7 @@ class _Location(click.ParamType[str]):
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Returns the path as the program uses it; see `transforms.paths`."""
+        """Returns the path as the program uses it; see `transforms.storage.paths`."""
         return plain(value)
 
 

@@ -20,7 +20,7 @@ from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.table import Complaint, TableReader
-from transforms.paths import absolute
+from transforms.storage.paths import absolute
 
 __all__ = ["LabelTable", "join_table", "read_labels"]
 

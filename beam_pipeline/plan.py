@@ -23,14 +23,15 @@ from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
 from beam_pipeline.version import __version__
 from beam_pipeline.vocabularies import vocabularies_of
-from transforms import bucket, files, target
+from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.errors import SpecError, TargetError
 from transforms.files import FileEntry
-from transforms.paths import absolute, is_remote
+from transforms.publishing import bucket, target
+from transforms.storage.paths import absolute, is_remote
 
 __all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
 

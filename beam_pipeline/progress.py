@@ -24,7 +24,7 @@ from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
 from transforms import files
 from transforms.errors import StorageError
-from transforms.paths import is_remote
+from transforms.storage.paths import is_remote
 from transforms.store import Store
 
 __all__ = ["Progressed", "look", "shown_planning", "shown_progress"]

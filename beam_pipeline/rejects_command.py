@@ -13,10 +13,11 @@ from rich.text import Text
 from beam_pipeline.dataset import count_text, printable, share_text
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
-from transforms import files, target
+from transforms import files
 from transforms.core.reasons import Reason
 from transforms.earlier_rejects import EarlierRejects, find_rejects
 from transforms.errors import UsageError
+from transforms.publishing import target
 from transforms.reject_files import is_items_name
 
 __all__ = ["show"]

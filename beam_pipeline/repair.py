@@ -15,13 +15,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from transforms import files, folders
+from transforms import files
 from transforms.core.tfrecord import FileFacts, Sink, TFRecordWriter, verify_file
 from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.core.tfrecord.salvage import Salvage, Skipped
 from transforms.core.tfrecord.unpack_damaged import Break, Unpacker, looks_like_gzip
 from transforms.errors import DamageError, SourceError, TargetError
+from transforms.storage import folders
 
 __all__ = ["Range", "Repaired", "repair_file"]
 

@@ -27,8 +27,8 @@ from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
 from transforms.errors import DamageError, SourceError, TargetError, UsageError
-from transforms.paths import is_remote
 from transforms.sidecars import tfds
+from transforms.storage.paths import is_remote
 
 __all__ = ["run"]
 

@@ -24,7 +24,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
-from transforms.paths import absolute, is_remote
+from transforms.storage.paths import absolute, is_remote
 
 __all__ = ["Request", "make_request", "with_images"]
 

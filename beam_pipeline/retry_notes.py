@@ -1,8 +1,8 @@
 """What was tried again during a run, in this process or in a worker: told to the user.
 
-Nothing that fails is passed over in silence. `transforms.retry` logs each repetition;
-here the log of all processes of a run comes together, by way of a pipe that is made
-before the workers are forked.
+Nothing that fails is passed over in silence. `transforms.storage.retry` logs each
+repetition; here the log of all processes of a run comes together, by way of a pipe that
+is made before the workers are forked.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from transforms import retry
+from transforms.storage import retry
 
 __all__ = ["RetryNotes", "collected_retries"]
 

@@ -24,7 +24,7 @@ from transforms.formats import images
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.source import Source
 from transforms.formats.unpacked import plain_name
-from transforms.paths import absolute, common_folder
+from transforms.storage.paths import absolute, common_folder
 
 # Enough to tell a format by.
 _HEAD_BYTES = 4096

@@ -17,7 +17,7 @@ from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
 from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
-from transforms.paths import plain
+from transforms.storage.paths import plain
 
 __all__ = [
     "BYTE_DECIDING",
@@ -124,7 +124,7 @@ def _format(value: str) -> str:
 
 
 def _located(value: Any) -> Any:
-    """Takes off what a path says of how to reach its place; see `transforms.paths`."""
+    """Takes off what a path says of how to reach its place."""
     return plain(value) if isinstance(value, str) else value
 
 

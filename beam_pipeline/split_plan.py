@@ -12,9 +12,9 @@ from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError
-from transforms.paths import absolute, is_remote
 from transforms.split_ids import SplitIds, read_split_ids
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table
+from transforms.storage.paths import absolute, is_remote
 from transforms.store import Store
 
 __all__ = ["SplitPlan", "plan_splits", "with_splits"]

@@ -14,7 +14,7 @@ from transforms.core.placing.vocabulary import (
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError
-from transforms.paths import absolute
+from transforms.storage.paths import absolute
 
 __all__ = ["class_names", "keep_names", "vocabularies_of"]
 

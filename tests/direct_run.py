@@ -16,11 +16,12 @@ from beam_pipeline.job import Job, make_job
 from beam_pipeline.plan import Plan, make_plan, prepare
 from beam_pipeline.spec import make_spec
 from beam_pipeline.vocabularies import keep_names
-from transforms import place, read, recall, target, work_folder, write
+from transforms import place, read, recall, write
 from transforms.census import _MergeFacts
 from transforms.commit import commit_dataset
 from transforms.core.model import PlaceFacts
 from transforms.errors import BeamTFRecordError
+from transforms.publishing import target, work_folder
 
 __all__ = ["forked", "run_directly"]
 

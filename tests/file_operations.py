@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from transforms import folders
+from transforms.storage import folders
 
 __all__ = ["CHANGES", "Hook", "failing_once", "watched"]
 

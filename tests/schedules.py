@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from beam_pipeline.conversion import open_work_folder
-from transforms import bucket_runs, file_systems, files, target, work_folder
+from transforms import files
 from transforms.commit import Publication, commit_dataset
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
@@ -29,8 +29,10 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics
 from transforms.errors import CommitError, StorageError, TargetError
+from transforms.publishing import bucket_runs, target, work_folder
 from transforms.receipts import ShardDone, find_shard, keep_shard
 from transforms.sidecars import tfds
+from transforms.storage import file_systems
 from transforms.store import Store
 
 __all__ = ["Writers", "check_dataset", "names_of"]

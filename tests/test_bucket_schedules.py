@@ -8,10 +8,11 @@ import pyarrow.fs as pafs
 import pytest
 
 from tests.schedules import Writers, check_dataset, names_of
-from transforms import bucket_runs, object_clients, remote, versions, work_folder
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.errors import CommitError
-from transforms.object_store import Listed, OvertakenError
+from transforms.publishing import bucket_runs, versions, work_folder
+from transforms.storage import object_clients, remote
+from transforms.storage.object_store import Listed, OvertakenError
 from transforms.store import Store
 
 _SCHEDULES = 240
@@ -19,7 +20,7 @@ _PARTS = 4
 
 
 class _Client:
-    """A store in a folder of this machine; see `transforms.object_store.Client`."""
+    """A store in a folder of this machine; see `object_store.Client`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -56,7 +56,7 @@ STEPS = {
     "planning": ("beam_pipeline.plan", "find_inputs", 3),
     "running": ("transforms.write", "write_shard", 3),
     "long running": ("transforms.write", "write_shard", 8),
-    "about to publish": ("transforms.target", "publish", 2),
+    "about to publish": ("transforms.publishing.target", "publish", 2),
 }
 
 

@@ -20,9 +20,9 @@ import yaml
 
 from beam_pipeline import sample
 from beam_pipeline.cli import main
-from transforms import target
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
+from transforms.publishing import target
 
 Folder = pathlib.Path
 

@@ -29,8 +29,8 @@ from beam_pipeline.engines.worker_package import (
 )
 from beam_pipeline.spec import Spec, make_spec
 from beam_pipeline.version import __version__
-from transforms import paths
 from transforms.errors import SpecError, TargetError, UsageError
+from transforms.storage import paths
 
 Folder = pathlib.Path
 

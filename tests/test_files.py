@@ -13,9 +13,10 @@ from multiprocessing.synchronize import Event
 
 import pytest
 
-from transforms import files, folders, retry
+from transforms import files
 from transforms.errors import CommitError, SourceError, StorageError, TargetError
 from transforms.files import FileEntry
+from transforms.storage import folders, retry
 
 Folder = pathlib.Path
 AWKWARD = [

@@ -22,8 +22,9 @@ from tests.conftest import Headline
 from tests.direct_run import BROKEN, COMMITTED, REFUSED, forked, run_directly
 from tests.file_operations import watched
 from tests.stress import STRESS, count
-from transforms import folders, retry, target, work_folder
 from transforms.errors import TargetError
+from transforms.publishing import target, work_folder
+from transforms.storage import folders, retry
 
 Folder = pathlib.Path
 

@@ -154,7 +154,8 @@ def test_killed_worker_ends_the_run(
 _KILLED_IN_COMMIT = """
 import os, signal, sys
 from beam_pipeline.cli import main
-from transforms import commit, target
+from transforms import commit
+from transforms.publishing import target
 step = target.publish
 def die():
     os.kill(os.getpid(), signal.SIGKILL)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from transforms import paths
 from transforms.errors import SpecError
-from transforms.remote import _matches
+from transforms.storage import paths
+from transforms.storage.remote import _matches
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_access_goes_to_other_processes_and_shows_nothing() -> None:
     access = paths.Access()
     assert "hush" not in repr(access)
     code = (
-        "import pickle, sys; from transforms import paths; "
+        "import pickle, sys; from transforms.storage import paths; "
         "pickle.loads(bytes.fromhex(sys.argv[1])); "
         "print(paths.parameters_of('s3://b'))"
     )

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.file_operations import failing_once, watched
-from transforms import rejects, retry
+from transforms import rejects
 from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
@@ -35,6 +35,7 @@ from transforms.reject_files import (
     write_rejects,
 )
 from transforms.rejects import MAX_KEPT_BYTES
+from transforms.storage import retry
 from transforms.store import Store
 
 Folder = pathlib.Path

@@ -21,11 +21,13 @@ from tests.test_convert import (
     write_files,
 )
 from tests.test_determinism import bmp
-from transforms import folders, work_folder, write
+from transforms import write
 from transforms.core.model import Block
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.images import ImageTree
 from transforms.formats.table_source import TableSource
+from transforms.publishing import work_folder
+from transforms.storage import folders
 
 Folder = pathlib.Path
 

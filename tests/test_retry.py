@@ -24,10 +24,11 @@ from tests.test_convert import (
     refused,
     write_csv,
 )
-from transforms import files, retry
+from transforms import files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
-from transforms.retry import RetryPolicy, is_transient, persistently, storing
+from transforms.storage import retry
+from transforms.storage.retry import RetryPolicy, is_transient, persistently, storing
 
 Folder = pathlib.Path
 
@@ -515,7 +516,7 @@ def small_disk(tmp_path: Folder) -> Iterator[Folder]:
 _FLAKY_WORKERS = """
 import errno, itertools, os, sys
 from beam_pipeline.cli import main
-from transforms import retry
+from transforms.storage import retry
 retry.POLICY = retry.RetryPolicy(first_pause=0.0)
 real, calls = os.pread, itertools.count(1)
 def pread(*arguments):

@@ -18,7 +18,7 @@ from beam_pipeline.conversion import convert_plan, open_work_folder
 from beam_pipeline.job import build, make_job
 from beam_pipeline.plan import Plan, make_plan
 from beam_pipeline.spec import make_spec
-from transforms import place, target
+from transforms import place
 from transforms.core.example import messages
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import Batch, Block
@@ -33,6 +33,7 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import BeamTFRecordError, ConservationError, EncodingError
 from transforms.list import ListBlocks
 from transforms.place import PlaceRows
+from transforms.publishing import target
 from transforms.read import ReadBlocks
 from transforms.store import Store
 

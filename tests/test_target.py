@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.datasets import animals, write_dataset
 from tests.file_operations import CHANGES, failing_once
-from transforms import files, folders, retry, target
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
@@ -23,6 +23,8 @@ from transforms.errors import (
     StorageError,
     TargetError,
 )
+from transforms.publishing import target
+from transforms.storage import folders, retry
 
 Folder = pathlib.Path
 OLD = {"train": animals(3, 2), "test": animals(1)}

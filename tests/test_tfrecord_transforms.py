@@ -29,7 +29,7 @@ from apache_beam.typehints.decorators import TypeCheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms import retry, tfrecord
+from transforms import tfrecord
 from transforms.core.placing import placement
 from transforms.core.tfrecord import TFRecordReader, frame, sorted_run
 from transforms.core.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
@@ -42,6 +42,7 @@ from transforms.errors import (
     TargetError,
     TFRecordError,
 )
+from transforms.storage import retry
 from transforms.tfrecord import ReadTFRecords, WriteTFRecords
 
 Folder = pathlib.Path

@@ -2,6 +2,7 @@
 
     errors.py    the exception tree
     files.py     the one file layer: list, open, write-then-rename, exact-path delete
+    storage/     what it stands on: paths, local folders, object stores, retries
     core/        pure functions over Arrow arrays and bytes; never Beam
         model.py schema.py boxes.py ...    the vocabulary of all the rest
         rows/ image/ placing/ example/ tfrecord/    a room for each subject
@@ -10,10 +11,11 @@
     list.py read.py stratify.py place.py census.py write.py settle.py commit.py
                  the Beam stages
     tfrecord.py  WriteTFRecords and ReadTFRecords, for records that are bytes already;
-                 with tfrecord_parameters.py and renaming.py (all files or none)
+                 with tfrecord_parameters.py and publishing/renaming.py (all or none)
     store.py     the work folder: segments, reject logs, finished shards
     rejects.py   reject logs, and their merge into one file
-    target.py    the output directory: what may be replaced, and how
+    publishing/  the output directory or bucket: who works on it, what may be replaced,
+                 and how a whole dataset appears there
     split_ids.py split_locks.py    tables that say splits, and those that keep them
     shard_file.py image_loading.py image_rows.py image_fingerprints.py
                  what the stage `write` does, without Beam

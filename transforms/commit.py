@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import google_crc32c
 
-from transforms import bucket_publication, files, target, work_folder
+from transforms import files
 from transforms.core import label_map
 from transforms.core.manifest import (
     MANIFEST_NAME,
@@ -37,9 +37,10 @@ from transforms.errors import (
     RejectLimitError,
     SourceError,
 )
+from transforms.publishing import bucket_publication, target, work_folder
 from transforms.reject_files import leave_rejects, remove_left, write_rejects
-from transforms.retry import storing
 from transforms.sidecars import tfds
+from transforms.storage.retry import storing
 from transforms.store import Store
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
@@ -77,7 +78,7 @@ class Publication:
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
       token: of a job that nobody waits for, which therefore ends its work itself;
-        see `transforms.bucket_runs.note_job`. Else empty.
+        see `transforms.publishing.bucket_runs.note_job`. Else empty.
     """
 
     directory: str

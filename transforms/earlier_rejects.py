@@ -12,11 +12,12 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms import files, target
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
 from transforms.core.placing.placement import UInt64s
 from transforms.core.placing.selection import place_hashes
 from transforms.errors import DamageError, UsageError
+from transforms.publishing import target
 from transforms.reject_files import is_rejects_name
 
 __all__ = ["EarlierRejects", "find_rejects"]

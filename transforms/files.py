@@ -6,8 +6,8 @@ operating system as they are, whatever `*`, `[` or `?` they hold.
 A file is written under a temporary name of its own attempt, flushed, synced and then
 renamed, so that a name that exists is a whole file. What fails in passing is tried
 again: each read, each rename, each removal, and of a file whose content is at hand the
-whole writing; see `transforms.retry`. What changes names, and publishes a directory, is
-in `transforms.folders`.
+whole writing; see `transforms.storage.retry`. What changes names, and publishes a
+directory, is in `transforms.storage.folders`.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ import unicodedata
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
-from transforms import folders, remote
 from transforms.errors import SourceError, TargetError
-from transforms.paths import is_remote, relative
-from transforms.retry import is_transient, persistently, storing
+from transforms.storage import folders, remote
+from transforms.storage.paths import is_remote, relative
+from transforms.storage.retry import is_transient, persistently, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa

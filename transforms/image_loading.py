@@ -21,8 +21,8 @@ from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
 from transforms.errors import SpecError
-from transforms.file_systems import CONNECTIONS
-from transforms.paths import is_remote, plain
+from transforms.storage.file_systems import CONNECTIONS
+from transforms.storage.paths import is_remote, plain
 
 __all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
 

@@ -7,8 +7,8 @@ import apache_beam as beam
 
 from transforms.core.model import Block
 from transforms.formats.source import Source
-from transforms.paths import Access
 from transforms.receipts import find_blocks, keep_blocks
+from transforms.storage.paths import Access
 from transforms.store import Store
 
 __all__ = ["ListBlocks"]

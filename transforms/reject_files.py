@@ -32,7 +32,7 @@ from transforms.core.manifest import REJECTS_NAME, FileFacts
 from transforms.core.model import RejectLog
 from transforms.errors import StorageError
 from transforms.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
-from transforms.retry import persistently
+from transforms.storage.retry import persistently
 
 __all__ = [
     "is_items_name",

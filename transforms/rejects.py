@@ -34,7 +34,7 @@ from transforms import files
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.errors import StorageError
-from transforms.retry import persistently, storing
+from transforms.storage.retry import persistently, storing
 
 __all__ = [
     "MAX_KEPT_BYTES",

@@ -37,7 +37,7 @@ from transforms.image_rows import (
     image_facts,
 )
 from transforms.rejects import RejectGatherer
-from transforms.retry import persistently, storing
+from transforms.storage.retry import persistently, storing
 from transforms.store import Store
 
 __all__ = ["ShardLayout", "write_shard"]

@@ -17,8 +17,8 @@ from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
 from transforms.core.placing.split_lock import Assignments
 from transforms.errors import SourceError, SpecError
-from transforms.paths import is_remote
 from transforms.split_locks import open_table
+from transforms.storage.paths import is_remote
 
 __all__ = ["SplitIds", "missing_keys", "read_split_ids"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from transforms import files
 from transforms.core.placing.split_lock import Assignments
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError
-from transforms.paths import absolute
+from transforms.storage.paths import absolute
 
 __all__ = ["NEW_LOCK", "install_lock", "open_assignments", "open_table", "write_table"]
 

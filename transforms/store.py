@@ -20,11 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import google_crc32c
 import pyarrow as pa
 
-from transforms import files, folders
+from transforms import files
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError
-from transforms.paths import Access, is_remote
 from transforms.rejects import RejectGatherer
+from transforms.storage import folders
+from transforms.storage.paths import Access, is_remote
 
 __all__ = ["Store"]
 

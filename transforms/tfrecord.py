@@ -38,7 +38,7 @@ from transforms.core.tfrecord.sorted_run import (
     pack,
 )
 from transforms.errors import EncodingError, SourceError, SpecError
-from transforms.renaming import (
+from transforms.publishing.renaming import (
     Target,
     WritePlan,
     WrittenShard,
@@ -51,7 +51,7 @@ from transforms.renaming import (
     publish,
     remove_empty_folders,
 )
-from transforms.retry import persistently
+from transforms.storage.retry import persistently
 from transforms.tfrecord_parameters import (
     COMPRESSIONS,
     check_coder,
@@ -279,7 +279,7 @@ class _SortRecords(beam.DoFn):
 
 
 def _again(work: Callable[[], _Result]) -> _Result:
-    """Does work in the work folder; see `transforms.retry`."""
+    """Does work in the work folder; see `transforms.storage.retry`."""
     # Another worker may just have removed a folder of it, for being empty.
     return persistently(work, also={errno.ENOENT})
 

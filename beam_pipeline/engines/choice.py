@@ -20,8 +20,8 @@ from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.prism import PRISM
 from beam_pipeline.engines.table import engine_of
 from beam_pipeline.spec import Spec
-from transforms import paths
 from transforms.errors import TargetError, UsageError
+from transforms.storage import paths
 
 __all__ = ["Chosen", "choose"]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from beam_pipeline.engines.dataflow import is_detached
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.spec import Spec
-from transforms import paths
 from transforms.errors import SpecError, TargetError, UsageError
+from transforms.storage import paths
 
 __all__ = ["check_dataflow"]
 

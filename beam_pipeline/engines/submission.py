@@ -21,8 +21,9 @@ from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.worker_boot import write_worker
-from transforms import files, paths
+from transforms import files
 from transforms.errors import BeamTFRecordError
+from transforms.storage import paths
 
 __all__ = ["run_on_engine", "run_watched"]
 

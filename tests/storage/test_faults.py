@@ -12,7 +12,7 @@ import pytest
 from tests.storage.conftest import PETS, Server
 from tests.storage.fault_proxy import FaultProxy, Rule
 from tests.storage.program import Program, assert_same, assert_whole, manifest_at
-from transforms import remote
+from transforms.storage import remote
 
 # A run that cannot go on must end within this time, on a busy machine too.
 _END_SECONDS = 75

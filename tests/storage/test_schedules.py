@@ -4,8 +4,9 @@ import pytest
 
 from tests.schedules import Writers, check_dataset, names_of
 from tests.storage.conftest import Server
-from transforms import files, work_folder
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
+from transforms.publishing import work_folder
 
 _SCHEDULES = 200
 

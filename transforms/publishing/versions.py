@@ -1,14 +1,14 @@
 """States of objects, and writing one only in place of the state that was seen.
 
-With the store's own client (`transforms.object_clients`) the store itself decides.
-Without it nothing does between two runs that look at the same moment.
+With the store's own client (`transforms.storage.object_clients`) the store itself
+decides. Without it nothing does between two runs that look at the same moment.
 """
 
 from transforms import files
-from transforms.file_systems import asked
-from transforms.object_clients import client_of
-from transforms.object_store import OvertakenError
-from transforms.paths import split_remote
+from transforms.storage.file_systems import asked
+from transforms.storage.object_clients import client_of
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import split_remote
 
 __all__ = ["put_if", "version_of"]
 

@@ -10,7 +10,7 @@ is what belongs to the manifest that stands, and who has put something looks aga
 whether it still stands. What is removed has a name that no later dataset uses, or is
 put again in the same way. A note goes when all that it says is done: by the run that
 has written it, or by one that holds the work folder and knows that run to be dead. See
-`transforms.bucket`.
+`transforms.publishing.bucket`.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from collections.abc import Iterable
 from typing import Self
 
 from transforms import files
-from transforms.bucket_runs import names_in
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import CommitError
-from transforms.object_store import OvertakenError
-from transforms.paths import work_folder
+from transforms.publishing.bucket_runs import names_in
+from transforms.publishing.versions import put_if
 from transforms.sidecars import tfds
-from transforms.versions import put_if
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import work_folder
 
 __all__ = [
     "PUBLISHING",
@@ -58,7 +58,7 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
     Args:
       manifest: of the dataset; it says in which folder they are.
       directory: the target.
-      seen: its state when the run started; see `transforms.bucket.state`.
+      seen: its state when the run started; see `transforms.publishing.bucket.state`.
 
     Raises:
       CommitError: another run has published meanwhile; its dataset stands.

@@ -1,13 +1,14 @@
 """Files of object stores and other remote file systems, over `pyarrow.fs`.
 
-The same work as in `transforms.files`, for paths with a scheme; see `transforms.paths`.
-Failures that pass are tried again, the others become an OSError with a number.
+The same work as in `transforms.files`, for paths with a scheme; see
+`transforms.storage.paths`. Failures that pass are tried again, the others become an
+OSError with a number.
 
 An object appears when its upload is complete, and an Arrow stream that has failed is
 completed all the same when it is closed. So a file is first finished and read back in
 a temporary file of this machine, and then uploaded: by the store's own client where it
-is installed (`transforms.object_clients`), which verifies checksums and gives up what
-it has begun.
+is installed (`transforms.storage.object_clients`), which verifies checksums and gives
+up what it has begun.
 
 Times of modification count in whole seconds: stores list them finer than they tell
 them of one object.
@@ -27,10 +28,10 @@ from typing import Any
 
 import google_crc32c
 
-from transforms import object_clients
 from transforms.errors import DamageError
-from transforms.file_systems import asked, file_system
-from transforms.paths import split_remote
+from transforms.storage import object_clients
+from transforms.storage.file_systems import asked, file_system
+from transforms.storage.paths import split_remote
 
 __all__ = [
     "Found",

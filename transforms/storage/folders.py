@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Collection
 
 from transforms.errors import CommitError
-from transforms.retry import is_transient, persistently
+from transforms.storage.retry import is_transient, persistently
 
 __all__ = [
     "exchange",

@@ -16,17 +16,11 @@ import os
 import secrets
 from collections.abc import Iterator
 
-from transforms import (
-    bucket,
-    bucket_publication,
-    bucket_runs,
-    files,
-    folders,
-    receipts,
-    target,
-)
+from transforms import files, receipts
 from transforms.errors import StorageError, TargetError
-from transforms.paths import is_remote
+from transforms.publishing import bucket, bucket_publication, bucket_runs, target
+from transforms.storage import folders
+from transforms.storage.paths import is_remote
 from transforms.store import Store
 
 __all__ = [
@@ -86,7 +80,7 @@ class Hold:
       directory: the target.
       folder: the work folder.
       apart: a word for the run where another may be at work there; else empty. See
-        `transforms.bucket`.
+        `transforms.publishing.bucket`.
     """
 
     directory: str
@@ -247,7 +241,7 @@ def end_handed_over(
     Args:
       directory: the target, in an object store.
       store: of the job.
-      token: see `transforms.bucket_runs.note_job`.
+      token: see `transforms.publishing.bucket_runs.note_job`.
       keeps_work: see `end`.
     """
     work = os.path.basename(store.folder)

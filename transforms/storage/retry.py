@@ -7,7 +7,8 @@ again: one read at a given place, or one file written under a temporary name.
 
 A failed sync of a file is never repeated by itself: the kernel may have dropped what it
 could not write, and would call the next sync a success. The file is written anew
-instead. Changes of names are repeated where they were not made: `transforms.folders`.
+instead. Changes of names are repeated where they were not made: see
+`transforms.storage.folders`.
 
 What only fails in passing must never become a reject: the item exists. So when the last
 try has failed too the job ends, with a `StorageError`, which is no OSError: what turns

@@ -4,7 +4,7 @@
       holder            the run that works here: host, process, its start
       others/<run>      runs of other machines beside it
 
-See `transforms.bucket` on what follows from that.
+See `transforms.publishing.bucket` on what follows from that.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 
 from transforms import files
 from transforms.errors import StorageError, TargetError
-from transforms.object_clients import client_of
-from transforms.object_store import OvertakenError
-from transforms.paths import work_folder
-from transforms.versions import put_if, version_of
+from transforms.publishing.versions import put_if, version_of
+from transforms.storage.object_clients import client_of
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import work_folder
 
 __all__ = [
     "HOLDER",

@@ -11,12 +11,14 @@ import hashlib
 import json
 import os
 
-from transforms import bucket, files, folders
-from transforms.bucket_publication import overtaken
+from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError
-from transforms.paths import absolute, is_remote, work_folder
-from transforms.retry import persistently
+from transforms.publishing import bucket
+from transforms.publishing.bucket_publication import overtaken
+from transforms.storage import folders
+from transforms.storage.paths import absolute, is_remote, work_folder
+from transforms.storage.retry import persistently
 
 __all__ = [
     "check_contents",

@@ -1,7 +1,7 @@
 """What dead runs have left: beside a target, and in the folder of a write.
 
 .<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
-                          files of a `WriteTFRecords` (`transforms.renaming`)
+                          files of a `WriteTFRecords` (`transforms.publishing.renaming`)
 <name>.rejects.jsonl      the rejects of a run that tolerated fewer, and beside it
                           <name>.rejects.items where the items were kept
 """
@@ -10,9 +10,11 @@ import dataclasses
 import os
 import re
 
-from transforms import files, reject_files, remote, renaming, target, work_folder
+from transforms import files, reject_files
 from transforms.errors import TargetError
-from transforms.paths import absolute, is_remote
+from transforms.publishing import renaming, target, work_folder
+from transforms.storage import remote
+from transforms.storage.paths import absolute, is_remote
 
 __all__ = ["Leftover", "find", "remove"]
 

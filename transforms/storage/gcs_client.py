@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transforms.object_store import (
+from transforms.storage.object_store import (
     CONNECT_SECONDS,
     READ_SECONDS,
     Listed,
@@ -26,7 +26,7 @@ _REMOVED_AT_ONCE = 8
 
 
 class GcsClient:
-    """See `transforms.object_store.Client`."""
+    """See `transforms.storage.object_store.Client`."""
 
     def __init__(self, bucket: str, parameters: Mapping[str, str]) -> None:
         import google.auth.credentials

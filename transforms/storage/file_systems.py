@@ -16,10 +16,10 @@ import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from transforms import object_store
 from transforms.errors import StorageError
-from transforms.paths import parameters_of, split_remote
-from transforms.retry import RetryPolicy, is_transient, persistently
+from transforms.storage import object_store
+from transforms.storage.paths import parameters_of, split_remote
+from transforms.storage.retry import RetryPolicy, is_transient, persistently
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

@@ -8,12 +8,12 @@ then what lies there is no dataset; afterwards it is one, whole.
     <target>/<files>               of a dataset where none stood before
     <target>/data-<job>-<word>/    of a dataset that has replaced one: its files,
                                    which its manifest names; TFDS's beside that
-    .<name>.beam-tfrecord/         the work folder; see `transforms.work_folder`
-      holder, others/<run>         the runs at work; see `transforms.bucket_runs`
+    .<name>.beam-tfrecord/         the work folder; see `work_folder`
+      holder, others/<run>         the runs at work; see `bucket_runs`
       places/<folder>              the work of each job that puts files into a folder
       names/<work>/<file>          what a job may have put into the target itself
       publishing/<folder>          the manifest that its job is replacing; see
-                                   `transforms.bucket_publication`
+                                   `transforms.publishing.bucket_publication`
 
 No two datasets ever use one such folder: the word is of what the dataset replaces, and
 so a run that begins again finds what it has finished. Files of the target itself may be
@@ -31,8 +31,10 @@ import contextlib
 import functools
 import hashlib
 
-from transforms import files, object_clients
-from transforms.bucket_publication import (
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.errors import DamageError, TargetError
+from transforms.publishing.bucket_publication import (
     PUBLISHING,
     manifest_path,
     mend_pointers,
@@ -41,12 +43,18 @@ from transforms.bucket_publication import (
     published,
     recover,
 )
-from transforms.bucket_runs import HOLDER, OTHERS, forget_dead, held, names_in, others
-from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import DamageError, TargetError
-from transforms.file_systems import asked
-from transforms.paths import split_remote, work_folder
-from transforms.versions import version_of
+from transforms.publishing.bucket_runs import (
+    HOLDER,
+    OTHERS,
+    forget_dead,
+    held,
+    names_in,
+    others,
+)
+from transforms.publishing.versions import version_of
+from transforms.storage import object_clients
+from transforms.storage.file_systems import asked
+from transforms.storage.paths import split_remote, work_folder
 
 __all__ = [
     "check_contents",
@@ -139,7 +147,7 @@ def place_of(
 
     Args:
       directory: the target, which the run holds.
-      apart: see `transforms.bucket_runs.held`.
+      apart: see `transforms.publishing.bucket_runs.held`.
       job: its digest.
       work: the name of its work folder.
       seen: the state of the target when the run started.

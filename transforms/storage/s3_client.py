@@ -5,7 +5,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transforms.object_store import (
+from transforms.storage.object_store import (
     CONNECT_SECONDS,
     READ_SECONDS,
     Listed,
@@ -32,7 +32,7 @@ _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
 
 
 class S3Client:
-    """See `transforms.object_store.Client`."""
+    """See `transforms.storage.object_store.Client`."""
 
     def __init__(self, bucket: str, parameters: Mapping[str, str]) -> None:
         import boto3

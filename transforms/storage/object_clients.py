@@ -8,10 +8,10 @@ import errno
 import functools
 import os
 
-from transforms.gcs_client import GcsClient, gcs_errors
-from transforms.object_store import Client, reason_of
-from transforms.paths import parameters_of, split_remote
-from transforms.s3_client import S3Client, s3_errors
+from transforms.storage.gcs_client import GcsClient, gcs_errors
+from transforms.storage.object_store import Client, reason_of
+from transforms.storage.paths import parameters_of, split_remote
+from transforms.storage.s3_client import S3Client, s3_errors
 
 __all__ = ["client_of", "extra_of"]
 
