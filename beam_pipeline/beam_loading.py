@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import importlib.abc
 import importlib.machinery
 import logging
 import sys
@@ -17,7 +16,7 @@ __all__ = ["beam_loading", "quiet_import", "spare_imports"]
 _NOT_NEEDED = frozenset(("pandas", "pymongo", "requests"))
 
 
-class _Spared(importlib.abc.MetaPathFinder):
+class _Spared:
     """Says in one thread of some modules that they are not installed."""
 
     def __init__(self) -> None:

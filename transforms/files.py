@@ -29,12 +29,28 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from transforms.errors import SourceError, TargetError
-from transforms.storage import folders, remote
+from transforms.storage import folders
 from transforms.storage.paths import is_remote, relative
 from transforms.storage.retry import is_transient, persistently, storing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from transforms.storage import remote
+else:
+
+    class _Remote:
+        """Files of other places: what reaches them is loaded where one is asked for.
+
+        Most commands touch none, and are done in half a second.
+        """
+
+        def __getattr__(self, name: str) -> Any:
+            from transforms.storage import remote
+
+            return getattr(remote, name)
+
+    remote = _Remote()
 
 __all__ = [
     "FileEntry",
@@ -115,7 +131,7 @@ def stamp(size: int, modified_ns: int) -> int:
 def stamp_of(file: IO[bytes] | int) -> int:
     """Returns the stamp of an open file."""
     raw = getattr(file, "raw", file)
-    if isinstance(raw, remote.RemoteFile):
+    if not isinstance(raw, int | io.FileIO) and isinstance(raw, remote.RemoteFile):
         return stamp(raw.size, raw.modified_ns)
     status = os.fstat(file if isinstance(file, int) else file.fileno())
     return stamp(status.st_size, status.st_mtime_ns)
