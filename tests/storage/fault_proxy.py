@@ -244,7 +244,7 @@ class _Proxy:
 
     async def _pass_on(
         self, head: bytes, client: "_Connection", server: "_Connection | None"
-    ) -> "_Connection":
+    ) -> "_Connection | None":
         headers = _headers(head)
         taken = await _beginning(client, headers) if b"/upload/" in head else b""
         request = _request(head, taken)
@@ -273,10 +273,14 @@ class _Proxy:
             await _body(client, headers, server, cut, taken=taken)
             if cut is not None:
                 raise _CutError
-            await self._answered(request, rule, client, server)
+            ends = await self._answered(request, rule, client, server)
         except BaseException:
             server.cut()
             raise
+        if ends:
+            # The client is not told: a real store would have kept the connection.
+            server.cut()
+            return None
         return server
 
     async def _answered(
@@ -285,7 +289,8 @@ class _Proxy:
         rule: Rule | None,
         client: "_Connection",
         server: "_Connection",
-    ) -> None:
+    ) -> bool:
+        """Passes an answer on; returns whether it is the last one of the server."""
         head = await server.read_head()
         if not head:
             raise _CutError
@@ -293,12 +298,16 @@ class _Proxy:
         headers = _headers(head)
         cuts = rule is not None and rule.kind == "cut_answer"
         limit = rule.after_bytes or 0 if rule is not None and cuts else None
+        ends = headers.get("connection", "").lower() == "close"
+        if ends:
+            head = re.sub(rb"\r\nconnection:[^\r]*", b"", head, flags=re.IGNORECASE)
         if not cuts or (rule is not None and rule.after_bytes is not None):
             await client.write(head)
         if request.method != "HEAD" and status not in (204, 304):
             await _body(server, headers, client, limit, until_closed=True)
-        if cuts or headers.get("connection", "").lower() == "close":
+        if cuts:
             raise _CutError
+        return ends
 
 
 def _say(what: Any) -> None:
