@@ -8,6 +8,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from tests.schedules import Writers, check_dataset, names_of
+from tests.stress import count
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.errors import CommitError
 from transforms.publishing import bucket_runs, versions, work_folder
@@ -15,7 +16,7 @@ from transforms.storage import object_clients, remote
 from transforms.storage.object_store import Listed, OvertakenError
 from transforms.store import Store
 
-_SCHEDULES = 240
+_SCHEDULES = count(80, 800)
 _PARTS = 4
 
 

@@ -4,11 +4,12 @@ import pytest
 
 from tests.schedules import Writers, check_dataset, names_of
 from tests.storage.conftest import Server
+from tests.stress import count
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.publishing import work_folder
 
-_SCHEDULES = 200
+_SCHEDULES = count(60, 200)
 
 
 def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
