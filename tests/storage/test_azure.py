@@ -128,6 +128,8 @@ def test_a_dataset_on_azure(
         del files["manifest.json"]
     assert there == here
     assert azurite.files(".out.beam-tfrecord") == {}
+    program.run("clean", target)
+    assert "nothing was left" in program.run("clean", target).out
 
 
 def test_sources_on_azure(

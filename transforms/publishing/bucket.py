@@ -277,6 +277,9 @@ def clear(directory: str, *, sure: bool) -> None:
         with held(directory) as apart:
             if not apart:
                 remove_work(directory)
+    if sure and not names_in(folder):
+        # Some stores keep a folder that is empty.
+        files.remove_tree(folder)
 
 
 def _kept(directory: str) -> set[str]:
