@@ -27,9 +27,11 @@ settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("stress", derandomize=False, deadline=None)
 settings.load_profile("stress" if STRESS else "fixed")
 
-# In the background of a shell it is ignored, and would be by every program under test.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# In the background of a shell, and under nohup, these are ignored, and would be by all
+# programs under test. A handler is not handed on, as that is.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, lambda number, frame: None)
 
 _PROPERTY = "headline"
 

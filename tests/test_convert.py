@@ -1082,14 +1082,17 @@ class TestInterrupted:
         out.parent.mkdir()
         script = (
             "import os, signal, sys\n"
-            "from transforms import {module}\n"
+            "from {package} import {module}\n"
             "def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)\n"
             "{module}.{name} = die\n"
             "from beam_pipeline.cli import main\n"
             "main(sys.argv[1:])\n"
         )
-        for module, name in (("target", "publish"), ("files", "sync_directory")):
-            code = script.format(module=module, name=name)
+        for package, module, name in (
+            ("transforms.publishing", "target", "publish"),
+            ("transforms", "files", "sync_directory"),
+        ):
+            code = script.format(package=package, module=module, name=name)
             arguments = ["convert", str(table), str(out), "--shards", "3"]
             run = subprocess.run(
                 [sys.executable, "-c", code, *arguments],
