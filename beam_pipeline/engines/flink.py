@@ -13,8 +13,6 @@ from beam_pipeline.engines.engine import (
 __all__ = ["FLINK", "FLINK_VERSION"]
 
 FLINK_VERSION = "1.20"
-# A lost task manager costs one of them.
-_RETRIES = 3
 
 
 def _presets(place: Place) -> list[str]:
@@ -38,7 +36,6 @@ def _presets(place: Place) -> list[str]:
         f"--sdk_worker_parallelism={place.slots}",
         # Exchanges that are written out: after a loss only what was lost runs again.
         "--execution_mode_for_batch=BATCH_FORCED",
-        f"--number_of_execution_retries={_RETRIES}",
     ]
     if place.parallelism is not None:
         flags.append(f"--parallelism={place.parallelism}")

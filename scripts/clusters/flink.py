@@ -68,8 +68,10 @@ def _settings(folder: Path, rpc: int, web: int) -> dict[str, object]:
         # Beam's classes, which stand in the class path, are loaded once: those that
         # come with a job go after each of its stages, and its Pythons with them.
         "classloader.resolve-order": "parent-first",
+        # A lost task manager costs an attempt for each of the tasks that it ran, and
+        # that waited for what it had written. Beam's flag for it is for streams alone.
         "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 3,
+        "restart-strategy.fixed-delay.attempts": 100,
         "restart-strategy.fixed-delay.delay": "1 s",
         "io.tmp.dirs": folder / "tmp",
         "web.tmpdir": folder / "tmp",

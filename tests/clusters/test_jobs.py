@@ -115,7 +115,8 @@ def test_killed_worker_is_made_up_for(
     with begun(source, out, *ROWS, *flags) as process:
         until(lambda: segments(out) > 0, process)
         os.kill(victim(request.getfixturevalue(engine)), signal.SIGKILL)
-        assert process.wait(240) == 0
+        code = process.wait(240)
+    assert code == 0, said(out)
     same(out, tmp_path / "here")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -164,19 +165,25 @@ def begun(
     source: Folder, output: Folder, *flags: str
 ) -> "Iterator[subprocess.Popen[bytes]]":
     """Starts the program and ends it, whatever happens."""
-    process = subprocess.Popen(
-        [*PROGRAM, str(source), str(output), *flags],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-        start_new_session=True,
-    )
+    with output.with_name("errors.txt").open("w") as errors:
+        process = subprocess.Popen(
+            [*PROGRAM, str(source), str(output), *flags],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            cwd=ROOT,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def said(output: Folder) -> str:
+    """Returns what the program that was started last has said of errors."""
+    return output.with_name("errors.txt").read_text()
 
 
 def until(holds: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
