@@ -15,14 +15,11 @@ from tests.conftest import Headline
 from tests.storage.conftest import Server
 from tests.storage.fault_proxy import FaultProxy
 from tests.storage.program import Program, assert_whole
-from tests.stress import count
 
 _IMAGES = 2000
 _LATENCY_SECONDS = 0.02
 _ALONE = 100
-# Ten is what is asked for, of a machine with nothing else to do: half of the time is
-# the processor's. A busy one shows that much only that images are read ahead.
-_RATIO = count(5, 10)
+_RATIO = 10
 _RUNS = 6
 # What a loop over the images would do, from when its process has begun.
 _ONE_BY_ONE = """
