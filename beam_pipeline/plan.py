@@ -194,16 +194,17 @@ def prepare(spec: Spec) -> Prepared:
     Raises:
       UsageError: the job cannot be done as it stands; its type says what is wrong.
     """
-    source_folder = spec.source if files.is_folder(spec.source) else None
-    if source_folder and files.is_inside(spec.output, source_folder):
+    standing = files.standing(spec.source)
+    if standing == "folder" and files.is_inside(spec.output, spec.source):
         raise TargetError(
             f"The output must lie outside the source, or the next run would read it; "
             f"{spec.output!r} lies in {spec.source!r}. Choose another output."
         )
     seen = target.state(spec.output)
     manifest = target.check_contents(spec.output)
-    spec = spec.model_copy(update={"name": spec.name or default_name(spec.source)})
-    inputs = _with_tables(spec, find_inputs(spec))
+    name = spec.name or default_name(spec.source, standing)
+    spec = spec.model_copy(update={"name": name})
+    inputs = _with_tables(spec, find_inputs(spec, standing))
     request = make_request(spec, inputs)
     notes: tuple[str, ...] = ()
     done = None

@@ -117,33 +117,44 @@ class PlannedSource:
     images_settled: bool = False
 
 
-def default_name(source: str) -> str:
-    """Returns the dataset's name for a source: its base name without suffix."""
+def default_name(source: str, standing: files.Standing) -> str:
+    """Returns the dataset's name for a source: its base name without suffix.
+
+    Args:
+      source: a path or a pattern.
+      standing: what `files.standing` says of it.
+    """
     path = source.rstrip("/")
-    if any(c in os.path.basename(path) for c in "*?[") and not files.exists(path):
+    if not standing and any(c in os.path.basename(path) for c in "*?["):
         path = os.path.dirname(path) or "."
     base = os.path.basename(absolute(path))
-    if files.is_file(path):
+    if standing == "file":
         base = os.path.splitext(plain_name(base))[0]
     base = unicodedata.normalize("NFC", base)
     return re.sub(r"[^\w.-]+", "_", base).strip("._-") or "dataset"
 
 
-def find_inputs(spec: Spec) -> Inputs:
+def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
     """Recognises the source and lists its files.
+
+    Args:
+      spec: the job.
+      standing: what `files.standing` says of its source; None to look.
 
     Raises:
       SourceError: it does not exist, is not readable, or is no source known here.
     """
     source = spec.source
-    if files.is_pattern(source):
+    if standing is None:
+        standing = files.standing(source)
+    if not standing and any(c in source for c in "*?["):
         paths = files.expand(source)
         if not paths:
             raise SourceError(f"The pattern {source!r} matches no file. Correct it.")
         return _named_files(spec, paths)
-    if not files.exists(source):
+    if not standing:
         raise SourceError(f"The source must exist; there is no {source!r}.")
-    if not files.is_folder(source):
+    if standing != "folder":
         return _named_files(spec, [source])
     entries = files.list_tree(source)
     wanted, entries = _recognise(spec, entries)

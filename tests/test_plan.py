@@ -17,6 +17,7 @@ from beam_pipeline.plan import Plan, choose_shards, make_plan
 from beam_pipeline.sources import default_name
 from beam_pipeline.spec import make_spec
 from tests.datasets import animals, write_dataset
+from transforms import files
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import SourceError, SpecError, TargetError, UsageError
 
@@ -187,20 +188,22 @@ def test_default_names(
 ) -> None:
     """The source's base name, in characters that a file name takes anywhere."""
     monkeypatch.chdir(tmp_path)
-    assert default_name(source) == name
+    assert default_name(source, files.standing(source)) == name
 
 
 def test_default_name_of_a_file_has_no_suffix(tmp_path: Folder) -> None:
     """`rows.csv` makes `rows`; a folder keeps its dots."""
-    assert default_name(str(write_csv(tmp_path / "rows.v2.csv"))) == "rows.v2"
-    (tmp_path / "v1.0").mkdir()
-    assert default_name(str(tmp_path / "v1.0")) == "v1.0"
+    table = write_csv(tmp_path / "rows.v2.csv")
+    assert default_name(str(table), files.standing(str(table))) == "rows.v2"
+    folder = tmp_path / "v1.0"
+    folder.mkdir()
+    assert default_name(str(folder), files.standing(str(folder))) == "v1.0"
 
 
 def test_default_name_in_any_normal_form() -> None:
     """A folder copied in NFD gives the same shard names."""
-    forms = {default_name(unicodedata.normalize(f, "café")) for f in ("NFC", "NFD")}
-    assert len(forms) == 1
+    names = [unicodedata.normalize(form, "café") for form in ("NFC", "NFD")]
+    assert len({default_name(name, "folder") for name in names}) == 1
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "a\0b", "x" * 240])

@@ -26,7 +26,7 @@ import shutil
 import stat
 import unicodedata
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
 from transforms.errors import SourceError, TargetError
 from transforms.storage import folders
@@ -55,6 +55,7 @@ else:
 __all__ = [
     "FileEntry",
     "Sink",
+    "Standing",
     "create",
     "entries_in",
     "exists",
@@ -80,10 +81,13 @@ __all__ = [
     "stat_entry",
     "stamp",
     "stamp_of",
+    "standing",
     "sync_directory",
     "write_file",
 ]
 
+# What has a name: see `standing`.
+Standing = Literal["", "file", "folder", "other"]
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
@@ -278,6 +282,20 @@ def is_folder(path: str) -> bool:
         return found is not None and found.is_folder
     status = folders.status_of(path, followed=True)
     return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def standing(path: str) -> Standing:
+    """Returns what has this name, links followed; "" for nothing, in one look."""
+    if is_remote(path):
+        found = remote.look(path)
+        if found is None:
+            return ""
+        return "folder" if found.is_folder else "file"
+    if is_folder(path):
+        return "folder"
+    if is_file(path):
+        return "file"
+    return "other" if exists(path) else ""
 
 
 def names_in(folder: str) -> list[str]:

@@ -183,9 +183,12 @@ def _gcs_client(endpoint: str) -> Any:
     )
 
 
-def _running(store: str, folder: Path) -> Iterator[dict[str, Any]]:
+def running(
+    store: str, folder: Path, *, keep_alive: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Gives the state of a server while it runs; see `scripts/storage`."""
     try:
-        state = storage.up(store, folder)
+        state = storage.up(store, folder, keep_alive=keep_alive)
     except storage.StorageError as error:
         if os.environ.get("GO") or shutil.which("go"):
             raise
@@ -198,15 +201,16 @@ def _running(store: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def _s3_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    yield from _running("s3", tmp_path_factory.mktemp("s3"))
+    yield from running("s3", tmp_path_factory.mktemp("s3"))
 
 
 @pytest.fixture(scope="session")
 def _gcs_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    yield from _running("gcs", tmp_path_factory.mktemp("gcs"))
+    yield from running("gcs", tmp_path_factory.mktemp("gcs"))
 
 
-def _with_bucket(state: dict[str, Any], test: str) -> Server:
+def with_bucket(state: dict[str, Any], test: str) -> Server:
+    """Makes the bucket of a test on a running server."""
     server = Server(
         store=state["store"],
         endpoint=state["endpoint"],
@@ -226,13 +230,13 @@ def _with_bucket(state: dict[str, Any], test: str) -> Server:
 @pytest.fixture
 def s3_server(_s3_running: dict[str, Any], request: pytest.FixtureRequest) -> Server:
     """An S3 server, with an empty bucket."""
-    return _with_bucket(_s3_running, request.node.nodeid)
+    return with_bucket(_s3_running, request.node.nodeid)
 
 
 @pytest.fixture
 def gcs_server(_gcs_running: dict[str, Any], request: pytest.FixtureRequest) -> Server:
     """An emulator of Google's store, with an empty bucket."""
-    return _with_bucket(_gcs_running, request.node.nodeid)
+    return with_bucket(_gcs_running, request.node.nodeid)
 
 
 @pytest.fixture(params=["s3", "gcs"])

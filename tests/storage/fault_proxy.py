@@ -184,6 +184,7 @@ class _Proxy:
         self._fitted: list[int] = []
         self._requests: list[Request] = []
         self._freed = asyncio.Event()
+        self._idle: list[_Connection] = []
 
     async def serve(self) -> None:
         """Serves until its input ends."""
@@ -228,10 +229,9 @@ class _Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         client = _Connection(reader, writer)
-        server: _Connection | None = None
         try:
             while head := await client.read_head():
-                server = await self._pass_on(head, client, server)
+                await self._pass_on(head, client)
         except (_CutError, OSError, EOFError):
             pass
         except asyncio.CancelledError:
@@ -239,12 +239,16 @@ class _Proxy:
             pass
         finally:
             client.cut()
-            if server is not None:
-                server.cut()
 
-    async def _pass_on(
-        self, head: bytes, client: "_Connection", server: "_Connection | None"
-    ) -> "_Connection | None":
+    async def _to_server(self) -> "_Connection":
+        """Returns a connection that nobody else uses."""
+        while self._idle:
+            if not (server := self._idle.pop()).has_ended:
+                return server
+            server.cut()
+        return _Connection(*await asyncio.open_connection(*self._upstream))
+
+    async def _pass_on(self, head: bytes, client: "_Connection") -> None:
         headers = _headers(head)
         taken = await _beginning(client, headers) if b"/upload/" in head else b""
         request = _request(head, taken)
@@ -265,8 +269,7 @@ class _Proxy:
             await _body(client, headers, None, None, taken=taken)
             await client.write(_answer(rule))
             raise _CutError
-        if server is None:
-            server = _Connection(*await asyncio.open_connection(*self._upstream))
+        server = await self._to_server()
         try:
             await server.write(head)
             cut = (limit or 0) if kind == "cut_request" else None
@@ -274,14 +277,17 @@ class _Proxy:
             if cut is not None:
                 raise _CutError
             ends = await self._answered(request, rule, client, server)
+            # A server may leave the end of such a body unread, and take it for the
+            # beginning of the next request.
+            ends = ends or "transfer-encoding" in headers
         except BaseException:
             server.cut()
             raise
         if ends:
             # The client is not told: a real store would have kept the connection.
             server.cut()
-            return None
-        return server
+        else:
+            self._idle.append(server)
 
     async def _answered(
         self,
@@ -301,9 +307,16 @@ class _Proxy:
         ends = headers.get("connection", "").lower() == "close"
         if ends:
             head = re.sub(rb"\r\nconnection:[^\r]*", b"", head, flags=re.IGNORECASE)
+        has_body = request.method != "HEAD" and status not in (204, 304)
+        if has_body and not cuts:
+            size = int(headers.get("content-length", _PIECE_BYTES))
+            if size < _PIECE_BYTES:
+                # In one piece with its head: most answers are as small as that.
+                head += await server.reader.readexactly(size)
+                has_body = False
         if not cuts or (rule is not None and rule.after_bytes is not None):
             await client.write(head)
-        if request.method != "HEAD" and status not in (204, 304):
+        if has_body:
             await _body(server, headers, client, limit, until_closed=True)
         if cuts:
             raise _CutError
@@ -331,6 +344,10 @@ class _Connection:
     async def write(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.reader.at_eof() or self._writer.is_closing()
 
     def cut(self) -> None:
         self._writer.close()

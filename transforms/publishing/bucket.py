@@ -28,6 +28,7 @@ of its own, and the manifest decides which of the two has won.
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 
@@ -122,10 +123,9 @@ def _contents(directory: str) -> tuple[Manifest | None, list[str]]:
 
 def _known(directory: str, manifest: Manifest | None) -> set[str]:
     """Returns the names in a target that are ours: of its dataset, and of runs."""
-    folder = work_folder(directory)
-    known = set(names_in(f"{folder}/{_PLACES}"))
-    known |= {name for _, name in _announced(folder)}
-    known |= names_being_replaced(directory)
+    notes = _notes(directory)
+    known = {*notes.places, *(name for _, name in notes.announced)}
+    known |= names_being_replaced(directory, notes.begun)
     if manifest is not None:
         known |= {MANIFEST_NAME, *manifest.root_names}
         known |= {manifest.folder} - {""}
@@ -167,9 +167,33 @@ def place_of(
     return f"{directory}/{name}", ""
 
 
-def _announced(folder: str) -> list[tuple[str, str]]:
-    """Returns (work digest, file) of all that may have been put into a target."""
-    works = names_in(f"{folder}/{_NAMES}")
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Notes:
+    """What runs have said of their work.
+
+    Attributes:
+      places: names of folders in the target that jobs put their files into.
+      announced: (work digest, file) of all that may have been put into the target.
+      begun: names of notes on publications.
+    """
+
+    places: list[str]
+    announced: list[tuple[str, str]]
+    begun: list[str]
+
+
+def _notes(directory: str) -> _Notes:
+    """Returns the notes in a work folder: most are empty, each list is a request."""
+    folder = work_folder(directory)
+    there = names_in(folder)
+
+    def below(name: str) -> list[str]:
+        return names_in(f"{folder}/{name}") if name in there else []
+
+    return _Notes(below(_PLACES), _announced(folder, below(_NAMES)), below(PUBLISHING))
+
+
+def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
     return [(w, name) for w in works for name in names_in(f"{folder}/{_NAMES}/{w}")]
 
 
@@ -185,17 +209,18 @@ def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
       place: the folder that its files go to; empty for the target itself.
     """
     folder = work_folder(directory)
-    places, announced = _places(folder), _announced(folder)
-    begun, names = names_in(f"{folder}/{PUBLISHING}"), names_in(folder)
+    notes = _notes(directory)
+    names = names_in(folder)
     # First listed, then asked: whose work was listed has said before that it is there.
     if OTHERS in names and others(folder):
         return
-    recover(directory, begun)
-    kept = _kept(directory)
-    for name, _ in places:
-        if name != place:
-            _remove_place(directory, name, kept)
-    for whose in sorted({whose for whose, _ in announced if place or whose != work}):
+    recover(directory, notes.begun)
+    places = [name for name in notes.places if name != place]
+    works = sorted({whose for whose, _ in notes.announced if place or whose != work})
+    kept = _kept(directory) if places or works else set()
+    for name in places:
+        _remove_place(directory, name, kept)
+    for whose in works:
         _remove_announced(directory, whose, kept)
     for name in names:
         if name not in (HOLDER, OTHERS, _PLACES, _NAMES, PUBLISHING, work):
@@ -301,10 +326,6 @@ def _wants_extra(path: str, what: str) -> TargetError:
         f"{what} needs a store that writes on a condition, and its own client; "
         f"{split_remote(path)[0]!r} is reached without one. {advice} another output."
     )
-
-
-def _manifest_path(directory: str) -> str:
-    return f"{directory}/{MANIFEST_NAME}"
 
 
 def _shown(names: list[str]) -> str:

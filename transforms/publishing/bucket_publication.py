@@ -21,7 +21,6 @@ from typing import Self
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import CommitError
-from transforms.publishing.bucket_runs import names_in
 from transforms.publishing.versions import put_if
 from transforms.sidecars import tfds
 from transforms.storage.object_store import OvertakenError
@@ -99,19 +98,24 @@ def recover(directory: str, names: Iterable[str]) -> None:
     for name in names:
         path = _note_path(directory, name)
         note = _Note.read(path)
-        stands = _at(manifest_path(directory))
         if note is None:
             continue
+        stands = _at(manifest_path(directory))
         if stands is None or stands == note.former:
             files.remove_file(path)
         else:
             _end(directory, path, note)
 
 
-def names_being_replaced(directory: str) -> set[str]:
-    """Returns the names in a target that are of manifests about to go, or just gone."""
+def names_being_replaced(directory: str, begun: Iterable[str]) -> set[str]:
+    """Returns the names in a target that are of manifests about to go, or just gone.
+
+    Args:
+      directory: the target.
+      begun: names of the notes on publications.
+    """
     names: set[str] = set()
-    for name in names_in(_note_path(directory, "")):
+    for name in begun:
         note = _Note.read(_note_path(directory, name))
         if note is not None:
             names |= {*note.names}

@@ -106,7 +106,7 @@ def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
         if holder is not None and _may_live(holder):
             if not decides or _is_here(holder):
                 raise _is_held(path, holder)
-            _refuse_here(folder)
+            _others_elsewhere(folder)
             files.write_file(f"{folder}/{OTHERS}/{run['run']}", mine, attempts="")
             # Who takes the folder from now on looks for others, and finds this one.
             if _run_at(path) == holder:
@@ -120,8 +120,7 @@ def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
             if _run_at(path) != run:
                 continue
         try:
-            _refuse_here(folder)
-            return not others(folder)
+            return not _others_elsewhere(folder)
         except BaseException:
             _let_go(folder, run, True)
             raise
@@ -140,11 +139,13 @@ def others(folder: str) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def _refuse_here(folder: str) -> None:
-    """Raises TargetError where a run beside the holder is one of this machine."""
-    for path, run in others(folder):
+def _others_elsewhere(folder: str) -> list[tuple[str, dict[str, str]]]:
+    """As `others`; raises TargetError where one of them is a run on this machine."""
+    found = others(folder)
+    for path, run in found:
         if _is_here(run):
             raise _is_held(path, run)
+    return found
 
 
 def _is_held(path: str, holder: Mapping[str, str]) -> TargetError:

@@ -56,6 +56,7 @@ __all__ = [
 # Reads of an open file fetch at least so much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
+_FILES_REMEMBERED = 4
 _SECOND = 10**9
 _WITHOUT_FOLDERS = ("gs://", "gcs://")
 
@@ -75,6 +76,10 @@ class Found:
     is_folder: bool
     size: int = 0
     modified_ns: int = 0
+
+
+# Path -> what stood there when it was read, and its bytes.
+_remembered: dict[str, tuple[Found, bytes]] = {}
 
 
 def look(path: str) -> Found | None:
@@ -213,12 +218,13 @@ def _modified_ns(file: Any, path: str) -> int:
 
 def remembered(path: str) -> bytes:
     """Returns a file that this process reads often, anew when it has changed."""
-    return _remembered(path, look(path))
-
-
-@functools.lru_cache(maxsize=4)
-def _remembered(path: str, found: Found | None) -> bytes:
-    return read_all(path)[0]
+    known = _remembered.get(path)
+    if known is None or look(path) != known[0]:
+        data, size, modified_ns = read_all(path)
+        known = _remembered[path] = Found(path, False, size, modified_ns), data
+        while len(_remembered) > _FILES_REMEMBERED:
+            _remembered.pop(next(iter(_remembered)), None)
+    return known[1]
 
 
 class RemoteFile(io.RawIOBase):
