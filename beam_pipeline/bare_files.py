@@ -17,7 +17,7 @@ from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
-from transforms.errors import UsageError
+from transforms.errors import UsageError, first_few
 
 __all__ = ["BareFiles", "find_bare_files", "missing_shards"]
 
@@ -99,13 +99,11 @@ def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
             first = 0 if 0 in shards or count not in shards else 1
             gone = sorted(set(range(first, first + count)) - shards.keys())
             if gone and not (beyond and first == 0):
-                shown = ", ".join(f"{index:05d}" for index in gone[:_SHOWN])
-                more = f" and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else ""
+                shown = first_few([f"{index:05d}" for index in gone], _SHOWN)
                 wrong.append(
                     (
                         min(shards.values()),
-                        f"of {count:,} shards {len(gone):,} are missing: "
-                        f"{shown}{more}.",
+                        f"of {count:,} shards {len(gone):,} are missing: {shown}.",
                     )
                 )
     return wrong

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.schema import Feature, Kind
-from transforms.errors import DamageError, UsageError
+from transforms.errors import DamageError, UsageError, first_few
 
 __all__ = [
     "kind_text",
@@ -121,9 +121,8 @@ def _no_dataset(directory: str) -> str:
         shards = []
     what = f"A dataset is a directory with a {MANIFEST_NAME}; {directory!r} has none."
     if shards:
-        shown = ", ".join(map(repr, shards[:_SHOWN]))
-        more = f" and {len(shards) - _SHOWN:,} more" if len(shards) > _SHOWN else ""
-        return f"{what} Name one of its files ({shown}{more}), or convert again."
+        shown = first_few([*map(repr, shards)], _SHOWN)
+        return f"{what} Name one of its files ({shown}), or convert again."
     return f"{what} Name a TFRecord file, or make a dataset with 'convert'."
 
 

@@ -18,6 +18,8 @@ A message says what must hold, what was found, where, and what to do, in at most
 1 KiB; whatever is longer is cut in the middle, so that its end (what to do) stays.
 """
 
+from collections.abc import Sequence
+
 __all__ = [
     "COMMITTED_NOTE",
     "MAX_MESSAGE_BYTES",
@@ -35,6 +37,7 @@ __all__ = [
     "TargetError",
     "UsageError",
     "bounded",
+    "first_few",
 ]
 
 MAX_MESSAGE_BYTES = 1024
@@ -52,6 +55,12 @@ def bounded(message: str, limit: int = MAX_MESSAGE_BYTES) -> str:
     tail = limit - len(mark) - head
     kept = data[:head].decode("utf-8", "ignore").encode() + mark
     return (kept + data[-tail:]).decode("utf-8", "ignore")
+
+
+def first_few(texts: Sequence[str], shown: int) -> str:
+    """Returns the first texts for a message, and how many more there are."""
+    more = len(texts) - shown
+    return ", ".join(texts[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
 class BeamTFRecordError(Exception):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from transforms.core.model import ReadFacts
 from transforms.core.schema import Feature
-from transforms.errors import bounded
+from transforms.errors import bounded, first_few
 
 __all__ = ["padding_remarks", "underflow_remarks"]
 
@@ -22,14 +22,13 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
     padded = [name for name in columns if name != name.strip()]
     if not padded:
         return []
-    shown = ", ".join(repr(name[:_SHOWN_CHARS]) for name in padded[:_SHOWN])
-    more = f" and {len(padded) - _SHOWN:,} more" if len(padded) > _SHOWN else ""
+    shown = first_few([repr(name[:_SHOWN_CHARS]) for name in padded], _SHOWN)
     what = (
         "1 column name begins or ends"
         if len(padded) == 1
         else (f"{len(padded):,} column names begin or end")
     )
-    return [bounded(f"{what} with a space: {shown}{more}; of CSV --trim removes it")]
+    return [bounded(f"{what} with a space: {shown}; of CSV --trim removes it")]
 
 
 def underflow_remarks(facts: Iterable[ReadFacts]) -> list[str]:

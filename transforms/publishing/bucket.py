@@ -34,7 +34,7 @@ import hashlib
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import DamageError, TargetError
+from transforms.errors import DamageError, TargetError, first_few
 from transforms.publishing.bucket_publication import (
     PUBLISHING,
     manifest_path,
@@ -100,8 +100,9 @@ def check_contents(directory: str) -> Manifest | None:
         if not foreign:
             return manifest
     what = "what its manifest names" if manifest else "a dataset of this tool"
+    shown = first_few([*map(repr, foreign)], _SHOWN)
     raise TargetError(
-        f"The output may hold only {what}; {directory!r} holds {_shown(foreign)}. "
+        f"The output may hold only {what}; {directory!r} holds {shown}. "
         f"Move that away, or choose another output."
     )
 
@@ -326,9 +327,3 @@ def _wants_extra(path: str, what: str) -> TargetError:
         f"{what} needs a store that writes on a condition, and its own client; "
         f"{split_remote(path)[0]!r} is reached without one. {advice} another output."
     )
-
-
-def _shown(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    return f"{shown} and {more} more" if more > 0 else shown

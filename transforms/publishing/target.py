@@ -13,7 +13,7 @@ import os
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import DamageError, StorageError, TargetError
+from transforms.errors import DamageError, StorageError, TargetError, first_few
 from transforms.publishing import bucket
 from transforms.publishing.bucket_publication import overtaken
 from transforms.storage import folders
@@ -126,10 +126,11 @@ def check_contents(directory: str) -> Manifest | None:
     if not found:
         return None
     if MANIFEST_NAME not in found:
+        shown = first_few([*map(repr, found)], _SHOWN)
         raise TargetError(
             f"The output must be a dataset of this tool, empty, or not exist; "
-            f"{directory!r} holds {_shown(found)} and no {MANIFEST_NAME}. Choose "
-            f"another output, or empty it yourself."
+            f"{directory!r} holds {shown} and no {MANIFEST_NAME}. Choose another "
+            f"output, or empty it yourself."
         )
     try:
         manifest = read_manifest(directory)
@@ -139,9 +140,10 @@ def check_contents(directory: str) -> Manifest | None:
             f"Move it away, or choose another output."
         ) from error
     if foreign := sorted(set(found) - set(manifest.file_names)):
+        shown = first_few([*map(repr, foreign)], _SHOWN)
         raise TargetError(
             f"The output may hold only what its manifest names; {directory!r} also "
-            f"holds {_shown(foreign)}. Move that away, or choose another output."
+            f"holds {shown}. Move that away, or choose another output."
         )
     return manifest
 
@@ -166,12 +168,6 @@ def _check_path(directory: str) -> None:
             f"{_LONGEST_NAME_BYTES - len(longest) + len(name)} bytes, so that the work "
             f"folder beside it can have one; found {len(os.fsencode(name))}."
         )
-
-
-def _shown(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    shown = ", ".join(repr(name) for name in names[:_SHOWN])
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def publish(folder: str, target: str, *, seen: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from transforms.core.example.arrays import is_list
-from transforms.errors import SourceError
+from transforms.errors import SourceError, first_few
 
 __all__ = [
     "Columns",
@@ -170,8 +170,7 @@ def merged_columns(
 
 def listed(names: Sequence[str]) -> str:
     """Returns the first names for a message, and how many more there are."""
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(repr(name[:60]) for name in names[:_SHOWN_NAMES]) + more
+    return first_few([repr(name[:60]) for name in names], _SHOWN_NAMES)
 
 
 def _short(kind: pa.DataType) -> str:

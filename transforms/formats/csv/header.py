@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.errors import SourceError
+from transforms.errors import SourceError, first_few
 from transforms.formats.csv.blocks import MAX_RECORD_BYTES, too_long, unclosed
 from transforms.formats.csv.dialect import (
     CsvDialect,
@@ -225,5 +225,4 @@ def _numbers(places: Sequence[int]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(repr(name[:60]) for name in names[:_SHOWN_NAMES]) + more
+    return first_few([repr(name[:60]) for name in names], _SHOWN_NAMES)
