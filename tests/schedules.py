@@ -112,6 +112,7 @@ class Writers:
             token = f"{tokens.getrandbits(48):012x}"
             return {
                 "host": host(),
+                "machine": bucket_runs._machine(),
                 "process": str(number),
                 "start": "1",
                 "run": token,

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
@@ -10,14 +11,15 @@ import pytest
 from tests.schedules import Writers, check_dataset, names_of
 from tests.stress import count
 from transforms.core.manifest import MANIFEST_NAME
-from transforms.errors import CommitError
-from transforms.publishing import bucket_runs, versions, work_folder
+from transforms.errors import CommitError, TargetError
+from transforms.publishing import bucket, bucket_runs, versions, work_folder
 from transforms.storage import object_clients, remote
 from transforms.storage.object_store import Listed, OvertakenError
 from transforms.store import Store
 
 _SCHEDULES = count(80, 800)
 _PARTS = 4
+_WORK = ".out.beam-tfrecord"
 
 
 class _Client:
@@ -27,6 +29,7 @@ class _Client:
         self.root = root
         self._versions: dict[str, str] = {}
         self._numbers = itertools.count(1)
+        self.unfinished: list[tuple[str, str]] = []
 
     def version(self, key: str) -> str:
         return self._versions.get(key, "")
@@ -64,8 +67,11 @@ class _Client:
     def list_in(self, folder: str) -> list[Listed] | None:
         return None
 
-    def give_up_uploads(self, prefix: str) -> int:
-        return 0
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        return [each for each in self.unfinished if each[0].startswith(prefix)]
+
+    def give_up(self, key: str, upload: str) -> None:
+        self.unfinished.remove((key, upload))
 
     def read(self, name: str) -> bytes:
         return (self.root / "out" / name).read_bytes()
@@ -132,3 +138,62 @@ def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
         sent.announce("b")
     assert not other.is_abandoned
     assert client.keys == []
+
+
+def test_uploads_of_the_dead_alone_are_given_up(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of a run that begins once it was asked who is there, nor of others."""
+    dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
+    foreign, late = [("out2/a", "4"), ("out.rejected/a", "5")], [("out/c", "6")]
+    client.unfinished = dead + foreign
+    client.put(f"{_WORK}/others/gone", b"{}")
+    ask = bucket.others
+
+    def asked(folder: str) -> Any:
+        client.unfinished += late
+        return ask(folder)
+
+    monkeypatch.setattr(bucket, "others", asked)
+    monkeypatch.setattr(bucket_runs, "_run_at", lambda path: None)
+    bucket.remove_work("s3://bucket/out")
+    assert client.unfinished == foreign + late
+
+
+@pytest.mark.parametrize(
+    ("changed", "lives"),
+    [
+        ({}, True),
+        ({"process": f"{2**22 + 1}"}, False),
+        ({"start": "1"}, False),
+        # Containers of one name.
+        ({"machine": "another", "process": f"{2**22 + 1}"}, True),
+        ({"host": "another", "process": f"{2**22 + 1}"}, True),
+    ],
+)
+def test_who_is_dead(changed: dict[str, str], lives: bool) -> None:
+    """A run counts as dead only where its process can be known to be gone."""
+    assert bucket_runs._may_live(bucket_runs._this_run() | changed) is lives
+
+
+def test_a_process_that_cannot_be_looked_at_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where /proc shows each user his own alone, or there is none."""
+
+    def refused(*arguments: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(bucket_runs, "open", refused, raising=False)
+    monkeypatch.setattr(bucket_runs.os, "kill", refused)
+    assert bucket_runs._start_of(1) != ""
+    assert bucket_runs._may_live(bucket_runs._this_run() | {"process": "1"})
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])
+def test_a_note_that_is_none(client: _Client, note: bytes) -> None:
+    """What stands in the place of a run's note is named, and nothing is removed."""
+    client.put(f"{_WORK}/holder", note)
+    with pytest.raises(TargetError, match="holder' must be the note of a run"):
+        work_folder.clear("s3://bucket/out", sure=True)
+    assert client.keys == [f"{_WORK}/holder"]

@@ -210,7 +210,7 @@ def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
       place: the folder that its files go to; empty for the target itself.
     """
     folder = work_folder(directory)
-    notes = _notes(directory)
+    notes, uploads = _notes(directory), _uploads(directory)
     names = names_in(folder)
     # First listed, then asked: whose work was listed has said before that it is there.
     if OTHERS in names and others(folder):
@@ -226,10 +226,26 @@ def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
     for name in names:
         if name not in (HOLDER, OTHERS, _PLACES, _NAMES, PUBLISHING, work):
             files.remove_tree(f"{folder}/{name}")
-    if (client := object_clients.client_of(directory)) is not None:
-        for each in (directory, folder):
-            prefix = f"{split_remote(each)[1]}/"
-            asked(each, functools.partial(client.give_up_uploads, prefix))
+    client = object_clients.client_of(directory)
+    for key, upload in uploads:
+        if client is not None:
+            asked(directory, functools.partial(client.give_up, key, upload))
+
+
+def _uploads(directory: str) -> list[tuple[str, str]]:
+    """Returns the unfinished uploads of runs on a target; see `Client.uploads`."""
+    client = object_clients.client_of(directory)
+    if client is None:
+        return []
+    key, work = (split_remote(each)[1] for each in (directory, work_folder(directory)))
+    found = [
+        each
+        for prefix in (key, f"{work}/")
+        for each in asked(directory, functools.partial(client.uploads, prefix))
+    ]
+    # Of rejects too, which lie beside the target.
+    ours = (f"{key}/", f"{key}.rejects.", f"{work}/")
+    return [(name, upload) for name, upload in found if name.startswith(ours)]
 
 
 def _places(folder: str) -> list[tuple[str, str]]:

@@ -35,6 +35,7 @@ __all__ = [
 HOLDER = "holder"
 OTHERS = "others"
 _TOKEN_BYTES = 6
+_UNSEEN = "unseen"
 
 
 @contextlib.contextmanager
@@ -160,41 +161,73 @@ def _this_run() -> dict[str, str]:
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
+        "machine": _machine(),
         "process": str(pid),
         "start": _start_of(pid),
         "run": secrets.token_hex(_TOKEN_BYTES),
     }
 
 
+def _machine() -> str:
+    """Returns what the processes have in common that can see each other's numbers.
+
+    Containers may share a host's name, and each counts its processes for itself.
+    """
+    found = []
+    with contextlib.suppress(OSError), open("/etc/machine-id", "rb") as file:
+        found.append(file.read(64).decode("ascii", "replace").strip())
+    with contextlib.suppress(OSError):
+        found.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(found)
+
+
 def _start_of(pid: int) -> str:
-    """Returns when a process was started, as the kernel counts it; "" if it is gone."""
+    """Returns when a process was started, as the kernel counts it.
+
+    "" if it is gone, `_UNSEEN` if it is there and no more can be seen of it.
+    """
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        # The name before it may hold anything, a closing bracket too.
+        return file.read().rpartition(b")")[2].split()[19].decode()
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name before it may hold anything, a closing bracket too.
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except FileNotFoundError:
-        if os.path.exists("/proc/self/stat"):
-            return ""
-    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, 0)
-        return "alive"
-    return ""
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        # Another user's.
+        pass
+    return _UNSEEN
 
 
 def _is_here(run: Mapping[str, str]) -> bool:
-    return run["host"] == socket.gethostname()
+    here = (socket.gethostname(), _machine())
+    return (run["host"], run.get("machine", "")) == here
 
 
 def _may_live(run: Mapping[str, str]) -> bool:
-    return not _is_here(run) or _start_of(int(run["process"])) == run["start"]
+    if not _is_here(run):
+        return True
+    return _start_of(int(run["process"])) in (run["start"], _UNSEEN)
 
 
 def _run_at(path: str) -> dict[str, str] | None:
-    """Returns the run that a note speaks of; None where there is no such note."""
+    """Returns the run that a note speaks of; None where there is no such note.
+
+    Raises:
+      TargetError: it is none of ours, or damaged.
+    """
     try:
-        return dict(json.loads(files.read_bytes(path)))
+        run = json.loads(files.read_bytes(path))
     except FileNotFoundError:
         return None
+    except ValueError:
+        run = None
+    if isinstance(run, dict) and run.keys() >= {"host", "process", "start", "run"}:
+        return run
+    raise TargetError(
+        f"{path!r} must be the note of a run, in JSON, and is not. Make sure that no "
+        f"run is at work there, remove it, and run again."
+    )
 
 
 def forget_dead(folder: str, *, sure: bool) -> bool:

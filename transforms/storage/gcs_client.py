@@ -107,9 +107,12 @@ class GcsClient:
                 names.append(Listed(name, False, blob.size or 0, seconds))
         return names
 
-    def give_up_uploads(self, prefix: str) -> int:
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """None: what is not finished of them, Google's store forgets by itself."""
-        return 0
+        return []
+
+    def give_up(self, key: str, upload: str) -> None:
+        """See `Client`; there is none to give up."""
 
     def _path(self, key: str = "") -> str:
         return f"gs://{self._bucket.name}/{key}".rstrip("/")

@@ -84,8 +84,15 @@ class Client(Protocol):
     def list_in(self, folder: str) -> list[Listed] | None:
         """Returns what lies in a folder; None where Arrow tells as much."""
 
-    def give_up_uploads(self, prefix: str) -> int:
-        """Ends all uploads in parts below a prefix; returns how many there were."""
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        """Returns (key, its id) of each upload in parts that is not finished.
+
+        Args:
+          prefix: of the keys.
+        """
+
+    def give_up(self, key: str, upload: str) -> None:
+        """Ends an upload in parts; it may be over already."""
 
 
 def s3_endpoint(parameters: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import google_crc32c
 
@@ -391,14 +391,8 @@ def put(path: str, data: bytes) -> None:
     if client is not None:
         key = split_remote(path)[1]
         asked(path, lambda: client.put(key, data))
-        return
-    system, inside = file_system(path)
-
-    def write() -> None:
-        with system.open_output_stream(inside) as sink:
-            sink.write(data)
-
-    asked(path, write)
+    else:
+        asked(path, lambda: _stream_up(io.BytesIO(data), len(data), path))
 
 
 def upload(local: str, path: str) -> None:
@@ -413,14 +407,18 @@ def upload(local: str, path: str) -> None:
         _, key = split_remote(path)
         asked(path, lambda: client.put_file(key, local))
     else:
-        asked(path, functools.partial(_stream_up, local, path))
+        asked(path, functools.partial(_stream_file_up, local, path))
 
 
-def _stream_up(local: str, path: str) -> None:
+def _stream_file_up(local: str, path: str) -> None:
+    with open(local, "rb") as source:
+        _stream_up(source, os.fstat(source.fileno()).st_size, path)
+
+
+def _stream_up(source: BinaryIO, size: int, path: str) -> None:
     system, inside = file_system(path)
-    size = os.stat(local).st_size
     try:
-        with open(local, "rb") as source, system.open_output_stream(inside) as sink:
+        with system.open_output_stream(inside) as sink:
             while piece := source.read(_COPY_BYTES):
                 sink.write(piece)
     except OSError:

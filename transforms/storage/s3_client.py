@@ -137,22 +137,24 @@ class S3Client:
         """See `Client`."""
         return None
 
-    def give_up_uploads(self, prefix: str) -> int:
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """See `Client`."""
-        ended = 0
         with s3_errors(self._path(prefix)):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=prefix
             )
-            for upload in [each for page in pages for each in page.get("Uploads", ())]:
-                with contextlib.suppress(self._client.exceptions.NoSuchUpload):
-                    self._client.abort_multipart_upload(
-                        Bucket=self._bucket,
-                        Key=upload["Key"],
-                        UploadId=upload["UploadId"],
-                    )
-                    ended += 1
-        return ended
+            found = [each for page in pages for each in page.get("Uploads", ())]
+        return [(each["Key"], each["UploadId"]) for each in found]
+
+    def give_up(self, key: str, upload: str) -> None:
+        """See `Client`."""
+        with (
+            s3_errors(self._path(key)),
+            contextlib.suppress(self._client.exceptions.NoSuchUpload),
+        ):
+            self._client.abort_multipart_upload(
+                Bucket=self._bucket, Key=key, UploadId=upload
+            )
 
     def _path(self, key: str = "") -> str:
         return f"s3://{self._bucket}/{key}".rstrip("/")
@@ -195,4 +197,7 @@ def _of_s3(error: Any, path: str) -> Exception:
     code, message = str(found.get("Code", "")), str(found.get("Message", ""))
     if code in _CONFLICTS:
         return OSError(errno.EBUSY, "it is being written by another run", path)
+    if code == "NoSuchUpload":
+        # The object's upload in parts was given up meanwhile; it may begin again.
+        return OSError(errno.EIO, "the upload was ended by somebody else", path)
     return of_status(int(status), f"{code} {message}".strip(), path)
