@@ -128,7 +128,15 @@ def _located(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
-Location = Annotated[str, pydantic.BeforeValidator(_located)]
+def _possible(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a path can hold no NUL")
+    return value
+
+
+Location = Annotated[
+    str, pydantic.BeforeValidator(_located), pydantic.AfterValidator(_possible)
+]
 Whole = Annotated[int, pydantic.Field(strict=True)]
 Scalar = bool | int | float | str
 Shares = Annotated[dict[str, str], pydantic.BeforeValidator(_shares)]

@@ -23,6 +23,7 @@ from transforms.core.naming import ShardName
 from transforms.core.schema import Feature, Kind
 from transforms.core.statistics import Statistics
 from transforms.core.tfrecord import TFRecordWriter
+from transforms.publishing import target
 from transforms.sidecars import tfds
 
 Row = Mapping[str, Any]
@@ -36,6 +37,15 @@ ANIMALS = (
     Feature("raw", Kind.BYTES),
     Feature("animal", Kind.LABEL, is_label=True),
 )
+
+
+def seen_at(directory: str, *, overwrite: bool = True) -> str:
+    """Looks at a target as planning does; returns its state."""
+    seen = target.state(directory)
+    manifest = target.check_contents(directory)
+    if manifest is not None and not overwrite:
+        raise target.taken(directory, manifest)
+    return seen
 
 
 def animal(number: int) -> Row:

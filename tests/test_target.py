@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.datasets import animals, write_dataset
+from beam_pipeline.plan import make_plan
+from beam_pipeline.spec import make_spec
+from tests.datasets import animals, seen_at, write_dataset
 from tests.file_operations import CHANGES, failing_once
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts
@@ -22,6 +24,7 @@ from transforms.errors import (
     DamageError,
     StorageError,
     TargetError,
+    UsageError,
 )
 from transforms.publishing import target
 from transforms.storage import folders, retry
@@ -62,7 +65,7 @@ def refused(directory: Folder, *, overwrite: bool = True) -> str:
     parent = directory.parent
     before = contents(parent)
     with pytest.raises(TargetError) as caught:
-        target.check_target(str(directory), overwrite=overwrite)
+        seen_at(str(directory), overwrite=overwrite)
     assert contents(parent) == before
     assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
     assert caught.value.exit_code == 2
@@ -81,14 +84,14 @@ def test_fresh_targets(tmp_path: Folder, overwrite: bool) -> None:
     """A name that is free, below folders that are still missing, or an empty folder."""
     (tmp_path / "empty").mkdir()
     for name in ("new", "deep/er/new", "empty"):
-        assert target.check_target(str(tmp_path / name), overwrite=overwrite) == ""
+        assert seen_at(str(tmp_path / name), overwrite=overwrite) == ""
     assert sorted(os.listdir(tmp_path)) == ["empty"]
 
 
 def test_relative_targets(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bare name lies in the working directory."""
     monkeypatch.chdir(tmp_path)
-    assert target.check_target("out", overwrite=False) == ""
+    assert seen_at("out", overwrite=False) == ""
     assert target.work_folder("out") == str(tmp_path / ".out.beam-tfrecord")
 
 
@@ -116,7 +119,7 @@ def test_link_as_target(tmp_path: Folder, leads_to: str, slash: str) -> None:
     write_dataset(tmp_path / "dataset", OLD)
     (tmp_path / "out").symlink_to(leads_to)
     with pytest.raises(TargetError, match="link"):
-        target.check_target(f"{tmp_path}/out{slash}", overwrite=True)
+        seen_at(f"{tmp_path}/out{slash}")
 
 
 def test_parent_that_is_not_writable(
@@ -150,7 +153,7 @@ def test_dataset_is_replaced_only_when_asked(tmp_path: Folder) -> None:
     message = refused(tmp_path / "out", overwrite=False)
     assert "'animals' of 6 records" in message
     assert "--overwrite" in message
-    assert target.check_target(str(tmp_path / "out"), overwrite=True) != ""
+    assert seen_at(str(tmp_path / "out")) != ""
 
 
 @pytest.mark.parametrize(
@@ -198,14 +201,14 @@ def test_manifest_that_is_a_folder(tmp_path: Folder) -> None:
 def test_names_that_cannot_be_made(tmp_path: Folder, name: str) -> None:
     """A path that no file system takes is a usage error before the work starts."""
     directory = str(tmp_path / name) if name else ""
-    with pytest.raises(TargetError):
-        target.check_target(directory, overwrite=False)
+    with pytest.raises(UsageError):
+        make_plan(make_spec({"source": str(tmp_path), "output": directory}))
 
 
 def test_name_too_long_for_its_work_folder(tmp_path: Folder) -> None:
     """A name of 250 bytes leaves no room for `.<name>.beam-tfrecord`: said at once."""
     with pytest.raises(TargetError):
-        target.check_target(str(tmp_path / ("x" * 250)), overwrite=False)
+        seen_at(str(tmp_path / ("x" * 250)), overwrite=False)
 
 
 def test_read_manifest(tmp_path: Folder) -> None:
@@ -227,7 +230,7 @@ def test_publish(tmp_path: Folder, standing: str) -> None:
         directory.mkdir()
     elif standing == "dataset":
         write_dataset(directory, OLD)
-    seen = target.check_target(str(directory), overwrite=True)
+    seen = seen_at(str(directory))
     folder = build(tmp_path)
     wanted = contents(folder)
     target.publish(str(folder), str(directory), seen=seen)
@@ -241,7 +244,7 @@ def test_publish_without_exchange(
     """Where folders cannot be exchanged, the end is the same."""
     directory = tmp_path / "out"
     write_dataset(directory, OLD)
-    seen = target.check_target(str(directory), overwrite=True)
+    seen = seen_at(str(directory))
     folder = build(tmp_path)
     wanted = contents(folder)
     monkeypatch.setattr(folders, "exchange", lambda *_: False)
@@ -259,7 +262,7 @@ def test_publish_that_fails_changes_nothing(
     directory = tmp_path / "out"
     if at == "exchange":
         write_dataset(directory, OLD)
-    seen = target.check_target(str(directory), overwrite=True)
+    seen = seen_at(str(directory))
     folder = build(tmp_path)
     before = contents(tmp_path)
 
@@ -301,7 +304,7 @@ class Publication:
             self.directory.mkdir()
         elif self._standing == "dataset":
             write_dataset(self.directory, OLD)
-        seen = target.check_target(str(self.directory), overwrite=True)
+        seen = seen_at(str(self.directory))
         return build(self._root), seen
 
     def check(self, folder: Folder) -> None:
@@ -431,7 +434,7 @@ def test_target_changed_since_the_start(
         directory.mkdir()
     elif seen_first == "dataset":
         write_dataset(directory, OLD)
-    seen = target.check_target(str(directory), overwrite=True)
+    seen = seen_at(str(directory))
     if appears == "foreign":
         directory.mkdir(exist_ok=True)
         (directory / "precious").write_bytes(b"precious")
@@ -464,7 +467,7 @@ def test_the_same_dataset_made_anew_is_another(tmp_path: Folder) -> None:
     """A run that committed equal bytes meanwhile has committed: this one fails."""
     directory = tmp_path / "out"
     write_dataset(directory, OLD)
-    seen = target.check_target(str(directory), overwrite=True)
+    seen = seen_at(str(directory))
     directory.rename(tmp_path / "moved")
     write_dataset(directory, OLD)
     with pytest.raises(CommitError, match="another run"):
@@ -482,7 +485,7 @@ def test_names_in_an_old_manifest_lead_nowhere_else(tmp_path: Folder) -> None:
     )
     (directory / MANIFEST_NAME).write_bytes(evil.to_bytes())
     try:
-        seen = target.check_target(str(directory), overwrite=True)
+        seen = seen_at(str(directory))
         target.publish(str(build(tmp_path)), str(directory), seen=seen)
     except (TargetError, DamageError):
         pass
@@ -528,7 +531,7 @@ def test_neighbours_are_never_touched(
         elif standing == "dataset":
             write_dataset(directory, OLD)
         before = neighbours(parent)
-        seen = target.check_target(str(directory), overwrite=True)
+        seen = seen_at(str(directory))
         folder = build(parent)
         target.publish(str(folder), str(directory), seen=seen)
         assert neighbours(parent) == before
@@ -552,7 +555,7 @@ def test_any_name_can_be_a_target(tmp_path: Folder, name: str) -> None:
     """Names are paths and never patterns: fresh and overwritten alike."""
     for _ in range(2):
         directory = tmp_path / name
-        seen = target.check_target(str(directory), overwrite=True)
+        seen = seen_at(str(directory))
         folder = build(tmp_path, name)
         wanted = contents(folder)
         target.publish(str(folder), str(directory), seen=seen)

@@ -59,7 +59,7 @@ class Publication:
 
     Attributes:
       directory: the target.
-      seen: what `target.check_target` found there at the start.
+      seen: what `target.state` said of it at the start.
       job: digest of the job; a second attempt knows its own work by it.
       name, schema, compression: of the dataset.
       splits: their order, as far as it is known beforehand.

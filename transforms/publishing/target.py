@@ -22,7 +22,6 @@ from transforms.storage.retry import persistently
 
 __all__ = [
     "check_contents",
-    "check_target",
     "overtaken",
     "publish",
     "read_manifest",
@@ -70,19 +69,6 @@ def state(directory: str) -> str:
         return f"unreadable: {error.errno}"
     digest = hashlib.sha256(data + "\0".join(names).encode("utf-8", "surrogateescape"))
     return f"{inode}-{digest.hexdigest()}"
-
-
-def check_target(directory: str, *, overwrite: bool) -> str:
-    """Returns what stands at the target, for `publish` to compare.
-
-    Raises:
-      TargetError: it cannot be made, holds a dataset that may not be replaced, or
-        holds anything that its manifest does not name.
-    """
-    manifest = check_contents(directory)
-    if manifest is not None and not overwrite:
-        raise taken(directory, manifest)
-    return state(directory)
 
 
 def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
@@ -180,7 +166,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     Args:
       folder: the dataset, whole and synced; on the target's file system.
       target: the output directory.
-      seen: what `check_target` found there when the run started.
+      seen: what `state` said of it when the run started.
 
     Raises:
       CommitError: the target is no longer what it was; nothing has changed.
