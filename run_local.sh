@@ -117,8 +117,17 @@ test-clusters)
     shift
     install clusters
     cd "$root"
-    # One process: the engines are as many as the machine can take.
-    exec "$venv/bin/python" -m pytest tests/clusters tests/storage "$@"
+    if [ "$#" -gt 0 ]; then
+        exec "$venv/bin/python" -m pytest tests/clusters tests/storage "$@"
+    fi
+    status=0
+    # Who talks to a store mostly waits.
+    "$venv/bin/python" -m pytest --numprocesses=4 --dist=worksteal tests/storage \
+        --ignore=tests/storage/test_latency.py || status=1
+    # The engines are as many processes as the machine can take; and what measures
+    # time has it for itself.
+    "$venv/bin/python" -m pytest tests/storage/test_latency.py tests/clusters || status=1
+    exit "$status"
     ;;
 stress)
     shift

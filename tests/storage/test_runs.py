@@ -61,8 +61,11 @@ def test_what_is_finished_is_not_done_again(
 ) -> None:
     """Killed after some segments, then after some shards, a job goes on there."""
     arguments = ("convert", measures, f"{server.url}/out", *MEASURES)
+    spools = tmp_path / "temporary"
+    spools.mkdir()
     with FaultProxy(server.endpoint) as proxy:
-        program = Program(server.through(proxy.endpoint), tmp_path)
+        endpoint = server.through(proxy.endpoint)
+        program = Program(endpoint, tmp_path, TMPDIR=str(spools))
         _stall(proxy, ".segments", skip=2)
         with program.running(*arguments) as process:
             until(lambda: len(_puts(proxy, ".segments")) == 3)
@@ -72,6 +75,8 @@ def test_what_is_finished_is_not_done_again(
         with program.running(*arguments) as process:
             until(lambda: len(_puts(proxy, "-of-00003")) == 6)
             _kill(process)
+        # What was on its way has gone with its process.
+        assert list(spools.iterdir()) == []
         assert len(_puts(proxy, ".segments")) == 2
         assert server.keys("out/manifest") == []
         proxy.set()
@@ -242,7 +247,8 @@ def test_unfinished_uploads_of_the_dead(
     s3_server: Server, pets: Path, tmp_path: Path
 ) -> None:
     """They are given up: nobody sees them, and their owner pays for them."""
-    for key in ("out/pets-train.tfrecord-00000-of-00002", "other/a"):
+    dead = ("out/pets-train.tfrecord-00000-of-00002", "out.rejects.jsonl")
+    for key in (*dead, "other/a"):
         s3_server._s3.create_multipart_upload(Bucket=s3_server.bucket, Key=key)
     program = Program(s3_server, tmp_path)
     program.run("convert", pets, f"{s3_server.url}/out", *PETS)

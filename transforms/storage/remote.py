@@ -24,7 +24,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import google_crc32c
 
@@ -345,12 +345,27 @@ def create(path: str) -> Iterator["Spooled"]:
       OSError: it could not be written, or not be uploaded; nothing has appeared.
       StorageError: nor could it when the upload was tried again.
     """
-    with tempfile.NamedTemporaryFile(prefix="beam-tfrecord-") as temporary:
+    with _temporary() as (temporary, name):
         spooled = Spooled(temporary)
         yield spooled
         temporary.flush()
         spooled.check(path)
-        upload(temporary.name, path)
+        upload(name, path)
+
+
+@contextlib.contextmanager
+def _temporary() -> Iterator[tuple[IO[bytes], str]]:
+    """Gives a temporary file and a name of it, which is no other process's.
+
+    Where the kernel names open files, it has no name in a folder: a killed process
+    leaves nothing.
+    """
+    if os.path.isdir("/proc/self/fd"):
+        with tempfile.TemporaryFile() as file:
+            yield file, f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(prefix="beam-tfrecord-") as named:
+            yield named, named.name
 
 
 class Spooled:
