@@ -191,6 +191,16 @@ def test_tables(server: Server, folder: Path, kind: str, local_measures: Path) -
     _assert_the_same(server, folder, source)
 
 
+@pytest.mark.parametrize("pattern", ["none/*.csv", "none/**/*.csv", "in/*.tsv"])
+def test_patterns_without_files(server: Server, folder: Path, pattern: str) -> None:
+    """One in a folder that is not there is refused like one that nothing fits."""
+    server.write("in/rows.csv", b"id\n1\n")
+    program = Program(server, folder.parent)
+    source = f"{server.url}/{pattern}"
+    done = program.run("convert", source, folder.parent / "out", code=2)
+    assert f"The pattern '{source}' matches no file." in done.err
+
+
 def test_boxes(server: Server, folder: Path) -> None:
     """A COCO file and its images."""
     (folder / "images").mkdir()
