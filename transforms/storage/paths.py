@@ -33,6 +33,7 @@ __all__ = [
     "parameters_of",
     "plain",
     "relative",
+    "shown",
     "split_remote",
     "work_folder",
 ]
@@ -77,6 +78,8 @@ _KNOWN = {
 }
 # Longer, or of other characters, it is not a name but a piece of a value.
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
+# As `repr` has texts, wherever they stand in a value.
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 _lock = threading.Lock()
 # Place -> name -> value.
@@ -207,6 +210,16 @@ def another_job() -> None:
     """
     with _lock:
         _of_earlier_jobs.update(_parameters)
+
+
+def shown(value: Any) -> str:
+    """Returns a setting as a message may show it: of a remote path, the scheme."""
+    return _TEXT.sub(_without_place, repr(value))
+
+
+def _without_place(text: re.Match[str]) -> str:
+    before, scheme_ends, _ = text[0].partition("://")
+    return f"{before}://...{text[0][-1]}" if scheme_ends else before
 
 
 def split_remote(path: str) -> tuple[str, str]:
