@@ -17,6 +17,7 @@ from beam_pipeline.report import success_json
 from beam_pipeline.spec import Spec, make_spec
 from transforms.core.manifest import Manifest
 from transforms.publishing import work_folder
+from transforms.storage.paths import another_job
 
 __all__ = ["Report", "convert"]
 
@@ -83,6 +84,7 @@ def convert(
     """
     started = time.monotonic()
     check_file_names()
+    another_job()
     # A job that makes no sense is refused before the data is stored.
     spec = make_spec(
         {**settings, "source": _path_of(source), "output": os.fspath(output)}

@@ -247,11 +247,13 @@ def failure_json(
     error: BeamTFRecordError | OSError, settings: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
     """Returns the result of a run that committed nothing."""
+    output = settings.get("output")
     return {
         "status": "failed",
         "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
         "error": type(error).__name__,
         "message": str(error),
-        "output": settings.get("output"),
+        # What is no path may hold what would have been taken off one.
+        "output": output if isinstance(output, str) else None,
         "seconds": round(seconds, 3),
     }

@@ -17,7 +17,7 @@ from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
 from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
 from transforms.errors import SpecError
-from transforms.storage.paths import plain
+from transforms.storage.paths import plain, shown
 
 __all__ = [
     "BYTE_DECIDING",
@@ -74,7 +74,7 @@ def _shares(value: Any) -> Any:
             try:
                 positive = fractions.Fraction(share) > 0
             except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"{share!r} is no share, as in 0.8") from error
+                raise ValueError(f"{shown(share)} is no share, as in 0.8") from error
             if not positive:
                 raise ValueError("a share must be above 0")
     return value
@@ -104,7 +104,7 @@ def _names(value: Any) -> Any:
     for name in value:
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise ValueError(
-                f"class names are texts; {name!r} must stand in quotes, as in 'no'"
+                f"class names are texts; {shown(name)} must stand in quotes, as in 'no'"
             )
     return [str(name) for name in value]
 
@@ -390,13 +390,21 @@ def load_spec(path: str) -> dict[str, Any]:
             error
         )
     except (yaml.YAMLError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SpecError(f"The spec {path!r} must be YAML: {error}") from error
+        raise SpecError(f"The spec {path!r} must be YAML: {_told(error)}") from error
     if not isinstance(data, dict):
         raise SpecError(
             f"The spec {path!r} must be a mapping of settings, as in 'shards: 4'; "
             f"found {type(data).__name__}."
         )
     return {str(key): value for key, value in data.items()}
+
+
+def _told(error: Exception) -> str:
+    """Returns what a parser says, without the line of the file: it may hold keys."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        for mark in filter(None, (error.context_mark, error.problem_mark)):
+            mark.buffer = None
+    return str(error)
 
 
 def _check_expansion(data: Any, size: int) -> None:
@@ -456,7 +464,7 @@ def _describe(fault: Any) -> str:
     message = fault["msg"].removeprefix("Value error, ")
     if not place:
         return message
-    return f"{place}: {message[0].lower()}{message[1:]} (found {fault['input']!r})"
+    return f"{place}: {message[0].lower()}{message[1:]} (found {shown(fault['input'])})"
 
 
 _OF_A_FEATURE = 3

@@ -701,6 +701,18 @@ class TestReport:
         assert json.loads(report.read_text())["status"] == "failed"
         assert json.loads(report.read_text())["exit_code"] == code
 
+    def test_a_report_holds_no_secret(self, small: Folder, tmp_path: Folder) -> None:
+        """Not even where a setting is no path, so that none was taken off."""
+        spec = tmp_path / "job.yaml"
+        spec.write_text(f"source: {small}\noutput: ['s3://AK:hush@b/x']\n")
+        report = tmp_path / "report.json"
+        run = command("convert", "--spec", spec, "--report-json", report)
+        assert run.code == 2
+        assert "hush" not in run.err + report.read_text()
+        run = command("convert", small, "s3://AK:hu/sh@b/x", "--report-json", report)
+        assert run.code == 2
+        assert "written %2F" in run.err
+
     def test_an_unreadable_source_is_reported(
         self, small: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -130,7 +130,7 @@ def test_paths_elsewhere_are_refused(settings: dict[str, str], what: str) -> Non
 
 def test_keys_in_paths_are_refused() -> None:
     """They would lie in the bucket within the job; the message does not hold them."""
-    given = spec(source="gs://bucket/rows.csv?access_key=me&secret_key=hush")
+    given = spec(labels="s3://ids/a.csv?access_key=me&secret_key=hush", id_column="id")
     with pytest.raises(SpecError, match=r"access_key, secret_key was given") as caught:
         choose(given, FLAGS)
     assert "hush" not in str(caught.value)

@@ -15,6 +15,7 @@ from transforms.storage.remote import _matches
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins without parameters."""
     monkeypatch.setattr(paths, "_parameters", {})
+    monkeypatch.setattr(paths, "_of_earlier_jobs", set())
 
 
 @pytest.mark.parametrize(
@@ -40,15 +41,120 @@ def test_plain(given: str, expected: str) -> None:
 def test_parameters_are_remembered_by_bucket() -> None:
     """What one path says of its bucket holds for every path there, and no other."""
     paths.plain("s3://b/k?region=eu-west-1&scheme=http")
-    paths.plain("s3://who:what/ever@c/k")
+    paths.plain("s3://who:what@c/k")
     assert paths.parameters_of("s3://b") == {"region": "eu-west-1", "scheme": "http"}
     assert paths.parameters_of("s3://d") == {}
 
 
 def test_secrets_before_a_bucket() -> None:
     """`key:secret@` is the same as the parameters of these names."""
-    paths.plain("s3://AK:s%2Fe@b/k")
-    assert paths.parameters_of("s3://b") == {"access_key": "AK", "secret_key": "s/e"}
+    paths.plain("s3://AK:s%2Fe+%40@b/k")
+    assert paths.parameters_of("s3://b") == {
+        "access_key": "AK",
+        "secret_key": "s/e+@",
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://AK:hu/sh@b/k",
+        "s3://AK:/hush@b/k",
+        "s3://AK:hush?a=sh@b/k",
+        "gs://AK:hu/sh@b/k",
+        "abfs://c:hu/sh@a.example.net/k",
+        "s3://b/k?secret_key=hu?sh",
+        "s3://b/k?region=x&secret_key=hu?sh&scheme=http",
+        "s3://b/k?secret_key=hu&sh",
+        "s3://b/k?secret_key=hu&hu%2Fsh=",
+        "gs://AK:hush@b/k",
+    ],
+)
+def test_secrets_that_are_written_wrongly(path: str) -> None:
+    """They are not taken for a part of the path, and no message shows them."""
+    with pytest.raises(SpecError) as caught:
+        paths.plain(path)
+    assert "hu" not in str(caught.value)
+    assert "sh" not in str(caught.value)
+    assert paths.parameters_given() == {}
+
+
+def test_how_a_slash_in_a_secret_is_written() -> None:
+    """Who wrote it as it is learns of %2F, and who meant a server of the parameter."""
+    with pytest.raises(SpecError, match=r"written %2F.*\?endpoint_override=HOST:PORT"):
+        paths.plain("s3://AK:ab/cd@b/k")
+
+
+def test_a_plus_in_a_parameter_is_no_space() -> None:
+    """Keys are base64, which has `+`, `/` and `=`."""
+    paths.plain("s3://b/k?access_key=a+b&secret_key=c+d/e%2Bf%20g==")
+    assert paths.parameters_of("s3://b") == {
+        "access_key": "a+b",
+        "secret_key": "c+d/e+f g==",
+    }
+    paths.plain("abfs://c/k?account_name=n&account_key=a+/b==")
+    assert paths.parameters_of("abfs://c")["account_key"] == "a+/b=="
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "known"),
+    [
+        ("s3://b/k?endpoint=hush:9000", "endpoint", "endpoint_override"),
+        ("s3://b/k?region=x&sesion_token=hush", "sesion_token", "session_token"),
+        ("gs://b/k?region=hush", "region", "endpoint_override"),
+        ("gcs://b/k?secret_key=hush", "secret_key", "anonymous"),
+        ("abfs://c@a.example.net/k?access_key=hush", "access_key", "account_key"),
+        ("abfss://c/k?anonymous=hush", "anonymous", "sas_token"),
+    ],
+)
+def test_unknown_parameters(path: str, wrong: str, known: str) -> None:
+    """Ignored, they would send a run elsewhere; the message does not hold the value."""
+    with pytest.raises(SpecError, match=rf"\b{known}\b.*found '{wrong}'") as caught:
+        paths.plain(path)
+    assert "hush" not in str(caught.value)
+
+
+def test_parameters_of_other_places_are_for_arrow() -> None:
+    """It knows them itself."""
+    assert paths.plain("hdfs://name:8020/k?replication=2") == "hdfs://name:8020/k"
+    assert paths.parameters_of("hdfs://name:8020") == {"replication": "2"}
+
+
+def test_parameters_of_one_bucket_go_together() -> None:
+    """What one path does not say again still holds."""
+    paths.plain("s3://b/in?access_key=me&secret_key=hush")
+    paths.plain("s3://b/out?region=x")
+    paths.plain("s3://me:hush@b/ids")
+    paths.plain("s3://b/more?region=")
+    assert paths.parameters_of("s3://b") == {
+        "access_key": "me",
+        "secret_key": "hush",
+        "region": "x",
+    }
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://b/k?secret_key=other", "s3://me:other@b", "s3://me:x@b?secret_key=y"]
+)
+def test_parameters_that_contradict_each_other(path: str) -> None:
+    """Neither wins in silence, nor is shown."""
+    paths.plain("s3://b/in?secret_key=hush")
+    with pytest.raises(SpecError, match=r"'secret_key'.*'s3://b'") as caught:
+        paths.plain(path)
+    assert "hush" not in str(caught.value)
+    assert "other" not in str(caught.value)
+    assert paths.parameters_of("s3://b") == {"secret_key": "hush"}
+
+
+def test_another_job_may_say_it_anew() -> None:
+    """What a job says of a place is all that holds there; saying nothing keeps it."""
+    paths.plain("s3://b/in?secret_key=wrong&region=x")
+    paths.another_job()
+    paths.plain("s3://b/in")
+    assert paths.parameters_of("s3://b") == {"secret_key": "wrong", "region": "x"}
+    paths.plain("s3://b/in?secret_key=right")
+    paths.plain("s3://b/out?access_key=me")
+    assert paths.parameters_of("s3://b") == {"secret_key": "right", "access_key": "me"}
 
 
 def test_azure_names_container_and_account() -> None:

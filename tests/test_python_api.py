@@ -20,7 +20,9 @@ import pytest
 from google.protobuf import text_format
 
 import beam_pipeline
+from beam_pipeline import api
 from beam_pipeline.python_sources import store_rows
+from beam_pipeline.spec import Spec
 from tests.test_convert import command, dataset, payloads, rejects, rows, write_csv
 from transforms.core.example import messages
 from transforms.errors import (
@@ -30,6 +32,7 @@ from transforms.errors import (
     SpecError,
     TargetError,
 )
+from transforms.storage import paths
 
 Folder = pathlib.Path
 
@@ -678,3 +681,25 @@ def test_paths_of_images_are_those_of_the_program(
     monkeypatch.chdir(tmp_path)
     report = beam_pipeline.convert([{"image": "pictures/a.png", "n": 1}], "out")
     assert (report.written, report.rejected) == (1, {})
+
+
+def test_keys_of_a_store_may_be_corrected(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call with other keys than an earlier one's does not contradict it."""
+    monkeypatch.setattr(paths, "_parameters", {})
+    monkeypatch.setattr(paths, "_of_earlier_jobs", set())
+
+    class PreparedError(Exception):
+        pass
+
+    def prepare(spec: Spec) -> None:
+        raise PreparedError
+
+    monkeypatch.setattr(api, "prepare", prepare)
+    for key in ("wrong", "right"):
+        with pytest.raises(PreparedError):
+            beam_pipeline.convert(f"s3://b/in?secret_key={key}", tmp_path / "out")
+        assert paths.parameters_of("s3://b") == {"secret_key": key}
+    with pytest.raises(SpecError, match="'secret_key' must be the same"):
+        beam_pipeline.convert("s3://b/in?secret_key=a", "s3://b/out?secret_key=b")

@@ -169,6 +169,35 @@ def test_far_from_every_name() -> None:
     assert "did you mean" not in message
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"source": ["s3://AK:hush@b/x"]},
+        {"output": {"s3://AK:hush@b/x": 1}},
+        {"source": [["rows", ("gs://AK:it's \"hush@b/x",)]]},
+        {"labels": [b"s3://AK:hush@b/x"]},
+        {"shards": "s3://AK:hush@b/x"},
+        {"features": {"a": {"vocabulary": [["s3://AK:hush@b/x"]]}}},
+        {"splits": {"train": ["s3://AK:hush@b/x"]}},
+    ],
+)
+def test_a_path_of_the_wrong_type_shows_no_secret(settings: dict[str, Any]) -> None:
+    """What nobody could take off it is not shown, but what it was is."""
+    message = fault(**settings)
+    assert "://..." in message
+    assert "hush" not in message
+
+
+@pytest.mark.parametrize(
+    "text", ["source: s3://AK:hush@b/x?a: b\n", 'shards: 1\nsource: "s3://AK:hush@b\n']
+)
+def test_a_malformed_file_shows_no_secret(tmp_path: Folder, text: str) -> None:
+    """The parser's place is told, and not the line there."""
+    with pytest.raises(SpecError, match=r"must be YAML.*line \d") as caught:
+        load_spec(yaml(tmp_path, text))
+    assert "hush" not in str(caught.value)
+
+
 def test_every_fault_is_named() -> None:
     """Several faults are told at once, each with its setting and what was found."""
     message = fault(shards="many", seed=-1, shardz=4, compression="bz2")

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tarfile
+import urllib.parse
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -189,6 +190,33 @@ def test_tables(server: Server, folder: Path, kind: str, local_measures: Path) -
             (folder / source / path.name).write_bytes(path.read_bytes())
     server.write_tree("in", folder)
     _assert_the_same(server, folder, source)
+
+
+def test_access_that_two_paths_give_together(s3_server: Server, folder: Path) -> None:
+    """Neither path says all of it, and the environment nothing that helps."""
+    s3_server.write("in/rows.csv", b"id\n1\n2\n")
+    nowhere = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "wrong")
+    program = Program(
+        s3_server, folder.parent, **nowhere, AWS_ENDPOINT_URL="http://127.0.0.1:9"
+    )
+    key, secret = s3_server.access_key, s3_server.secret_key
+    scheme, _, host = s3_server.endpoint.partition("://")
+    program.run(
+        "convert",
+        f"s3://{key}:{urllib.parse.quote(secret, '')}@{s3_server.bucket}/in/rows.csv",
+        f"{s3_server.url}/out?endpoint_override={host}&scheme={scheme}",
+    )
+    assert manifest_at(s3_server, "out").records == 2
+
+
+@pytest.mark.parametrize("pattern", ["none/*.csv", "none/**/*.csv", "in/*.tsv"])
+def test_patterns_without_files(server: Server, folder: Path, pattern: str) -> None:
+    """One in a folder that is not there is refused like one that nothing fits."""
+    server.write("in/rows.csv", b"id\n1\n")
+    program = Program(server, folder.parent)
+    source = f"{server.url}/{pattern}"
+    done = program.run("convert", source, folder.parent / "out", code=2)
+    assert f"The pattern '{source}' matches no file." in done.err
 
 
 def test_boxes(server: Server, folder: Path) -> None:

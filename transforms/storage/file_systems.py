@@ -86,7 +86,7 @@ def _connected(
             return _gcs(parameters), authority
         if scheme in ("abfs", "abfss"):
             return _azure(parameters, authority)
-        query = urllib.parse.urlencode(parameters)
+        query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
         system, base = pafs.FileSystem.from_uri(
             f"{place}/{'?' if query else ''}{query}"
         )

@@ -6,6 +6,10 @@ and spaces stand for themselves. What a user appends as URI
 parameters (`?endpoint_override=...`), or writes as `key:secret@` before a bucket, is
 taken off by `plain` where the path enters the program. It is remembered for that place
 in this process alone, and never printed or stored; `Access` carries it to workers.
+
+What all paths of a job say of one place holds together, so two of them may not
+contradict each other, and a parameter that nothing reads is refused: ignored, it would
+send a user's keys to another server than the one that was meant.
 """
 
 import os
@@ -22,12 +26,14 @@ __all__ = [
     "SCHEMES",
     "Access",
     "absolute",
+    "another_job",
     "common_folder",
     "is_remote",
     "parameters_given",
     "parameters_of",
     "plain",
     "relative",
+    "shown",
     "split_remote",
     "work_folder",
 ]
@@ -37,9 +43,49 @@ SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # A question mark may stand in a key; parameters are told by their form.
 _PARAMETERS = re.compile(r"\?([A-Za-z_]+=[^?]*)$", re.DOTALL)
+_SECRET_IN_KEY = re.compile(
+    r"[?&](?:access_key|secret_key|session_token|account_key|sas_token)="
+)
+_OF_S3 = frozenset(
+    (
+        "access_key",
+        "anonymous",
+        "endpoint_override",
+        "region",
+        "scheme",
+        "secret_key",
+        "session_token",
+    )
+)
+_OF_GOOGLE = frozenset(("anonymous", "endpoint_override", "scheme"))
+_OF_AZURE = frozenset(
+    (
+        "account_key",
+        "account_name",
+        "blob_storage_authority",
+        "dfs_storage_authority",
+        "enable_tls",
+        "sas_token",
+    )
+)
+# What is read of each; Arrow itself reads those of the others, and refuses some.
+_KNOWN = {
+    "s3": _OF_S3,
+    "gs": _OF_GOOGLE,
+    "gcs": _OF_GOOGLE,
+    "abfs": _OF_AZURE,
+    "abfss": _OF_AZURE,
+}
+# Longer, or of other characters, it is not a name but a piece of a value.
+_NAME = re.compile(r"[A-Za-z_]{1,32}")
+# As `repr` has texts, wherever they stand in a value.
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 _lock = threading.Lock()
-_parameters: dict[str, str] = {}
+# Place -> name -> value.
+_parameters: dict[str, dict[str, str]] = {}
+# Of which only jobs that came before have said anything.
+_of_earlier_jobs: set[str] = set()
 
 
 def is_remote(path: str) -> bool:
@@ -51,7 +97,8 @@ def plain(path: str) -> str:
     """Returns a path as the program uses it; see the module on what is taken off.
 
     Raises:
-      SpecError: its scheme is not known here.
+      SpecError: its scheme or a parameter is not known here, it contradicts another
+        path, or it is written so that a secret would be taken for a part of it.
     """
     found = _REMOTE.match(path)
     if found is None:
@@ -68,21 +115,39 @@ def plain(path: str) -> str:
     if given is not None:
         path = path[: given.start()]
     authority, slash, key = path[found.end() :].partition("/")
-    query = "" if given is None else given[1]
+    _check_no_secret_is_left(scheme, authority, key)
+    said = [] if given is None else _pairs(scheme, given[1])
     if "@" in authority:
-        authority, said = _without_secret(scheme, authority)
-        query = "&".join(filter(None, [query, urllib.parse.urlencode(said)]))
+        authority, before = _without_secret(scheme, authority)
+        said += before.items()
     if not authority and scheme != "hdfs":
         raise SpecError(
             f"A path must name a bucket after {scheme}://; found {found[0]!r} and no "
             f"bucket."
         )
     place = f"{scheme}://{authority}"
-    if query:
-        with _lock:
-            _parameters[place] = query
+    _check_names(scheme, said)
+    _remember(place, [(name, value) for name, value in said if value])
     parts = [part for part in key.split("/") if part]
     return place + slash + "/".join(parts) if parts else place
+
+
+def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
+    """Refuses what would show a secret as a part of the path; shows none of it."""
+    if scheme in _KNOWN and ":" in authority and "@" not in authority:
+        form = "container:key" if scheme.startswith("abfs") else "key:secret"
+        raise SpecError(
+            f"What stands before a bucket must be {form}@, each / in it written %2F; "
+            f"found a ':' after {scheme}:// and no '@' before the next /. Write it so; "
+            f"a server's address is given at the end of the path, as in "
+            f"?endpoint_override=HOST:PORT."
+        )
+    if _SECRET_IN_KEY.search(key):
+        raise SpecError(
+            f"URI parameters must stand at the end of a path, as in "
+            f"?name=value&name=value; found a secret of a {scheme}:// path elsewhere. "
+            f"Write each ? in a value as %3F, and each & as %26."
+        )
 
 
 def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
@@ -93,6 +158,68 @@ def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
         return host, {"access_key": name, "secret_key": password}
     # Azure's container, or HDFS's user, stands there.
     return f"{name}@{host}", {"account_key": password} if colon else {}
+
+
+def _pairs(scheme: str, query: str) -> list[tuple[str, str]]:
+    """Returns the names and values of a query; a `+`, as keys have it, is no space."""
+    out = []
+    for part in query.split("&"):
+        name, equals, value = map(urllib.parse.unquote, part.partition("="))
+        if not equals:
+            raise SpecError(
+                f"URI parameters must be name=value with & between; one of a "
+                f"{scheme}:// path has no '='. Write each & in a value as %26."
+            )
+        out.append((name, value))
+    return out
+
+
+def _check_names(scheme: str, said: Iterable[tuple[str, str]]) -> None:
+    known = _KNOWN.get(scheme)
+    if known is None:
+        return
+    for name, _ in said:
+        if name not in known:
+            found = repr(name) if _NAME.fullmatch(name) else "what is no name"
+            raise SpecError(
+                f"URI parameters of {scheme}:// must be among "
+                f"{', '.join(sorted(known))}; found {found}. Correct it, or take it "
+                f"off."
+            )
+
+
+def _remember(place: str, said: Iterable[tuple[str, str]]) -> None:
+    with _lock:
+        before = {} if place in _of_earlier_jobs else _parameters.get(place, {})
+        merged = dict(before)
+        for name, value in said:
+            if merged.setdefault(name, value) != value:
+                raise SpecError(
+                    f"The URI parameter {name!r} must be the same in all paths of "
+                    f"{place!r}; found two different values. Give it once."
+                )
+        if merged != before:
+            _parameters[place] = merged
+            _of_earlier_jobs.discard(place)
+
+
+def another_job() -> None:
+    """Lets the paths that follow say of a place anew how it is reached.
+
+    Until they do, what was said last holds.
+    """
+    with _lock:
+        _of_earlier_jobs.update(_parameters)
+
+
+def shown(value: Any) -> str:
+    """Returns a setting as a message may show it: of a remote path, the scheme."""
+    return _TEXT.sub(_without_place, repr(value))
+
+
+def _without_place(text: re.Match[str]) -> str:
+    before, scheme_ends, _ = text[0].partition("://")
+    return f"{before}://...{text[0][-1]}" if scheme_ends else before
 
 
 def split_remote(path: str) -> tuple[str, str]:
@@ -106,15 +233,14 @@ def split_remote(path: str) -> tuple[str, str]:
 
 
 def parameters_of(place: str) -> dict[str, str]:
-    """Returns the URI parameters that were given with a path of this place."""
-    return dict(urllib.parse.parse_qsl(_parameters.get(place, "")))
+    """Returns the URI parameters that were given with paths of this place."""
+    return dict(_parameters.get(place, {}))
 
 
 def parameters_given() -> dict[str, set[str]]:
     """Returns by place the names of the URI parameters that were given so far."""
     with _lock:
-        known = list(_parameters)
-    return {place: set(parameters_of(place)) for place in known}
+        return {place: set(said) for place, said in _parameters.items()}
 
 
 class Access:
@@ -133,7 +259,7 @@ class Access:
         return "Access()"
 
 
-def _install(parameters: Mapping[str, str]) -> Access:
+def _install(parameters: Mapping[str, dict[str, str]]) -> Access:
     with _lock:
         _parameters.update(parameters)
     return Access()

@@ -154,7 +154,10 @@ def expand(pattern: str) -> list[str]:
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
     folder, wanted = "/".join(parts[:first]), parts[first:]
-    found = look_in(folder) if len(wanted) == 1 else walk(folder)
+    found: list[Found] = []
+    # As here, a pattern in a folder that is not there names nothing.
+    with contextlib.suppress(FileNotFoundError):
+        found = look_in(folder) if len(wanted) == 1 else walk(folder)
     return sorted(
         (
             each.path
