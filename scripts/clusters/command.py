@@ -156,6 +156,10 @@ def _down(cluster: Cluster | None, engine: str, name: str) -> int:
     stop(cluster.processes)
     folder = cluster_folder(engine, name)
     (folder / "cluster.json").unlink()
+    # What the engine has copied there for each job is no log, and is large.
+    shutil.rmtree(folder / "tmp", ignore_errors=True)
+    for jar in folder.rglob("*.jar"):
+        jar.unlink()
     print(f"{engine} {name!r} is down; its logs are in {folder / 'logs'}")
     return 0
 
