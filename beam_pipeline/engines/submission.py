@@ -72,8 +72,6 @@ def run_on_engine(
                 add_stages(pipeline)
                 look = _Looker(chosen.engine, room.notes).look
                 counters = run_watched(pipeline, look, watch, abandon)
-                if counters:
-                    say(f"{chosen.engine.name} has counted: {counters}")
             except BeamTFRecordError:
                 raise
             except Exception as failure:
@@ -81,6 +79,8 @@ def run_on_engine(
                 raise _with_words_of(server, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)
+    if counters:
+        say(f"{chosen.engine.name} has counted: {counters}")
 
 
 @dataclasses.dataclass(frozen=True)
