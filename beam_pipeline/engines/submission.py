@@ -21,6 +21,7 @@ from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.worker_boot import write_worker
+from beam_pipeline.stopping import stop
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
@@ -206,8 +207,7 @@ def run_watched(
             watch()
             look()
     except BaseException:
-        abandon()
-        _end(results, done)
+        stop(abandon, lambda: _end(results, done))
         raise
     if raised:
         raise raised[0]
