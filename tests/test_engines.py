@@ -376,6 +376,33 @@ def test_failures_come_with_their_type(tmp_path: Folder) -> None:
     assert notes.latest(str(tmp_path / "gone")) is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "lasts"),
+    [
+        # A task in each of eight slots, at once; then the engine's next try as well.
+        ([0.0] * 8, False),
+        ([0, 0, 0, 0, 10, 10, 10, 10], False),
+        # A full disk: try after try.
+        ([*range(0, 62, 2)], True),
+        # A store that stays away; each try is made for half a minute.
+        ([0, 30, 60, 90], True),
+        ([0, 70, 71], False),
+        # Two faults that have passed, hours apart, and one of another day.
+        ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
+    ],
+)
+def test_faults_of_storage_that_do_not_pass(
+    seconds: Sequence[float], lasts: bool, tmp_path: Folder
+) -> None:
+    """Who goes on meeting one for a minute is not left to the engine's patience."""
+    for number, each in enumerate(seconds):
+        leave(tmp_path, f"transforms.errors.StorageError: full {number}")
+        (left,) = [path for path in tmp_path.iterdir() if path.name[0] == "0"]
+        left.rename(tmp_path / f"1{int(each * 1e9):019d}-{number:03d}.failure")
+    error = notes.lasting(str(tmp_path))
+    assert str(error) == (f"full {len(seconds) - 1}" if lasts else "None")
+
+
 def test_submitted_job_stays_small(tmp_path: Folder) -> None:
     """The listing travels by path: a thousand files more cost the job nothing."""
     sizes = []
