@@ -7,6 +7,7 @@ import pathlib
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipeline.beam_shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
-from beam_pipeline.engines import cluster, notes
+from beam_pipeline.engines import cluster, notes, submission
 from beam_pipeline.engines.choice import choose
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flags import flag_given
@@ -303,6 +304,42 @@ def test_local_paths_are_refused_for_remote_workers(
         choose(spec(**far), [])
     assert choose(spec(**far, shared_output=True), []) is not None
     assert choose(spec(runner="spark", spark_master="local[2]"), []) is not None
+
+
+def test_remote_workers_must_see_what_starts_them(
+    cache: Folder, java: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store holds no executable: it lies in TMPDIR, which must then be shared."""
+    put_jar("spark")
+    stores = {"source": "s3://bucket/rows.csv", "output": "s3://bucket/out"}
+    far = {"runner": "spark", "spark_master": "spark://far.example:7077", **stores}
+    refused = r"'far.example' must see the file that starts.*TMPDIR.*--shared-output"
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for shared in (False, True):
+        with pytest.raises(UsageError, match=refused):
+            choose(spec(**far, shared_output=shared), [])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(UsageError, match=refused):
+        choose(spec(**far), [])
+    assert choose(spec(**far, shared_output=True), []) is not None
+    monkeypatch.delenv("TMPDIR")
+    own = ['--environment_config={"command": "/opt/worker"}']
+    assert choose(spec(**far), own) is not None
+    here = {**far, "spark_master": "spark://localhost:7077"}
+    assert choose(spec(**here), []) is not None
+
+
+def test_what_starts_a_worker_lies_in_tmpdir(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a work folder in a store; it is gone when the job has ended."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with submission._room("s3://bucket/.out.beam-tfrecord/w") as room:
+        assert room.worker.startswith(f"{tmp_path}/")
+        assert os.access(room.worker, os.X_OK)
+        assert f"--notes={room.notes} " in Folder(room.worker).read_text()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_master_is_no_path(

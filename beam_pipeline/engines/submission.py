@@ -116,7 +116,8 @@ def _room(work_folder: str) -> Iterator[_Room]:
     with contextlib.ExitStack() as stack:
         base = work_folder
         if paths.is_remote(work_folder):
-            # An engine starts executables of its machines only.
+            # An engine starts executables of its machines only: where they are not
+            # this one, `choose` has asked for a TMPDIR that they share.
             made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             base = stack.enter_context(made)
         room = _Room(os.path.join(base, "engine"))
