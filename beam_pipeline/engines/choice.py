@@ -113,15 +113,17 @@ def _program(engine: Engine, beam_flags: Sequence[str]) -> str:
     if engine.artifact:
         what = f"Beam's job server {engine.artifact} {version}"
         path = cluster.jar_path(engine.artifact, version)
+        found = cluster.find_jar(engine.artifact, version)
     else:
         what, path = f"Prism {version}", cluster.prism_path(version)
-    if not path.is_file():
+        found = path if path.is_file() else None
+    if found is None:
         raise UsageError(
             f"{what} must lie at {str(path)!r}; there is none. 'scripts/cluster "
             f"{engine.name} up' fetches it, or name another after --: "
             f"--{engine.program_flag}=PATH."
         )
-    return str(path)
+    return str(found)
 
 
 def _check_shared(
