@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline import standard_error
 from beam_pipeline.beam_loading import spare_imports
 from beam_pipeline.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.flags_only import is_flags_only, split_flags
@@ -288,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except click.exceptions.Exit as done:
         code = done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
+        standard_error.say(error.format_message())
         code = UsageError.exit_code
     except click.UsageError as error:
         context = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
@@ -318,6 +319,7 @@ def program() -> NoReturn:
     By then everything is written and closed. Taking a hundred thousand objects apart
     one by one would take another third of a second.
     """
+    standard_error.open_all()
     restart_in_utf8()
     spare_imports()
     try:
@@ -362,7 +364,7 @@ def _with_note(message: str, error: BaseException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    standard_error.say(f"error: {message}")
     return code
 
 

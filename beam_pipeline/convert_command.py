@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline import report
+from beam_pipeline import report, standard_error
 from beam_pipeline.beam_loading import beam_loading, quiet_import
 from beam_pipeline.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.progress import shown_planning, shown_progress
@@ -141,7 +141,7 @@ def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
 
     def say(text: str) -> None:
         if not quiet:
-            print(text, file=sys.stderr)
+            standard_error.say(text)
 
     for note in plan.notes:
         say(note)

@@ -258,7 +258,7 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag(
             "--shared-output/--no-shared-output",
             default=None,
-            help="All machines of the engine see the paths as this one does.",
+            help="All machines of the engine see paths, and TMPDIR, as this one does.",
         ),
         _flag(
             "--segments",

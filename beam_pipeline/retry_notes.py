@@ -8,9 +8,9 @@ is made before the workers are forked.
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Iterator
 
+from beam_pipeline import standard_error
 from transforms.storage import retry
 
 __all__ = ["RetryNotes", "collected_retries"]
@@ -57,14 +57,14 @@ class RetryNotes(logging.Handler):
         for line in lines:
             self.count += 1
             if self.count <= _SHOWN:
-                print(f"warning: {line.decode('utf-8', 'replace')}", file=sys.stderr)
+                standard_error.say(f"warning: {line.decode('utf-8', 'replace')}")
 
     def finish(self) -> None:
         """Prints what is left, and how many lines were not shown."""
         self.show()
         if self.count > _SHOWN:
             more = self.count - _SHOWN
-            print(f"warning: {more:,} more were tried again", file=sys.stderr)
+            standard_error.say(f"warning: {more:,} more were tried again")
 
     def close(self) -> None:
         """Closes the pipe."""

@@ -24,6 +24,7 @@ from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.job import Job, build
 from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_workers
 from beam_pipeline.retry_notes import collected_retries
+from beam_pipeline.stopping import stop
 from transforms import decoder_pool, files
 from transforms.errors import BeamTFRecordError, SpecError
 
@@ -208,6 +209,12 @@ def _run_watched(
         finally:
             done.set()
 
+    def end() -> None:
+        decoder_pool.SHARED.end()
+        if pool is not None:
+            pool.close()
+        done.wait(_STOP_SECONDS)
+
     thread = threading.Thread(target=run, name="pipeline", daemon=True)
     thread.start()
     try:
@@ -216,11 +223,7 @@ def _run_watched(
             if pool is not None and (pid := pool.dead()) and not done.is_set():
                 raise _ended(pid)
     except BaseException:
-        abandon()
-        decoder_pool.SHARED.end()
-        if pool is not None:
-            pool.close()
-        done.wait(_STOP_SECONDS)
+        stop(abandon, end)
         raise
     if failures:
         # What the runner says of a worker that is gone is only that it is gone.

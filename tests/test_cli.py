@@ -382,6 +382,36 @@ class TestPipes:
         assert run.returncode != 1
         assert "Traceback" not in run.stderr
 
+    @pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full", "2>&{pipe}"])
+    def test_notes_that_nobody_can_read_change_nothing(
+        self, errors: str, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Exit codes stay with stderr closed, full, or a pipe without a reader."""
+        out = tmp_path / "out"
+        convert(table, out)
+        # A note is told: the dataset is replaced.
+        again = ["convert", table, out, "--overwrite", "--shards", 2]
+        assert self.deaf(again, errors) == 0
+        assert len(list(out.glob("*.tfrecord-*"))) == 2
+        assert self.deaf(["convert", tmp_path / "none", out], errors) == 2
+
+    @staticmethod
+    def deaf(arguments: Sequence[object], errors: str) -> int:
+        """Runs the program with a stderr that a shell makes."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        shell = ["bash", "-c", f'"$@" {errors.format(pipe=writer)}', "bash"]
+        try:
+            return subprocess.run(
+                [*shell, *PROGRAM, *map(str, arguments)],
+                stdout=subprocess.DEVNULL,
+                pass_fds=[writer],
+                timeout=60,
+                check=False,
+            ).returncode
+        finally:
+            os.close(writer)
+
     def test_a_terminal_that_knows_only_ascii(
         self, table: Folder, tmp_path: Folder
     ) -> None:

@@ -7,6 +7,7 @@ import pathlib
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipeline.beam_shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
-from beam_pipeline.engines import cluster, notes
+from beam_pipeline.engines import cluster, notes, submission
 from beam_pipeline.engines.choice import choose
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flags import flag_given
@@ -305,6 +306,42 @@ def test_local_paths_are_refused_for_remote_workers(
     assert choose(spec(runner="spark", spark_master="local[2]"), []) is not None
 
 
+def test_remote_workers_must_see_what_starts_them(
+    cache: Folder, java: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store holds no executable: it lies in TMPDIR, which must then be shared."""
+    put_jar("spark")
+    stores = {"source": "s3://bucket/rows.csv", "output": "s3://bucket/out"}
+    far = {"runner": "spark", "spark_master": "spark://far.example:7077", **stores}
+    refused = r"'far.example' must see the file that starts.*TMPDIR.*--shared-output"
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for shared in (False, True):
+        with pytest.raises(UsageError, match=refused):
+            choose(spec(**far, shared_output=shared), [])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(UsageError, match=refused):
+        choose(spec(**far), [])
+    assert choose(spec(**far, shared_output=True), []) is not None
+    monkeypatch.delenv("TMPDIR")
+    own = ['--environment_config={"command": "/opt/worker"}']
+    assert choose(spec(**far), own) is not None
+    here = {**far, "spark_master": "spark://localhost:7077"}
+    assert choose(spec(**here), []) is not None
+
+
+def test_what_starts_a_worker_lies_in_tmpdir(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a work folder in a store; it is gone when the job has ended."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with submission._room("s3://bucket/.out.beam-tfrecord/w") as room:
+        assert room.worker.startswith(f"{tmp_path}/")
+        assert os.access(room.worker, os.X_OK)
+        assert f"--notes={room.notes} " in Folder(room.worker).read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_master_is_no_path(
     cache: Folder, java: Folder, tmp_path: Folder, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,6 +411,33 @@ def test_failures_come_with_their_type(tmp_path: Folder) -> None:
     assert isinstance(notes.latest(str(tmp_path)), StorageError)
     assert isinstance(notes.lasting(str(tmp_path)), RejectLimitError)
     assert notes.latest(str(tmp_path / "gone")) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasts"),
+    [
+        # A task in each of eight slots, at once; then the engine's next try as well.
+        ([0.0] * 8, False),
+        ([0, 0, 0, 0, 10, 10, 10, 10], False),
+        # A full disk: try after try.
+        ([*range(0, 62, 2)], True),
+        # A store that stays away; each try is made for half a minute.
+        ([0, 30, 60, 90], True),
+        ([0, 70, 71], False),
+        # Two faults that have passed, hours apart, and one of another day.
+        ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
+    ],
+)
+def test_faults_of_storage_that_do_not_pass(
+    seconds: Sequence[float], lasts: bool, tmp_path: Folder
+) -> None:
+    """Who goes on meeting one for a minute is not left to the engine's patience."""
+    for number, each in enumerate(seconds):
+        leave(tmp_path, f"transforms.errors.StorageError: full {number}")
+        (left,) = [path for path in tmp_path.iterdir() if path.name[0] == "0"]
+        left.rename(tmp_path / f"1{int(each * 1e9):019d}-{number:03d}.failure")
+    error = notes.lasting(str(tmp_path))
+    assert str(error) == (f"full {len(seconds) - 1}" if lasts else "None")
 
 
 def test_submitted_job_stays_small(tmp_path: Folder) -> None:

@@ -4,8 +4,10 @@ import dataclasses
 import importlib.metadata
 import ipaddress
 import json
+import os
 import re
 import socket
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from beam_pipeline.engines import cluster
 from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.dataflow_checks import check_dataflow
 from beam_pipeline.engines.engine import Engine, Place
-from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.flags import flag_given, flag_stands
 from beam_pipeline.engines.flink import FLINK, FLINK_VERSION
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.prism import PRISM
@@ -28,6 +30,8 @@ __all__ = ["Chosen", "choose"]
 _ASK_SECONDS = 10
 # Flink starts a cluster of its own within the job server.
 _WITHIN = ("[local]", "[auto]")
+# Flags of who starts workers in a way of their own.
+_ENVIRONMENT = ("environment_type", "environment_config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +50,9 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
       beam_flags: Beam's own flags; `--runner` among them wins over the spec's.
 
     Raises:
-      UsageError: there is no such runner, or what it needs is not there.
-      TargetError: its workers would not see the output.
+      UsageError: there is no such runner, what it needs is not there, or its workers
+        would not see what starts them.
+      TargetError: its workers would not see the source or the output.
     """
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if engine is None:
@@ -58,7 +63,7 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
         return Chosen(engine, Place("", "", parallelism=parallelism))
     noted = cluster.last_started(engine.name)
     master = _master(engine, spec, beam_flags, noted)
-    _check_shared(engine, master, spec)
+    _check_shared(engine, master, spec, beam_flags)
     place = Place(
         worker="",
         artifacts="",
@@ -108,28 +113,46 @@ def _program(engine: Engine, beam_flags: Sequence[str]) -> str:
     if engine.artifact:
         what = f"Beam's job server {engine.artifact} {version}"
         path = cluster.jar_path(engine.artifact, version)
+        found = cluster.find_jar(engine.artifact, version)
     else:
         what, path = f"Prism {version}", cluster.prism_path(version)
-    if not path.is_file():
+        found = path if path.is_file() else None
+    if found is None:
         raise UsageError(
             f"{what} must lie at {str(path)!r}; there is none. 'scripts/cluster "
             f"{engine.name} up' fetches it, or name another after --: "
             f"--{engine.program_flag}=PATH."
         )
-    return str(path)
+    return str(found)
 
 
-def _check_shared(engine: Engine, master: str, spec: Spec) -> None:
-    """Refuses a folder of this machine where the workers are on others."""
+def _check_shared(
+    engine: Engine, master: str, spec: Spec, beam_flags: Sequence[str]
+) -> None:
+    """Refuses folders of this machine where the workers are on others.
+
+    What starts a worker, and what it leaves, is a file too: it lies in the work folder,
+    or where that is in an object store in the folder of temporary files.
+    """
     host = _host(master)
-    if spec.shared_output or not host or _is_here(host):
+    if not host or _is_here(host):
         return
+    who = f"The workers of {engine.name} at {host!r}"
+    ours = not any(flag_stands(beam_flags, flag) for flag in _ENVIRONMENT)
+    shares = spec.shared_output and os.environ.get("TMPDIR")
+    if paths.is_remote(spec.output) and ours and not shares:
+        raise UsageError(
+            f"{who} must see the file that starts them; with an output in an object "
+            f"store it lies in this machine's {tempfile.gettempdir()!r}. Set TMPDIR to "
+            f"a folder that every machine sees under this very path and say "
+            f"--shared-output, or use a master on this machine."
+        )
     for what, path in (("source", spec.source), ("output", spec.output)):
-        if not paths.is_remote(path):
+        if not (spec.shared_output or paths.is_remote(path)):
             raise TargetError(
-                f"The workers of {engine.name} at {host!r} must see the {what}; "
-                f"{path!r} is a path of this machine. Use a path in an object store, "
-                f"or --shared-output if every machine sees it under this very path."
+                f"{who} must see the {what}; {path!r} is a path of this machine. Say "
+                f"--shared-output if every machine sees it under this very path, or "
+                f"use a master on this machine."
             )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "Process",
     "cache_folder",
     "cluster_folder",
+    "find_jar",
     "jar_path",
     "last_started",
     "prism_path",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 _NOTE = "cluster.json"
+# Stands in the name of a job server before that of its parts.
+_OF = "-of-"
 # Of /proc/<pid>/stat: when a process was started, counted after its name.
 _START_FIELD = 19
 
@@ -94,9 +97,25 @@ def cluster_folder(engine: str, name: str) -> pathlib.Path:
     return cache_folder() / "clusters" / f"{engine}-{name}"
 
 
-def jar_path(artifact: str, version: str) -> pathlib.Path:
-    """Returns where a job server of Beam lies, downloaded or not."""
-    return cache_folder() / "jars" / f"{artifact}-{version}.jar"
+def jar_path(artifact: str, version: str, parts: str = "") -> pathlib.Path:
+    """Returns where a job server of Beam lies, brought or not.
+
+    Args:
+      artifact: as Beam names it.
+      version: of Beam.
+      parts: of what it is put together; empty for the one that Beam publishes.
+    """
+    of = f"{_OF}{parts}" if parts else ""
+    return cache_folder() / "jars" / f"{artifact}-{version}{of}.jar"
+
+
+def find_jar(artifact: str, version: str) -> pathlib.Path | None:
+    """Returns the job server that is there: as published, else as put together last."""
+    published = jar_path(artifact, version)
+    if published.is_file():
+        return published
+    made = published.parent.glob(f"{artifact}-{version}{_OF}*.jar")
+    return max(made, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def prism_path(version: str) -> pathlib.Path:

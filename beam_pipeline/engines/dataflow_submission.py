@@ -69,8 +69,8 @@ def run_on_dataflow(
                 say(_in_beams_words(unsaid.pop()))
 
         counters = run_watched(pipeline, look, watch, abandon)
-        if counters:
-            say(f"{chosen.engine.name} has counted: {counters}")
+    if counters:
+        say(f"{chosen.engine.name} has counted: {counters}")
 
 
 def submit_to_dataflow(

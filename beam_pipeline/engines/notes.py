@@ -8,9 +8,11 @@ An engine of this machine that does not notice the end of a worker waits for eve
 workers sign on, and whoever looks sees which of them are gone.
 """
 
+import dataclasses
 import logging
 import os
 import time
+from collections.abc import Sequence
 
 from beam_pipeline.beam_errors import in_text
 from transforms.errors import BeamTFRecordError, StorageError
@@ -20,6 +22,11 @@ __all__ = ["WORKER", "FailureFiles", "absent", "lasting", "latest"]
 # Of a traceback the end is kept: it names the error.
 _TEXT_BYTES = 1 << 16
 _FAILURE = ".failure"
+# A fault of storage that new tries have met for so long, and more than a few times, ...
+_LASTING_SECONDS = 60.0
+_FEW = 3
+# ... with no more than this between them; each try may take a retry's whole time.
+_APART_SECONDS = 120.0
 WORKER = ".worker"
 """What ends the names of the files, named by process ids, by which workers sign on."""
 
@@ -49,12 +56,31 @@ class FailureFiles(logging.Handler):
 
 def latest(folder: str) -> BeamTFRecordError | None:
     """Returns the error of ours that was left last, if any: what ended the job."""
-    return next(iter(_all(folder)), None)
+    return next((note.error for note in _all(folder)), None)
 
 
 def lasting(folder: str) -> BeamTFRecordError | None:
-    """Returns the last one that no other try would mend: a fault of storage might."""
-    return next((e for e in _all(folder) if not isinstance(e, StorageError)), None)
+    """Returns the last error that no other try mends, if any.
+
+    A fault of storage may pass, and is one only where workers go on meeting it: an
+    engine that tries again a hundred times would say nothing of it for as long.
+    """
+    found = _all(folder)
+    for note in found:
+        if not isinstance(note.error, StorageError):
+            return note.error
+    return found[0].error if _goes_on([note.seconds for note in found]) else None
+
+
+def _goes_on(times: Sequence[float]) -> bool:
+    """Whether faults of storage, the last first, are one that does not pass."""
+    count, first = 0, times[0] if times else 0.0
+    for each in times:
+        if first - each > _APART_SECONDS:
+            # Of another fault, which has passed.
+            break
+        count, first = count + 1, each
+    return count > _FEW and times[0] - first >= _LASTING_SECONDS
 
 
 def absent(folder: str) -> list[int]:
@@ -72,8 +98,19 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _all(folder: str) -> list[BeamTFRecordError]:
-    """Returns the errors in a folder, the last first."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Note:
+    """Attributes:
+    seconds: when it was left, since the epoch.
+    error: of ours.
+    """
+
+    seconds: float
+    error: BeamTFRecordError
+
+
+def _all(folder: str) -> list[_Note]:
+    """Returns what was left in a folder, the last first."""
     try:
         names = sorted(os.listdir(folder), reverse=True)
     except FileNotFoundError:
@@ -84,5 +121,5 @@ def _all(folder: str) -> list[BeamTFRecordError]:
             with open(os.path.join(folder, name), "rb") as file:
                 error = in_text(file.read().decode("utf-8", "replace"))
             if error is not None:
-                found.append(error)
+                found.append(_Note(int(name.partition("-")[0]) / 1e9, error))
     return found

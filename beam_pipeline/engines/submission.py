@@ -21,6 +21,7 @@ from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.worker_boot import write_worker
+from beam_pipeline.stopping import stop
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths
@@ -72,8 +73,6 @@ def run_on_engine(
                 add_stages(pipeline)
                 look = _Looker(chosen.engine, room.notes).look
                 counters = run_watched(pipeline, look, watch, abandon)
-                if counters:
-                    say(f"{chosen.engine.name} has counted: {counters}")
             except BeamTFRecordError:
                 raise
             except Exception as failure:
@@ -81,6 +80,8 @@ def run_on_engine(
                 raise _with_words_of(server, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)
+    if counters:
+        say(f"{chosen.engine.name} has counted: {counters}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +116,8 @@ def _room(work_folder: str) -> Iterator[_Room]:
     with contextlib.ExitStack() as stack:
         base = work_folder
         if paths.is_remote(work_folder):
-            # An engine starts executables of its machines only.
+            # An engine starts executables of its machines only: where they are not
+            # this one, `choose` has asked for a TMPDIR that they share.
             made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             base = stack.enter_context(made)
         room = _Room(os.path.join(base, "engine"))
@@ -206,8 +208,7 @@ def run_watched(
             watch()
             look()
     except BaseException:
-        abandon()
-        _end(results, done)
+        stop(abandon, lambda: _end(results, done))
         raise
     if raised:
         raise raised[0]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from beam_pipeline.engines.cluster import cache_folder, prism_path
-from clusters.failure import Failure
+from clusters.failure import ClientFailure, Failure
 
 # Of Beam, where it is not installed yet; what setup.py asks for at least.
 BEAM_VERSION = "2.77.0"
@@ -193,5 +193,8 @@ def run_client(command: Sequence[str], client: str, *, folder: str = "") -> str:
         ]
         errors = [line for line in lines if "error" in line.lower()] or lines[-1:]
         said = errors[0][:500] if errors else "nothing"
-        raise Failure(f"{client} could not: it ended with {done.returncode}: {said}")
+        raise ClientFailure(
+            f"{client} could not: it ended with {done.returncode}: {said}",
+            done.stdout + done.stderr,
+        )
     return done.stdout

@@ -3,9 +3,11 @@
 Beam publishes each of them as one large file. Where the registry that is reached has
 none of the version that is installed, it is put together from the smaller files that
 Beam publishes of older versions: what job servers and Python say to each other is the
-same over many versions of Beam.
+same over many versions of Beam. That one lies under a name of its own, which changes
+with what it is put together from.
 """
 
+import hashlib
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,12 +15,13 @@ from pathlib import Path
 
 from beam_pipeline.engines.cluster import jar_path
 from clusters.downloads import beam_version, beside, put, run_client
-from clusters.failure import Failure
+from clusters.failure import ClientFailure, Failure
 
-__all__ = ["job_server", "parts_version"]
+__all__ = ["job_server", "parts"]
 
 _PARTS = Path(__file__).with_name("job_servers")
 _POM = "{http://maven.apache.org/POM/4.0.0}"
+_DIGEST_DIGITS = 12
 # Strict: a checksum that differs is an error, not a warning.
 _MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums")
 
@@ -31,12 +34,17 @@ def job_server(engine: str, artifact: str) -> Path:
       artifact: as Beam names the one large file.
 
     Raises:
-      Failure: neither that nor its parts are to be had.
+      Failure: neither that nor its parts are to be had, or what came was damaged.
     """
     version = beam_version()
     path = jar_path(artifact, version)
     if path.is_file():
         return path
+    made = jar_path(artifact, version, parts(engine))
+    if made.is_file():
+        # Jobs take the last one, whatever other versions of this script have made.
+        made.touch()
+        return made
     name = f"org.apache.beam:{artifact}:{version}"
     by_hand = f"Or put it at {path} by hand."
     if shutil.which("mvn") is None:
@@ -47,16 +55,22 @@ def job_server(engine: str, artifact: str) -> Path:
             goal = [f"-Dartifact={name}", f"-DoutputDirectory={partial}"]
             run_client([*_MAVEN, "dependency:copy", *goal], "mvn")
             put(partial / path.name, path)
-        except Failure:
-            put(_assembled(engine, partial, by_hand), path)
-    return path
+            return path
+        except ClientFailure as failure:
+            if "checksum" in failure.output.lower():
+                raise Failure(
+                    f"{failure} What came is not what was published; look at where "
+                    f"Maven downloads from. {by_hand}"
+                ) from failure
+            print(f"it is not to be had: {failure}", file=sys.stderr)
+        put(_assembled(engine, partial, by_hand), made)
+    return made
 
 
 def _assembled(engine: str, folder: Path, by_hand: str) -> Path:
     """Puts a job server together in a folder; returns its path."""
     print(
-        f"it is not to be had; putting it together from parts of Beam "
-        f"{parts_version(engine)} (minutes, once) ...",
+        f"putting it together from Beam's parts, {parts(engine)} (minutes, once) ...",
         file=sys.stderr,
     )
     shutil.copyfile(_PARTS / f"{engine}.xml", folder / "pom.xml")
@@ -67,7 +81,10 @@ def _assembled(engine: str, folder: Path, by_hand: str) -> Path:
     return folder / "target" / "job-server.jar"
 
 
-def parts_version(engine: str) -> str:
-    """Returns the version of Beam that a job server's parts are of."""
-    root = ElementTree.parse(_PARTS / f"{engine}.xml").getroot()
-    return str(root.findtext(f"{_POM}properties/{_POM}beam.version"))
+def parts(engine: str) -> str:
+    """Returns the version of Beam of a job server's parts, and a digest of them all."""
+    pom = (_PARTS / f"{engine}.xml").read_bytes()
+    version = ElementTree.fromstring(pom).findtext(
+        f"{_POM}properties/{_POM}beam.version"
+    )
+    return f"{version}-{hashlib.sha256(pom).hexdigest()[:_DIGEST_DIGITS]}"

@@ -40,8 +40,8 @@ def skip_without_job_server(engine: str) -> None:
     if not ENGINES[engine].artifact:
         return
     version = importlib.metadata.version("apache-beam")
-    jar = cluster.jar_path(ENGINES[engine].artifact, version)
-    if not jar.is_file():
+    if cluster.find_jar(ENGINES[engine].artifact, version) is None:
+        jar = cluster.jar_path(ENGINES[engine].artifact, version)
         pytest.skip(f"Beam's job server could not be downloaded: {jar.name}")
 
 
