@@ -23,7 +23,7 @@ _PARTS = Path(__file__).with_name("job_servers")
 _POM = "{http://maven.apache.org/POM/4.0.0}"
 _DIGEST_DIGITS = 12
 # Strict: a checksum that differs is an error, not a warning.
-_MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums")
+_MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums", "-Dstyle.color=never")
 
 
 def job_server(engine: str, artifact: str) -> Path:
