@@ -18,6 +18,7 @@ from beam_pipeline.engines.dataflow_checks import check_dataflow
 from beam_pipeline.engines.engine import Engine, Place
 from beam_pipeline.engines.flags import flag_given, flag_stands
 from beam_pipeline.engines.flink import FLINK, FLINK_VERSION
+from beam_pipeline.engines.flink_jobs import flink_url
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.prism import PRISM
 from beam_pipeline.engines.table import engine_of
@@ -177,7 +178,7 @@ def _size_of_flink(master: str) -> tuple[int, int]:
     Raises:
       UsageError: there is none, or not of the job server's version.
     """
-    url = master if "//" in master else f"http://{master}"
+    url = flink_url(master)
     try:
         with urllib.request.urlopen(f"{url}/overview", timeout=_ASK_SECONDS) as answer:
             seen = json.load(answer)

@@ -33,6 +33,7 @@ class Place:
         install.
       parallelism: tasks at the same time; None for what the cluster does by itself.
       slots: tasks that one machine of the cluster runs at the same time.
+      job_name: that no other job has.
     """
 
     worker: str
@@ -42,6 +43,7 @@ class Place:
     program: str = ""
     parallelism: int | None = None
     slots: int = 1
+    job_name: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Engine:
       default_master: where no cluster was started and none was named.
       program_flag: Beam's flag that names another job server.
       artifact: of the job server, in Beam's own repository; empty for none.
+      cancel: cancels a job, by the master and its name, where Beam's way is not
+        enough; None where it is.
       mends_losses: whether it goes on where a worker process has ended.
       known: flags that only the engine's job server knows.
     """
@@ -67,6 +71,7 @@ class Engine:
     default_master: str = ""
     program_flag: str = ""
     artifact: str = ""
+    cancel: Callable[[str, str], None] | None = None
     mends_losses: bool = True
     known: frozenset[str] = frozenset()
 

@@ -9,6 +9,7 @@ from beam_pipeline.engines.engine import (
     Place,
     opened,
 )
+from beam_pipeline.engines.flink_jobs import cancel_job
 
 __all__ = ["FLINK", "FLINK_VERSION"]
 
@@ -21,6 +22,7 @@ def _presets(place: Place) -> list[str]:
         *JOB_SERVER_FLAGS,
         KEEP_WORKERS,
         f"--flink_master={place.master}",
+        f"--job_name={place.job_name}",
         f"--flink_version={FLINK_VERSION}",
         f"--flink_job_server_jar={place.program}",
         f"--job_server_java_launcher={place.java}",
@@ -50,6 +52,7 @@ FLINK = Engine(
     default_master="localhost:8081",
     program_flag="flink_job_server_jar",
     artifact=f"beam-runners-flink-{FLINK_VERSION}-job-server",
+    cancel=cancel_job,
     known=frozenset(
         """
         auto_balance_write_files_sharding_enabled auto_watermark_interval

@@ -3,9 +3,11 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import re
+import secrets
 import tempfile
 import threading
 import time
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_pipeline.beam_errors import translated
 from beam_pipeline.engines import notes
@@ -29,6 +31,7 @@ from transforms.storage import paths
 __all__ = ["run_on_engine", "run_watched"]
 
 _LOOK_SECONDS = 0.2
+_NAME_BYTES = 6
 # How long the engine may take to confirm that the job is cancelled.
 _CANCEL_SECONDS = 20.0
 # A worker that has ended well is not missed for so long.
@@ -64,15 +67,22 @@ def run_on_engine(
     """
     with _room(work_folder) as room:
         place = dataclasses.replace(
-            chosen.place, worker=room.worker, artifacts=room.artifacts
+            chosen.place,
+            worker=room.worker,
+            artifacts=room.artifacts,
+            job_name=f"beam-tfrecord-{secrets.token_hex(_NAME_BYTES)}",
         )
         flags = [*chosen.engine.presets(place), *beam_flags]
         with runner_of(chosen.engine.runner) as runner, _server_words() as server:
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
+            name = pipeline.options.view_as(GoogleCloudOptions).job_name
+            cancel = functools.partial(chosen.engine.cancel or _nothing, place.master)
             try:
                 add_stages(pipeline)
                 look = _Looker(chosen.engine, room.notes).look
-                counters = run_watched(pipeline, look, watch, abandon)
+                counters = run_watched(
+                    pipeline, look, watch, abandon, lambda: cancel(name)
+                )
             except BeamTFRecordError:
                 raise
             except Exception as failure:
@@ -174,6 +184,7 @@ def run_watched(
     look: Callable[[], None],
     watch: Callable[[], None],
     abandon: Callable[[], None],
+    cancel: Callable[[], None] = lambda: None,
 ) -> str:
     """Submits in a thread, so that this one can watch and be interrupted.
 
@@ -184,6 +195,7 @@ def run_watched(
       look: called several times a second; what it raises ends the job.
       watch: called likewise.
       abandon: called once when the run is stopped.
+      cancel: cancels the job at the engine, where Beam's own way is not enough.
     """
     results: list[Any] = []
     raised: list[BaseException] = []
@@ -208,7 +220,7 @@ def run_watched(
             watch()
             look()
     except BaseException:
-        stop(abandon, lambda: _end(results, done))
+        stop(abandon, lambda: _end(results, done, cancel))
         raise
     if raised:
         raise raised[0]
@@ -266,24 +278,31 @@ class _Looker:
             )
 
 
-def _end(results: Sequence[Any], done: threading.Event) -> None:
+def _nothing(master: str, name: str) -> None:
+    """Beam's way of cancelling is enough."""
+
+
+def _end(
+    results: Sequence[Any], done: threading.Event, cancel: Callable[[], None]
+) -> None:
     """Cancels the job of a run that is stopped, once there is one."""
     end = time.monotonic() + _CANCEL_SECONDS
     # What is being submitted just now would run on without us.
     while not results and time.monotonic() < end and not done.wait(_LOOK_SECONDS):
         pass
     if results and not done.is_set():
-        _cancel(results[0])
+        _try(results[0].cancel)
+        _try(cancel)
         done.wait(_CANCEL_SECONDS)
 
 
-def _cancel(result: Any) -> None:
+def _try(cancel: Callable[[], object]) -> None:
     """Cancels a job; an engine that does not answer does not hold us up."""
 
-    def cancel() -> None:
+    def work() -> None:
         with contextlib.suppress(Exception):
-            result.cancel()
+            cancel()
 
-    thread = threading.Thread(target=cancel, name="cancel", daemon=True)
+    thread = threading.Thread(target=work, name="cancel", daemon=True)
     thread.start()
     thread.join(_CANCEL_SECONDS)

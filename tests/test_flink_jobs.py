@@ -1,0 +1,80 @@
+"""Jobs of a Flink, asked for as its REST interface has them."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from beam_pipeline.engines.flink_jobs import cancel_job
+
+
+class _Flink(http.server.ThreadingHTTPServer):
+    """Answers as Flink's job manager does; a cancelled job takes a while to end."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.jobs = {"a": ["ours", "RUNNING"], "b": ["other", "RUNNING"]}
+        self.asked: list[str] = []
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Flink
+
+    def do_GET(self) -> None:
+        jobs = [
+            {"jid": jid, "name": name, "state": state}
+            for jid, (name, state) in self.server.jobs.items()
+        ]
+        self._answer({"jobs": jobs})
+
+    def do_PATCH(self) -> None:
+        self.server.asked.append(self.path)
+        job = self.server.jobs[self.path.split("/")[2].partition("?")[0]]
+        job[1] = "CANCELED" if job[1] == "CANCELLING" else "CANCELLING"
+        self._answer({})
+
+    def _answer(self, value: object) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def flink() -> Iterator[_Flink]:
+    with _Flink() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_job_of_a_name_alone_is_cancelled(flink: _Flink) -> None:
+    """It is waited for until it has ended."""
+    cancel_job(f"127.0.0.1:{flink.server_port}", "ours")
+    assert flink.jobs == {"a": ["ours", "CANCELED"], "b": ["other", "RUNNING"]}
+    assert set(flink.asked) == {"/jobs/a?mode=cancel"}
+
+
+def test_jobs_that_cannot_be_told_apart_go_on(flink: _Flink) -> None:
+    """A name that a user gives may be that of somebody else's job too."""
+    flink.jobs["b"][0] = "ours"
+    cancel_job(f"http://127.0.0.1:{flink.server_port}", "ours")
+    cancel_job("[local]", "ours")
+    assert flink.asked == []
+
+
+def test_jobs_that_have_ended_are_not_asked_for(flink: _Flink) -> None:
+    """An older job of the name is no other one."""
+    flink.jobs["b"] = ["ours", "FINISHED"]
+    cancel_job(f"127.0.0.1:{flink.server_port}", "ours")
+    assert flink.jobs == {"a": ["ours", "CANCELED"], "b": ["ours", "FINISHED"]}
