@@ -32,9 +32,10 @@ def translated(failure: BaseException) -> BaseException:
     if others := list(_ANY_ERROR.finditer(f"{type(failure).__name__}: {text}")):
         last = others[-1]
         where = f" in {last['stage']!r}" if last["stage"] else ""
+        said = last["message"].rstrip(".")
         return BeamTFRecordError(
-            f"The pipeline failed{where}: {last['type']}: {last['message']}. Nothing "
-            f"was committed."
+            f"The pipeline failed{where}: {last['type']}: {said}. Nothing was "
+            f"committed."
         )
     return BeamTFRecordError(f"The pipeline failed: {failure!r}.")
 

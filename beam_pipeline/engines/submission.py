@@ -1,12 +1,9 @@
 """Submits a job to an engine, watches it, cancels it, and says what went wrong."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
-import logging
 import os
-import re
 import secrets
 import tempfile
 import threading
@@ -22,6 +19,7 @@ from beam_pipeline.engines import notes
 from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.runner_process import runner_of
+from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.worker_boot import write_worker
 from beam_pipeline.stopping import stop
 from transforms import files
@@ -36,9 +34,6 @@ _NAME_BYTES = 6
 _CANCEL_SECONDS = 20.0
 # A worker that has ended well is not missed for so long.
 _LEAVE_SECONDS = 5.0
-_SERVER_LOGGERS = ("FlinkJarJobServer", "SparkJarJobServer", "PrismJobServer")
-_KEPT_LINES = 500
-_FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 
 
 def run_on_engine(
@@ -73,7 +68,7 @@ def run_on_engine(
             job_name=f"beam-tfrecord-{secrets.token_hex(_NAME_BYTES)}",
         )
         flags = [*chosen.engine.presets(place), *beam_flags]
-        with runner_of(chosen.engine.runner) as runner, _server_words() as server:
+        with runner_of(chosen.engine.runner) as runner, server_words() as server:
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             name = pipeline.options.view_as(GoogleCloudOptions).job_name
             cancel = functools.partial(chosen.engine.cancel or _nothing, place.master)
@@ -87,7 +82,7 @@ def run_on_engine(
                 raise
             except Exception as failure:
                 error = notes.latest(room.notes) or translated(failure)
-                raise _with_words_of(server, error) from failure
+                raise with_words_of(server, error) from failure
             finally:
                 files.remove_tree(pipeline.local_tempdir)
     if counters:
@@ -137,46 +132,6 @@ def _room(work_folder: str) -> Iterator[_Room]:
         os.makedirs(room.notes)
         write_worker(room.worker, notes=room.notes)
         yield room
-
-
-class _ServerWords(logging.Handler):
-    """Takes what job servers print, which Beam logs; the last of it is kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keeps a line."""
-        self.lines.append(record.getMessage())
-
-
-@contextlib.contextmanager
-def _server_words() -> Iterator[_ServerWords]:
-    """Listens to job servers of every kind: Beam logs them by the names of classes."""
-    words = _ServerWords()
-    loggers = [logging.getLogger(name) for name in _SERVER_LOGGERS]
-    before = [(logger.level, logger.propagate) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(words)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-    try:
-        yield words
-    finally:
-        for logger, (level, propagate) in zip(loggers, before, strict=True):
-            logger.removeHandler(words)
-            logger.setLevel(level)
-            logger.propagate = propagate
-
-
-def _with_words_of(server: _ServerWords, error: BaseException) -> BaseException:
-    """Returns an error with the last fault that the job server has told of, if any."""
-    told = [line.strip() for line in server.lines if _FAULT.search(line)]
-    told = told or [line.strip() for line in server.lines]
-    if type(error) is not BeamTFRecordError or not told:
-        return error
-    return BeamTFRecordError(f"{error} The job server's last words: {told[-1]}")
 
 
 def run_watched(

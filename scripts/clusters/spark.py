@@ -44,6 +44,8 @@ def launch(
     home = unpacked(f"spark-{_VERSION}", [_PACKAGE])
     port, web, *pages = ports
     (folder / "conf").mkdir()
+    # A worker that finds it missing while another one makes it runs no job ever after.
+    (folder / "tmp").mkdir()
     starter.environment.update(
         JAVA_HOME=str(java.resolve().parents[1]),
         SPARK_HOME=str(home),

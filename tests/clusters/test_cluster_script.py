@@ -28,6 +28,7 @@ def test_is_ready_when_up_returns(engine: str, request: pytest.FixtureRequest) -
     assert all(process.is_alive for process in found.processes)
     with urllib.request.urlopen(found.web, timeout=10) as answer:
         assert answer.status == 200
+    assert (cluster.cluster_folder(engine, NAME) / "tmp").is_dir()
     again = control(engine, "up", "--name", NAME)
     assert again.returncode == 0
     assert "is up already" in again.stdout

@@ -1,0 +1,80 @@
+"""What a job server prints, and the line of it that tells why a job failed."""
+
+import collections
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Iterator
+
+from transforms.errors import BeamTFRecordError
+
+__all__ = ["ServerWords", "server_words", "telling", "with_words_of"]
+
+_SERVER_LOGGERS = ("FlinkJarJobServer", "SparkJarJobServer", "PrismJobServer")
+_KEPT_LINES = 500
+_FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
+# Where Spark gives a job up because no executor stays, the job's own error says only
+# that it was given up.
+_GIVEN_UP = "stopped SparkContext"
+_EXECUTOR_LOST = re.compile(r"Executor updated: \S+ is now [A-Z]+ \(.+\)")
+
+
+class ServerWords(logging.Handler):
+    """Takes what job servers print, which Beam logs; the last of it is kept.
+
+    Attributes:
+      lines: as they came.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps a line."""
+        self.lines.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def server_words() -> Iterator[ServerWords]:
+    """Listens to job servers of every kind: Beam logs them by the names of classes."""
+    words = ServerWords()
+    loggers = [logging.getLogger(name) for name in _SERVER_LOGGERS]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(words)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    try:
+        yield words
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(words)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+def with_words_of(server: ServerWords, error: BaseException) -> BaseException:
+    """Returns an error with what the job server has told of it; our own as it is."""
+    if type(error) is not BeamTFRecordError:
+        return error
+    told = telling(server.lines, str(error))
+    if not told:
+        return error
+    return BeamTFRecordError(f"{error} The job server's last words: {told}")
+
+
+def telling(lines: Iterable[str], error: str) -> str:
+    """Returns the line that tells most of why a job failed; "" for none.
+
+    Args:
+      lines: of the job server.
+      error: what is known; a line that only repeats it tells nothing.
+    """
+    lines = [line.strip() for line in lines]
+    lost = [found[0] for line in lines if (found := _EXECUTOR_LOST.search(line))]
+    if _GIVEN_UP in error and lost:
+        return f"{lost[-1]}. Its worker's log says more."
+    faults = [line for line in lines if _FAULT.search(line)] or lines
+    news = [line for line in faults if line and line.rstrip(".") not in error]
+    return news[-1] if news else ""
