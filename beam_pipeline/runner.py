@@ -27,6 +27,7 @@ from beam_pipeline.retry_notes import collected_retries
 from beam_pipeline.stopping import stop
 from transforms import decoder_pool, files
 from transforms.errors import BeamTFRecordError, SpecError
+from transforms.storage.file_systems import may_fork
 
 __all__ = ["check_beam_flags", "run_job", "submit_job"]
 
@@ -79,8 +80,8 @@ def run_job(
 
     Args:
       job: planned, with its work folder made.
-      workers: processes; 1 runs everything in this one, and so does every later run
-        of a process that has used more (it can no longer fork safely).
+      workers: processes; 1 runs everything in this one, and so does a process that
+        can no longer fork safely: it has used more before, or has started Java.
       chosen: the engine that runs it; None for the runner inside Beam.
       beam_flags: Beam's own flags; they win over ours.
       between: see `beam_pipeline.job.build`.
@@ -114,7 +115,7 @@ def run_job(
                 say=say,
             )
         return
-    if WorkerPool.spent:
+    if WorkerPool.spent or not may_fork():
         workers = 1
     flags = [
         f"--direct_num_workers={workers}",

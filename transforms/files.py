@@ -538,8 +538,8 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
 
     Args:
       path: the final name; one that exists is replaced.
-      attempts: a folder on the same file system for the temporary file; elsewhere,
-        where one is uploaded, of no meaning.
+      attempts: a folder on the same file system for the temporary file; without
+        meaning in an object store, where one is uploaded.
       durable: sync the data before the rename.
 
     Raises:
@@ -549,7 +549,7 @@ def create(path: str, *, attempts: str, durable: bool = True) -> Iterator[Sink]:
         was tried again.
     """
     if is_remote(path):
-        with remote.create(path) as spooled:
+        with remote.create(path, attempts=attempts) as spooled:
             yield spooled
         return
     raw = persistently(functools.partial(_new_attempt, attempts), path=path)
@@ -599,7 +599,7 @@ def write_file(
     size = sum(memoryview(piece).nbytes for piece in pieces)
     if is_remote(path):
         with storing(path, size=size):
-            remote.put(path, b"".join(pieces))
+            remote.put(path, b"".join(pieces), attempts=attempts)
         return
     with storing(path, size=size):
         persistently(once, path=path)

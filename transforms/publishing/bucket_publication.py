@@ -68,7 +68,7 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
     if manifest.folder:
         note.write(noted)
     try:
-        put_if(path, data, seen)
+        put_if(path, data, seen, attempts=work_folder(directory))
     except OvertakenError as error:
         # The answer to a first try may have been lost.
         if _at(path) != data:

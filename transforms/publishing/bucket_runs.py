@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator, Mapping
 
 from transforms import files
-from transforms.errors import StorageError, TargetError
+from transforms.errors import SourceError, StorageError, TargetError
 from transforms.publishing.versions import put_if, version_of
 from transforms.storage.object_clients import client_of
 from transforms.storage.object_store import OvertakenError
@@ -64,10 +64,13 @@ def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
     notes = [f"{folder}/{HOLDER}"]
     if not alone:
         notes.append(f"{folder}/{OTHERS}/{run['run']}")
-    with contextlib.suppress(OSError, StorageError):
+    with contextlib.suppress(OSError, SourceError, StorageError):
         for path in notes:
             if _run_at(path) == run:
                 files.remove_file(path)
+        if client_of(folder) is None and not files.list_tree(folder):
+            # Some stores keep a folder that is empty.
+            files.remove_tree(folder)
 
 
 def note_job(directory: str, name: str, *, engine: str, token: str) -> None:

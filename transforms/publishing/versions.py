@@ -24,8 +24,14 @@ def version_of(path: str) -> str:
     return asked(path, lambda: client.version(split_remote(path)[1]))
 
 
-def put_if(path: str, data: bytes, version: str) -> None:
+def put_if(path: str, data: bytes, version: str, *, attempts: str = "") -> None:
     """Writes an object if it is still of a version, of which "" is none.
+
+    Args:
+      path: of the object.
+      data: what it is to hold.
+      version: see `version_of`.
+      attempts: see `transforms.files.create`.
 
     Raises:
       OvertakenError: it is not; nothing has changed.
@@ -37,4 +43,4 @@ def put_if(path: str, data: bytes, version: str) -> None:
         return
     if version_of(path) != version:
         raise OvertakenError(path)
-    files.write_file(path, data, attempts="")
+    files.write_file(path, data, attempts=attempts)

@@ -24,7 +24,7 @@ from transforms.storage.retry import RetryPolicy, is_transient, persistently
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-__all__ = ["CONNECTIONS", "asked", "file_system"]
+__all__ = ["CONNECTIONS", "asked", "file_system", "may_fork"]
 
 _Result = TypeVar("_Result")
 # Google's client repeats nothing then: its pauses are long, and come on top of ours.
@@ -38,6 +38,8 @@ _REQUEST_SECONDS = 60
 # So long nothing more is tried again at a place that did not answer to the last.
 _SHUN_SECONDS = 30
 _ONCE = RetryPolicy(attempts=1)
+# How Hadoop's client numbers what it has no number for.
+_UNKNOWN = 255
 
 # What Arrow says of errors, which mostly come without a number.
 _MISSING = re.compile(
@@ -54,6 +56,13 @@ _REFUSED = re.compile(
 
 # Place -> until when it is shunned.
 _given_up: dict[str, float] = {}
+# Processes that have started Java.
+_with_java: set[int] = set()
+
+
+def may_fork() -> bool:
+    """Whether this process may fork: one in which Java runs may not."""
+    return os.getpid() not in _with_java
 
 
 def file_system(path: str) -> tuple["pafs.FileSystem", str]:
@@ -75,7 +84,6 @@ def _connected(
     """Connects once to each place, in each process: threads do not survive a fork."""
     # Here, because it loads the clients of all clouds.
     import pyarrow as pa
-    import pyarrow.fs as pafs
 
     scheme, _, authority = place.partition("://")
     parameters = dict(said)
@@ -86,11 +94,7 @@ def _connected(
             return _gcs(parameters), authority
         if scheme in ("abfs", "abfss"):
             return _azure(parameters, authority)
-        query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
-        system, base = pafs.FileSystem.from_uri(
-            f"{place}/{'?' if query else ''}{query}"
-        )
-        return system, base
+        return _hdfs(parameters, place), ""
     except (ValueError, pa.ArrowException, OSError) as error:
         raise OSError(errno.EINVAL, object_store.reason_of(error), place) from error
 
@@ -178,6 +182,40 @@ def _azure(parameters: dict[str, str], authority: str) -> tuple["pafs.FileSystem
     return pafs.AzureFileSystem(account_name=account, **options), container
 
 
+def _hdfs(parameters: dict[str, str], place: str) -> "pafs.FileSystem":
+    """Returns Hadoop's file system, which Arrow reaches through Java in this process.
+
+    What it must find is in the documentation of `pyarrow.fs.HadoopFileSystem`.
+    """
+    import pyarrow.fs as pafs
+
+    options = os.environ.get("LIBHDFS_OPTS", "").split()
+    if "-Xrs" not in options:
+        # Java would take Ctrl-C and SIGTERM for itself.
+        os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
+    query = urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote)
+    _with_java.add(os.getpid())
+    try:
+        if not os.environ.get("CLASSPATH"):
+            # Without its classes Java ends the process.
+            raise OSError("CLASSPATH is empty")
+        if place == "hdfs://":
+            # The one that Hadoop's own settings name; Arrow makes no URI of that.
+            if other := parameters.keys() - {"user"}:
+                raise OSError(f"{sorted(other)[0]!r} wants a name node in the path")
+            return pafs.HadoopFileSystem("default", 0, user=parameters.get("user"))
+        return pafs.FileSystem.from_uri(f"{place}/{'?' if query else ''}{query}")[0]
+    except OSError as error:
+        found = str(error).partition("\n")[0]
+        raise OSError(
+            errno.EINVAL,
+            f"hdfs:// needs Java and Hadoop: JAVA_HOME, ARROW_LIBHDFS_DIR (the folder "
+            f"of libhdfs.so) and CLASSPATH (what 'hadoop classpath --glob' prints) "
+            f"must name them; found: {found}",
+            place,
+        ) from error
+
+
 def _said(parameters: dict[str, str], name: str, *variables: str) -> str:
     """Returns a setting as a path has given it, else as the environment does."""
     given = [os.environ.get(each, "") for each in variables]
@@ -235,6 +273,9 @@ def _with_number(error: OSError, path: str) -> OSError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if isinstance(error, PermissionError) or _DENIED.search(text):
         return PermissionError(errno.EACCES, object_store.reason_of(error), path)
+    if error.errno == _UNKNOWN:
+        reason = "it failed; what Hadoop's client has printed before says in which way"
+        return OSError(errno.EIO, reason, path)
     if is_transient(error):
         return OSError(errno.EIO, object_store.reason_of(error), path)
     number = errno.EREMOTEIO if _REFUSED.search(text) else errno.EIO

@@ -8,7 +8,8 @@ An object appears when its upload is complete, and an Arrow stream that has fail
 completed all the same when it is closed. So a file is first finished and read back in
 a temporary file of this machine, and then uploaded: by the store's own client where it
 is installed (`transforms.storage.object_clients`), which verifies checksums and gives
-up what it has begun.
+up what it has begun. HDFS shows a file while it is written, and can rename: there it
+gets its name when it is whole.
 
 Times of modification count in whole seconds: stores list them finer than they tell
 them of one object.
@@ -22,6 +23,7 @@ import fnmatch
 import functools
 import io
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, BinaryIO
@@ -59,6 +61,8 @@ _COPY_BYTES = 8 << 20
 _FILES_REMEMBERED = 4
 _SECOND = 10**9
 _WITHOUT_FOLDERS = ("gs://", "gcs://")
+_HDFS = "hdfs://"
+_TOKEN_BYTES = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,11 +88,26 @@ _remembered: dict[str, tuple[Found, bytes]] = {}
 
 def look(path: str) -> Found | None:
     """Returns what stands at a path; None for nothing. Raises OSError."""
+    if path.startswith(_HDFS):
+        return asked(path, functools.partial(_look_in_hdfs, path))
     system, inside = file_system(path)
     found = _found(path, asked(path, lambda: system.get_file_info(inside)))
     if found is None and path.startswith(_WITHOUT_FOLDERS) and walk(path):
         # Where the list failed by which Arrow tells a folder, it says there is none.
         found = Found(path, True)
+    return found
+
+
+def _look_in_hdfs(path: str) -> Found | None:
+    """As `look`, where Arrow says of all that could not be asked that it is missing."""
+    import pyarrow.fs as pafs
+
+    system, inside = file_system(path)
+    if (found := _found(path, system.get_file_info(inside))) is None:
+        with contextlib.suppress(FileNotFoundError):
+            # This fails in another way where the name node does not answer.
+            system.get_file_info(pafs.FileSelector(inside))
+            found = Found(path, True)
     return found
 
 
@@ -140,7 +159,11 @@ def _look_in_flat(folder: str) -> list[Found]:
 
 def walk(folder: str) -> list[Found]:
     """Returns every file below a folder; none where there is no such folder."""
-    found = _look_below(folder, recursive=True, missing_ok=True)
+    in_hdfs = folder.startswith(_HDFS)
+    if in_hdfs and look(folder) is None:
+        return []
+    # There nothing would be found either where the name node does not answer.
+    found = _look_below(folder, recursive=True, missing_ok=not in_hdfs)
     return [each for each in found if not each.is_folder]
 
 
@@ -187,6 +210,7 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
 def read_all(path: str) -> tuple[bytes, int, int]:
     """Returns a whole file, its size and its time of modification. Raises OSError."""
     system, inside = file_system(path)
+    _check_there(path)
 
     def fetch() -> tuple[bytes, int]:
         # A stream: a file for reading at any place costs Google's store a request more.
@@ -195,6 +219,15 @@ def read_all(path: str) -> tuple[bytes, int, int]:
 
     data, modified_ns = asked(path, fetch)
     return data, len(data), modified_ns
+
+
+def _check_there(path: str) -> None:
+    """Raises FileNotFoundError where HDFS's client would print a traceback first."""
+    if path.startswith(_HDFS):
+        found = look(path)
+        if found is None or found.is_folder:
+            number = errno.ENOENT if found is None else errno.EISDIR
+            raise OSError(number, os.strerror(number), path)
 
 
 def read_range(path: str, start: int, stop: int) -> tuple[bytes, int, int]:
@@ -244,6 +277,7 @@ class RemoteFile(io.RawIOBase):
         self.name = path
         self._place = 0
         self._file: Any = None
+        _check_there(path)
         self.size, self.modified_ns = asked(path, self._facts)
 
     def read_range(self, start: int, stop: int) -> bytes:
@@ -341,8 +375,13 @@ def buffered(path: str) -> io.BufferedReader:
 
 
 @contextlib.contextmanager
-def create(path: str) -> Iterator["Spooled"]:
+def create(path: str, *, attempts: str = "") -> Iterator["Spooled"]:
     """Gives a file that appears under `path` once it is whole; in place of one there.
+
+    Args:
+      path: the final name.
+      attempts: a folder for what is not whole yet, where files are renamed; empty for
+        that of `path`.
 
     Raises:
       OSError: it could not be written, or not be uploaded; nothing has appeared.
@@ -353,7 +392,7 @@ def create(path: str) -> Iterator["Spooled"]:
         yield spooled
         temporary.flush()
         spooled.check(path)
-        upload(name, path)
+        upload(name, path, attempts=attempts)
 
 
 @contextlib.contextmanager
@@ -398,8 +437,13 @@ class Spooled:
             )
 
 
-def put(path: str, data: bytes) -> None:
+def put(path: str, data: bytes, *, attempts: str = "") -> None:
     """Writes a small file, in place of one there.
+
+    Args:
+      path: the final name.
+      data: the content.
+      attempts: see `create`.
 
     Raises:
       OSError: it could not be done.
@@ -410,11 +454,16 @@ def put(path: str, data: bytes) -> None:
         key = split_remote(path)[1]
         asked(path, lambda: client.put(key, data))
     else:
-        asked(path, lambda: _stream_up(io.BytesIO(data), len(data), path))
+        asked(path, lambda: _put(io.BytesIO(data), len(data), path, attempts))
 
 
-def upload(local: str, path: str) -> None:
+def upload(local: str, path: str, *, attempts: str = "") -> None:
     """Puts a local file where `path` says, in place of what stands there.
+
+    Args:
+      local: path of the file.
+      path: the final name.
+      attempts: see `create`.
 
     Raises:
       OSError: it could not be done; nothing has appeared.
@@ -425,12 +474,37 @@ def upload(local: str, path: str) -> None:
         _, key = split_remote(path)
         asked(path, lambda: client.put_file(key, local))
     else:
-        asked(path, functools.partial(_stream_file_up, local, path))
+        asked(path, functools.partial(_put_file, local, path, attempts))
 
 
-def _stream_file_up(local: str, path: str) -> None:
+def _put_file(local: str, path: str, attempts: str) -> None:
     with open(local, "rb") as source:
-        _stream_up(source, os.fstat(source.fileno()).st_size, path)
+        _put(source, os.fstat(source.fileno()).st_size, path, attempts)
+
+
+def _put(source: BinaryIO, size: int, path: str, attempts: str) -> None:
+    """Writes a file without the store's client; it may be done again after a failure.
+
+    Args:
+      source: at its begin.
+      size: bytes in it.
+      path, attempts: see `create`.
+    """
+    source.seek(0)
+    if not path.startswith(_HDFS):
+        _stream_up(source, size, path)
+        return
+    folder, name = os.path.split(path)
+    partial = f"{attempts or folder}/.{name}.{secrets.token_hex(_TOKEN_BYTES)}.tmp"
+    _stream_up(source, size, partial)
+    (system, new), (_, inside) = file_system(partial), file_system(path)
+    try:
+        system.create_dir(file_system(folder)[1])
+        system.move(new, inside)
+    except OSError:
+        with contextlib.suppress(OSError):
+            system.delete_file(new)
+        raise
 
 
 def _stream_up(source: BinaryIO, size: int, path: str) -> None:
@@ -455,9 +529,18 @@ def remove_file(path: str) -> None:
         # Arrow would leave an object in place of the folder, should that be empty now.
         asked(path, lambda: client.remove(split_remote(path)[1]))
         return
-    system, inside = file_system(path)
     with contextlib.suppress(FileNotFoundError):
-        asked(path, lambda: system.delete_file(inside))
+        asked(path, functools.partial(_delete, path))
+
+
+def _delete(path: str) -> None:
+    system, inside = file_system(path)
+    try:
+        system.delete_file(inside)
+    except OSError:
+        # HDFS calls it a failure when there is nothing to remove.
+        if look(path) is not None:
+            raise
 
 
 def remove_tree(folder: str) -> None:
@@ -467,6 +550,10 @@ def remove_tree(folder: str) -> None:
         asked(folder, lambda: client.remove_below(split_remote(folder)[1]))
         return
     with contextlib.suppress(FileNotFoundError):
+        found = look(folder)
+        if found is not None and not found.is_folder:
+            remove_file(folder)
+            return
         inner = [
             each.path for each in look_in(folder, recursive=True) if each.is_folder
         ]
