@@ -143,7 +143,8 @@ check)
     status=0
     "$venv/bin/python" -m ruff format --check . || status=1
     "$venv/bin/python" -m ruff check . || status=1
-    "$venv/bin/python" -m mypy beam_pipeline transforms || status=1
+    MYPYPATH=scripts "$venv/bin/python" -m mypy beam_pipeline transforms \
+        scripts/clusters || status=1
     exit "$status"
     ;;
 setup)
