@@ -13,8 +13,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from beam_pipeline.engines.cluster import Cluster
-from tests.clusters.runs import PROGRAM, ROOT, ROWS, committed, convert, flags_for, same
+from beam_pipeline.engines.cluster import Cluster, cluster_folder
+from tests.clusters.runs import (
+    NAME,
+    PROGRAM,
+    ROOT,
+    ROWS,
+    committed,
+    convert,
+    flags_for,
+    same,
+)
 
 Folder = pathlib.Path
 
@@ -32,6 +41,20 @@ def test_images_are_the_same(
     committed(convert(source, tmp_path / "here"), tmp_path / "here")
     committed(convert(source, tmp_path / "there", *flags), tmp_path / "there")
     same(tmp_path / "there", tmp_path / "here")
+    if engine == "spark":
+        # Spark makes up for a task that fails, but ends the job with the fourth time.
+        assert failed_tasks() == []
+
+
+def failed_tasks() -> list[str]:
+    """What the executors of the last job on Spark say of tasks that have failed."""
+    logs = cluster_folder("spark", NAME) / "logs"
+    last = max(path.name for path in logs.glob("worker-*/app-*"))
+    found = list(logs.glob(f"worker-*/{last}/*/stderr"))
+    assert len(found) == 2
+    lines = [line for path in found for line in path.read_text().splitlines()]
+    assert any("Running task" in line for line in lines)
+    return [line for line in lines if "Exception in task" in line]
 
 
 @on_engines
