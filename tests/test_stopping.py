@@ -86,7 +86,7 @@ def test_threads_of_this_process_stop_in_any_case(
     store = Store("s3://bucket/w", placed="s3://bucket/out/a", token="of this test")
     known = []
 
-    def put(path: str, data: bytes) -> None:
+    def put(path: str, data: bytes, *, attempts: str) -> None:
         known.append(store.is_abandoned)
         raise ConnectionRefusedError(111, "refused", path)
 
