@@ -20,6 +20,7 @@ EXIT_CODES = {
     "UsageError": 2,
     "SpecError": 2,
     "SourceError": 2,
+    "InputError": 4,
     "TargetError": 2,
     "RejectLimitError": 3,
     "DamageError": 1,

@@ -3,7 +3,8 @@
     BeamTFRecordError             exit 1: the run failed, nothing was committed
      +- UsageError                exit 2: what was asked for cannot be done as it stands
      |   +- SpecError             a setting is wrong; the message names it
-     |   +- SourceError           the source is not what the job needs
+     |   +- SourceError           the source is not there, or the job cannot use it
+     |   |   +- InputError        exit 4: it is there, its content does not fit
      |   +- TargetError           the output cannot be written there
      +- RejectLimitError          exit 3: more rejects than the job tolerates
      +- DamageError               a file does not hold what its format promises
@@ -29,6 +30,7 @@ __all__ = [
     "DamageError",
     "EncodingError",
     "ExampleError",
+    "InputError",
     "RejectLimitError",
     "SourceError",
     "SpecError",
@@ -83,7 +85,13 @@ class SpecError(UsageError):
 
 
 class SourceError(UsageError):
-    """The source is missing, empty, unreadable or not what the job needs."""
+    """The source is missing, or of a form that the job cannot use."""
+
+
+class InputError(SourceError):
+    """The source is there, but its content does not fit; the command may be right."""
+
+    exit_code = 4
 
 
 class TargetError(UsageError):
