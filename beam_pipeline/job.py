@@ -208,6 +208,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
                 "started": started,
                 "request": plan.request.to_json(),
                 "workers": plan.workers,
+                "notes": planned.notes,
                 "versions": {
                     "beam-tfrecord": __version__,
                     "apache-beam": beam.version.__version__,

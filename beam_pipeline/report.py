@@ -130,7 +130,7 @@ def show_plan(plan: Plan) -> None:
         console.print(f"skipped {reasons}", soft_wrap=True)
     replaces = ", replacing the dataset there" if plan.seen else ""
     console.print(f"output  {plan.spec.output}{replaces}", soft_wrap=True)
-    for note in plan.notes:
+    for note in (*plan.notes, *planned.notes):
         console.print(f"note    {note}", soft_wrap=True)
     segments = "in memory" if plan.inline else "in files"
     console.print(f"workers {plan.workers}, segments {segments}")

@@ -108,6 +108,8 @@ def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
     yield "# Edit this file; what is removed from it is inferred again. Then:"
     source = shlex.quote(spec.source)
     yield f"#   beam-tfrecord convert {_printable(source)} OUTPUT --spec FILE"
+    for note in planned.notes:
+        yield f"# Note: {_printable(note)}"
 
 
 def _settings(spec: Spec) -> list[str]:

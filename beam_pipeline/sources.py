@@ -98,6 +98,7 @@ class PlannedSource:
       label_map: class id -> name for readers of label maps; empty for none.
       images_settled: whether the format says what is stored of images, and under
         which names.
+      notes: what a person should know of how the source was understood.
     """
 
     make: Callable[[str], Source]
@@ -115,6 +116,7 @@ class PlannedSource:
     layout: str
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     images_settled: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def default_name(source: str, standing: files.Standing) -> str:

@@ -504,6 +504,17 @@ def test_csv_settings_reach_the_members(tmp_path: Folder) -> None:
         plan(write(tmp_path / "b.zip", PETS), tmp_path, delimiter=";")
 
 
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_tables_in_archives_are_trimmed(name: str, tmp_path: Folder) -> None:
+    """Spaces around names and cells go as in a plain file; other members refuse it."""
+    text = b" id , x \n 1 , a b \n2,\n"
+    path = write(tmp_path / name, [("a.csv", text), ("b.csv", text)])
+    rows = rows_of(plan(path, tmp_path, trim=True), tmp_path)
+    assert [(r["id"], r["x"]) for r in rows] == [(1, "a b"), (2, None)] * 2
+    with pytest.raises(SpecError, match="trim is not for images in archives"):
+        plan(write(tmp_path / "b.zip", PETS), tmp_path, trim=True)
+
+
 def test_bad_rows_of_tables_in_archives(tmp_path: Folder) -> None:
     """A reject names the member, the row and the line in it."""
     text = "id,x\n" + "".join(f"{i},a\n" for i in range(500)) + "oops,b\n1,2,3\n"

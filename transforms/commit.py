@@ -65,7 +65,7 @@ class Publication:
       splits: their order, as far as it is known beforehand.
       settings: what decides bytes, for the manifest.
       inputs: facts of the inputs, for the manifest.
-      run: for the manifest's `run` part.
+      run: for the manifest's `run` part; `notes` are what planning has found.
       skipped: items of the source that were left out before reading, by reason.
       expected_rows: how many rows must have been read; None if not known.
       max_reject_rate: rejected / (read - skipped) that is tolerated.
@@ -189,6 +189,7 @@ def commit_dataset(
         "job": publication.job,
         "finished": finished,
         "notes": [
+            *publication.run.get("notes", ()),
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
             *_absences(account, publication.selected),
         ],

@@ -47,8 +47,8 @@ class ArchiveReader(TableReader):
 
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
-      delimiter, quote, escape, header, columns, encoding: of CSV files in archives;
-        see `CsvReader`.
+      delimiter, quote, escape, header, columns, encoding, trim: of CSV files in
+        archives; see `CsvReader`.
     """
 
     title: ClassVar[str] = "archives"
@@ -60,6 +60,7 @@ class ArchiveReader(TableReader):
     header: bool = True
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
+    trim: bool = False
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the sample of the reader that the members ask for."""
