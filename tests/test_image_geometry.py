@@ -164,7 +164,8 @@ def exif_of(order: str, tag: int, kind: int, value: int) -> bytes:
 def test_orientation_in_both_byte_orders(order: str) -> None:
     """Literal EXIF; what makes no sense counts as upright."""
     assert read_orientation(exif_of(order, 0x0112, 3, 6)) == 6
-    assert read_orientation(b"xx" + exif_of(order, 0x0112, 3, 8), 2) == 8
+    named = b"Exif\0\0" + exif_of(order, 0x0112, 3, 8)
+    assert read_orientation(named) == 8
     for tag, kind, value in ((0x0112, 3, 9), (0x0112, 3, 0), (0x0112, 4, 6), (5, 3, 6)):
         assert read_orientation(exif_of(order, tag, kind, value)) == 1
     whole = exif_of(order, 0x0112, 3, 6)

@@ -73,7 +73,7 @@ class ImageFacts(NamedTuple):
 
     Attributes:
       info: as TensorFlow decodes it.
-      orientation: of EXIF, 1 (upright) to 8.
+      orientation: of EXIF or XMP, 1 (upright) to 8.
       bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
       components: samples a pixel in the file: 4 for CMYK, 1 for palettes.
       frames: above 1 for an animated PNG, of which TensorFlow shows the first image.
@@ -137,12 +137,19 @@ def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Imag
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
     return ImageFacts(
         ImageInfo("jpeg", header.height, header.width, header.depth),
-        read_orientation(data, header.exif_at) if header.exif_at else 1,
+        _orientation(data, header),
         8,
         header.components,
         1,
         end,
     )
+
+
+def _orientation(data: bytes, header: jpeg.JpegHeader) -> int:
+    if not (header.exif.stop or header.xmp.stop):
+        return 1
+    view = memoryview(data)
+    return read_orientation(view[header.exif], view[header.xmp])
 
 
 def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
@@ -159,7 +166,7 @@ def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Image
             _decode(PngImagePlugin.PngImageFile, png.pixels_only(data))
     return ImageFacts(
         ImageInfo("png", header.height, header.width, header.depth),
-        read_orientation(data, extras.exif_at) if extras.exif_at else 1,
+        png.read_orientation(data, extras),
         header.bit_depth,
         header.bits // header.bit_depth,
         extras.frames,

@@ -1,4 +1,4 @@
-"""EXIF: the one number that changes how a picture is shown, its orientation.
+"""EXIF and XMP: the one number that changes how a picture is shown, its orientation.
 
 EXIF 2.3 is a TIFF file inside another: offsets count from its first byte.
 
@@ -9,15 +9,24 @@ Orientation is tag 0x0112, one SHORT. How the stored picture becomes the shown o
 
     1 as stored       2 mirrored        3 turned by 180     4 flipped
     5 transposed      6 turned by 90    7 transversed       8 turned by 270, clockwise
+
+XMP says the same in XML, as an attribute or an element called tiff:Orientation. Only
+where EXIF has no such tag does it count, which is what Pillow's `exif_transpose` does.
 """
 
+import re
 import struct
 
-__all__ = ["read_orientation", "turns"]
+__all__ = ["make_exif", "read_orientation", "turns"]
+
+Buffer = bytes | memoryview
 
 _ORIENTATION = 0x0112
 _SHORT = 3
 _ENTRY_BYTES = 12
+_NAME = b"Exif\0\0"
+# As Pillow looks for it: the prefix and the quotes may not be others.
+_in_xmp = re.compile(rb'tiff:Orientation(?:="|>)([0-9])').search
 
 
 def turns(orientation: int) -> bool:
@@ -25,30 +34,56 @@ def turns(orientation: int) -> bool:
     return orientation >= 5
 
 
-def read_orientation(data: bytes, start: int = 0) -> int:
-    """Reads the orientation of EXIF data that begins at `start`.
+def make_exif(orientation: int) -> bytes:
+    """Returns EXIF data that holds the orientation and nothing else.
+
+    It begins with the TIFF header, as in a PNG's eXIf chunk; a JPEG's segment has the
+    name `Exif` in front.
+    """
+    head = b"MM\0*" + struct.pack(">IH", 8, 1)
+    # A SHORT fills the first half of its four bytes; no further directory follows.
+    return head + struct.pack(">HHIHHI", _ORIENTATION, _SHORT, 1, orientation, 0, 0)
+
+
+def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
+    """Reads the orientation.
+
+    Args:
+      exif: EXIF data, with or without its name in front; empty for none.
+      xmp: an XMP packet; it counts where `exif` has no orientation.
 
     Returns:
       1 to 8; 1 where there is none, or what there is makes no sense. Pictures are not
       refused for their metadata.
     """
-    mark = data[start : start + 4]
+    found = _in_exif(exif)
+    if found is None:
+        match = _in_xmp(xmp)
+        found = int(match[1]) if match else 1
+    return found if 1 <= found <= 8 else 1
+
+
+def _in_exif(data: Buffer) -> int | None:
+    """Returns the tag's value, 0 where it makes no sense; None without the tag."""
+    for _ in range(2):  # some writers name it twice
+        if data[: len(_NAME)] == _NAME:
+            data = data[len(_NAME) :]
+    mark = data[:4]
     if mark == b"II*\0":
         order = "<"
     elif mark == b"MM\0*":
         order = ">"
     else:
-        return 1
+        return None
     try:
-        (offset,) = struct.unpack_from(f"{order}I", data, start + 4)
-        (entries,) = struct.unpack_from(f"{order}H", data, start + offset)
+        (offset,) = struct.unpack_from(f"{order}I", data, 4)
+        (entries,) = struct.unpack_from(f"{order}H", data, offset)
         entry = struct.Struct(f"{order}HHIH")
-        first = start + offset + 2
+        first = offset + 2
         for at in range(first, first + entries * _ENTRY_BYTES, _ENTRY_BYTES):
             tag, kind, count, value = entry.unpack_from(data, at)
             if tag == _ORIENTATION:
-                fits = kind == _SHORT and count == 1 and 1 <= value <= 8
-                return value if fits else 1
-    except struct.error:  # an offset leads out of the file
-        return 1
-    return 1
+                return value if kind == _SHORT and count == 1 else 0
+    except struct.error:  # an offset leads out of the data
+        return None
+    return None

@@ -88,7 +88,7 @@ class Opened:
     Attributes:
       format: one of `FORMATS`.
       height, width: as stored, before the orientation is applied.
-      orientation: of EXIF, or of the format's own kind; 1 to 8.
+      orientation: of EXIF, XMP, or of the format's own kind; 1 to 8.
       bits: of a sample.
       frames: images in the file; 2 may mean more.
       image: Pillow's, not loaded yet.
@@ -236,10 +236,10 @@ def _open_tiff(image: Any, max_pixels: int) -> Opened:
 
 def _orientation(image: ImageFile.ImageFile, name: str) -> int:
     """Of WebP and AVIF; HEIC comes turned out of its decoder, the others have none."""
-    exif = image.info.get("exif") if name in ("webp", "avif") else None
-    if not isinstance(exif, bytes):
+    if name not in ("webp", "avif"):
         return 1
-    return read_orientation(exif, 6 if exif.startswith(b"Exif\0\0") else 0)
+    exif, xmp = (image.info.get(key) for key in ("exif", "xmp"))
+    return read_orientation(exif or b"", xmp or b"")
 
 
 # ISO 23008-12, 6.5.6: the box of bits per channel; four bytes of version and flags.

@@ -25,7 +25,7 @@ __all__ = ["JpegHeader", "pixels_only", "read_header", "walk"]
 
 _EOI, _SOS, _DQT, _DHT, _DRI, _DAC = 0xD9, 0xDA, 0xDB, 0xC4, 0xDD, 0xCC
 _APP0, _APP1, _APP14 = 0xE0, 0xE1, 0xEE
-_EXIF_NAME = b"Exif\0\0"
+_EXIF_NAME, _XMP_NAME = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 _JFIF_NAME, _ADOBE_NAME = b"JFIF\0", b"Adobe"
 
 _FRAMES = {
@@ -67,6 +67,7 @@ _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
 # The skippable ones: APP0-APP15, COM, DNL. APPn stands far in front in real files.
 _SKIPPED = frozenset([*range(0xE0, 0xF0), 0xFE, 0xDC])
+_NOWHERE = slice(0, 0)
 
 
 # Id, horizontal and vertical sampling factor, quantization table.
@@ -85,8 +86,9 @@ class JpegHeader(NamedTuple):
         progressive scans a sum of DC differences may overflow (`jdphuff.c`,
         JERR_BAD_DCT_COEF), which no walk over the markers sees.
       unsupported: what kind of JPEG it is, if TensorFlow cannot read that kind.
-      exif_at: where the payload of the EXIF segment starts, behind its name; 0 for
-        none. One behind the frame header is not looked for: EXIF 2.3 wants it first.
+      exif, xmp: where the payload of that segment starts, behind its name, and where
+        it stops; of several, the first EXIF and the last XMP. Those behind the frame
+        header are not looked for: both standards want them in front.
     """
 
     height: int
@@ -95,7 +97,8 @@ class JpegHeader(NamedTuple):
     components: int
     needs_decoding: bool
     unsupported: str
-    exif_at: int = 0
+    exif: slice = _NOWHERE
+    xmp: slice = _NOWHERE
 
 
 def read_header(data: bytes) -> JpegHeader:
@@ -107,14 +110,17 @@ def read_header(data: bytes) -> JpegHeader:
       DamageError: there is no frame header, or it makes no sense.
     """
     at = 2
-    exif_at = 0
+    exif = xmp = _NOWHERE
     while True:
         marker, at, stop = _segment(data, at)
         kind = _FRAMES.get(marker)
         if kind is not None:
             break
-        if marker == _APP1 and not exif_at and data.startswith(_EXIF_NAME, at):
-            exif_at = at + len(_EXIF_NAME)
+        if marker == _APP1:
+            if exif is _NOWHERE and data.startswith(_EXIF_NAME, at):
+                exif = slice(at + len(_EXIF_NAME), stop)
+            elif data.startswith(_XMP_NAME, at):
+                xmp = slice(at + len(_XMP_NAME), stop)
         if marker in (_SOS, _EOI):
             raise DamageError(
                 f"JPEG: no frame header before marker {marker:02X} at byte {at - 4}"
@@ -142,7 +148,8 @@ def read_header(data: bytes) -> JpegHeader:
         components=components,
         needs_decoding=marker in _PROGRESSIVE,
         unsupported=kind,
-        exif_at=exif_at,
+        exif=exif,
+        xmp=xmp,
     )
 
 

@@ -15,11 +15,11 @@ _THIN = 1000
 class ImageNote(enum.StrEnum):
     """What is worth counting about an image that was accepted. The list is closed.
 
-    Of the source: `ORIENTATION` (EXIF says it is to be turned), `CMYK`, `SIXTEEN_BIT`
-    (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES` (only the
-    first is used), `TRAILING_BYTES` (behind the end of the image), `THIN` (one side a
-    thousand times the other), `SUFFIX` (of the name, says another format; see
-    `contradicts_suffix`, for names are not known here).
+    Of the source: `ORIENTATION` (EXIF or XMP says it is to be turned), `CMYK`,
+    `SIXTEEN_BIT` (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES`
+    (only the first is used), `TRAILING_BYTES` (behind the end of the image), `THIN`
+    (one side a thousand times the other), `SUFFIX` (of the name, says another format;
+    see `contradicts_suffix`, for names are not known here).
 
     Of what was done: `REENCODED` (TensorFlow does not read the source's format),
     `FLATTENED` (transparency laid on white), `LOST_PRECISION` (the result has 8 bits
@@ -45,7 +45,8 @@ class SourceImage(NamedTuple):
     Attributes:
       format: by its bytes: jpeg, png, bmp, gif, webp, tiff, jpeg2000, pnm, avif, heic.
       height, width: pixels as stored.
-      orientation: of EXIF, 1 (upright) to 8. HEIC is turned by its decoder: always 1.
+      orientation: of EXIF or XMP, 1 (upright) to 8. HEIC is turned by its decoder:
+        always 1.
       bits: of a sample.
     """
 

@@ -13,7 +13,7 @@ from typing import Literal
 from PIL import BmpImagePlugin, Image, JpegImagePlugin, PngImagePlugin
 
 from transforms.core.image import jpeg, png
-from transforms.core.image.exif import turns
+from transforms.core.image.exif import make_exif, turns
 from transforms.core.image.resize import Layout, Resize
 from transforms.errors import DamageError
 
@@ -248,16 +248,26 @@ def _scale(
     return image.resize(size, _FILTERS[chosen], box=box)
 
 
-def encode(image: Image.Image, name: Literal["jpeg", "png"], quality: int) -> bytes:
+def encode(
+    image: Image.Image,
+    name: Literal["jpeg", "png"],
+    quality: int,
+    *,
+    orientation: int = 1,
+) -> bytes:
     """Encodes pixels and nothing else: no profile, comment, resolution or time.
 
     JPEG has halved chroma (4:2:0) and the standard Huffman tables; PNG zlib's level 6.
-    The same pixels give the same bytes, of one version of Pillow.
+    An orientation above 1 is stated in EXIF: in a JPEG's APP1 segment, or in an eXIf
+    chunk in front of a PNG's pixels. The same pixels give the same bytes, of one
+    version of Pillow.
     """
     image.info = {}
     out = io.BytesIO()
+    exif = make_exif(orientation) if orientation > 1 else b""
     if name == "jpeg":
-        image.save(out, "JPEG", quality=quality, subsampling="4:2:0")
+        named = b"Exif\0\0" + exif if exif else b""
+        image.save(out, "JPEG", quality=quality, subsampling="4:2:0", exif=named)
     else:
-        image.save(out, "PNG", compress_level=_PNG_LEVEL)
+        image.save(out, "PNG", compress_level=_PNG_LEVEL, exif=exif)
     return out.getvalue()

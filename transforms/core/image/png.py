@@ -16,6 +16,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from transforms.core.image import exif
 from transforms.errors import DamageError
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "pixels_only",
     "read_extras",
     "read_header",
+    "read_orientation",
     "walk",
 ]
 
@@ -49,6 +51,11 @@ Checksums do not tell when a whole chunk is missing or doubled. In small files w
 small chunks random damage does hit one exactly; chunks of the usual 8 or 64 KB it
 does not.
 """
+
+_METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
+_EXIF_KEYWORD, _XMP_KEYWORD = b"Raw profile type exif", b"XML:com.adobe.xmp"
+_MAX_KEYWORD_BYTES = 80  # with the zero behind it
+_MAX_TEXT_BYTES = 1 << 20
 
 _ONE_PASS = ((0, 0, 1, 1),)
 _ADAM7 = (
@@ -98,12 +105,13 @@ class PngExtras(NamedTuple):
 
     Attributes:
       end: where the image ends: behind IEND.
-      exif_at: where the payload of an eXIf chunk starts; 0 for none.
+      metadata: payloads of the chunks that may hold EXIF or XMP, in their order:
+        type, start and stop.
       frames: how many an APNG says it has, by acTL; 1 for a still image.
     """
 
     end: int
-    exif_at: int = 0
+    metadata: tuple[tuple[bytes, int, int], ...] = ()
     frames: int = 1
 
 
@@ -167,7 +175,8 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
     compressed_bytes = 0
     has_data = data_ended = False
     zlib_header = b""
-    exif_at, frames = 0, 1
+    metadata: tuple[tuple[bytes, int, int], ...] = ()
+    frames = 1
     at = 8
     while True:
         if at + 12 > size:
@@ -199,8 +208,8 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
             elif not _IS_TYPE(kind) or (kind[0] < 0x61 and at != 8):
                 # A capital in front: a chunk without which nobody can read the rest.
                 raise DamageError(f"PNG: unknown chunk {_shown(kind)} at byte {at}")
-            elif kind == b"eXIf":
-                exif_at = at + 8
+            elif kind in _METADATA:
+                metadata += ((kind, at + 8, stop),)
             elif kind == b"acTL" and length == 8 and not has_data:
                 frames = _UINT32.unpack_from(data, at + 8)[0]
         at = stop + 4
@@ -216,7 +225,7 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
         )
     if size <= _SMALL_FILE_BYTES and pixel_bytes <= _SMALL_PIXEL_BYTES:
         check_rows(data, header)
-    return PngExtras(at + 12, exif_at, frames)
+    return PngExtras(at + 12, metadata, frames)
 
 
 def read_extras(data: bytes) -> PngExtras:
@@ -226,20 +235,73 @@ def read_extras(data: bytes) -> PngExtras:
       data: a file whose header `read_header` has accepted.
     """
     has_data = False
-    exif_at, frames = 0, 1
+    metadata: tuple[tuple[bytes, int, int], ...] = ()
+    frames = 1
     at = 8
     while at + 12 <= len(data):
         length, kind = _CHUNK_HEADER.unpack_from(data, at)
         if kind == b"IEND":
-            return PngExtras(at + 12, exif_at, frames)
+            return PngExtras(at + 12, metadata, frames)
         if kind == b"IDAT":
             has_data = True
-        elif kind == b"eXIf":
-            exif_at = at + 8
+        elif kind in _METADATA:
+            metadata += ((kind, at + 8, at + 8 + length),)
         elif kind == b"acTL" and length == 8 and not has_data:
             frames = _UINT32.unpack_from(data, at + 8)[0]
         at += 12 + length
-    return PngExtras(len(data), exif_at, frames)
+    return PngExtras(len(data), metadata, frames)
+
+
+def read_orientation(data: bytes, extras: PngExtras) -> int:
+    """Returns the orientation that the file's metadata states, 1 for none.
+
+    EXIF is in eXIf or, as ImageMagick writes it, in hexadecimal digits in a text; XMP
+    is a text. Of several chunks of a kind the last counts.
+
+    Args:
+      data: the file.
+      extras: of the same file.
+    """
+    found = {b"eXIf": b"", _EXIF_KEYWORD: b"", _XMP_KEYWORD: b""}
+    for kind, start, stop in extras.metadata:
+        if kind == b"eXIf":
+            found[kind] = data[start:stop]
+            continue
+        keyword = data[start : min(stop, start + _MAX_KEYWORD_BYTES)].split(b"\0")[0]
+        if keyword in found:
+            found[keyword] = _text(kind, data[start + len(keyword) + 1 : stop])
+    stated = found[b"eXIf"] or _from_digits(found[_EXIF_KEYWORD])
+    return exif.read_orientation(stated, found[_XMP_KEYWORD])
+
+
+def _text(kind: bytes, payload: bytes) -> bytes:
+    """Returns the text of a chunk, at most 1 MiB of it; empty where it makes no sense.
+
+    tEXt  text          zTXt  compression method, 1 | zlib stream
+    iTXt  compressed, 1 | method, 1 | language | 00 | translated keyword | 00 | text
+    """
+    compressed = kind == b"zTXt"
+    if kind == b"iTXt":
+        compressed = payload[:1] != b"\0"
+        payload = payload[1:2] + payload[2:].split(b"\0", 2)[-1]
+    elif kind == b"tEXt":
+        return payload
+    if not compressed:
+        return payload[1:]
+    if payload[:1] != b"\0":
+        return b""
+    try:
+        return zlib.decompressobj().decompress(payload[1:], _MAX_TEXT_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _from_digits(text: bytes) -> bytes:
+    r"""Returns what ImageMagick wrote: `\nexif\n`, a length, lines of digits."""
+    try:
+        return bytes.fromhex(b"".join(text.split(b"\n")[3:]).decode("ascii"))
+    except ValueError:
+        return b""
 
 
 def pixels_only(data: bytes) -> bytes:

@@ -72,8 +72,8 @@ class ImagePolicy:
         "reject" refuses them.
       animation: files of several images, APNG and TIFF of several pages included:
         "reject" refuses them, "first" takes the first.
-      exif: "keep": pixels as stored, the orientation is a fact of the source.
-        "apply": turned to be upright, and encoded again.
+      exif: "keep": pixels as stored; where they are encoded again, the result has the
+        orientation in its EXIF. "apply": turned to be upright, and encoded again.
       channels: 1, 3 or 4 of the result; transparency is laid on white where it goes.
         None: as they are.
       resize: see `Resize`; None: as they are.
@@ -331,7 +331,12 @@ def _finish(
     if _is_smaller(image.height, image.width, policy.resize):
         notes += (ImageNote.SMALLER_THAN_ASKED,)
     info = ImageInfo(output, image.height, image.width, image_pixels.DEPTHS[image.mode])
-    data = image_pixels.encode(image, output, policy.quality)
+    data = image_pixels.encode(
+        image,
+        output,
+        policy.quality,
+        orientation=source.orientation if policy.exif == "keep" else 1,
+    )
     return PreparedImage(data, info, source, geometry, notes)
 
 
