@@ -7,7 +7,6 @@
 """
 
 import contextlib
-import difflib
 import gc
 import io
 import os
@@ -23,6 +22,7 @@ from beam_pipeline.beam_loading import spare_imports
 from beam_pipeline.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.flags_only import is_flags_only, split_flags
 from beam_pipeline.job_options import LOCATION, JobCommand, job_options
+from beam_pipeline.usage_errors import explain, no_command
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -84,9 +84,7 @@ class _Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self.commands, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+            raise click.UsageError(no_command(args[0], self), ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -235,12 +233,18 @@ def clean(directory: str, dry_run: bool, quiet: bool) -> int:
 
 def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[str, Any]:
     """Returns the settings of a --spec file with the flags over them."""
-    from beam_pipeline.spec import load_spec
+    from beam_pipeline.spec import load_spec, read_spec
 
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     path = given.pop("spec", None)
-    path = plain(path) if path else None
-    settings = load_spec(path) if path else {}
+    settings: dict[str, Any] = {}
+    if path == "-":
+        settings = read_spec(sys.stdin.buffer.read(), "-")
+    elif path:
+        settings = load_spec(plain(path))
+    if needs_output and "source" in settings and not {"output"} & {*given, *settings}:
+        # Of a spec that names its source alone, the one argument is the output.
+        given |= {"output": given.pop("source")} if "source" in given else {}
     if "feature_names" in given:
         pairs = [text.partition("=") for text in given["feature_names"]]
         if not all(equals for _, equals, _ in pairs):
@@ -292,8 +296,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         standard_error.say(error.format_message())
         code = UsageError.exit_code
     except click.UsageError as error:
-        context = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
-        code = _fail(f"{error.format_message()}{context}", UsageError.exit_code)
+        code = _fail(explain(error), UsageError.exit_code)
     except BeamTFRecordError as error:
         code = _fail(_with_note(str(error), error), error.exit_code)
     except _PipeClosed:

@@ -12,13 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from beam_pipeline.image_features import is_inline
-from beam_pipeline.names import nearest
 from beam_pipeline.spec import FeatureSpec
 from beam_pipeline.vocabularies import class_names
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.tensor_proto import DATA_TYPES
 from transforms.core.schema import Feature, Kind, Missing, Unknown
-from transforms.errors import SpecError
+from transforms.errors import SpecError, nearest
 
 __all__ = ["override"]
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from beam_pipeline.names import nearest
 from beam_pipeline.spec import FeatureSpec, Spec
 from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
 from transforms.core.rows.values import column_of
 from transforms.core.schema import Feature, Kind, Unknown
-from transforms.errors import EncodingError, SpecError
+from transforms.errors import EncodingError, SpecError, nearest
 
 __all__ = ["check_declarations", "check_keys", "check_schema"]
 

@@ -13,7 +13,6 @@ from beam_pipeline.feature_checks import (
     check_schema,
 )
 from beam_pipeline.image_features import with_images, with_roles, without_orphans
-from beam_pipeline.names import nearest
 from beam_pipeline.spec import Spec
 from beam_pipeline.vocabularies import class_names
 from transforms.core.rows.infer import (
@@ -23,7 +22,7 @@ from transforms.core.rows.infer import (
     infer_features,
 )
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import SpecError
+from transforms.errors import SpecError, nearest
 from transforms.formats.images import BACKGROUND
 
 __all__ = ["declare", "infer_all", "infer_columns", "merged"]

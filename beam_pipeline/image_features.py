@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.names import nearest
 from beam_pipeline.spec import Spec
 from transforms.core.example.arrays import is_list
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Unknown
-from transforms.errors import SpecError
+from transforms.errors import SpecError, nearest
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.formats.images import PRESETS, image_schema
 

@@ -281,7 +281,7 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             default=None,
             help="Read finished shards again before the commit [up to 64 MiB].",
         ),
-        _flag("--spec", metavar="FILE", help="The same settings as YAML."),
+        _flag("--spec", metavar="FILE", help="Read settings from YAML; - for stdin."),
     ],
 }
 

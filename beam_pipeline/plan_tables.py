@@ -1,7 +1,6 @@
 """Planning tables of any format: sample, schema, splits, what shards will hold."""
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -36,7 +35,7 @@ from transforms.core.rows.infer import Evidence
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SourceError, SpecError, nearest
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.split_words import split_of_stem
@@ -244,10 +243,9 @@ def _check_column(
     setting: str, name: str | None, columns: Mapping[str, object]
 ) -> None:
     if name and name not in columns:
-        near = difflib.get_close_matches(name, list(columns), n=1, cutoff=0.0)
-        hint = f"; the nearest name is {near[0]!r}" if near else ""
         raise SpecError(
-            f"{setting} must be a column of the source; found {name!r}{hint}."
+            f"{setting} must be a column of the source; found {name!r}"
+            f"{nearest(name, columns)}."
         )
 
 

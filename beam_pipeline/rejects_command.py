@@ -1,7 +1,6 @@
 """`rejects DIR`: what a run rejected, by reason with counts and examples, or listed."""
 
 import collections
-import difflib
 import itertools
 import json
 import os
@@ -16,7 +15,7 @@ from beam_pipeline.terminal import Console
 from transforms import files
 from transforms.core.reasons import Reason
 from transforms.earlier_rejects import EarlierRejects, find_rejects
-from transforms.errors import UsageError
+from transforms.errors import UsageError, closest
 from transforms.publishing import target
 from transforms.reject_files import is_items_name
 
@@ -53,10 +52,10 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
 def _check_reason(reason: str) -> None:
     names = [str(name) for name in Reason]
     if reason not in names:
-        near = difflib.get_close_matches(reason, names, n=1, cutoff=0.0)[0]
+        near = closest(reason, names)
+        hint = f"Did you mean {near!r}?" if near else "Without --reason all are shown."
         raise UsageError(
-            f"--reason must be one of the reasons of rejects; found {reason!r}. Did "
-            f"you mean {near!r}?"
+            f"--reason must be one of the reasons of rejects; found {reason!r}. {hint}"
         )
 
 

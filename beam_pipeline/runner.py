@@ -1,7 +1,6 @@
 """Runs a job: in this process, on forked ones, or on an engine; watched any way."""
 
 import contextlib
-import difflib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from beam_pipeline.local_workers import ForkedEnvironment, WorkerPool, forked_wo
 from beam_pipeline.retry_notes import collected_retries
 from beam_pipeline.stopping import stop
 from transforms import decoder_pool, files
-from transforms.errors import BeamTFRecordError, SpecError
+from transforms.errors import BeamTFRecordError, SpecError, closest
 from transforms.storage.file_systems import may_fork
 
 __all__ = ["check_beam_flags", "run_job", "submit_job"]
@@ -58,8 +57,8 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
         known |= engine.known
     unknown = sorted(given.keys() - known)
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f" Did you mean --{near[0]}?" if near else ""
+        near = closest(unknown[0], known)
+        hint = f" Did you mean --{near}?" if near else ""
         raise SpecError(
             f"What stands after -- must be flags of Beam; --{unknown[0]} is none.{hint}"
         )

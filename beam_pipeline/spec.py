@@ -1,6 +1,5 @@
 """The job as data: YAML, command-line flags and Python build the same `Spec`."""
 
-import difflib
 import fractions
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from transforms.core.image.check import MAX_PIXELS, Check
 from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
 from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
-from transforms.errors import SpecError
+from transforms.errors import SpecError, closest
 from transforms.storage.paths import plain, shown
 
 __all__ = [
@@ -27,6 +26,7 @@ __all__ = [
     "load_spec",
     "make_spec",
     "parse_size",
+    "read_spec",
 ]
 
 MAX_SHARDS = 65_536
@@ -90,9 +90,10 @@ def _resize(value: Any) -> Any:
     if isinstance(value, str) and not re.fullmatch(
         r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?", value
     ):
+        size = value if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", value) else "224x224"
         raise ValueError(
-            "a resize is MODE:SIZE, as in shorter:224 or crop:224x224; modes are "
-            "shorter, longer, exact, crop and pad"
+            f"a resize is MODE:SIZE; exact:{size} changes the shape, crop:{size} cuts, "
+            f"pad:{size} adds borders, and shorter:224 and longer:224 keep the shape"
         )
     return value
 
@@ -151,6 +152,8 @@ Names = Annotated[
 class FeatureSpec(pydantic.BaseModel):
     """What is said of one feature; what is not said is inferred from its column.
 
+    A text alone is its kind.
+
     Attributes:
       column: the source's name; the feature's own when not given.
       kind, shape, dtype, encoding, unit, missing, fill, constant, separator, unknown:
@@ -191,6 +194,15 @@ class FeatureSpec(pydantic.BaseModel):
     separator: str | None = None
     vocabulary: Names | None = None
     unknown: Literal["reject", "oov", "append"] | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _kind_alone(cls, said: Any) -> Any:
+        if isinstance(said, str):
+            return {"kind": said}
+        if not isinstance(said, Mapping | FeatureSpec):
+            raise ValueError("a feature is a kind, as in timestamp, or its settings")
+        return said
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "FeatureSpec":
@@ -381,14 +393,24 @@ def load_spec(path: str) -> dict[str, Any]:
     """
     try:
         text = files.read_bytes(path)
-        data = yaml.load(text, Loader=_UniqueKeysLoader)
-        _check_expansion(data, len(text))
-        if isinstance(data, dict) and data.get("format") == FORMAT:
-            data = data["run"]["spec"]
     except OSError as error:
         raise SpecError(f"The spec {path!r} cannot be read: {error.strerror}.") from (
             error
         )
+    return read_spec(text, path)
+
+
+def read_spec(text: bytes, path: str) -> dict[str, Any]:
+    """Returns the settings in YAML; `path` is what errors call it.
+
+    Raises:
+      SpecError: it is not YAML, or not a mapping of settings.
+    """
+    try:
+        data = yaml.load(text, Loader=_UniqueKeysLoader)
+        _check_expansion(data, len(text))
+        if isinstance(data, dict) and data.get("format") == FORMAT:
+            data = data["run"]["spec"]
     except (yaml.YAMLError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise SpecError(f"The spec {path!r} must be YAML: {_told(error)}") from error
     if not isinstance(data, dict):
@@ -446,7 +468,7 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
         return Spec.model_validate(dict(settings))
     except pydantic.ValidationError as error:
         faults = "; ".join(_describe(fault) for fault in error.errors())
-        raise SpecError(f"The job's settings must be valid: {faults}.") from error
+        raise SpecError(f"{faults}.") from error
 
 
 def _describe(fault: Any) -> str:
@@ -455,9 +477,9 @@ def _describe(fault: Any) -> str:
         # A feature has settings of its own: ("features", NAME, SETTING).
         known = FeatureSpec if len(fault["loc"]) == _OF_A_FEATURE else Spec
         asked = str(fault["loc"][-1])
-        near = difflib.get_close_matches(asked, known.model_fields, n=1, cutoff=0.5)
+        near = closest(asked, known.model_fields)
         return f"there is no setting {place!r}" + (
-            f", did you mean {near[0]!r}?" if near else ""
+            f" (did you mean {near!r}?)" if near else ""
         )
     if fault["type"] == "missing":
         return f"{place!r} must be given"

@@ -162,6 +162,53 @@ class TestTypos:
         assert re.search(rf"{meant}\b(?!-)", run.err)
 
     @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ("--dry-run", "'beam-tfrecord plan' takes the same arguments"),
+            ("--verbose", "--quiet turns them off"),
+            ("-o", "OUTPUT is the second argument"),
+            ("--output", "OUTPUT is the second argument"),
+            ("-j", "Use --workers."),
+            ("-j4", "Use --workers."),
+            ("--force", "Use --overwrite."),
+            ("--label", "Use --label-column."),
+        ],
+    )
+    def test_flags_of_other_programs(self, given: str, said: str) -> None:
+        """A flag that other programs have is answered with what does the same here."""
+        run = command("convert", "a", "b", given)
+        assert run.code == 2
+        assert said in run.err
+        assert "Did you mean" not in run.err
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("convert", "a", "b", "--frobnicate"),
+            ("convert", "a", "b", "--version"),
+            ("verify", "a", "--overwrite"),
+            ("head", "a", "--dry-run"),
+            ("show", "a"),
+        ],
+    )
+    def test_no_guess_is_far_away(self, arguments: tuple[str, ...]) -> None:
+        """What resembles no option or command gets no guess."""
+        run = command(*arguments)
+        assert run.code == 2
+        assert "Did you mean" not in run.err
+        assert "plan' takes" not in run.err
+
+    def test_commands_are_listed_where_none_is_near(self) -> None:
+        """A command that resembles none is answered with all of them."""
+        assert all(name in command("show", "a").err for name in COMMANDS)
+
+    def test_sentences_end_before_the_next(self) -> None:
+        """Messages of the argument parser end with a full stop, and with one."""
+        for arguments in (["a", "b", "5"], ["a", "b", "--seed", "x"], ["a", "b", "-j"]):
+            message = command("convert", *arguments).err
+            assert re.search(r"[^.?!][.?!] See 'beam-tfrecord convert --help'", message)
+
+    @pytest.mark.parametrize(
         ("option", "typo", "meant"),
         [
             ("--compression", "gz", "gzip"),
@@ -187,6 +234,7 @@ class TestTypos:
         run = command("convert", "a.csv", "b.csv", "out")
         assert run.code == 2
         assert "out" in run.err
+        assert "quotes, as in '*.csv'" in run.err
 
 
 class TestBeamFlags:

@@ -89,6 +89,24 @@ def test_bounded_at_the_limit(size: int) -> None:
     assert (bounded("x" * size) == "x" * size) is (size <= 1024)
 
 
+@pytest.mark.parametrize(
+    ("name", "names", "end"),
+    [
+        ("spcies", ["island", "species"], "; the nearest name is 'species'"),
+        ("PRICE", ["id", "price"], "; the nearest name is 'price'"),
+        ("zzz", ["a", "b"], "; known names are 'a', 'b'"),
+        ("zzz", [f"c{n}" for n in range(3000)], "'c7' and 2,992 more"),
+        ("zzz", ["x" * 5000], f"; known names are '{'x' * 60}'"),
+        ("", ["a"], "; known names are 'a'"),
+        ("a", [], ""),
+    ],
+)
+def test_nearest_names(name: str, names: list[str], end: str) -> None:
+    """A name that was meant is named; where none resembles it, some that exist."""
+    assert errors.nearest(name, names).endswith(end)
+    assert errors.nearest(name, names).startswith("; " if end else "")
+
+
 def test_names_that_are_no_utf8_can_be_said() -> None:
     """The surrogates of an undecodable name are escaped; printing cannot fail."""
     assert str(errors.SourceError("\udcff.jpg")) == r"\udcff.jpg"

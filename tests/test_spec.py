@@ -1,5 +1,6 @@
 """The job as data: every setting, every fault of one, and where they come from."""
 
+import io
 import json
 import pathlib
 from collections.abc import Callable
@@ -160,6 +161,22 @@ def test_a_typo_gets_the_nearest_name(setting: str) -> None:
             assert "did you mean" in message
             near = message.split("did you mean ")[1].split("?")[0].strip("'")
             assert near == setting or typo.rstrip("x") == near
+
+
+def test_a_fault_is_one_sentence() -> None:
+    """A message starts with the setting and has one mark at its end."""
+    assert fault(lables="x") == "there is no setting 'lables' (did you mean 'labels'?)."
+    assert fault(resize="224").startswith("resize: a resize is MODE:SIZE; exact:224 ")
+    assert "crop:24x32 cuts" in fault(resize="24x32")
+
+
+def test_a_kind_alone_is_a_feature() -> None:
+    """`day: timestamp` is short for `day: {kind: timestamp}`, to the same spec."""
+    short = make(features={"day": "timestamp"})
+    assert short == make(features={"day": {"kind": "timestamp"}})
+    assert "'timestamp'" in fault(features={"day": "timestmp"})
+    for wrong in (None, 5, ["timestamp"]):
+        assert "a feature is a kind" in fault(features={"day": wrong})
 
 
 def test_far_from_every_name() -> None:
@@ -496,6 +513,36 @@ def test_flags_win_over_the_spec(
         "seed": 2,
         "shuffle": True,
     }
+
+
+def test_the_one_argument_beside_a_source_in_the_spec_is_the_output(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a spec names the source and no output, the argument can only be that."""
+    path = yaml(tmp_path, "source: a\n")
+    assert settings_of(["x", "--spec", path], monkeypatch) == {
+        "source": "a",
+        "output": "x",
+    }
+    assert settings_of(["y", "x", "--spec", path], monkeypatch)["source"] == "y"
+    path = yaml(tmp_path, "output: b\n")
+    assert settings_of(["x", "--spec", path], monkeypatch) == {
+        "source": "x",
+        "output": "b",
+    }
+
+
+def test_a_spec_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--spec -` reads the YAML from standard input, with the same checks."""
+    for text in (b"shards: 4\n", b"- shards\n"):
+        stdin = io.TextIOWrapper(io.BytesIO(text))
+        monkeypatch.setattr("sys.stdin", stdin)
+        if text.startswith(b"-"):
+            with pytest.raises(SpecError, match="must be a mapping"):
+                settings_of(["a", "b", "--spec", "-"], monkeypatch)
+        else:
+            given = settings_of(["a", "b", "--spec", "-"], monkeypatch)
+            assert given == {"source": "a", "output": "b", "shards": 4}
 
 
 def test_every_setting_has_a_flag() -> None:

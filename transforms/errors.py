@@ -19,7 +19,7 @@ A message says what must hold, what was found, where, and what to do, in at most
 1 KiB; whatever is longer is cut in the middle, so that its end (what to do) stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 __all__ = [
     "COMMITTED_NOTE",
@@ -39,12 +39,21 @@ __all__ = [
     "TargetError",
     "UsageError",
     "bounded",
+    "closest",
     "first_few",
+    "nearest",
 ]
 
 MAX_MESSAGE_BYTES = 1024
 # Noted on what stops a run in the instant after its dataset was published.
 COMMITTED_NOTE = "the dataset had been committed"
+# How alike two names are, of 1, before one is guessed for the other: "verbose" and
+# "overwrite" are alike by 0.5, "version" and "verify" by 0.62, "shrads" and "shards"
+# by 0.83.
+_ALIKE = 0.7
+# How many known names a message lists, and how many characters of each.
+_NAMES = 8
+_NAME_CHARS = 60
 
 
 def bounded(message: str, limit: int = MAX_MESSAGE_BYTES) -> str:
@@ -63,6 +72,28 @@ def first_few(texts: Sequence[str], shown: int) -> str:
     """Returns the first texts for a message, and how many more there are."""
     more = len(texts) - shown
     return ", ".join(texts[:shown]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """Returns the known name that a misspelt one resembles; None where none does."""
+    # Few runs need it.
+    import difflib
+
+    folded: dict[str, str] = {}
+    for known in names:
+        folded.setdefault(known.casefold(), known)
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=_ALIKE)
+    return folded[near[0]] if near else None
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Returns the end of a message: the name that was meant, or some that exist."""
+    names = list(names)
+    near = closest(name, names)
+    if near is not None:
+        return f"; the nearest name is {near!r}"
+    shown = first_few([repr(known[:_NAME_CHARS]) for known in names], _NAMES)
+    return f"; known names are {shown}" if names else ""
 
 
 class BeamTFRecordError(Exception):

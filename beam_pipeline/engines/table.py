@@ -1,13 +1,11 @@
 """The engines by name."""
 
-import difflib
-
 from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.flink import FLINK
 from beam_pipeline.engines.prism import PRISM
 from beam_pipeline.engines.spark import SPARK
-from transforms.errors import SpecError
+from transforms.errors import SpecError, closest
 
 __all__ = ["ENGINES", "RUNNERS", "engine_of"]
 
@@ -29,8 +27,8 @@ def engine_of(runner: str) -> Engine | None:
     if runner in _LOCAL:
         return None
     known = [*RUNNERS, *(engine.beam_name for engine in ENGINES.values()), *_LOCAL[1:]]
-    near = difflib.get_close_matches(runner, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = closest(runner, known)
+    hint = f" Did you mean {near!r}?" if near else ""
     raise SpecError(
         f"The runner is {', '.join(RUNNERS)}, or Beam's name of one of them; found "
         f"{runner!r}.{hint}"

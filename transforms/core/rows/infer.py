@@ -12,7 +12,6 @@ numbers or bools: a column of nothing else is text, and NA a class like any othe
 
 import concurrent.futures
 import dataclasses
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -26,7 +25,7 @@ from transforms.core.rows.coerce import (
     without_missing,
 )
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SpecError
+from transforms.errors import SpecError, nearest
 
 __all__ = ["Evidence", "Inference", "infer_batches", "infer_features"]
 
@@ -107,10 +106,9 @@ def infer_features(
       SpecError: there is no column of the label's name.
     """
     if label_column is not None and label_column not in columns:
-        near = difflib.get_close_matches(label_column, columns, n=1, cutoff=0.0)
-        hint = f"; the nearest name is {near[0]!r}" if near else ""
         raise SpecError(
-            f"the label must be a column of the source; found {label_column!r}{hint}"
+            f"the label must be a column of the source; found {label_column!r}"
+            f"{nearest(label_column, columns)}"
         )
     features, evidence = [], []
     # Arrow's kernels run without the interpreter's lock: two columns at a time.

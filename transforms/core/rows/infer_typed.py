@@ -25,7 +25,6 @@ flattened by the reader; what is left of them, maps and unions have no feature.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
@@ -40,7 +39,7 @@ from transforms.core.rows.infer import Evidence, Inference
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SourceError, SpecError, nearest
 
 __all__ = [
     "IMAGE_SIGNATURES",
@@ -103,10 +102,9 @@ def infer_typed(
       SourceError: no feature can hold a column's type; names column and type.
     """
     if label_column is not None and label_column not in columns:
-        near = difflib.get_close_matches(label_column, columns, n=1, cutoff=0.0)
-        hint = f"; the nearest name is {near[0]!r}" if near else ""
         raise SpecError(
-            f"the label must be a column of the source; found {label_column!r}{hint}"
+            f"the label must be a column of the source; found {label_column!r}"
+            f"{nearest(label_column, columns)}"
         )
     features, evidence, notes = [], [], []
     for name, column in columns.items():
