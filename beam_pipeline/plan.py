@@ -20,7 +20,7 @@ from beam_pipeline.sources import (
     named_entry,
 )
 from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
-from beam_pipeline.split_plan import SplitPlan, plan_splits, with_splits
+from beam_pipeline.split_plan import SplitPlan, plan_splits, share_notes, with_splits
 from beam_pipeline.version import __version__
 from beam_pipeline.vocabularies import vocabularies_of
 from transforms import files
@@ -235,6 +235,8 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
+    remarks = (*planned.notes, *share_notes(spec))
+    planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
     selection, notes = None, prepared.notes
     if spec.only_rejected is not None:

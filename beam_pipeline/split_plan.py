@@ -1,24 +1,29 @@
 """What a job's split rule looks up: tables of ids, locks, the feature of classes."""
 
 import dataclasses
+import decimal
+import fractions
 import hashlib
 import os
 from collections.abc import Mapping
 
+from beam_pipeline.dataset import share_text
 from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec
 from transforms import files
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.schema import Kind, Schema
-from transforms.errors import SpecError
+from transforms.errors import SpecError, bounded
 from transforms.split_ids import SplitIds, read_split_ids
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.storage.paths import absolute, is_remote
 from transforms.store import Store
 
-__all__ = ["SplitPlan", "plan_splits", "with_splits"]
+__all__ = ["SplitPlan", "plan_splits", "share_notes", "with_splits"]
 
+# How much a share may be off by rounding.
+_ROUNDED = fractions.Fraction(1, 2000)
 _CLASS_KINDS = (Kind.LABEL, Kind.TEXT, Kind.INT64, Kind.BOOL)
 
 
@@ -108,6 +113,30 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
         lock_path=absolute(spec.split_lock) if spec.split_lock else "",
         lock_digest=digest,
     )
+
+
+def share_notes(spec: Spec) -> list[str]:
+    """Returns what comes of shares whose sum is not 1, which may be a slip."""
+    if not spec.splits:
+        return []
+    shares = [fractions.Fraction(share) for share in spec.splits.values()]
+    total = sum(shares)
+    # Thirds may be written as 0.333.
+    if abs(total - 1) <= _ROUNDED * len(shares):
+        return []
+    # A float may be too small for what shares add up to.
+    shown = decimal.Decimal(total.numerator) / decimal.Decimal(total.denominator)
+    parts = [part / total for part in shares]
+    becomes = [
+        f"{name} {share_text(part.numerator, part.denominator)}"
+        for name, part in zip(spec.splits, parts, strict=True)
+    ]
+    return [
+        bounded(
+            f"the shares of the splits add up to {shown:.6g}, not to 1: what "
+            f"results is {', '.join(becomes)}"
+        )
+    ]
 
 
 def _identity(spec: Spec) -> str:
