@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from beam_pipeline.version import __version__
+
 if TYPE_CHECKING:
     from beam_pipeline.api import Report, convert
 
-__all__ = ["Report", "convert"]
+__all__ = ["Report", "__version__", "convert"]
 
 
 def __getattr__(name: str) -> Any:

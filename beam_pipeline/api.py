@@ -6,13 +6,14 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.file_names import check_file_names
 from beam_pipeline.plan import make_plan, prepare
 from beam_pipeline.progress import shown_progress
 from beam_pipeline.python_sources import is_object_source, store_rows
+from beam_pipeline.python_words import in_python, raising_in_python
 from beam_pipeline.report import success_json
 from beam_pipeline.spec import Spec, make_spec
 from transforms.core.manifest import Manifest
@@ -82,13 +83,26 @@ def convert(
       UsageError: the job cannot be done as it stands.
       BeamTFRecordError: it failed; nothing was committed.
     """
+    with raising_in_python():
+        return _convert(
+            source, os.fspath(output), beam_flags, between, watch, progress, settings
+        )
+
+
+def _convert(
+    source: object,
+    output: str,
+    beam_flags: Sequence[str],
+    between: Any,
+    watch: Callable[[], None],
+    progress: bool,
+    settings: Mapping[str, Any],
+) -> Report:
     started = time.monotonic()
     check_file_names()
     another_job()
     # A job that makes no sense is refused before the data is stored.
-    spec = make_spec(
-        {**settings, "source": _path_of(source), "output": os.fspath(output)}
-    )
+    spec = make_spec({**settings, "source": _path_of(source), "output": output})
     with contextlib.ExitStack() as stack:
         if is_object_source(source):
             folder = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
@@ -126,6 +140,7 @@ def _report(manifest: Manifest, spec: Spec, started: float, status: str) -> Repo
     seconds = time.monotonic() - started
     result = success_json(manifest, os.path.abspath(spec.output), seconds)
     result["status"] = status
+    result["notes"] = [in_python(note) for note in result["notes"]]
     fields = {field.name for field in dataclasses.fields(Report)}
     return Report(**{key: value for key, value in result.items() if key in fields})
 

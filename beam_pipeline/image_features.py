@@ -135,7 +135,7 @@ def with_images(
         if any(feature.states for feature in features):
             raise SpecError(
                 "preset and feature_names are not for boxes: their names are those of "
-                "the TF Object Detection API. Rename features in a --spec."
+                "the TF Object Detection API. Rename them by `features` of a spec."
             )
         features = [feature for feature in features if not feature.derived]
     if spec.image_columns is not None:

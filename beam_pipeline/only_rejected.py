@@ -85,7 +85,7 @@ class Selection:
         if theirs and differing:
             out.append(
                 f"not the features of {self.by}: {', '.join(differing[:_SHOWN])}; "
-                f"declare them in --spec to have all records alike"
+                f"declare them by `features` of a spec to have all records alike"
             )
         return out
 

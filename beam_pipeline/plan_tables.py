@@ -124,7 +124,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     ):
         raise SpecError(
             "preset and feature_names are for images; this table has none. Name "
-            "features by their columns, or with features in a --spec."
+            "features by their columns, or by `features` of a spec."
         )
     if schema.of_kind(Kind.BOX) and str(spec.resize).startswith("crop"):
         raise SpecError(

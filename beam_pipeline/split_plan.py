@@ -120,7 +120,7 @@ def share_notes(spec: Spec) -> list[str]:
     if not spec.splits:
         return []
     shares = [fractions.Fraction(share) for share in spec.splits.values()]
-    total = sum(shares)
+    total = sum(shares, fractions.Fraction(0))
     # Thirds may be written as 0.333.
     if abs(total - 1) <= _ROUNDED * len(shares):
         return []
