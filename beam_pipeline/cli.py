@@ -2,8 +2,9 @@
 
 0  committed, or nothing wrong was found
 1  the run failed and nothing was committed, or damage was found
-2  wrong usage or spec
+2  wrong command line, spec or output, or a path that does not exist
 3  more rejects than tolerated, nothing committed
+4  the source is there, but its content does not fit
 """
 
 import contextlib
@@ -100,7 +101,7 @@ def cli() -> None:
 @cli.command(
     cls=JobCommand,
     epilog="Beam's own flags go after --. Exit codes: 0 committed; 1 failed; 2 wrong "
-    "usage; 3 too many rejects.",
+    "usage; 3 too many rejects; 4 the source's content does not fit.",
 )
 @job_options
 @click.argument("output", required=False, type=LOCATION)

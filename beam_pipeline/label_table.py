@@ -16,7 +16,7 @@ from transforms import files
 from transforms.core.rows.conform import conform
 from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SourceError, SpecError
+from transforms.errors import SpecError, source_error
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.table import Complaint, TableReader
@@ -62,8 +62,9 @@ def read_labels(spec: Spec) -> LabelTable:
     try:
         entry = files.stat_entry(path, os.path.dirname(path))
     except OSError as error:
-        raise SourceError(
-            f"The table of labels must be readable; {path!r} is not: {error.strerror}."
+        raise source_error(
+            f"The table of labels must be readable; {path!r} is not: {error.strerror}.",
+            error,
         ) from error
     inputs = Inputs(name, os.path.dirname(absolute(path)), (entry,), {})
     listed = table_files(inputs)

@@ -28,7 +28,7 @@ from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.errors import SpecError, TargetError
+from transforms.errors import DamageError, InputError, SpecError, TargetError
 from transforms.files import FileEntry
 from transforms.publishing import bucket, target
 from transforms.storage.paths import absolute, is_remote
@@ -284,13 +284,17 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
 
 def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
     # Each where it is needed: half of the program is not, for any one source.
-    if inputs.format == "images":
-        from beam_pipeline.plan_images import plan_images
+    try:
+        if inputs.format == "images":
+            from beam_pipeline.plan_images import plan_images
 
-        return plan_images(spec, inputs)
-    from beam_pipeline.plan_tables import plan_tables
+            return plan_images(spec, inputs)
+        from beam_pipeline.plan_tables import plan_tables
 
-    return plan_tables(spec, inputs)
+        return plan_tables(spec, inputs)
+    except DamageError as error:
+        # Of the source: nothing of this program's own is read here.
+        raise InputError(str(error)) from error
 
 
 def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:

@@ -35,7 +35,7 @@ from transforms.core.rows.infer import Evidence
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
-from transforms.errors import SourceError, SpecError, nearest
+from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.split_words import split_of_stem
@@ -94,7 +94,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     """Plans the files of a table format: samples them and infers their schema.
 
     Raises:
-      SourceError: they cannot be read as one table.
+      InputError: they cannot be read as one table.
       SpecError: a setting makes no sense for them.
     """
     if spec.labels:
@@ -232,7 +232,7 @@ def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
     """Refuses names that Arrow would cut at a NUL, and then not find again."""
     for name in columns:
         if "\0" in name:
-            raise SourceError(
+            raise InputError(
                 f"{listed[0].origin}: names of columns must hold no NUL character; "
                 f"found {name[:60]!r}. The file is damaged, or in another encoding; "
                 f"mend it, or rename the column."

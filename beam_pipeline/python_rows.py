@@ -16,7 +16,7 @@ from beam_pipeline.spool import odd_row
 from transforms.core.image.png_encode import encode_png
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.python_kinds import OddValueError
-from transforms.errors import EncodingError, SourceError, bounded
+from transforms.errors import EncodingError, InputError, SourceError, bounded
 
 __all__ = ["batches_of_rows", "column_of"]
 
@@ -34,7 +34,7 @@ def batches_of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBa
     """Yields the rows of an iterable, or of a map-style dataset.
 
     Raises:
-      SourceError: it gives no rows, or one that does not go with the others.
+      InputError: it gives no rows, or one that does not go with the others.
     """
     items = _items(source)
     rows = 0
@@ -109,7 +109,7 @@ class _Names:
     def _check(self, item: Sequence[Any], index: int) -> None:
         wanted = self._of_tuples
         if wanted is not None and len(item) != len(wanted):
-            raise SourceError(
+            raise InputError(
                 f"All rows must have the same number of parts; row {index + 1:,} has "
                 f"{len(item)}, those before {len(wanted)}. Give mappings, where parts "
                 f"may be missing."
@@ -133,7 +133,7 @@ class _Names:
             names = self._of_tuples
             return lambda row: dict(zip(names, row, strict=False))
         shown = bounded(repr(item), _SHOWN_CHARS)
-        raise SourceError(
+        raise InputError(
             f"Rows must be mappings or tuples; row {index + 1:,} is {shown} "
             f"({kind.__name__})."
         )
@@ -144,7 +144,7 @@ def _with_text_keys(row: dict[Any, Any]) -> dict[str, Any]:
         return row
     named = {str(key): value for key, value in row.items()}
     if len(named) < len(row):
-        raise SourceError(f"Names must differ as text; found {list(row)[:8]}.")
+        raise InputError(f"Names must differ as text; found {list(row)[:8]}.")
     return named
 
 
@@ -167,7 +167,7 @@ def _batch(
     arrays = []
     for name in names:
         if not name:
-            raise SourceError("Every feature must have a name; one is empty.")
+            raise InputError("Every feature must have a name; one is empty.")
         values = [row.get(name) for row in rows]
         try:
             arrays.append(column_of(values, is_image=name in images))
@@ -175,7 +175,7 @@ def _batch(
             index = start + error.index if error.index >= 0 else -1
             raise odd_row(name, index, error) from error
     if not arrays:
-        raise SourceError(f"A row must have a feature; row {start + 1:,} has none.")
+        raise InputError(f"A row must have a feature; row {start + 1:,} has none.")
     return pa.record_batch(arrays, names=names)
 
 

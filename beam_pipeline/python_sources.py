@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from beam_pipeline.python_rows import batches_of_rows, column_of
 from beam_pipeline.spool import odd_row, store_batches
 from transforms.core.rows.python_kinds import OddValueError
-from transforms.errors import SourceError
+from transforms.errors import InputError, SourceError
 
 __all__ = ["is_object_source", "store_rows"]
 
@@ -64,7 +64,7 @@ def store_rows(
       integers: columns that must hold no floats.
 
     Raises:
-      SourceError: it is no table, or a value does not go with those before it.
+      InputError: it is no table, or a value does not go with those before it.
     """
     batches = _batches(source, frozenset(images))
     return store_batches(_without_floats(batches, frozenset(integers)), path)
@@ -143,7 +143,7 @@ def _check_names(names: Sequence[str], what: str) -> None:
     for name, count in collections.Counter(names).items():
         if not name or count > 1:
             found = f"{name!r} stands {count} times" if name else "one has none"
-            raise SourceError(
+            raise InputError(
                 f"Every column of a {what} must have a name of its own; {found}. "
                 f"Rename it."
             )
@@ -183,7 +183,7 @@ def _from_columns(columns: Mapping[Any, Any], images: frozenset[str]) -> pa.Tabl
     arrays = [_column(str(name), columns[name], images) for name in columns]
     lengths = dict(zip(names, map(len, arrays), strict=True))
     if len(set(lengths.values())) > 1:
-        raise SourceError(
+        raise InputError(
             f"All columns of a mapping must be of one length; found {lengths}."
         )
     return pa.table(arrays, names=names)
@@ -213,7 +213,7 @@ def _column(
 
 def _from_pandas(frame: Any, images: frozenset[str]) -> pa.Table:
     if frame.columns.nlevels > 1:
-        raise SourceError(
+        raise InputError(
             f"The columns of a DataFrame must have one level of names; found "
             f"{frame.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
             f"frame.columns]."

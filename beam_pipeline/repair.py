@@ -21,7 +21,7 @@ from transforms.core.tfrecord.compression import Compression, detect
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.core.tfrecord.salvage import Salvage, Skipped
 from transforms.core.tfrecord.unpack_damaged import Break, Unpacker, looks_like_gzip
-from transforms.errors import DamageError, SourceError, TargetError
+from transforms.errors import DamageError, InputError, TargetError
 from transforms.storage import folders
 
 __all__ = ["Range", "Repaired", "repair_file"]
@@ -83,7 +83,7 @@ def repair_file(
       allow_empty: whether a file without a record is sound.
 
     Raises:
-      SourceError: the file cannot be read, or changed meanwhile.
+      InputError: the file cannot be read, or changed meanwhile.
       DamageError: no record in it is sound; nothing was written.
       TargetError: there is a file already, or none can be written.
     """
@@ -133,7 +133,7 @@ class _Bytes:
         self._last_start = 0
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Returns bytes [start, stop); raises SourceError where they are not there."""
+        """Returns bytes [start, stop); raises InputError where they are not there."""
         begin, end = start - self._last_start, stop - self._last_start
         if not 0 <= begin <= end <= len(self._last):
             self._last = self._read(start, stop)
@@ -147,19 +147,19 @@ class _Bytes:
             try:
                 data = os.pread(self._descriptor, stop - start, start)
             except OSError as error:
-                raise SourceError(
+                raise InputError(
                     f"{self.name}: cannot be read at byte {start:,}: {error.strerror}."
                 ) from error
             if not data:
-                raise SourceError(f"{self.name}: {_CHANGED}")
+                raise InputError(f"{self.name}: {_CHANGED}")
             parts.append(data)
             start += len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def check_unchanged(self) -> None:
-        """Raises SourceError where the file was written to since it was opened."""
+        """Raises InputError where the file was written to since it was opened."""
         if files.stamp_of(self._descriptor) != self._stamp:
-            raise SourceError(f"{self.name}: {_CHANGED}")
+            raise InputError(f"{self.name}: {_CHANGED}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _stored(source: str, folder: str) -> Iterator[_Bytes]:
                 copy.flush()
                 file = copy
         except OSError as error:
-            raise SourceError(
+            raise InputError(
                 f"{source}: cannot be read: {error.strerror or error}."
             ) from error
         yield _Bytes(file, source)

@@ -18,7 +18,7 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Schema
-from transforms.errors import SourceError
+from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.image_suffixes import is_image_name
@@ -179,7 +179,7 @@ def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
         exclude=spec.exclude,
     )
     if wanted != "images" and not kept:
-        raise SourceError(
+        raise InputError(
             f"The source must hold {known.title} files; {source!r} holds none."
         )
     return Inputs(wanted, absolute(source), tuple(kept), skipped, tuple(beside))
@@ -234,7 +234,7 @@ def _recognise(spec: Spec, entries: list[FileEntry]) -> tuple[str, list[FileEntr
     if wanted := claimed_by(listed, _head_in(spec.source)):
         return wanted, entries
     shown = ", ".join(repr(e.path) for e in entries[:3]) or "nothing"
-    raise SourceError(
+    raise InputError(
         f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
         f"another folder, or use --include with --format."
     )
@@ -250,7 +250,7 @@ def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
         return None
     names = {claimed_by([(entry.path, entry.size)]) for entry in tables}
     if len(names) > 1:
-        raise SourceError(
+        raise InputError(
             f"The metadata files of a source must be of one kind; found "
             f"{', '.join(entry.path for entry in tables[:4])}. Keep one kind."
         )
@@ -275,7 +275,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     known = FORMATS[wanted]
     other = [path for path in paths if not known.takes(path)]
     if other and spec.format == "auto":
-        raise SourceError(
+        raise InputError(
             f"All files of a source must be of one format; {other[0]!r} is no "
             f"{known.title}. Correct the pattern, or use --include."
         )
@@ -295,8 +295,8 @@ def named_entry(path: str, root: str) -> FileEntry:
     try:
         return files.stat_entry(path, root)
     except OSError as error:
-        raise SourceError(
-            f"The source must be readable; {path!r} is not: {error.strerror}."
+        raise source_error(
+            f"The source must be readable; {path!r} is not: {error.strerror}.", error
         ) from error
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from transforms.core.rows.common_type import as_type, canonical_type, wider_type
 from transforms.core.rows.python_kinds import OddValueError
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["odd_row", "store_batches"]
 
@@ -24,11 +24,11 @@ _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 1 << 16
 
 
-def odd_row(name: str, row: int, error: Exception) -> SourceError:
+def odd_row(name: str, row: int, error: Exception) -> InputError:
     """Returns the error for a value; `row` counts from 0, -1 where it is not known."""
     place = f"in row {row + 1:,}, " if row >= 0 else ""
     found = str(error).rstrip(".")
-    return SourceError(
+    return InputError(
         f"All values of {name!r} must be of one kind that a feature can hold; "
         f"{place}{found}. Convert them to one kind first, or leave the column out."
     )
@@ -40,7 +40,7 @@ def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:
     Names that a batch lacks are null there; new ones come last.
 
     Raises:
-      SourceError: values of a column do not go together; names column and row.
+      InputError: values of a column do not go together; names column and row.
     """
     rows = 0
     parts: list[str] = []

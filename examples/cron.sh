@@ -7,10 +7,14 @@
 #
 # Needs no lock: of two runs on one target one commits and the other fails, and a run
 # that was killed is taken up by the next. Says nothing when all is well, so that cron
-# sends no mail. The exit code is that of `convert`:
+# sends no mail; else prints the program's own error. The exit code is that of `convert`,
+# and the old dataset remains with all but 0:
 #
-#   0  committed, or up to date       2  wrong usage: it will fail every night
-#   1  failed, the old dataset stands 3  too many rejects, the old dataset stands
+#   0  committed, or up to date
+#   1  failed: the next run goes on
+#   2  wrong command line, spec or output, or no such source: correct the crontab
+#   3  too many rejects
+#   4  the source is there, but its content does not fit
 #
 # BEAM_TFRECORD    the program [beam-tfrecord]
 # LOGS             folder of NAME.log, which grows, and NAME.json, the last report
@@ -30,6 +34,8 @@ log=$logs/$name.log
 report=$logs/$name.json
 mkdir -p -- "$logs" || exit 1
 
+touch -- "$log" || exit 1
+start=$(wc -c <"$log")
 printf '%s convert %s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$source" "$output" \
     >>"$log"
 # The last report stays whole until there is a new one.
@@ -42,9 +48,14 @@ else
     rm -f -- "$report.new"
 fi
 case $code in
-0) ;;
-3) echo "$output: too many rejects; see 'beam-tfrecord rejects $output' and $log" >&2 ;;
-2) echo "$output: wrong usage, mend the crontab; see $log" >&2 ;;
-*) echo "$output: failed with $code, the next run goes on; see $log" >&2 ;;
-esac
+0) exit 0 ;;
+2) echo "$output: wrong command, or no such source; see $log" ;;
+3) echo "$output: too many rejects; see 'beam-tfrecord rejects $output' and $log" ;;
+4) echo "$output: the source does not fit; see $log" ;;
+*) echo "$output: failed with $code, the next run goes on; see $log" ;;
+esac >&2
+# What this run wrote to the log, from its error on; without one, its last line.
+said=$(tail -c "+$((start + 1))" "$log")
+error=$(printf '%s\n' "$said" | sed -n '/^error: /,$p' | head -n 20)
+printf '%s\n' "${error:-$(printf '%s\n' "$said" | tail -n 1)}" >&2
 exit "$code"

@@ -645,11 +645,11 @@ def test_converting_tables(name: str, tmp_path: Folder) -> None:
 
 
 def test_a_bad_archive_is_one_clear_error(tmp_path: Folder) -> None:
-    """Damage has exit code 1, what is no archive 2; nothing is committed."""
+    """Damage and what is no archive have exit code 4; nothing is committed."""
     path = write(tmp_path / "a.tar.gz", PETS)
     path.write_bytes(path.read_bytes()[:-20])
-    message = refused(1, path, tmp_path / "out")
+    message = refused(4, path, tmp_path / "out")
     assert "a.tar.gz: the archive is damaged" in message
     (tmp_path / "b.zip").write_bytes(b"<html>")
-    assert "must be a zip, or a tar" in refused(2, tmp_path / "b.zip", tmp_path / "out")
+    assert "must be a zip, or a tar" in refused(4, tmp_path / "b.zip", tmp_path / "out")
     assert not (tmp_path / "out").exists()

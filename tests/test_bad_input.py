@@ -257,12 +257,12 @@ class TestChangedDuringTheRun:
 class TestTrees:
     def refused(self, tmp_path: Folder, *files: str) -> str:
         source = write_files(tmp_path / "tree", dict.fromkeys(files, JPEG))
-        message = refused(2, source, tmp_path / "out")
+        message = refused(4, source, tmp_path / "out")
         assert names(tmp_path) == ["tree"]
         return message
 
     def test_no_folder_is_no_label(self, tmp_path: Folder) -> None:
-        """Images that lie in no folder have no label: exit code 2, shown."""
+        """Images that lie in no folder have no label: exit code 4, shown."""
         assert "x.jpg" in self.refused(tmp_path, "x.jpg")
 
     def test_a_stray_image_is_shown(self, tmp_path: Folder) -> None:
@@ -305,14 +305,14 @@ class TestTrees:
         """Bytes that are no text are escaped in the message (row 124)."""
         source = write_files(tmp_path / "tree", {"a/1.jpg": JPEG})
         (source / "a" / os.fsdecode(b"bad\xff.jpg")).write_bytes(JPEG)
-        assert r"bad\xff.jpg" in refused(2, source, tmp_path / "out")
+        assert r"bad\xff.jpg" in refused(4, source, tmp_path / "out")
 
     def test_a_source_whose_own_name_is_not_utf8(self, tmp_path: Folder) -> None:
-        """It works, or is exit code 2 before the work (row 124)."""
+        """It works, or is exit code 4 before the work (row 124)."""
         source = tmp_path / os.fsdecode(b"bad\xff")
         write_files(source, {"a/1.jpg": JPEG})
         run = command("convert", source, tmp_path / "out")
-        assert run.code in (0, 2), run.err
+        assert run.code in (0, 4), run.err
 
     def test_an_unreadable_folder_is_an_error(
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
@@ -327,7 +327,7 @@ class TestTrees:
             return scandir(path)
 
         monkeypatch.setattr(os, "scandir", denied)
-        assert str(source / "b") in refused(2, source, tmp_path / "out")
+        assert str(source / "b") in refused(4, source, tmp_path / "out")
 
     @pytest.mark.parametrize("label", ["all", "no label", "a=b", "ünï", "-x", "\x07"])
     def test_odd_labels_are_kept(self, label: str, tmp_path: Folder) -> None:
@@ -402,10 +402,10 @@ REFUSED_TABLES = {
 class TestTables:
     @pytest.mark.parametrize("case", REFUSED_TABLES)
     def test_bad_table_is_an_error(self, case: str, tmp_path: Folder) -> None:
-        """Exit code 2; the message names the file or what to do about it."""
+        """Exit code 4; the message names the file or what to do about it."""
         data, word = REFUSED_TABLES[case]
         source = write_files(tmp_path / "s", {"t.csv": data}) / "t.csv"
-        assert word in refused(2, source, tmp_path / "out")
+        assert word in refused(4, source, tmp_path / "out")
         assert names(tmp_path) == ["s"]
 
     @pytest.mark.parametrize(
@@ -481,7 +481,7 @@ class TestTables:
         """The second file's other column is named, and so are both files."""
         write_csv(tmp_path / "s" / "1.csv", "a,b", ["1,2"])
         write_csv(tmp_path / "s" / "2.csv", "a,c", ["1,2"])
-        message = refused(2, tmp_path / "s", tmp_path / "out")
+        message = refused(4, tmp_path / "s", tmp_path / "out")
         for word in ("1.csv", "2.csv", "'b'", "'c'"):
             assert word in message
 
@@ -494,24 +494,29 @@ class TestTables:
 
 class TestSources:
     @pytest.mark.parametrize(
-        ("name", "word"),
+        ("name", "word", "code"),
         [
-            ("nothing", "nothing"),
-            ("nothing/*.csv", "*.csv"),
-            ("empty", "empty"),
-            ("notes", "notes.txt"),
-            ("notes/notes.txt", "notes.txt"),
-            ("", "SOURCE"),
+            ("nothing", "nothing", 2),
+            ("nothing/*.csv", "*.csv", 2),
+            ("empty", "empty", 4),
+            ("notes", "notes.txt", 4),
+            ("notes/notes.txt", "notes.txt", 2),
+            ("", "SOURCE", 2),
         ],
     )
     def test_a_source_without_input_is_an_error(
-        self, name: str, word: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+        self,
+        name: str,
+        word: str,
+        code: int,
+        tmp_path: Folder,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Nothing to read is exit code 2, and the message shows what is there."""
+        """No such path is exit code 2, nothing to read there 4; both are shown."""
         (tmp_path / "empty").mkdir()
         write_files(tmp_path / "notes", {"notes.txt": b"hello"})
         monkeypatch.chdir(tmp_path)
-        message = refused(2, name, "out")
+        message = refused(code, name, "out")
         assert word.lower() in message.lower()
         assert names(tmp_path) == ["empty", "notes"]
 
@@ -663,7 +668,6 @@ class TestMessages:
             "--delimiter=",
             "--encoding=utf-99",
             "--columns=a,a",
-            "--columns=a",
             "--preset=tutorial",
             "--feature-name=image=x",
             "--compression=bz2",
@@ -675,7 +679,7 @@ class TestMessages:
     ) -> None:
         """Exit code 2 and the setting's name, nothing written."""
         source = write_csv(tmp_path / "t.csv", "a,b", ["1,2"])
-        message = refused(2, source, tmp_path / "out", text)
+        message = refused(4, source, tmp_path / "out", text)
         name = text[2:].partition("=")[0].split("-")[0].rstrip("s")
         assert name in message
         assert names(tmp_path) == ["t.csv"]

@@ -42,7 +42,7 @@ def converted(tmp_path: Folder, data: bytes | str, *options: object) -> list[dic
 
 def error_of(tmp_path: Folder, data: bytes | str, *options: object) -> str:
     """Converts a file in vain, with code 2, and returns the message."""
-    message = refused(2, made(tmp_path, data), tmp_path / "out", *options)
+    message = refused(4, made(tmp_path, data), tmp_path / "out", *options)
     assert names(tmp_path) == ["s"]
     return message
 
@@ -224,7 +224,7 @@ def test_fault_101_a_header_alone_is_an_empty_dataset_if_allowed(
     """An error by default, with the option; with it, a dataset of no record."""
     stored = gzip.compress(data) if suffix else data
     source = made(tmp_path, stored, f"t.csv{suffix}")
-    assert "--allow-empty" in refused(2, source, tmp_path / "out")
+    assert "--allow-empty" in refused(4, source, tmp_path / "out")
     convert(source, tmp_path / "out", "--allow-empty")
     assert account(tmp_path / "out")["written"] == 0
     assert account(tmp_path / "out")["read"] == 0
@@ -235,7 +235,7 @@ def test_fault_101_an_empty_file_has_no_header(suffix: str, tmp_path: Folder) ->
     """That is an error even where an empty dataset is allowed."""
     stored = gzip.compress(b"") if suffix else b""
     source = made(tmp_path, stored, f"t.csv{suffix}")
-    message = refused(2, source, tmp_path / "out", "--allow-empty")
+    message = refused(4, source, tmp_path / "out", "--allow-empty")
     assert "no header" in message
 
 
@@ -589,7 +589,7 @@ def test_a_truncated_file_is_an_error_and_nothing_is_written(tmp_path: Folder) -
     text = "n,w\n" + "".join(f"{n},{n * 7919 % 10007}\n" for n in range(9_000))
     data = gzip.compress(text.encode())
     source = made(tmp_path, data[: len(data) // 2], "t.csv.gz")
-    message = refused(2, source, tmp_path / "out")
+    message = refused(4, source, tmp_path / "out")
     assert "t.csv.gz" in message
     assert "ends early" in message
     assert names(tmp_path) == ["s"]
@@ -599,6 +599,6 @@ def test_drift_between_files_names_both_and_the_columns(tmp_path: Folder) -> Non
     """A .csv and a .csv.gz too."""
     files = {"1.csv": b"n,w\n1,a\n", "2.csv.gz": gzip.compress(b"n,v\n2,b\n")}
     source = write_files(tmp_path / "s", files)
-    message = refused(2, source, tmp_path / "out")
+    message = refused(4, source, tmp_path / "out")
     for word in ("1.csv", "2.csv.gz", "'w'", "'v'"):
         assert word in message

@@ -534,7 +534,7 @@ def test_images_that_are_nowhere(root: Folder) -> None:
     write_json(root / "instances_val.json", EXAMPLE)
     with pytest.raises(SourceError, match=r"000000000009.jpg.*images_root") as caught:
         read(root)
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 4
 
 
 def test_captions(root: Folder) -> None:

@@ -554,7 +554,7 @@ class TestOverwrite:
         convert(small, tmp_path / "out")
         before = contents(tmp_path / "out")
         small.write_text('number,word\n1,"a\n')
-        refused(2, small, tmp_path / "out", "--overwrite")
+        refused(4, small, tmp_path / "out", "--overwrite")
         assert contents(tmp_path / "out") == before
         assert sorted(names(tmp_path)) == ["out", "source"]
 
@@ -678,7 +678,7 @@ class TestReport:
             (2, "nothing.csv", ()),
             (2, "small.csv", ("--shards", 0)),
             (2, "small.csv", ("--spec", "nothing.yaml")),
-            (2, "a-folder.csv", ()),
+            (4, "a-folder.csv", ()),
         ],
         ids=["no source", "bad setting", "no spec", "folder"],
     )
@@ -962,7 +962,7 @@ class TestOptions:
     def test_header_only_is_refused(self, tmp_path: Folder) -> None:
         """A CSV without a row is no dataset, by default (rows 29, 101)."""
         source = write_csv(tmp_path / "t.csv", "a,b", [])
-        assert "--allow-empty" in refused(2, source, tmp_path / "out")
+        assert "--allow-empty" in refused(4, source, tmp_path / "out")
         assert names(tmp_path) == ["t.csv"]
 
     def test_header_only_with_allow_empty(self, tmp_path: Folder) -> None:
@@ -977,7 +977,7 @@ class TestOptions:
         """All images bad, all tolerated, empty allowed: committed with rejects."""
         source = write_files(tmp_path / "tree", {"a/x.jpg": b"", "a/y.jpg": b""})
         options = ("--max-reject-rate", 1)
-        refused(2, source, tmp_path / "out", *options)
+        refused(4, source, tmp_path / "out", *options)
         convert(source, tmp_path / "out", *options, "--allow-empty")
         assert len(rejects(tmp_path / "out")) == 2
 

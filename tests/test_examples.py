@@ -52,10 +52,14 @@ def make_metadata() -> ModuleType:
     return module
 
 
-def cron(folder: Folder, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def cron(
+    folder: Folder,
+    *arguments: str,
+    program: str = f"{sys.executable} -m beam_pipeline",
+) -> "subprocess.CompletedProcess[str]":
     environment = {
         **os.environ,
-        "BEAM_TFRECORD": f"{sys.executable} -m beam_pipeline",
+        "BEAM_TFRECORD": program,
         "LOGS": str(folder / "logs"),
         "PYTHONPATH": str(EXAMPLES.parent),
     }
@@ -98,26 +102,46 @@ def test_cron_keeps_the_old_dataset_on_rejects(tmp_path: Folder) -> None:
     done = cron(tmp_path, "rows.csv", "out")
     assert done.returncode == 3
     assert done.stderr.startswith("out: too many rejects; see 'beam-tfrecord rejects")
+    assert (
+        "\nerror: At most 1.000% of the items may be rejected; 1 of 2 " in done.stderr
+    )
     assert report(tmp_path)["exit_code"] == 3
     assert report(tmp_path)["error"] == "RejectLimitError"
     assert (tmp_path / "out" / "manifest.json").read_bytes() == before
 
 
-def test_cron_tells_failures_from_slips(tmp_path: Folder) -> None:
-    """1 for what another night may mend, 2 for what no night will."""
-    (tmp_path / "rows.tfrecord").write_bytes(b"\x01" * 40)
-    done = cron(tmp_path, "rows.tfrecord", "out")
-    assert done.returncode == 1, (tmp_path / "logs" / "out.log").read_text()
-    assert done.stderr.startswith("out: failed with 1")
+def test_cron_tells_a_bad_source_from_a_bad_command(tmp_path: Folder) -> None:
+    """4 blames the file of the day, 2 the crontab; both print the error."""
+    (tmp_path / "rows.csv").write_bytes(b"a,b\n1,x\n2,caf\xe9\n")
+    done = cron(tmp_path, "rows.csv", "out")
+    assert done.returncode == 4, (tmp_path / "logs" / "out.log").read_text()
+    head, error = done.stderr.splitlines()
+    assert head.startswith("out: the source does not fit; see ")
+    assert error.startswith("error: rows.csv, line 3, byte 13: 0xe9 is not valid utf-8")
     assert report(tmp_path)["status"] == "failed"
-    assert report(tmp_path)["exit_code"] == 1
+    assert report(tmp_path)["exit_code"] == 4
     done = cron(tmp_path, "rows.csv", "out", "--shard=3")
     assert done.returncode == 2
-    assert done.stderr.startswith("out: wrong usage")
-    assert "--shard" in (tmp_path / "logs" / "out.log").read_text()
+    head, error = done.stderr.splitlines()
+    assert head.startswith("out: wrong command, or no such source; see ")
+    # The error of this run, not of the one before.
+    assert error.startswith("error: No such option '--shard'.")
     # Nothing was run, so the last report is still that of before.
-    assert report(tmp_path)["exit_code"] == 1
+    assert report(tmp_path)["exit_code"] == 4
+    assert cron(tmp_path, "none.csv", "out").returncode == 2
     assert cron(tmp_path, "rows.csv").returncode == 2
+
+
+def test_cron_prints_the_end_of_a_run_without_an_error(tmp_path: Folder) -> None:
+    """A program that cannot start, or is killed, leaves a line too."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho begun\necho 'out of memory'\nexit 137\n")
+    program.chmod(0o755)
+    done = cron(tmp_path, "rows.csv", "out", program=str(program))
+    assert done.returncode == 137
+    head, last = done.stderr.splitlines()
+    assert head.startswith("out: failed with 137, the next run goes on")
+    assert last == "out of memory"
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="there is no sh")

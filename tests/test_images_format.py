@@ -108,7 +108,7 @@ def test_trees_without_a_rule(paths: list[str], shown: str) -> None:
         arrange(*paths)
     assert shown in str(caught.value)
     assert "'photos'" in str(caught.value)
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 4
 
 
 def test_a_readme_beside_the_images(tmp_path: Folder) -> None:

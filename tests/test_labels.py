@@ -100,7 +100,7 @@ def test_fault_126_two_names_of_one_normal_form(tmp_path: Folder) -> None:
     tree(tmp_path / "in", both)
     labels = table(tmp_path / "t.csv", [("id", "n"), ("탑", 1)])
     message = refused(
-        2, tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
+        4, tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
     )
     assert "NFC" in message
 
@@ -144,7 +144,7 @@ def test_fault_128_an_id_twice(second: tuple[str, int], tmp_path: Folder) -> Non
     rows = [("id", "n"), *((stem, 1) for stem in stems()), second]
     labels = table(tmp_path / "t.csv", rows)
     options = ("--labels", labels, "--id-column", "id")
-    message = refused(2, tmp_path / "in", tmp_path / "out", *options)
+    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
     assert "'탑_01'" in message
     assert "rows 1 and 5" in message
 
@@ -154,7 +154,7 @@ def test_fault_128_two_images_of_one_id(tmp_path: Folder) -> None:
     tree(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
     labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
     options = ("--labels", labels, "--id-column", "id")
-    message = refused(2, tmp_path / "in", tmp_path / "out", *options)
+    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
     assert "a/x.jpg" in message
     assert "b/x.jpg" in message
 

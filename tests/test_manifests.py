@@ -381,7 +381,7 @@ def test_broken_quotes_are_an_error(tmp_path: Folder) -> None:
     write_images(tmp_path, ["a.png"])
     source = tmp_path / "m.csv"
     source.write_text('TRAIN,a.png,x\nTRAIN,"a.png,x\nTRAIN,a.png,x\n')
-    message = refused(2, source, tmp_path / "out")
+    message = refused(4, source, tmp_path / "out")
     assert "m.csv" in message
     assert "line" in message
 
@@ -529,7 +529,7 @@ def test_metadata_of_unequal_features(tmp_path: Folder) -> None:
         write_images(tmp_path / "data" / folder, ["a.png"])
         rows = [{"file_name": "a.png", column: "x"}]
         write_metadata(tmp_path / "data" / folder / "metadata.csv", rows)
-    message = refused(2, tmp_path / "data", tmp_path / "out")
+    message = refused(4, tmp_path / "data", tmp_path / "out")
     assert "caption" in message
 
 
@@ -539,7 +539,7 @@ def test_metadata_of_two_kinds(tmp_path: Folder) -> None:
     rows = [{"file_name": "a.png", "text": "x"}]
     write_metadata(tmp_path / "data/train/metadata.csv", rows)
     write_metadata(tmp_path / "data/test/metadata.jsonl", rows)
-    message = refused(2, tmp_path / "data", tmp_path / "out")
+    message = refused(4, tmp_path / "data", tmp_path / "out")
     assert "one kind" in message
 
 

@@ -34,8 +34,8 @@ from transforms.errors import (
     CommitError,
     ConservationError,
     DamageError,
+    InputError,
     RejectLimitError,
-    SourceError,
 )
 from transforms.publishing import bucket_publication, target, work_folder
 from transforms.reject_files import leave_rejects, remove_left, write_rejects
@@ -154,7 +154,7 @@ def commit_dataset(
 
     Raises:
       ConservationError: something would have been lost or doubled.
-      SourceError: there is no record, and that was not allowed.
+      InputError: there is no record, and that was not allowed.
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
@@ -166,7 +166,7 @@ def commit_dataset(
     account = _account(facts, shards, logs, census, publication)
     _check_rejects(account, logs, publication, store)
     if not account.written and not publication.allow_empty:
-        raise SourceError(
+        raise InputError(
             f"There must be at least one record; of {account.read:,} items read "
             f"{sum(account.rejected.values()):,} were rejected and "
             f"{sum(account.skipped.values()):,} skipped. Use --allow-empty to write "

@@ -4,7 +4,7 @@
      +- UsageError                exit 2: what was asked for cannot be done as it stands
      |   +- SpecError             a setting is wrong; the message names it
      |   +- SourceError           the source is not there, or the job cannot use it
-     |   |   +- InputError        exit 4: it is there, its content does not fit
+     |   |   +- InputError        exit 4: it is there, but its content does not fit
      |   +- TargetError           the output cannot be written there
      +- RejectLimitError          exit 3: more rejects than the job tolerates
      +- DamageError               a file does not hold what its format promises
@@ -42,6 +42,7 @@ __all__ = [
     "closest",
     "first_few",
     "nearest",
+    "source_error",
 ]
 
 MAX_MESSAGE_BYTES = 1024
@@ -120,9 +121,15 @@ class SourceError(UsageError):
 
 
 class InputError(SourceError):
-    """The source is there, but its content does not fit; the command may be right."""
+    """The source is there, but unreadable or its content does not fit."""
 
     exit_code = 4
+
+
+def source_error(message: str, error: Exception) -> SourceError:
+    """Returns the error for a path that could not be opened: missing or unreadable."""
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    return SourceError(message) if missing else InputError(message)
 
 
 class TargetError(UsageError):

@@ -28,7 +28,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
-from transforms.errors import SourceError, TargetError
+from transforms.errors import TargetError, source_error
 from transforms.storage import folders
 from transforms.storage.paths import is_remote, relative
 from transforms.storage.retry import is_transient, persistently, storing
@@ -179,9 +179,10 @@ def list_tree(root: str) -> list[FileEntry]:
         try:
             found = persistently(functools.partial(_scan, full, folder, seen))
         except OSError as error:
-            raise SourceError(
+            raise source_error(
                 f"Every folder of the source must be readable; {full!r} is not: "
-                f"{error.strerror}."
+                f"{error.strerror}.",
+                error,
             ) from error
         entries += found[0]
         for path in found[1]:
@@ -194,9 +195,10 @@ def _list_remote(root: str) -> list[FileEntry]:
     try:
         found = remote.walk(root)
     except OSError as error:
-        raise SourceError(
+        raise source_error(
             f"Every folder of the source must be readable; {root!r} is not: "
-            f"{error.strerror}."
+            f"{error.strerror}.",
+            error,
         ) from error
     entries: dict[str, FileEntry] = {}
     for each in found:
@@ -347,8 +349,8 @@ def opened(path: str) -> Iterator[BinaryIO]:
     try:
         file = open_unbuffered(path)
     except OSError as error:
-        raise SourceError(
-            f"{path}: cannot be opened: {error.strerror or error}."
+        raise source_error(
+            f"{path}: cannot be opened: {error.strerror or error}.", error
         ) from error
     with file:
         yield cast(BinaryIO, file)

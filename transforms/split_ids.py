@@ -16,7 +16,7 @@ from transforms import files
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
 from transforms.core.placing.split_lock import Assignments
-from transforms.errors import SourceError, SpecError
+from transforms.errors import InputError, SpecError, source_error
 from transforms.split_locks import open_table
 from transforms.storage.paths import is_remote
 
@@ -57,7 +57,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
       identity: what keys are, in words; see `Assignments`.
 
     Raises:
-      SourceError: the file cannot be read, or is no such table, or says two splits
+      InputError: the file cannot be read, or is no such table, or says two splits
         of one key.
       SpecError: a split has a name that readers do not take.
     """
@@ -65,7 +65,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
     named = pc.and_(keys.is_valid(), splits.is_valid())
     if keys.null_count:
         row = int(np.flatnonzero(np.asarray(keys.is_null()))[0]) + 1
-        raise SourceError(
+        raise InputError(
             f"Every row of the table of ids {path!r} must have an id; data row "
             f"{row:,} has none. Remove it."
         )
@@ -76,7 +76,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
         for name in names:
             check_split_name(name)
     except SpecError as error:
-        raise SpecError(f"{error} It stands in the table of ids {path!r}.") from error
+        raise InputError(f"{error} It stands in the table of ids {path!r}.") from error
     codes = np.asarray(pc.index_in(splits, value_set=pa.array(names, pa.string())))
     return _sorted(keys, codes.astype(np.int64), names, path, identity, without_split)
 
@@ -97,7 +97,7 @@ def _sorted(
     differs = np.flatnonzero(again[1:] & (codes[1:] != codes[:-1]))
     if len(differs):
         row = int(differs[0])
-        raise SourceError(
+        raise InputError(
             f"The table of ids {path!r} must say one split of each id; of "
             f"{keys[row].as_py()!r} it says {names[codes[row]]!r} and of "
             f"{keys[row + 1].as_py()!r} {names[codes[row + 1]]!r}"
@@ -151,9 +151,10 @@ def _read(path: str) -> pa.Table:
         )
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         # Arrow gives names as they are; Python finds out that they are no UTF-8.
-        raise SourceError(
+        raise source_error(
             f"The table of ids must be a readable CSV, TSV or Parquet file; {path!r} "
-            f"is not: {error}."
+            f"is not: {error}.",
+            error,
         ) from error
 
 
@@ -165,7 +166,7 @@ def _columns(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray
     if len(names) == 2 and len(at_split) == 1:
         at_id = [1 - at_split[0]]
     if len(at_split) != 1 or len(at_id) != 1:
-        raise SourceError(
+        raise InputError(
             f"The table of ids {path!r} must have two columns, of which one is named "
             f"'split', or one column 'split' and one 'id' or 'key' among others; found "
             f"{names[:10]}. Give its first line these names."
@@ -173,7 +174,7 @@ def _columns(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray
     try:
         found = [table[i].cast(pa.string()) for i in (at_id[0], at_split[0])]
     except pa.ArrowException as error:
-        raise SourceError(
+        raise InputError(
             f"The ids and splits of {path!r} must be texts or integers; found "
             f"{[str(t) for t in table.schema.types][:10]}."
         ) from error

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from transforms.core.model import Block, Reading
+from transforms.errors import DamageError
 from transforms.formats.source import run_facts
 from transforms.formats.table import (
     InputFile,
@@ -119,5 +120,6 @@ class FileRunSource(TableSource):
                 yield dataclasses.replace(
                     reading, batch=dataclasses.replace(batch, numbers=zeros)
                 )
-        except OSError as error:
-            raise unreadable(str(error.filename or self.root), error) from error
+        except (OSError, DamageError) as error:
+            path = getattr(error, "filename", None) or self.root
+            raise unreadable(str(path), error) from error

@@ -44,7 +44,7 @@ from transforms.core.model import (
 from transforms.core.placing.placement import usual_order
 from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import SourceError, SpecError, bounded
+from transforms.errors import InputError, SpecError, bounded
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels
 from transforms.formats.source import Source, run_facts
@@ -233,13 +233,13 @@ def arrange(
         say nothing but, perhaps, the split.
 
     Raises:
-      SourceError: no image; no rule for these folders; names that are equal in NFC
+      InputError: no image; no rule for these folders; names that are equal in NFC
         or are not UTF-8.
     """
     if labels is None:
         entries = in_source_order(entries)
     if not entries and not allow_empty:
-        raise SourceError(
+        raise InputError(
             f"The source must hold images; {root!r} holds no file with a suffix like "
             f".jpg or .png. Name another folder, or use --include."
         )
@@ -289,7 +289,7 @@ def in_source_order(entries: Sequence[FileEntry]) -> list[FileEntry]:
     """Returns the files by their origins' bytes.
 
     Raises:
-      SourceError: names that are equal in NFC or are not UTF-8.
+      InputError: names that are equal in NFC or are not UTF-8.
     """
     ordered = sorted(entries, key=lambda entry: entry.origin.encode(errors="replace"))
     _check_names(ordered)
@@ -332,12 +332,12 @@ def _check_names(entries: Sequence[FileEntry]) -> None:
         try:
             entry.path.encode()
         except UnicodeEncodeError as error:
-            raise SourceError(
+            raise InputError(
                 f"File names must be UTF-8; {os.fsencode(entry.path)!r} is not. "
                 f"Rename it, or leave it out with --exclude."
             ) from error
         if before and before.origin == entry.origin:
-            raise SourceError(
+            raise InputError(
                 f"File names must differ after Unicode normalisation (NFC); "
                 f"{before.path.encode()!r} and {entry.path.encode()!r} do not. "
                 f"Rename one."
@@ -358,7 +358,7 @@ def _has_splits(parts: Sequence[Sequence[str]], root: str, *, labelled: bool) ->
             shown = ["/".join(p) for p in parts if len(p) == depth][:_SHOWN]
             examples.append(f"{depths[depth]} like {', '.join(shown)}")
         rule = "split/label/file" if with_splits else "label/file or split/label/file"
-        raise SourceError(
+        raise InputError(
             f"Images must lie as {rule} below {root!r}; found "
             f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
             f"the splits), or leave files out with --exclude."

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Reason
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.files import FileEntry
 from transforms.formats.image_suffixes import is_image_name
 
@@ -88,7 +88,7 @@ def join_labels(
       table: the table's name, for messages.
 
     Raises:
-      SourceError: an id stands twice in the table, or is that of two images.
+      InputError: an id stands twice in the table, or is that of two images.
     """
     texts = [
         None if text is None else unicodedata.normalize("NFC", text)
@@ -103,7 +103,7 @@ def join_labels(
             orphans.append(Orphan(row, Reason.LABEL_WITHOUT_IMAGE, message))
         elif text in places:
             first, second = int(numbers[places[text]]) + 1, int(numbers[place]) + 1
-            raise SourceError(
+            raise InputError(
                 f"Every id must stand once in the table of labels; in {table} {text!r} "
                 f"stands in rows {first} and {second}. Remove one."
             )
@@ -115,7 +115,7 @@ def join_labels(
     for index, entry in enumerate(entries):
         key = key_of(entry.origin)
         if key in places and key in seen:
-            raise SourceError(
+            raise InputError(
                 f"Every id must be that of one image; {key!r} is that of "
                 f"{seen[key]!r} and {entry.path!r}. Rename one, or use ids that are "
                 f"paths."

@@ -23,7 +23,7 @@ from transforms.core.model import (
     Rejection,
 )
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, bounded
+from transforms.errors import DamageError, InputError, bounded
 from transforms.formats.split_words import split_of_table
 
 __all__ = [
@@ -144,7 +144,7 @@ class TableReader(abc.ABC):
         """Returns those of the files that are to be read.
 
         Raises:
-          SourceError: one that must be there is not.
+          InputError: one that must be there is not.
         """
         return files
 
@@ -153,7 +153,7 @@ class TableReader(abc.ABC):
         """Returns some rows, taken evenly through the files.
 
         Raises:
-          SourceError: they cannot be read as this format under one set of columns.
+          InputError: they cannot be read as this format under one set of columns.
         """
 
     def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "TableReader":
@@ -238,13 +238,18 @@ def rejection_of(
     )
 
 
-def unreadable(path: str, error: OSError) -> SourceError:
-    """Returns what to say of a file that could be listed and cannot be read."""
+def unreadable(path: str, error: OSError | DamageError) -> InputError:
+    """Returns what to say of a file that could be listed and cannot be read.
+
+    A damaged file's own message names it, the place and the remedy.
+    """
+    if isinstance(error, DamageError):
+        return InputError(str(error))
     if error.errno == errno.ENOENT:
         found = "it is gone"
     else:
         found = str(error.strerror or error)
-    return SourceError(
+    return InputError(
         f"Every file of the source must stay as it is, and readable, during the run; "
         f"{path!r} did not: {found}. Run again."
     )

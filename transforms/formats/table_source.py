@@ -26,6 +26,7 @@ from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.record_columns import count_parts, lists_like
 from transforms.core.rows.underflow import underflows_of
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import DamageError
 from transforms.formats.source import Source
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
@@ -102,7 +103,7 @@ class TableSource(Source):
         yield from range(1 if self.limit is not None else self._files().num_rows)
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """Yields the blocks of a file; raises SourceError where it is no such table."""
+        """Yields the blocks of a file; raises InputError where it is no such table."""
         table = self._files()
         if self.limit is None:
             yield from self._blocks_of(table, number, None)
@@ -125,7 +126,7 @@ class TableSource(Source):
                 # The raw rows would take their memory until the next ones are read.
                 del raw
                 yield reading
-        except OSError as error:
+        except (OSError, DamageError) as error:
             raise unreadable(path, error) from error
 
     def planned_digest(self) -> bytes:
@@ -180,7 +181,7 @@ class TableSource(Source):
             yield from self.reader.blocks(
                 file, block_bytes=self.block_bytes, limit_rows=limit
             )
-        except OSError as error:
+        except (OSError, DamageError) as error:
             raise unreadable(path, error) from error
 
     def reading(self, raw: RawRows) -> Reading:

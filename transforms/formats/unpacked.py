@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from transforms import files
 from transforms.core.tfrecord.compression import Compression, Inflater
-from transforms.errors import SourceError, TFRecordError
+from transforms.errors import InputError, TFRecordError
 
 __all__ = ["PACKED_SUFFIXES", "Unpacked", "is_packed", "open_unpacked", "plain_name"]
 
@@ -75,7 +75,7 @@ class Unpacked(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        """Returns up to `size` bytes, none at the end; raises SourceError."""
+        """Returns up to `size` bytes, none at the end; raises InputError."""
         if size is None or size < 0:
             return b"".join(iter(lambda: self.read(_PIECE_BYTES), b""))
         offset = self._position - self._begin
@@ -84,11 +84,9 @@ class Unpacked(io.RawIOBase):
                 piece = self._source.read(min(size, _PIECE_BYTES))
             except TFRecordError as error:
                 # It names the file and the remedy.
-                raise SourceError(
-                    f"A compressed file must be whole. {error}"
-                ) from error
+                raise InputError(f"A compressed file must be whole. {error}") from error
             except (OSError, pa.ArrowException) as error:
-                raise SourceError(
+                raise InputError(
                     f"A compressed file must be whole; {self._origin} is not: "
                     f"{error}. Fetch or write it again."
                 ) from error

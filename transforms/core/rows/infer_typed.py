@@ -39,7 +39,7 @@ from transforms.core.rows.infer import Evidence, Inference
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError, SpecError, nearest
+from transforms.errors import InputError, SpecError, nearest
 
 __all__ = [
     "IMAGE_SIGNATURES",
@@ -99,7 +99,7 @@ def infer_typed(
 
     Raises:
       SpecError: there is no column of the label's name.
-      SourceError: no feature can hold a column's type; names column and type.
+      InputError: no feature can hold a column's type; names column and type.
     """
     if label_column is not None and label_column not in columns:
         raise SpecError(
@@ -179,8 +179,8 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     return Feature(name, found, shape=tuple(shape), unit=unit), _note(kind)
 
 
-def _unusable(name: str, kind: pa.DataType) -> SourceError:
-    return SourceError(
+def _unusable(name: str, kind: pa.DataType) -> InputError:
+    return InputError(
         f"column {name!r} must be of single values, lists of them, or lists of lists "
         f"of them, to become a feature; found {str(kind)[:200]}; drop the column, or "
         "write it as another type"

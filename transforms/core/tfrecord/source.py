@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 import google_crc32c
 
-from transforms.errors import SourceError
+from transforms.errors import InputError, source_error
 
 __all__ = ["Source", "StoredBytes", "opened", "source_name"]
 
@@ -47,7 +47,7 @@ class StoredBytes:
         try:
             data = self._file.read(size)
         except OSError as error:
-            raise SourceError(
+            raise InputError(
                 f"{self._path}: cannot be read at byte {self.size_read:,}: "
                 f"{error.strerror or error}"
             ) from error
@@ -56,9 +56,9 @@ class StoredBytes:
         return data
 
     def check_unchanged(self) -> None:
-        """Raises SourceError if the file was written to since the start."""
+        """Raises InputError if the file was written to since the start."""
         if _stamp(self._file) != self._stamp:
-            raise SourceError(
+            raise InputError(
                 f"{self._path}: the file changed while it was read. Read it again "
                 "when its writer is done."
             )
@@ -85,8 +85,8 @@ def opened(source: Source, path: str) -> Iterator[BinaryIO]:
         # Unbuffered: the reads are large, a second copy of each would be waste.
         file = open(source, "rb", buffering=0)  # noqa: SIM115 - closed below
     except OSError as error:
-        raise SourceError(
-            f"{path}: cannot be opened: {error.strerror or error}."
+        raise source_error(
+            f"{path}: cannot be opened: {error.strerror or error}.", error
         ) from error
     with file:
         yield cast(BinaryIO, file)

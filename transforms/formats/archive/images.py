@@ -107,7 +107,7 @@ class ArchiveImages(TableReader):
         """Returns rows taken evenly; their images are blanks of the right size.
 
         Raises:
-          SourceError: no images, or no rule for their folders; see `arrange`.
+          InputError: no images, or no rule for their folders; see `arrange`.
         """
         return _survey(self, tuple(files))[1]
 

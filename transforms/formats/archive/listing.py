@@ -48,7 +48,7 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
 
     Raises:
       OSError: it cannot be read, or has another stamp.
-      DamageError, SourceError: see `list_members`.
+      DamageError, InputError: see `list_members`.
     """
     with open_archive(path, stamp) as file:
         kind = kind_of(file, origin)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from transforms.core.model import Reason, Skipped
-from transforms.errors import DamageError, SourceError, SpecError, bounded
+from transforms.errors import DamageError, InputError, SpecError, bounded
 from transforms.formats.archive.model import (
     Content,
     Found,
@@ -72,7 +72,7 @@ def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
     """Returns what the archive is; its name is not looked at.
 
     Raises:
-      SourceError: it is none that can be read.
+      InputError: it is none that can be read.
     """
     file.seek(0)
     head = file.read(BLOCK_BYTES)
@@ -88,7 +88,7 @@ def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
             f"its header is wrong. Fetch or write it again."
         )
     found = f"begins with {head[:8].hex(' ')}" if head else "is empty"
-    raise SourceError(
+    raise InputError(
         f"{path}: an archive must be a zip, or a tar that is plain or packed with "
         f"gzip, zstd, bzip2 or xz; this one {found}. Fetch or write it again."
     )
@@ -113,7 +113,7 @@ def list_members(
 
     Raises:
       DamageError: the archive is damaged, or (but for a zip) has no end.
-      SourceError: it is no archive, or goes beyond the limits.
+      InputError: it is no archive, or goes beyond the limits.
       SpecError: no such encoding.
     """
     _check_encoding(name_encoding)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from transforms.core.model import Block
-from transforms.errors import SourceError, SpecError
+from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
 from transforms.formats.archive.listing import list_archive
 from transforms.formats.archive.model import Member, is_litter, shown_name
@@ -86,7 +86,7 @@ class ArchiveReader(TableReader):
         """Returns the reader for what the members of the first archives are.
 
         Raises:
-          SourceError: they are nothing that can be read.
+          InputError: they are nothing that can be read.
           SpecError: a setting of CSV for other members.
         """
         listed = [self._members(file) for file in files[:_LOOKED_AT]]
@@ -101,13 +101,13 @@ class ArchiveReader(TableReader):
             return ArchiveImages(self.zip_encoding)
         if not tables:
             shown = ", ".join(shown_name(m.name) for m in members[:3]) or "nothing"
-            raise SourceError(
+            raise InputError(
                 f"Archives must hold images, samples of WebDataset or tables (.csv, "
                 f".jsonl, .parquet, .arrow); {files[0].origin!r} holds {shown}. Name "
                 f"another one."
             )
         if len(tables) > 1:
-            raise SourceError(
+            raise InputError(
                 f"The tables in archives must be of one format; found "
                 f"{', '.join(sorted(tables))}. Take one kind out."
             )

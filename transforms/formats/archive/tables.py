@@ -20,7 +20,7 @@ from typing import IO, ClassVar
 from transforms import files
 from transforms.core.model import Block, Reason, Skipped
 from transforms.core.schema import Feature
-from transforms.errors import DamageError, SourceError
+from transforms.errors import DamageError, InputError
 from transforms.formats.archive.listing import (
     ArchiveListing,
     list_archive,
@@ -86,7 +86,7 @@ class ArchiveTables(TableReader):
         """Returns rows of some members.
 
         Raises:
-          SourceError: there are none, or one cannot be read.
+          InputError: there are none, or one cannot be read.
         """
         with self._opened(files) as (chosen, share):
             found = self.inner.sample(chosen)
@@ -207,13 +207,13 @@ class ArchiveTables(TableReader):
         return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
     def _tables(self, file: InputFile, listing: ArchiveListing) -> list[Member]:
-        """Returns the members to read; raises SourceError where one cannot be."""
+        """Returns the members to read; raises InputError where one cannot be."""
         members = []
         for member in listing.members:
             if _skip_reason(member, self.format) is not None:
                 continue
             if member.fault is not None:
-                raise SourceError(f"{file.origin}: {member.message}")
+                raise InputError(f"{file.origin}: {member.message}")
             members.append(member)
         return members
 

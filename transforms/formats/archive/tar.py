@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from transforms.core.model import Reason
-from transforms.errors import DamageError, SourceError
+from transforms.errors import DamageError, InputError
 from transforms.formats.archive.model import (
     Limits,
     Member,
@@ -127,12 +127,12 @@ class UnpackedBytes:
         self._unpacked += len(data)
         limits, packed = self._limits, self._consumed()
         if self._unpacked > limits.max_total_bytes:
-            raise SourceError(
+            raise InputError(
                 f"{self._path}: an archive may unpack to {limits.max_total_bytes} "
                 f"bytes; this one holds more. Split it, or check where it comes from."
             )
         if limits.is_bomb(self._unpacked, packed):
-            raise SourceError(
+            raise InputError(
                 f"{self._path}: an archive may unpack to {limits.max_ratio} times its "
                 f"size; {packed} bytes of this one gave {self._unpacked} or more: it "
                 f"is taken for a bomb. Unpack it yourself if it is none."
@@ -177,7 +177,7 @@ class TarWalk:
 
         Raises:
           DamageError: the archive is damaged after some member, which is named.
-          SourceError: it holds more members than the limits allow.
+          InputError: it holds more members than the limits allow.
         """
         index = 0
         extension = _Extension()
@@ -193,7 +193,7 @@ class TarWalk:
             self._finish()
             index += 1
             if index > self._limits.max_members:
-                raise SourceError(
+                raise InputError(
                     f"{self._path}: an archive may hold {self._limits.max_members} "
                     f"members; this one holds more. Split it."
                 )

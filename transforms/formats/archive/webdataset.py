@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError, bounded
+from transforms.errors import InputError, bounded
 from transforms.files import size_of
 from transforms.formats.archive.listing import (
     ArchiveListing,
@@ -91,7 +91,7 @@ class WebDataset(TableReader):
         """Returns the first samples of some shards.
 
         Raises:
-          SourceError: there are none.
+          InputError: there are none.
         """
         return _survey(self, tuple(files))[1]
 
@@ -299,7 +299,7 @@ class WebDataset(TableReader):
                     together.add(has)
                     suffixes |= dict.fromkeys(sorted(has))
         if not total:
-            raise SourceError(
+            raise InputError(
                 f"A WebDataset must hold samples, members like 0001.jpg and 0001.cls; "
                 f"{files[0].origin!r} holds none."
             )

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from transforms.core.model import Reason
-from transforms.errors import DamageError, SourceError
+from transforms.errors import DamageError, InputError
 from transforms.formats.archive.model import (
     Limits,
     Member,
@@ -81,18 +81,18 @@ def list_zip(
 
     Raises:
       DamageError: the directory is damaged, or entries overlap.
-      SourceError: more members or bytes than the limits allow.
+      InputError: more members or bytes than the limits allow.
     """
     directory = _find_directory(file, path)
     if directory.entries > limits.max_members:
-        raise SourceError(
+        raise InputError(
             f"{path}: an archive may hold {limits.max_members} entries; this one says "
             f"{directory.entries}. Split it."
         )
     entries = list(_entries(file, path, directory, encoding))
     total = sum(member.size for member in entries)
     if total > limits.max_total_bytes:
-        raise SourceError(
+        raise InputError(
             f"{path}: an archive may unpack to {limits.max_total_bytes} bytes; this "
             f"one says {total}. Split it, or check where it comes from."
         )

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from transforms import files
 from transforms.core.model import Reason
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.automl.recognition import (
     UNASSIGNED,
     USES,
@@ -135,7 +135,7 @@ def load_manifest(path: str, stamp: int = 0) -> Manifest:
       stamp: what it had when it was listed; 0 for unknown.
 
     Raises:
-      SourceError: it is no CSV, or too large.
+      InputError: it is no CSV, or too large.
       OSError: it cannot be read, or has changed since it was listed.
     """
     with files.open_input(path) as file:
@@ -160,7 +160,7 @@ def _load(path: str, stamp: int) -> Manifest:
             raise OSError(errno.ESTALE, "it has changed while it was read", path)
         data = bytearray(content)
     if len(data) > MAX_BYTES:
-        raise SourceError(
+        raise InputError(
             f"An AutoML manifest is parsed as a whole, up to {MAX_BYTES:,} bytes; "
             f"{path!r} has more. Cut it into several files, by images."
         )
@@ -185,7 +185,7 @@ def _parse(data: bytes, path: str) -> Manifest:
             has_boxes = has_boxes or item.mentions[0].is_box
             _join(item, images, items)
     except csv.Error as error:
-        raise SourceError(
+        raise InputError(
             f"{path!r} must be CSV; in line {reader.line_num}: {error}. Correct it."
         ) from error
     return Manifest(items, row, has_boxes)

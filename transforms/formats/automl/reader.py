@@ -21,7 +21,7 @@ import pyarrow as pa
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.automl.boxes import Boxes, judge
 from transforms.formats.automl.manifest import Item, Manifest, load_manifest
 from transforms.formats.automl.recognition import DISCARD
@@ -132,12 +132,12 @@ class AutomlReader(TableReader):
 
         Raises:
           OSError: the file cannot be read, or has changed since it was listed.
-          SourceError: it holds what it did not when the job was planned.
+          InputError: it holds what it did not when the job was planned.
         """
         items = load_manifest(file.path, block.stamp).items[block.start : block.stop]
         raw = self._rows(file, items, block)
         if absent := [name for name in columns if name not in raw.columns]:
-            raise SourceError(
+            raise InputError(
                 f"{file.path!r} has no column {absent[0]!r}; it has "
                 f"{list(raw.columns)}."
             )
@@ -247,7 +247,7 @@ class AutomlReader(TableReader):
         }
 
 
-def _changed(file: InputFile) -> SourceError:
+def _changed(file: InputFile) -> InputError:
     """Returns the error of a file that holds what planning has not found in it."""
     what = "it has changed since the job was planned"
     return unreadable(file.path, OSError(errno.ESTALE, what))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from transforms.core.rows.binary_layout import BinaryField, Layout
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.binary.fixed_length import Recognised, RecordsReader
 
 __all__ = ["Cifar100Reader", "Cifar10Reader", "recognise"]
@@ -117,7 +117,7 @@ def recognise(
       encode: see `Cifar10Reader`.
 
     Raises:
-      SourceError: there are both; or the pickled version.
+      InputError: there are both; or the pickled version.
     """
     batches = [path for path, _ in files if _BATCH(_name(path))]
     whole = [(path, size) for path, size in files if _WHOLE(_name(path))]
@@ -126,7 +126,7 @@ def recognise(
         for path, size in whole
     )
     if batches and is_100:
-        raise SourceError(
+        raise InputError(
             f"A source is CIFAR-10 or CIFAR-100; found {batches[0]} and {whole[0][0]}. "
             f"Convert the folders one by one."
         )
@@ -139,7 +139,7 @@ def recognise(
         return Recognised(Cifar100Reader(encode), tuple(paths), beside)
     for path, _ in files:
         if _PICKLE(_name(path)) and head(path).startswith(_PICKLE_START):
-            raise SourceError(
+            raise InputError(
                 f"{path} is CIFAR's Python version, a pickle, which is never loaded: "
                 f"that could run any code. Fetch the binary version, "
                 f"cifar-10-binary.tar.gz."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from transforms import files
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["Names", "read_names", "same_names"]
 
@@ -20,11 +20,11 @@ def same_names(found: Sequence[tuple[str, Names]]) -> Names:
       found: folders, and the names in each.
 
     Raises:
-      SourceError: they differ, be it in their order.
+      InputError: they differ, be it in their order.
     """
     for folder, names in found[1:]:
         if names != found[0][1]:
-            raise SourceError(
+            raise InputError(
                 f"Class names must be the same, in the same order, beside all files of "
                 f"a source; those in {found[0][0]!r} and {folder!r} differ. Convert "
                 f"the folders one by one."
@@ -36,12 +36,12 @@ def read_names(path: str) -> tuple[str, ...]:
     """Returns the names of classes in a file, by id; blank lines may end it.
 
     Raises:
-      SourceError: it cannot be read, is no UTF-8 text, holds no name, a blank line
+      InputError: it cannot be read, is no UTF-8 text, holds no name, a blank line
         between names or a name twice.
     """
 
-    def refuse(found: str) -> SourceError:
-        return SourceError(
+    def refuse(found: str) -> InputError:
+        return InputError(
             f"A file of class names must be UTF-8 text with one name a line, the "
             f"first for id 0, each once; {path!r} is not: {found}."
         )

@@ -19,7 +19,7 @@ from transforms.core.model import Block
 from transforms.core.rows.binary_columns import features_of
 from transforms.core.rows.binary_layout import Layout
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, SpecError
+from transforms.errors import InputError, SpecError
 from transforms.formats.binary.class_names import Names, read_names, same_names
 from transforms.formats.binary.record_rows import (
     DescribedSample,
@@ -74,7 +74,7 @@ class RecordsReader(TableReader):
         """Returns up to 1,024 records, evenly taken.
 
         Raises:
-          SourceError: a file's size is not the layout's, the files of class names are
+          InputError: a file's size is not the layout's, the files of class names are
             missing, differ or are too short.
         """
         layout = self.records
@@ -98,7 +98,7 @@ class RecordsReader(TableReader):
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
-        """Yields blocks of whole records; SourceError if the size is not the layout's.
+        """Yields blocks of whole records; InputError if the size is not the layout's.
 
         `start` and `stop` are byte offsets.
         """
@@ -123,7 +123,7 @@ class RecordsReader(TableReader):
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the records of a block; raises OSError, SourceError."""
+        """Yields the records of a block; raises OSError, InputError."""
         data = file_layer.read_range(
             file.path, block.start, block.stop, stamp=block.stamp
         )
@@ -169,7 +169,7 @@ class RecordsReader(TableReader):
     def _check_names(
         self, layout: Layout, data: bytes, names: Names, file: InputFile
     ) -> None:
-        """Raises SourceError where labels go on after the last name.
+        """Raises InputError where labels go on after the last name.
 
         A label that the format itself does not know is a damaged record instead.
         """
@@ -181,7 +181,7 @@ class RecordsReader(TableReader):
             ids = views[field.name]
             beyond = ids[(ids >= known) & (ids < field.class_count)]
             if beyond.size:
-                raise SourceError(
+                raise InputError(
                     f"{field.classes!r} must name every class in the order of the ids; "
                     f"it has {known} names, and {file.origin} has records with "
                     f"{field.name!r} {int(beyond.max())}. Add the missing names."
@@ -212,12 +212,12 @@ class FixedLengthReader(RecordsReader):
 
 
 def _count(layout: Layout, file: InputFile) -> int:
-    """Returns how many records a file holds; raises SourceError (fault row 133)."""
+    """Returns how many records a file holds; raises InputError (fault row 133)."""
     body = file.size - layout.header_bytes
     count, rest = divmod(body, layout.size)
     if body < 0 or rest:
         found = "shorter than the header" if body < 0 else f"{rest} bytes too many"
-        raise SourceError(
+        raise InputError(
             f"A file of {layout.header_bytes} header bytes and records of "
             f"{layout.size} bytes has a size to match; {file.origin} has {file.size} "
             f"bytes: {count if body >= 0 else 0} records, {found}. It is cut off, "
@@ -227,7 +227,7 @@ def _count(layout: Layout, file: InputFile) -> int:
 
 
 def _gather(file: InputFile, layout: Layout, places: npt.NDArray[np.int64]) -> bytes:
-    """Returns chosen records of a file; raises SourceError."""
+    """Returns chosen records of a file; raises InputError."""
     out = []
     try:
         with file_layer.open_input(file.path) as stream:
@@ -235,12 +235,12 @@ def _gather(file: InputFile, layout: Layout, places: npt.NDArray[np.int64]) -> b
                 stream.seek(layout.header_bytes + place * layout.size)
                 out.append(stream.read(layout.size))
     except OSError as error:
-        raise SourceError(
+        raise InputError(
             f"Every file of the source must be readable; {file.origin} is not: "
             f"{error.strerror or error}."
         ) from error
     if any(len(record) < layout.size for record in out):
-        raise SourceError(
+        raise InputError(
             f"Every file of the source must stay as it is; {file.origin} has become "
             f"shorter than {file.size} bytes. Run again."
         )

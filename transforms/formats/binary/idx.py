@@ -18,7 +18,7 @@ from transforms.core.model import Block
 from transforms.core.rows.binary_columns import features_of
 from transforms.core.rows.binary_layout import BinaryField, Layout
 from transforms.core.schema import Feature
-from transforms.errors import SourceError
+from transforms.errors import InputError, SourceError
 from transforms.formats.binary.class_names import Names, read_names, same_names
 from transforms.formats.binary.fixed_length import Recognised
 from transforms.formats.binary.idx_file import IdxFile, open_idx
@@ -85,7 +85,7 @@ class IdxReader(TableReader):
         """Returns up to 1,024 images, evenly taken; of compressed files the first.
 
         Raises:
-          SourceError: a file is no IDX file, its size is not what it says, it has no
+          InputError: a file is no IDX file, its size is not what it says, it has no
             labels, or not as many; or the files differ in shape.
         """
         pairs = [self._opened(file) for file in files]
@@ -119,7 +119,7 @@ class IdxReader(TableReader):
         `start` and `stop` are byte offsets in the file as it is stored.
 
         Raises:
-          SourceError: as `sample` does, except for what files have in common.
+          InputError: as `sample` does, except for what files have in common.
         """
         images = self._opened(file).images
         header = images.header
@@ -158,7 +158,7 @@ class IdxReader(TableReader):
 
         Raises:
           OSError: a file cannot be read.
-          SourceError: a compressed file is damaged, too short or too long.
+          InputError: a compressed file is damaged, too short or too long.
         """
         pair = self._opened(file)
         names = self._names(os.path.dirname(file.path))
@@ -201,7 +201,7 @@ class IdxReader(TableReader):
         return tuple(path for path in paths if files.is_file(path))
 
     def _opened(self, file: InputFile) -> _Pair:
-        """Returns the files of an input; raises SourceError where they do not agree."""
+        """Returns the files of an input; raises InputError where they do not agree."""
         folder, name = os.path.split(file.path)
         labels = [
             label
@@ -217,13 +217,13 @@ class IdxReader(TableReader):
         )
         images, found = pair.images.header, pair.labels.header
         if found.shape or found.dtype.startswith("float") or len(images.shape) < 1:
-            raise SourceError(
+            raise InputError(
                 f"Labels are one integer each, and images have sides; {origin} holds "
                 f"{found.dtype} of {found.shape}, {file.origin} {images.dtype} of "
                 f"{images.shape}."
             )
         if images.count != found.count:
-            raise SourceError(
+            raise InputError(
                 f"Every image has a label; {file.origin} holds {images.count} images, "
                 f"{origin} {found.count} labels. Fetch or write them again."
             )
@@ -312,7 +312,7 @@ def _open(path: str, origin: str) -> IdxFile:
 def _check_same(first: IdxFile, other: IdxFile) -> None:
     one, two = first.header, other.header
     if (one.dtype, one.shape) != (two.dtype, two.shape):
-        raise SourceError(
+        raise InputError(
             f"All images of a source have one shape and type; {first.origin} has "
             f"{one.shape} of {one.dtype}, {other.origin} {two.shape} of {two.dtype}. "
             f"Convert them one by one."
@@ -320,10 +320,10 @@ def _check_same(first: IdxFile, other: IdxFile) -> None:
 
 
 def _check_owner(owner: dict[str, str], images: str, labels: str) -> None:
-    """Notes whose labels these are; raises SourceError if they are another's."""
+    """Notes whose labels these are; raises InputError if they are another's."""
     first = owner.setdefault(labels, images)
     if first != images:
-        raise SourceError(
+        raise InputError(
             f"Every file of labels belongs to one of images; {labels} does to {first} "
             f"and to {images}. Keep one of the two."
         )
@@ -344,7 +344,7 @@ def recognise(
       encode: see `IdxReader`.
 
     Raises:
-      SourceError: images without labels or labels without images, or one of them twice,
+      InputError: images without labels or labels without images, or one of them twice,
         plain and compressed.
     """
     listed = {path for path, _ in files}
@@ -359,7 +359,7 @@ def recognise(
         _check_owner(owner, path, folder + slash + names[0])
     for path, _ in files:
         if is_labels(path) and path not in owner:
-            raise SourceError(
+            raise InputError(
                 f"Labels in IDX files have a file of images beside them, "
                 f"NAME-images-idx3-ubyte; {path} has none."
             )

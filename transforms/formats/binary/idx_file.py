@@ -17,7 +17,7 @@ import numpy as np
 
 from transforms import files
 from transforms.core.rows.binary_layout import MAX_RECORD_BYTES
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.unpacked import Unpacked, is_packed, open_unpacked
 
 __all__ = ["IdxFile", "IdxHeader", "open_idx", "parse_header"]
@@ -72,10 +72,10 @@ def parse_header(head: bytes, origin: str) -> IdxHeader:
       origin: of the file, for messages.
 
     Raises:
-      SourceError: they are no IDX header, or an item is empty or over 1 GiB.
+      InputError: they are no IDX header, or an item is empty or over 1 GiB.
     """
     if len(head) < 8 or head[:2] != b"\0\0" or head[2] not in _TYPES:
-        raise SourceError(
+        raise InputError(
             f"An IDX file starts with 00 00, a type and the number of dimensions; "
             f"{origin} starts with {head[:8].hex(' ') or 'nothing'}. It is damaged or "
             f"of another format."
@@ -83,14 +83,14 @@ def parse_header(head: bytes, origin: str) -> IdxHeader:
     dimensions = head[3]
     stop = 4 + 4 * dimensions
     if not 1 <= dimensions <= _MAX_DIMENSIONS or len(head) < stop:
-        raise SourceError(
+        raise InputError(
             f"An IDX file has 1 to {_MAX_DIMENSIONS} dimensions and the size of each; "
             f"{origin} says {dimensions} and has {len(head)} bytes of header."
         )
     count, *shape = struct.unpack(f">{dimensions}I", head[4:stop])
     header = IdxHeader(_TYPES[head[2]], count, tuple(shape))
     if not 0 < header.item_bytes <= MAX_RECORD_BYTES:
-        raise SourceError(
+        raise InputError(
             f"An item of an IDX file has 1 to {MAX_RECORD_BYTES} bytes; {origin} says "
             f"{' x '.join(map(str, shape))} of {header.dtype}. It is damaged."
         )
@@ -114,7 +114,7 @@ class IdxFile:
     packed: bool
 
     def check_size(self) -> None:
-        """Raises SourceError if the file cannot hold its items (fault row 133).
+        """Raises InputError if the file cannot hold its items (fault row 133).
 
         Of a compressed file that is certain only once all of it has been read; one
         that could not hold them at deflate's best is refused here.
@@ -128,7 +128,7 @@ class IdxFile:
             raise self._wrong_size(f"{size} bytes")
 
     def items(self, first: int, count: int, *, stamp: int = 0) -> bytes:
-        """Returns `count` items from number `first` on; raises OSError, SourceError."""
+        """Returns `count` items from number `first` on; raises OSError, InputError."""
         size = self.header.item_bytes
         if not self.packed:
             start = self.header.size + first * size
@@ -148,7 +148,7 @@ class IdxFile:
           as it is stored were read before it.
 
         Raises:
-          SourceError: the file is damaged, or has another size than its header says;
+          InputError: the file is damaged, or has another size than its header says;
             the latter is seen where all items are asked for.
           OSError: it cannot be read, or has another stamp than one given.
         """
@@ -186,9 +186,9 @@ class IdxFile:
             size -= len(part)
         return b"".join(parts)
 
-    def _wrong_size(self, found: str) -> SourceError:
+    def _wrong_size(self, found: str) -> InputError:
         header = self.header
-        return SourceError(
+        return InputError(
             f"{self.origin} says it holds {header.count} items of {header.item_bytes} "
             f"bytes after {header.size} bytes of header, so "
             f"{header.size + header.count * header.item_bytes} bytes; it has {found}. "
@@ -197,7 +197,7 @@ class IdxFile:
 
 
 def open_idx(path: str, origin: str) -> IdxFile:
-    """Returns a file by its header; raises SourceError, OSError."""
+    """Returns a file by its header; raises InputError, OSError."""
     packed = is_packed(path)
     if not packed:
         with files.open_input(path) as plain:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.split_words import split_in_path
 
 __all__ = ["check_one", "is_images", "is_labels", "label_names", "split_of"]
@@ -35,7 +35,7 @@ def split_of(origin: str) -> str:
 
 
 def check_one(origin: str, name: str, labels: Sequence[str]) -> None:
-    """Raises SourceError unless there is exactly one file of labels."""
+    """Raises InputError unless there is exactly one file of labels."""
     if len(labels) == 1:
         return
     if not _IMAGES(name):
@@ -44,7 +44,7 @@ def check_one(origin: str, name: str, labels: Sequence[str]) -> None:
         found = f"has {' and '.join(labels)}; keep one"
     else:
         found = "has none, under that name or with .gz"
-    raise SourceError(
+    raise InputError(
         f"Images in IDX files, NAME-images-idx3-ubyte, have one file of labels beside "
         f"them, NAME-labels-idx1-ubyte; {origin} {found}."
     )

@@ -12,7 +12,7 @@ from transforms.core.model import Block, Reason, Rejection
 from transforms.core.rows.binary_columns import column_of
 from transforms.core.rows.binary_layout import BinaryField, Values
 from transforms.core.schema import Feature
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.binary.class_names import Names
 from transforms.formats.table import (
     Complaint,
@@ -84,11 +84,11 @@ def raw_rows(
       record: the bytes of a record, by its number in the origin.
 
     Raises:
-      SourceError: there is no such field.
+      InputError: there is no such field.
     """
     by_name = {field.name: field for field in fields}
     if absent := [name for name in columns if name not in by_name]:
-        raise SourceError(
+        raise InputError(
             f"{block.origin} has no field {absent[0]!r}; it has {list(by_name)}"
         )
     numbers = np.arange(block.first_row, block.first_row + block.rows, dtype=np.int64)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.example.arrays import is_list
 from transforms.core.model import Block, Reason
-from transforms.errors import SourceError, bounded
+from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,
     is_plain_struct,
@@ -56,7 +56,7 @@ _MAX_OFFSET = 2**31 - 1
 
 @contextlib.contextmanager
 def readable(origin: str, title: str) -> Iterator[None]:
-    """Turns what Arrow says about a damaged file into a SourceError that names it."""
+    """Turns what Arrow says about a damaged file into a InputError that names it."""
     try:
         yield
     # A damaged length may ask for more memory than there is.
@@ -69,9 +69,9 @@ def readable(origin: str, title: str) -> Iterator[None]:
         raise _damaged(origin, title, error) from error
 
 
-def _damaged(origin: str, title: str, error: Exception) -> SourceError:
+def _damaged(origin: str, title: str, error: Exception) -> InputError:
     found = bounded(str(error).split("\n")[0], 300) or type(error).__name__
-    return SourceError(
+    return InputError(
         f"{origin} cannot be read as {title}: {found}. Fetch or write it again."
     )
 
@@ -217,10 +217,10 @@ def raw_rows(
     """Returns the rows of a piece; those with texts that are not UTF-8 are refused.
 
     Raises:
-      SourceError: a column that is wanted is not there.
+      InputError: a column that is wanted is not there.
     """
     if absent := [name for name in wanted if name not in columns]:
-        raise SourceError(
+        raise InputError(
             f"{block.origin} has no column {absent[0]!r}; it has {listed([*columns])}"
         )
     found = {name: columns[name] for name in wanted}

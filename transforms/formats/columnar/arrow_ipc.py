@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -56,7 +56,7 @@ class ArrowReader(TableReader):
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows from batches spread over the files; of streams, the first."""
         if not files:
-            raise SourceError("a sample needs at least one Arrow file; found none")
+            raise InputError("a sample needs at least one Arrow file; found none")
         known: tuple[str, Columns] | None = None
         parts: list[dict[str, pa.Array]] = []
         sampled = 0
@@ -136,7 +136,7 @@ class ArrowReader(TableReader):
                 yield raw_rows(piece, flat_columns(table, columns), columns)
                 first += table.num_rows
         if block.rows and first != block.first_row + block.rows:
-            raise SourceError(
+            raise InputError(
                 f"{block.origin}: {block.rows} rows must follow row {block.first_row}, "
                 f"but {first - block.first_row} were found. Fetch or write it again."
             )
@@ -260,7 +260,7 @@ def _opened(
         head = stream.read(len(_FILE))
         stream.seek(0)
         if head.startswith(_FEATHER_1):
-            raise SourceError(
+            raise InputError(
                 f"{file.origin} is Feather version 1, which is no Arrow IPC; write it "
                 f"again as version 2."
             )
@@ -269,7 +269,7 @@ def _opened(
         if columns is not None:
             found = flat_types(ipc.schema, file.origin)
             if absent := [name for name in columns if name not in found]:
-                raise SourceError(
+                raise InputError(
                     f"{file.origin} has no column {absent[0]!r}; it has {list(found)}"
                 )
         yield ipc

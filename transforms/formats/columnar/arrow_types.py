@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from transforms.core.example.arrays import is_list
-from transforms.errors import SourceError, first_few
+from transforms.errors import InputError, first_few
 
 __all__ = [
     "Columns",
@@ -38,14 +38,14 @@ def flat_types(schema: pa.Schema, origin: str) -> Columns:
     """Returns the plain types of a schema's flat columns, by name.
 
     Raises:
-      SourceError: a name is empty or stands twice.
+      InputError: a name is empty or stands twice.
     """
     out: Columns = {}
     for field in schema:
         for name, _, kind in _flat_type(field.name, field.name, field.type):
             if name in out or not name:
                 found = f"{name!r} stands twice" if name else "one has none"
-                raise SourceError(
+                raise InputError(
                     f"{origin}: every column must have a name of its own; {found}. "
                     f"Rename it where the file is written."
                 )
@@ -134,7 +134,7 @@ def merged_columns(
       may_lack: whether files may lack columns of others.
 
     Raises:
-      SourceError: they differ; names both files and the columns.
+      InputError: they differ; names both files and the columns.
     """
     before, known = first
     facts = []
@@ -160,7 +160,7 @@ def merged_columns(
     if facts:
         more = len(facts) - _SHOWN_NAMES
         tail = f"; and {more} more" if more > 0 else ""
-        raise SourceError(
+        raise InputError(
             f"all files of a source must have the same columns; {before} and {origin} "
             f"differ: {'; '.join(facts[:_SHOWN_NAMES])}{tail}. Convert them one "
             f"by one, or write them again under one schema."

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numpy.lib import format as npy
 
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["StoredArray"]
 
@@ -81,19 +81,19 @@ class StoredArray:
     def _check(self, shape: tuple[int, ...], size: int) -> None:
         where = f"{self._origin}: array {self.name!r}"
         if self._dtype.hasobject:
-            raise SourceError(
+            raise InputError(
                 f"{where} is of dtype object, which is stored as a pickle; pickles can "
                 f"run code and are never loaded. Save it with a dtype of numbers, "
                 f"bools or texts."
             )
         if not shape:
-            raise SourceError(
+            raise InputError(
                 f"{where} must have a first dimension, of rows; it is a single value. "
                 f"Leave it out, or name the arrays to read."
             )
         stated = self._begin + int(np.prod(shape, dtype=object)) * self._dtype.itemsize
         if stated != size:
-            raise SourceError(
+            raise InputError(
                 f"{where} of shape {shape} and dtype {self._dtype} takes {stated:,} "
                 f"bytes with its header; found {size:,}. Fetch or write it again."
             )
@@ -229,7 +229,7 @@ def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
         return pa.array(values.astype(dtype.newbyteorder("="), copy=False))
     if dtype.kind == "M" and np.datetime_data(dtype) == ("D", 1):
         return pa.array(values.astype("<M8[D]"))
-    raise SourceError(
+    raise InputError(
         f"{where} is of dtype {dtype}, which no feature can hold exactly; numbers of "
         f"up to 64 bits, bools, texts, bytes and datetime64 are read. Convert it."
     )
@@ -243,7 +243,7 @@ def _check_text(values: npt.NDArray[Any], where: str) -> None:
     codes = np.ascontiguousarray(native).view(np.uint32)
     bad = (codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))
     if bad.any():
-        raise SourceError(
+        raise InputError(
             f"{where} must hold Unicode texts; found the character number "
             f"{int(codes[bad][0]):#x}. Fetch or write it again."
         )

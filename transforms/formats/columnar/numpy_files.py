@@ -30,7 +30,7 @@ from typing import BinaryIO, ClassVar
 import pyarrow as pa
 
 from transforms.core.model import Block
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -73,7 +73,7 @@ class NumpyReader(TableReader):
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows spread evenly over the files; of compressed ones the first."""
         if not files:
-            raise SourceError("a sample needs at least one NumPy file; found none")
+            raise InputError("a sample needs at least one NumPy file; found none")
         known: tuple[str, Columns] | None = None
         parts: list[dict[str, pa.Array]] = []
         total = 0
@@ -125,7 +125,7 @@ class NumpyReader(TableReader):
             step = max(1, PIECE_BYTES // max(arrays.row_bytes, 1))
             stop = block.first_row + block.rows
             if stop > arrays.rows:
-                raise SourceError(f"{block.origin} has lost rows; run again")
+                raise InputError(f"{block.origin} has lost rows; run again")
             for first in range(block.first_row, stop, step):
                 rows = min(step, stop - first)
                 found = arrays.read(first, rows)
@@ -173,8 +173,8 @@ class NumpyReader(TableReader):
                 raise _damaged(file.origin, error) from error
 
 
-def _damaged(origin: str, error: Exception) -> SourceError:
-    return SourceError(
+def _damaged(origin: str, error: Exception) -> InputError:
+    return InputError(
         f"{origin} cannot be read as NumPy arrays: {error}. Write it again with "
         f"numpy.save or numpy.savez."
     )
@@ -187,7 +187,7 @@ class _Arrays:
         lengths = {item.name: item.rows for item in items}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{k!r} {v:,}" for k, v in list(lengths.items())[:8])
-            raise SourceError(
+            raise InputError(
                 f"{origin}: the arrays of an .npz must have the same first dimension, "
                 f"the number of rows; found {shown}. Name those to read together."
             )
@@ -237,10 +237,10 @@ def _members(
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name in infos:
-            raise SourceError(f"{origin}: the array {name!r} stands twice in the zip")
+            raise InputError(f"{origin}: the array {name!r} stands twice in the zip")
         infos[name] = info
     if absent := [name for name in names if name not in infos]:
-        raise SourceError(f"{origin} has no array {absent[0]!r}; it has {list(infos)}")
+        raise InputError(f"{origin} has no array {absent[0]!r}; it has {list(infos)}")
     chosen = list(names or infos)
     if columns is not None and set(columns) & set(infos):
         # At least one, for the number of rows.

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.core.model import Block
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -76,7 +76,7 @@ class ParquetReader(TableReader):
                     size = meta.row_group(index).total_byte_size
                     groups.append((file, index, size))
         if known is None:
-            raise SourceError("a sample needs at least one Parquet file; found none")
+            raise InputError("a sample needs at least one Parquet file; found none")
         whole = sum(size for _, _, size in groups) <= SAMPLE_BYTES
         if not whole and len(groups) > _PLACES:
             groups = [groups[i * len(groups) // _PLACES] for i in range(_PLACES)]
@@ -137,7 +137,7 @@ class ParquetReader(TableReader):
                 yield raw_rows(piece, flat_columns(table, columns), columns)
                 first += table.num_rows
         if first != block.first_row + block.rows:
-            raise SourceError(
+            raise InputError(
                 f"{block.origin}: the footer says {block.rows} rows from row "
                 f"{block.first_row} on, but {first - block.first_row} were found. "
                 f"Fetch or write it again."
@@ -220,7 +220,7 @@ def _pieces(
 def _check_wanted(parquet: pq.ParquetFile, columns: Sequence[str], origin: str) -> None:
     found = flat_types(parquet.schema_arrow, origin)
     if absent := [name for name in columns if name not in found]:
-        raise SourceError(f"{origin} has no column {absent[0]!r}; it has {list(found)}")
+        raise InputError(f"{origin} has no column {absent[0]!r}; it has {list(found)}")
 
 
 def _rows_at_once(parquet: pq.ParquetFile, groups: Sequence[int]) -> int:

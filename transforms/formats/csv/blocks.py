@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 
 from transforms.core.model import Block
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.csv.dialect import (
     MAX_WHOLE_BYTES,
     CsvDialect,
@@ -45,7 +45,7 @@ def iter_blocks(
       limit_rows: stop after so many rows.
 
     Raises:
-      SourceError: a quote is not closed, the file ends after an escape, a record is
+      InputError: a quote is not closed, the file ends after an escape, a record is
         longer than `MAX_RECORD_BYTES`, or a file that is to be transcoded whole is
         too large or not valid.
     """
@@ -60,7 +60,7 @@ def iter_blocks(
     stream.seek(0)
     data = next(pieces_of(stream, MAX_WHOLE_BYTES), b"")
     if stream.read(1):
-        raise SourceError(
+        raise InputError(
             f"{origin} is {encoding} and larger than {MAX_WHOLE_BYTES >> 30} GiB, "
             f"which cannot be read in parts; convert it to UTF-8 first"
         )
@@ -125,21 +125,21 @@ def _closed(block: Block, stop: int, next_row: int) -> Block:
     return dataclasses.replace(block, stop=stop, rows=next_row - block.first_row)
 
 
-def too_long(origin: str, line: int, dialect: CsvDialect) -> SourceError:
+def too_long(origin: str, line: int, dialect: CsvDialect) -> InputError:
     """Returns the error for a record that starts on `line` and does not end."""
-    return SourceError(
+    return InputError(
         f"{origin}, line {line}: the record that starts here is longer than "
         f"{MAX_RECORD_BYTES >> 20} MiB; a quote ({dialect.quote}) is perhaps not closed"
     )
 
 
-def unclosed(origin: str, line: int, scan: Scan) -> SourceError:
+def unclosed(origin: str, line: int, scan: Scan) -> InputError:
     """Returns the error for a file that ends inside quotes or after an escape."""
     if scan.inside:
         found, end = f"a quote ({scan.dialect.quote})", "is not closed before"
     else:
         found, end = f"an escape ({scan.dialect.escape})", "has nothing to escape at"
-    return SourceError(
+    return InputError(
         f"{origin}, line {line}: {found} in the record that starts here {end} the end "
         f"of the file"
     )

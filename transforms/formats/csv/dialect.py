@@ -10,7 +10,7 @@ import codecs
 import dataclasses
 import functools
 
-from transforms.errors import SourceError, SpecError
+from transforms.errors import InputError, SpecError
 
 __all__ = [
     "MAX_WHOLE_BYTES",
@@ -108,11 +108,11 @@ def file_encoding(head: bytes, dialect: CsvDialect, origin: str) -> str:
     """Returns the encoding of a file that starts with `head` (4 bytes suffice).
 
     Raises:
-      SourceError: the file is marked as UTF-8 and the dialect says otherwise.
+      InputError: the file is marked as UTF-8 and the dialect says otherwise.
     """
     marked = next((name for mark, name in _MARKS if head.startswith(mark)), "")
     if marked == "utf-8" and dialect.encoding != "utf-8":
-        raise SourceError(
+        raise InputError(
             f"{origin} starts with the byte order mark of UTF-8, but the encoding is "
             f"said to be {dialect.encoding}; leave --encoding out for this file"
         )
@@ -161,14 +161,14 @@ def whole_to_utf8(data: bytes, encoding: str, origin: str) -> bytes:
     """Returns a whole file as UTF-8, without its byte order mark.
 
     Raises:
-      SourceError: a byte is invalid in the encoding; names its offset.
+      InputError: a byte is invalid in the encoding; names its offset.
     """
     skip = bom_length(data, encoding)
     try:
         return data[skip:].decode(encoding).encode()
     except UnicodeDecodeError as error:
         at = skip + error.start
-        raise SourceError(
+        raise InputError(
             f"{origin}: byte {at} ({data[at]:#04x}) is not valid {encoding}; "
             f"name the file's encoding with --encoding"
         ) from error

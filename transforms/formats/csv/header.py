@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.errors import SourceError, first_few
+from transforms.errors import InputError, first_few
 from transforms.formats.csv.blocks import MAX_RECORD_BYTES, too_long, unclosed
 from transforms.formats.csv.dialect import (
     CsvDialect,
@@ -38,7 +38,7 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     else, in a file without a header, column_0, column_1, and so on.
 
     Raises:
-      SourceError: the file is empty ("no header"); a name is empty or stands twice;
+      InputError: the file is empty ("no header"); a name is empty or stands twice;
         the first record is not valid in the encoding; the header has another number of
         fields than `dialect.columns`; the only name holds another usual delimiter, or
         all names stand in other quotes.
@@ -46,11 +46,11 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     record = _first_record(stream, dialect, origin)
     count = count_fields(record, dialect)
     if not count:
-        raise SourceError(f"{origin}: no header, the file holds no record")
+        raise InputError(f"{origin}: no header, the file holds no record")
     if dialect.columns is not None:
         # Without a header the first record is a row, and may be a bad one.
         if dialect.header and count != len(dialect.columns):
-            raise SourceError(
+            raise InputError(
                 f"{origin}: the header has {count} fields, but {len(dialect.columns)} "
                 f"columns are named"
             )
@@ -75,7 +75,7 @@ def check_same_columns(
     """Checks that two files of one source have the same columns in the same order.
 
     Raises:
-      SourceError: they do not; names both files and the columns that differ.
+      InputError: they do not; names both files and the columns that differ.
     """
     if tuple(first) == tuple(names):
         return
@@ -91,7 +91,7 @@ def check_same_columns(
     else:
         moved = [b for a, b in zip(first, names, strict=True) if a != b]
         found = f"the order differs at {_listed(moved)}"
-    raise SourceError(
+    raise InputError(
         f"all files of a source must have the same columns; {first_origin} and "
         f"{origin} differ: {found}"
     )
@@ -175,7 +175,7 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
         return text.decode(encoding).encode() if as_is else text
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
-        raise SourceError(
+        raise InputError(
             f"{origin}: byte {start + error.start} ({byte:#04x}) is not valid "
             f"{encoding}; name the file's encoding with --encoding"
         ) from error
@@ -184,7 +184,7 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
 def _check_delimiter(name: str, dialect: CsvDialect, origin: str) -> None:
     for mark in _OTHER_DELIMITERS:
         if mark in name and mark != dialect.delimiter:
-            raise SourceError(
+            raise InputError(
                 f"{origin}: the header is one column, {name[:60]!r}, with "
                 f"{dialect.delimiter!r} as the delimiter; is it {mark!r}? Say so with "
                 f"--delimiter"
@@ -196,7 +196,7 @@ def _check_quote(names: Sequence[str], dialect: CsvDialect, origin: str) -> None
         if mark != dialect.quote and all(
             len(name) > 1 and name[0] == name[-1] == mark for name in names
         ):
-            raise SourceError(
+            raise InputError(
                 f"{origin}: all names of the header stand in {mark}, with "
                 f"{dialect.quote or 'none'} as the quote, {names[0][:60]} say; is it "
                 f"{mark}? Say so with --quote"
@@ -208,13 +208,13 @@ def _check_names(names: Sequence[str], origin: str) -> None:
     for place, name in enumerate(names, start=1):
         places.setdefault(name, []).append(place)
     if empty := places.pop("", None):
-        raise SourceError(
+        raise InputError(
             f"{origin}: every column must have a name; the header has none at column "
             f"{_numbers(empty)}"
         )
     for name, found in places.items():
         if len(found) > 1:
-            raise SourceError(
+            raise InputError(
                 f"{origin}: the columns' names must differ; {name!r} stands at columns "
                 f"{_numbers(found)}"
             )

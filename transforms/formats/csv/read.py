@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.model import Block, Reason, Rejection, Skipped
-from transforms.errors import ConservationError, SourceError, bounded
+from transforms.errors import ConservationError, InputError, bounded
 from transforms.formats.csv.dialect import (
     CsvDialect,
     file_encoding,
@@ -63,11 +63,11 @@ def read_raw(
       wanted: the names of the columns to return.
 
     Raises:
-      SourceError: the file has no column of a wanted name.
+      InputError: the file has no column of a wanted name.
       ConservationError: the data holds another number of records than the block.
     """
     if absent := [name for name in wanted if name not in columns]:
-        raise SourceError(
+        raise InputError(
             f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
         )
     source = _Source(data, block, dialect)

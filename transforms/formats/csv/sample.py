@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.csv.dialect import (
     CsvDialect,
     bom_length,
@@ -92,7 +92,7 @@ def sample_blocks(
       sample_bytes: about how much to read.
 
     Raises:
-      SourceError: a file looked into has no header, other columns than the first or
+      InputError: a file looked into has no header, other columns than the first or
         text that is not valid in the encoding; or nearly all rows have another number
         of fields than the header.
     """
@@ -115,7 +115,7 @@ def sample_blocks(
                 lengths.update(count for _, count in records.miscounted)
                 sampled_bytes += used
     if first is None:
-        raise SourceError("a sample needs at least one CSV file; found none")
+        raise InputError("a sample needs at least one CSV file; found none")
     file, names = first
     rows = sum(len(columns[0]) for columns in batches)
     _check_lengths(lengths, rows, file, names)
@@ -281,7 +281,7 @@ def _decoded(
         if line is not None:
             before = data[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             at = f"line {line + before.count(10)}, {at}"
-        raise SourceError(
+        raise InputError(
             f"{origin}, {at}: {data[error.start]:#04x} is not valid {encoding}; name "
             f"the file's encoding with --encoding, such as cp949 or latin-1"
         ) from error
@@ -294,12 +294,12 @@ def _check_lengths(
     file: SampleInput,
     names: Sequence[str],
 ) -> None:
-    """Raises SourceError if nearly no row has as many fields as the header."""
+    """Raises InputError if nearly no row has as many fields as the header."""
     wrong = miscounted.total()
     if not wrong or wrong * 100 < (rows + wrong) * _MISCOUNTED_IN_100:
         return
     usual, _ = miscounted.most_common(1)[0]
-    raise SourceError(
+    raise InputError(
         f"{file.origin}: {wrong} of {rows + wrong} sampled rows have another number of "
         f"fields than the {len(names)} columns, most of them {usual}; the delimiter is "
         f"taken to be {file.dialect.delimiter!r}: if it is not, say so with --delimiter"

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, bounded
+from transforms.errors import InputError, bounded
 from transforms.formats.detection.coco_annotations import Annotations, judge
 from transforms.formats.detection.coco_images import (
     image_folder,
@@ -124,7 +124,7 @@ class CocoReader(TableReader):
         """Returns the reader that knows the classes and where the images lie.
 
         Raises:
-          SourceError: files disagree on a class, or the images are not to be found.
+          InputError: files disagree on a class, or the images are not to be found.
         """
         categories: dict[int, str] = {}
         folders: dict[str, str] = {}
@@ -132,7 +132,7 @@ class CocoReader(TableReader):
             coco = load_coco(file.path, file.stamp)
             for number, name in _class_names(coco).items():
                 if categories.setdefault(number, name) != name:
-                    raise SourceError(
+                    raise InputError(
                         f"All files must mean the same by a category; {number} is "
                         f"{categories[number]!r} in others and {name!r} in "
                         f"{file.origin!r}. Convert them one by one, or renumber."
@@ -171,7 +171,7 @@ class CocoReader(TableReader):
         coco = load_coco(file.path, block.stamp)
         raw = self._piece(file, coco, np.arange(block.start, block.stop), block)
         if absent := [name for name in columns if name not in raw.columns]:
-            raise SourceError(
+            raise InputError(
                 f"{file.path!r} has no column {absent[0]!r}; it has "
                 f"{list(raw.columns)}."
             )
@@ -319,7 +319,7 @@ def _strays(file: InputFile, coco: CocoFile) -> list[Rejection]:
     if not found.is_box.all():
         lost = int(np.flatnonzero(~found.is_box)[0])
         raw = found.raw.slice(lost, 1).to_pylist()[0]
-        raise SourceError(
+        raise InputError(
             f"Every caption must be of an image of its file; in {file.path!r} caption "
             f"{raw['id']} is of image {raw['image_id']!r}, which is not there."
         )

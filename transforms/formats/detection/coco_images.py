@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from transforms import files
 from transforms.core.model import Reason
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.detection.coco_annotations import Annotations
 from transforms.formats.detection.coco_json import CocoFile
 from transforms.formats.table import Complaint, InputFile
@@ -27,7 +27,7 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
     """Returns the folder of the images, relative to the root where it can be.
 
     Raises:
-      SourceError: no image is where images usually lie.
+      InputError: no image is where images usually lie.
     """
     root = file.path[: len(file.path) - len(file.origin)]
     candidates = _image_folders(file.origin)
@@ -41,7 +41,7 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
     best = max(range(len(candidates)), key=hits.__getitem__)
     if shown and not hits[best]:
         places = ", ".join(repr(folder or ".") for folder in candidates)
-        raise SourceError(
+        raise InputError(
             f"The images of {file.path!r}, {shown[0]!r} for one, must lie in one "
             f"of these folders below {root!r}: {places}. Found none there. Say "
             f"where they are with images_root."

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from transforms import files
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["CocoFile", "load_coco"]
 
@@ -104,7 +104,7 @@ def load_coco(path: str, stamp: int = 0) -> CocoFile:
       stamp: what it had when it was listed; 0 for unknown.
 
     Raises:
-      SourceError: it is not COCO JSON.
+      InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
     with files.open_input(path) as file:
@@ -122,14 +122,14 @@ def _load(path: str, stamp: int) -> CocoFile:
     if found != stamp:
         raise OSError(errno.ESTALE, "it has changed while it was read", path)
     if len(data) > _MAX_BYTES:
-        raise SourceError(
+        raise InputError(
             f"COCO JSON is parsed as a whole, up to {_MAX_BYTES} bytes; {path!r} has "
             f"{len(data)}. Cut it into several files, by images."
         )
     try:
         lists = _parse(data)
     except (ValueError, RecursionError) as error:
-        raise SourceError(
+        raise InputError(
             f"{path!r} must be COCO JSON: one object with lists named images, "
             f"annotations and categories. Found: {error}. Correct it, or leave the "
             f"file out."
@@ -154,7 +154,7 @@ def _image_of(image_ids: pa.Array, ids: pa.Array) -> pa.Array:
 
 def _check_images(images: pa.RecordBatch, path: str) -> None:
     if not len(images):
-        raise SourceError(
+        raise InputError(
             f"{path!r} must list images; its list is empty. Leave the file out."
         )
     ids = images["id"].drop_null()
@@ -163,7 +163,7 @@ def _check_images(images: pa.RecordBatch, path: str) -> None:
     counts = ids.value_counts()
     twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
     names = images["file_name"].filter(pc.equal(images["id"], twice["values"]))
-    raise SourceError(
+    raise InputError(
         f"Ids of images must differ; in {path!r} {twice['counts']} images have the id "
         f"{twice['values']!r}, among them {names[0].as_py()!r} and "
         f"{names[1].as_py()!r}. Give them ids of their own."
@@ -176,13 +176,13 @@ def _categories(table: pa.RecordBatch, path: str) -> tuple[tuple[int, str], ...]
     for row in table.to_pylist():
         number, name = row["id"], row["name"]
         if number is None or not name:
-            raise SourceError(
+            raise InputError(
                 f"Categories must have an integer id and a name; {path!r} has one with "
                 f"id {number!r} and name {name!r}. Correct it."
             )
         if number in out or name in names:
             other = number if number in out else names[name]
-            raise SourceError(
+            raise InputError(
                 f"Ids and names of categories must differ; {path!r} has {other}: "
                 f"{out[other]!r} and {number}: {name!r}. Rename or renumber one."
             )

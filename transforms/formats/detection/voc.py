@@ -34,7 +34,7 @@ from transforms import files as storage
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, SpecError, bounded
+from transforms.errors import InputError, SpecError, bounded
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
@@ -136,7 +136,7 @@ class VocReader(FileRunReader):
         """Yields the images of a run of XML files."""
         raw = self._rows_of(files, block)
         if absent := [name for name in columns if name not in raw.columns]:
-            raise SourceError(
+            raise InputError(
                 f"VOC has no column {absent[0]!r}; it has {list(raw.columns)}."
             )
         yield dataclasses.replace(

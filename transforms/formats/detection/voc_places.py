@@ -13,7 +13,7 @@ import posixpath
 from collections.abc import Mapping
 
 from transforms import files
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["image_path", "image_sets"]
 
@@ -64,7 +64,7 @@ def image_sets(root: str, folder: str) -> Mapping[str, str] | None:
       id -> split; None where there are no image sets.
 
     Raises:
-      SourceError: an id stands in the lists of two splits.
+      InputError: an id stands in the lists of two splits.
       OSError: a list cannot be read.
     """
     main = os.path.join(root, posixpath.dirname(folder), "ImageSets", "Main")
@@ -88,9 +88,7 @@ def _read_sets(main: str, stamps: tuple[tuple[str, int], ...]) -> Mapping[str, s
         try:
             ids = files.read_bytes(path).decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
-            raise SourceError(
-                f"Lists of ids must be UTF-8; {path!r} is not."
-            ) from error
+            raise InputError(f"Lists of ids must be UTF-8; {path!r} is not.") from error
         for line in ids:
             item = line.strip()
             if not item:
@@ -98,7 +96,7 @@ def _read_sets(main: str, stamps: tuple[tuple[str, int], ...]) -> Mapping[str, s
             # What is in neither of its halves belongs to the larger one.
             split = _SETS.get(name) or splits.get(item, "train")
             if splits.setdefault(item, split) != split:
-                raise SourceError(
+                raise InputError(
                     f"An image must be in one split; {path!r} lists {item!r}, which is "
                     f"in {splits[item]!r} too. Take it out of one of the lists."
                 )

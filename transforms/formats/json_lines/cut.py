@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["MAX_LINE_BYTES", "Cut", "Lines", "cut", "lines_of"]
 
@@ -124,7 +124,7 @@ def cut(
       limit_rows: stop after so many rows.
 
     Raises:
-      SourceError: a line is longer than `MAX_LINE_BYTES`, or the file is UTF-16.
+      InputError: a line is longer than `MAX_LINE_BYTES`, or the file is UTF-16.
     """
     waiting = bytearray(stream.read(len(codecs.BOM_UTF32_LE)))
     mark = _mark_length(bytes(waiting), origin)
@@ -160,7 +160,7 @@ def _check_length(waiting: bytearray, block_bytes: int, origin: str, line: int) 
     if len(waiting) <= max(block_bytes, 0) + MAX_LINE_BYTES:
         return
     line += waiting.count(b"\n")
-    raise SourceError(
+    raise InputError(
         f"{origin}, line {line}: the line that starts here is longer than "
         f"{MAX_LINE_BYTES >> 20} MiB; JSON lines hold an object a line. Write one "
         f"array, or indented objects, again as lines."
@@ -171,13 +171,13 @@ def _mark_length(head: bytes, origin: str) -> int:
     """Returns how long the byte order mark at the start of a file is.
 
     Raises:
-      SourceError: it is that of UTF-16 or UTF-32.
+      InputError: it is that of UTF-16 or UTF-32.
     """
     if head.startswith(codecs.BOM_UTF8):
         return len(codecs.BOM_UTF8)
     for mark, name in _FOREIGN_MARKS.items():
         if head.startswith(mark):
-            raise SourceError(
+            raise InputError(
                 f"{origin} is {name}; JSON is read as UTF-8. Convert it first."
             )
     return 0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.json
 
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.json_lines.parse import leaves_of
 from transforms.formats.json_lines.types import (
     NO_COLUMNS,
@@ -29,7 +29,7 @@ def agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     """Returns the type of the rows of all files.
 
     Raises:
-      SourceError: a column is of one type in one file and of another in the next, or
+      InputError: a column is of one type in one file and of another in the next, or
         there is none, or two have one name.
     """
     whole = JsonType("null")
@@ -42,7 +42,7 @@ def agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
                 for path, a, b in clashes(known, kind)
             ]
             if facts:
-                raise SourceError(
+                raise InputError(
                     f"all files of a source must have the same columns; "
                     f"{'; '.join(facts[:8])}. Convert them one by one, or write them "
                     f"again alike."
@@ -55,7 +55,7 @@ def agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     for name in names:
         if not name or names.count(name) > 1:
             found = f"{name!r} stands twice" if name else "one has none"
-            raise SourceError(
+            raise InputError(
                 f"every column must have a name of its own; {found}, once objects are "
                 f"flattened to outer/inner. Rename it where the file is written."
             )
@@ -65,7 +65,7 @@ def agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
 def check_presence(
     found: Sequence[tuple[str, Sequence[dict[str, pa.Array]]]],
 ) -> None:
-    """Raises SourceError where all rows of one file have what none of another has."""
+    """Raises InputError where all rows of one file have what none of another has."""
     telling = [
         (origin, parts)
         for origin, parts in found
@@ -80,7 +80,7 @@ def check_presence(
             elif nulls == sum(map(rows_in, parts)):
                 empty.append(origin)
         if full and empty:
-            raise SourceError(
+            raise InputError(
                 f"all files of a source must have the same columns; every row of "
                 f"{full[0]} has {name!r}, and none of {empty[0]}. Convert them one by "
                 f"one, or write them again alike."

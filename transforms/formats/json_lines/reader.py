@@ -19,7 +19,7 @@ import pyarrow.json
 
 from transforms import files
 from transforms.core.model import Block, Rejection
-from transforms.errors import ConservationError, SourceError, bounded
+from transforms.errors import ConservationError, InputError, bounded
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -92,7 +92,7 @@ class JsonLinesReader(TableReader):
             always.append((origin, parts[first:]))
         rows = sum(rows_in(part) for part in parts)
         if not rows or unread * 100 >= (rows + unread) * _UNREAD_IN_100:
-            raise SourceError(
+            raise InputError(
                 f"JSON lines must hold an object a line; {unread} of {rows + unread} "
                 f"sampled lines do not. {complaint}"
             )
@@ -167,7 +167,7 @@ class JsonLinesReader(TableReader):
     def _raw(self, data: bytes, block: Block, wanted: Sequence[str]) -> RawRows:
         names = {name for name, _ in leaves_of(self.kind)}
         if absent := [name for name in wanted if name not in names]:
-            raise SourceError(
+            raise InputError(
                 f"{block.origin} has no column {absent[0]!r}; it has {sorted(names)}"
             )
         lines = lines_of(data)

@@ -20,7 +20,7 @@ from typing import Any
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.schema import Feature, Kind, Missing
-from transforms.errors import SourceError
+from transforms.errors import InputError
 
 __all__ = ["Dataset", "dataset_beside"]
 
@@ -79,7 +79,7 @@ def dataset_beside(path: str, origin: str) -> Dataset | None:
 
     Raises:
       DamageError: a manifest of this program is damaged.
-      SourceError: TFDS's files are damaged.
+      InputError: TFDS's files are damaged.
     """
     folder = os.path.dirname(path)
     for name in (MANIFEST_NAME, _INFO_NAME):
@@ -105,7 +105,7 @@ def _read(folder: str, name: str, stamp: int) -> Dataset:
     try:
         return _of_tfds(folder, json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SourceError(
+        raise InputError(
             f"{path} must be what TFDS writes; it is not "
             f"({type(error).__name__}: {error}). Name the TFRecord files elsewhere, or "
             f"repair it."

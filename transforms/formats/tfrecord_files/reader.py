@@ -29,7 +29,7 @@ from transforms.core.model import Block, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -102,7 +102,7 @@ class TFRecordFiles(TableReader):
         """Returns the files that are to be read: of a dataset, its shards.
 
         Raises:
-          SourceError: a shard that a manifest names is not there.
+          InputError: a shard that a manifest names is not there.
         """
         out = []
         checked = set()
@@ -164,7 +164,7 @@ class TFRecordFiles(TableReader):
         """Returns the reader that knows the features of the sample.
 
         Raises:
-          SourceError: label maps beside the files are damaged, or disagree.
+          InputError: label maps beside the files are damaged, or disagree.
         """
         known = sample.reader if isinstance(sample, TFRecordSample) else self
         return dataclasses.replace(known, classes=label_maps_beside(files))
@@ -327,7 +327,7 @@ class TFRecordFiles(TableReader):
         if name in known:
             return record_types(known[name])
         if self.types is None or name not in self.types.names:
-            raise SourceError(
+            raise InputError(
                 f"{origin} has no feature {name!r}; it has {list(self.columns())}"
             )
         return {name: self.types.field(name).type}

@@ -9,7 +9,7 @@ import numpy as np
 from transforms.core.model import Block
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.reader import PayloadBatch
-from transforms.errors import SourceError
+from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     opened_as_listed,
@@ -90,11 +90,11 @@ def learned_from(file: InputFile) -> Learned:
         return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))
 
 
-def no_examples(seen: Sequence[tuple[str, Learned]]) -> SourceError:
+def no_examples(seen: Sequence[tuple[str, Learned]]) -> InputError:
     """Returns the error for files without an Example that has features."""
     found = "found no record with a feature"
     for origin, learned in seen:
         if learned.complaint:
             found = f"a record of {origin} is none: {learned.complaint}"
             break
-    return SourceError(f"TFRecord files must hold tf.train.Examples; {found}.")
+    return InputError(f"TFRecord files must hold tf.train.Examples; {found}.")

@@ -8,7 +8,7 @@ from transforms import files
 from transforms import files as storage
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.schema import Feature
-from transforms.errors import SourceError, SpecError, TFRecordError
+from transforms.errors import InputError, SpecError, TFRecordError
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.dataset import Dataset, dataset_beside
 
@@ -27,7 +27,7 @@ def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
     """Returns the features that datasets state, by name.
 
     Raises:
-      SourceError: two datasets state one feature in two ways.
+      InputError: two datasets state one feature in two ways.
     """
     out: dict[str, Feature] = {}
     for dataset in datasets:
@@ -38,7 +38,7 @@ def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
                 before = dataclasses.replace(before, vocabulary=None)
                 out[feature.name] = before
             if dataclasses.replace(feature, vocabulary=before.vocabulary) != before:
-                raise SourceError(
+                raise InputError(
                     f"all datasets of a source must have the same features; "
                     f"{feature.name!r} is {feature.to_json()} in {dataset.folder!r}, "
                     f"which differs from {datasets[0].folder!r}"
@@ -70,10 +70,10 @@ def check_stated(
 
 
 def check_all_there(folder: str, dataset: Dataset) -> None:
-    """Raises SourceError where a shard that is stated is not in the folder."""
+    """Raises InputError where a shard that is stated is not in the folder."""
     for name in dataset.shards or ():
         if not files.exists(os.path.join(folder, name)):
-            raise SourceError(
+            raise InputError(
                 f"every shard that is stated beside a dataset must be there; {folder} "
                 f"has no {name}. Fetch it, or convert the dataset again."
             )
@@ -82,13 +82,13 @@ def check_all_there(folder: str, dataset: Dataset) -> None:
 def check_all_known(
     files: Sequence[InputFile], datasets: Mapping[str, Dataset]
 ) -> None:
-    """Raises SourceError where ids of classes mean something in some files only."""
+    """Raises InputError where ids of classes mean something in some files only."""
     features = [each for dataset in datasets.values() for each in dataset.features]
     if not any(feature.vocabulary for feature in features):
         return
     for file in files:
         if os.path.dirname(file.origin) not in datasets:
-            raise SourceError(
+            raise InputError(
                 f"class names stand beside some files of the source, but none beside "
                 f"{file.origin}: what its ids mean is unknown. Convert it by itself."
             )
@@ -112,7 +112,7 @@ def label_maps_beside(files: Sequence[InputFile]) -> tuple[tuple[int, str], ...]
     """Returns (class id, name) of all label maps in the files' folders.
 
     Raises:
-      SourceError: one is damaged, or two say different things of an id.
+      InputError: one is damaged, or two say different things of an id.
     """
     out: dict[int, str] = {}
     for folder in dict.fromkeys(os.path.dirname(file.path) for file in files):
@@ -122,10 +122,10 @@ def label_maps_beside(files: Sequence[InputFile]) -> tuple[tuple[int, str], ...]
         except FileNotFoundError:
             continue
         except (OSError, SpecError) as error:
-            raise SourceError(f"{path} must be readable: {error}") from error
+            raise InputError(f"{path} must be readable: {error}") from error
         for number, name in found.items():
             if out.setdefault(number, name) != name:
-                raise SourceError(
+                raise InputError(
                     f"All label maps of a source must mean the same by an id; {number} "
                     f"is {out[number]!r} in others and {name!r} in {path}. Convert the "
                     f"folders one by one."
