@@ -679,7 +679,7 @@ class TestMessages:
     ) -> None:
         """Exit code 2 and the setting's name, nothing written."""
         source = write_csv(tmp_path / "t.csv", "a,b", ["1,2"])
-        message = refused(4, source, tmp_path / "out", text)
+        message = refused(2, source, tmp_path / "out", text)
         name = text[2:].partition("=")[0].split("-")[0].rstrip("s")
         assert name in message
         assert names(tmp_path) == ["t.csv"]
