@@ -199,6 +199,8 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
         given[name] = tuple(value) if isinstance(value, list) else value
     if spec.images_root and "images_root" in fields:
         given["images_root"] = spec.images_root
+    if "max_image_bytes" in fields:
+        given["max_image_bytes"] = spec.image_policy.max_bytes
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:

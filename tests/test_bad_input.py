@@ -186,10 +186,10 @@ class TestImages:
         source = write_files(tmp_path / "tree", {"a/1.jpg": JPEG, "a/2.jpg": JPEG})
         read = files.read_stamped
 
-        def denied(path: str) -> tuple[bytes, int]:
+        def denied(path: str, limit: int | None = None) -> tuple[bytes, int]:
             if path.endswith("2.jpg"):
                 raise PermissionError(13, "Permission denied", path)
-            return read(path)
+            return read(path, limit)
 
         monkeypatch.setattr(files, "read_stamped", denied)
         convert(source, tmp_path / "out", "--max-reject-rate", 0.5)

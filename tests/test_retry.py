@@ -437,10 +437,10 @@ class TestWholeRuns:
         victim = sorted(photos.rglob("*.jpg"))[3]
         real = files._read_stamped
 
-        def failing(path: str) -> tuple[bytes, int]:
+        def failing(path: str, limit: int | None) -> tuple[bytes, int]:
             if path == str(victim):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-            return real(path)
+            return real(path, limit)
 
         monkeypatch.setattr(files, "_read_stamped", failing)
         error = last_words(photos, tmp_path / "out", "--max-reject-rate", "1")

@@ -30,6 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
 from transforms.errors import TargetError, source_error
 from transforms.storage import folders
+from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, relative
 from transforms.storage.retry import is_transient, persistently, storing
 
@@ -413,23 +414,32 @@ def read_bytes(path: str) -> bytes:
     return read_stamped(path)[0]
 
 
-def read_stamped(path: str) -> tuple[bytes, int]:
-    """Returns a whole file and its stamp; raises OSError."""
+def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
+    """Returns a whole file and its stamp.
+
+    Raises:
+      OSError: it cannot be read.
+      TooLargeError: it has more bytes than `limit`, and was not read.
+    """
     if "://" in path and is_remote(path):
-        data, size, modified_ns = remote.read_all(path)
+        data, size, modified_ns = remote.read_all(path, limit)
         return data, stamp(size, modified_ns)
     try:
         # Nearly always the first attempt is the only one, and images are many.
-        return _read_stamped(path)
+        return _read_stamped(path, limit)
     except OSError as error:
         if not is_transient(error):
             raise
-    return persistently(functools.partial(_read_stamped, path), path=path)
+    return persistently(functools.partial(_read_stamped, path, limit), path=path)
 
 
-def _read_stamped(path: str) -> tuple[bytes, int]:
+def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
     descriptor = _open_regular(path, os.O_RDONLY)
     try:
+        if limit is not None:
+            status = os.fstat(descriptor)
+            if status.st_size > limit:
+                raise TooLargeError(path, status.st_size, status.st_mtime_ns)
         return _read_all(descriptor), stamp_of(descriptor)
     finally:
         os.close(descriptor)

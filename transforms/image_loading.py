@@ -15,13 +15,19 @@ import pyarrow as pa
 from transforms import decoder_pool, files
 from transforms.core.image.check import ImageFault, ImageInfo
 from transforms.core.image.notes import ImageNote, contradicts_suffix
-from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.policy import (
+    ImagePolicy,
+    PreparedImage,
+    prepare_image,
+    too_many_bytes,
+)
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.core.shard import ShardRows
 from transforms.errors import SpecError
 from transforms.storage.file_systems import CONNECTIONS
+from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, plain
 
 __all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
@@ -242,7 +248,11 @@ def _load(
     if isinstance(value, bytes):
         return LoadedImage(value, _prepare(value, policy))
     try:
-        data, found = _read(value, root)
+        data, found = _read(value, root, policy.max_bytes)
+    except TooLargeError as large:
+        if stamp and files.stamp(large.size, large.modified_ns) != stamp:
+            return LoadedImage(b"", ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
+        return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
     except FileNotFoundError:
         # A link that led nowhere when it was listed has no time of its own.
         missing = stamp in (0, files.stamp(0, 0))
@@ -262,18 +272,18 @@ def _prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
     return prepare_image(data, policy, foreign=decoder_pool.SHARED.prepare)
 
 
-def _read(path: str, root: str) -> tuple[bytes, int]:
+def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
     """Returns a file and its stamp, 0 where it comes from elsewhere."""
     if "://" not in path:
-        return _read_named(path, root)
+        return _read_named(path, root, limit)
     path = plain(path)
     if not is_remote(path):
-        return _read_named(path, root)
+        return _read_named(path, root, limit)
     # Nobody has listed it.
-    return files.read_bytes(path), 0
+    return files.read_stamped(path, limit)[0], 0
 
 
-def _read_named(path: str, root: str) -> tuple[bytes, int]:
+def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
     """Returns a file and its stamp, its name composed as written or otherwise.
 
     Tables say é with one character where the file system may have two, or the reverse.
@@ -281,10 +291,10 @@ def _read_named(path: str, root: str) -> tuple[bytes, int]:
     # As `os.path.join` has it, which takes ten times as long.
     whole = path if not root or path.startswith("/") else f"{root}/{path}"
     try:
-        return files.read_stamped(whole)
+        return files.read_stamped(whole, limit)
     except FileNotFoundError:
         for form in _FORMS:
             other = os.path.join(root, unicodedata.normalize(form, path))
             if files.exists(other):
-                return files.read_stamped(other)
+                return files.read_stamped(other, limit)
         raise

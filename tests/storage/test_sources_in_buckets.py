@@ -234,3 +234,22 @@ def test_boxes(server: Server, folder: Path) -> None:
     (folder / "boxes.json").write_text(json.dumps(coco))
     server.write_tree("in", folder)
     _assert_the_same(server, folder, "boxes.json")
+
+
+def test_a_large_object_is_not_read(server: Server, folder: Path) -> None:
+    """The store says its size; there is no digest of what was not fetched."""
+    out = io.BytesIO()
+    Image.effect_noise((99, 99), 50).save(out, "PNG")
+    server.write("in/label/few.jpg", _jpeg(1))
+    server.write("in/label/many.png", out.getvalue())
+    Program(server, folder.parent).run(
+        "convert",
+        f"{server.url}/in",
+        f"{server.url}/out",
+        *("--max-image-bytes", "1KB", "--max-reject-rate", "0.5"),
+    )
+    (key,) = (key for key in server.keys("out") if key.endswith("rejects.jsonl"))
+    found = json.loads(server.read(key))
+    assert found["reason"] == "too_many_bytes"
+    assert f"{len(out.getvalue()):,} bytes" in found["message"]
+    assert found["sha256"] is None

@@ -33,6 +33,7 @@ import google_crc32c
 from transforms.errors import DamageError
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked, file_system
+from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import split_remote
 
 __all__ = [
@@ -207,15 +208,23 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
     )
 
 
-def read_all(path: str) -> tuple[bytes, int, int]:
-    """Returns a whole file, its size and its time of modification. Raises OSError."""
+def read_all(path: str, limit: int | None = None) -> tuple[bytes, int, int]:
+    """Returns a whole file, its size and its time of modification.
+
+    Raises:
+      OSError: it cannot be read.
+      TooLargeError: it has more bytes than `limit`, and was not read.
+    """
     system, inside = file_system(path)
     _check_there(path)
 
     def fetch() -> tuple[bytes, int]:
         # A stream: a file for reading at any place costs Google's store a request more.
         with system.open_input_stream(inside, compression=None) as stream:
-            return stream.read(), _modified_ns(stream, path)
+            modified_ns = _modified_ns(stream, path)
+            if limit is not None and (size := _stated_size(stream, path)) > limit:
+                raise TooLargeError(path, size, modified_ns)
+            return stream.read(), modified_ns
 
     data, modified_ns = asked(path, fetch)
     return data, len(data), modified_ns
@@ -234,6 +243,16 @@ def read_range(path: str, start: int, stop: int) -> tuple[bytes, int, int]:
     """As `read_all`, of bytes [start, stop); fewer where the file ends before."""
     with open_input(path) as file:
         return file.read_range(start, stop), file.size, file.modified_ns
+
+
+def _stated_size(file: Any, path: str) -> int:
+    """Returns the size of an open file, without another request where it says."""
+    facts = file.metadata() or {}
+    text = facts.get("Content-Length") or facts.get("size")
+    if text is not None:
+        return int(text)
+    found = look(path)
+    return 0 if found is None else found.size
 
 
 def _modified_ns(file: Any, path: str) -> int:

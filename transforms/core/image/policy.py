@@ -44,6 +44,7 @@ __all__ = [
     "Prepare",
     "PreparedImage",
     "prepare_image",
+    "too_many_bytes",
 ]
 
 MAX_BYTES = 1 << 28
@@ -82,7 +83,7 @@ class ImagePolicy:
       quality: of JPEGs that are encoded here, 1 to 100. Files that need no change keep
         their own.
       max_pixels: height times width at most, before anything is decoded and after.
-      max_bytes: of the encoded source at most, before it is looked at.
+      max_bytes: of the encoded source at most. A larger file is not read.
       max_seconds: of processor time at most for an image of the kinds under `foreign`,
         where a process of its own prepares it; see `prepare_image`.
     """
@@ -181,10 +182,7 @@ def prepare_image(
       The image, or the fault. Bad input is a value, never an exception.
     """
     if len(data) > policy.max_bytes:
-        return ImageFault(
-            Reason.TOO_MANY_BYTES,
-            f"{len(data):,} bytes are more than {policy.max_bytes:,}",
-        )
+        return too_many_bytes(len(data), policy.max_bytes)
     found = inspect_image(data, policy.check, policy.max_pixels)
     try:
         if isinstance(found, ImageFacts):
@@ -209,6 +207,14 @@ def prepare_image(
         return ImageFault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
     except DamageError as error:
         return ImageFault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+
+
+def too_many_bytes(size: int, limit: int) -> ImageFault:
+    """Returns the fault of an image of more bytes than `limit`."""
+    return ImageFault(
+        Reason.TOO_MANY_BYTES,
+        f"{size:,} bytes are more than {limit:,}; --max-image-bytes allows more",
+    )
 
 
 def _prepare_native(

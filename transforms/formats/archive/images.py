@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.image.policy import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import bounded
@@ -39,6 +40,7 @@ from transforms.formats.archive.model import (
     Member,
     MemberFault,
     SkippedMember,
+    bounded_image,
     is_litter,
 )
 from transforms.formats.image_suffixes import is_image_name
@@ -85,6 +87,7 @@ class ArchiveImages(TableReader):
 
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
+      max_image_bytes: a larger member is rejected unread.
       by_archive: whether the archives' names are folders of the members' paths.
       strip: how many folders all images share.
       with_splits: whether the next folder says the split.
@@ -94,6 +97,7 @@ class ArchiveImages(TableReader):
     many_origins: ClassVar[bool] = True
 
     zip_encoding: str | None = None
+    max_image_bytes: int = MAX_BYTES
     by_archive: bool = False
     strip: int = 0
     with_splits: bool = False
@@ -176,6 +180,7 @@ class ArchiveImages(TableReader):
                     file.origin,
                     name_encoding=self.zip_encoding or "",
                     skip=skip_but_images,
+                    check=self._checked,
                 ):
                     left -= not isinstance(found, SkippedMember)
                     # Behind a limit the rest is still looked at: is it whole?
@@ -250,8 +255,15 @@ class ArchiveImages(TableReader):
 
     def _images(self, file: InputFile) -> tuple[Member, ...]:
         return _image_members(
-            file.path, file.origin, file.stamp, self.zip_encoding or ""
+            file.path,
+            file.origin,
+            file.stamp,
+            self.zip_encoding or "",
+            self.max_image_bytes,
         )
+
+    def _checked(self, member: Member) -> Member:
+        return bounded_image(member, self.max_image_bytes)
 
     def _block(
         self, file: InputFile, rows: Sequence[Member], start: int, stop: int
@@ -331,10 +343,11 @@ class ArchiveImages(TableReader):
 # Asked for every block of an archive: see `list_archive`.
 @functools.lru_cache(maxsize=2)
 def _image_members(
-    path: str, origin: str, stamp: int, encoding: str
+    path: str, origin: str, stamp: int, encoding: str, limit: int
 ) -> tuple[Member, ...]:
     listing = list_archive(path, origin, stamp, encoding)
-    return tuple(filter(is_image_member, listing.members))
+    images = filter(is_image_member, listing.members)
+    return tuple(bounded_image(member, limit) for member in images)
 
 
 # Planning asks twice, for the sample and for the reader.

@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 Skip = Callable[[Member], Skipped | None]
+Check = Callable[[Member], Member]
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _DEFAULT_LIMITS = Limits()
@@ -131,6 +132,7 @@ def iter_members(
     limits: Limits = _DEFAULT_LIMITS,
     name_encoding: str = "",
     skip: Skip = lambda member: None,
+    check: Check = lambda member: member,
 ) -> Iterator[Found]:
     """Yields what became of each member, in their order.
 
@@ -139,6 +141,7 @@ def iter_members(
       skip: why to leave a member out, or None to read it. It is asked before a fault
         counts, so that a member with one can be left out on purpose; hidden ones and
         the litter of operating systems are left out without being asked for.
+      check: returns a member, with a fault where the reader does not want it.
 
     Raises:
       See `list_members`.
@@ -146,12 +149,12 @@ def iter_members(
     _check_encoding(name_encoding)
     if kind_of(file, path) is ArchiveKind.ZIP:
         listed = list_zip(file, path, limits, encoding=name_encoding)
-        for member in _with_distinct_names(listed):
+        for member in map(check, _with_distinct_names(listed)):
             found = _judged(member, skip)
             yield found or read_member(file, path, member)
         return
     walk = _walk(file, path, limits, name_encoding)
-    for member in _with_distinct_names(iter(walk)):
+    for member in map(check, _with_distinct_names(iter(walk))):
         found = _judged(member, skip)
         yield found or Content(member, b"".join(walk.chunks()))
 

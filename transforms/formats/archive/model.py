@@ -10,6 +10,7 @@ import dataclasses
 import re
 import unicodedata
 
+from transforms.core.image.policy import too_many_bytes
 from transforms.core.model import Reason, Skipped
 from transforms.errors import bounded
 
@@ -21,6 +22,7 @@ __all__ = [
     "Member",
     "MemberFault",
     "SkippedMember",
+    "bounded_image",
     "decode_name",
     "is_archive_name",
     "is_litter",
@@ -151,6 +153,17 @@ class SkippedMember:
 
 
 Found = Content | MemberFault | SkippedMember
+
+
+def bounded_image(member: Member, limit: int) -> Member:
+    """Returns an image's member, with a fault where it has more than `limit` bytes.
+
+    What has a fault is not read.
+    """
+    if member.fault is not None or member.size <= limit:
+        return member
+    fault = too_many_bytes(member.size, limit)
+    return dataclasses.replace(member, fault=fault.reason, message=fault.message)
 
 
 def is_archive_name(name: str) -> bool:

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
+from transforms.core.image.policy import MAX_BYTES
 from transforms.core.model import Block
 from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
@@ -37,6 +38,8 @@ _READERS = {
     "parquet": ("columnar.parquet", "ParquetReader"),
     "arrow": ("columnar.arrow_ipc", "ArrowReader"),
 }
+# Settings that are not of CSV files alone.
+_OF_ALL = frozenset(("zip_encoding", "max_image_bytes"))
 # What a source holds is read off so many of its archives.
 _LOOKED_AT = 2
 
@@ -47,6 +50,7 @@ class ArchiveReader(TableReader):
 
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
+      max_image_bytes: a larger member that is an image is rejected unread.
       delimiter, quote, escape, header, columns, encoding, trim: of CSV files in
         archives; see `CsvReader`.
     """
@@ -54,6 +58,7 @@ class ArchiveReader(TableReader):
     title: ClassVar[str] = "archives"
 
     zip_encoding: str | None = None
+    max_image_bytes: int = MAX_BYTES
     delimiter: str | None = None
     quote: str = '"'
     escape: str = ""
@@ -95,10 +100,10 @@ class ArchiveReader(TableReader):
         del tables[""]
         if all(map(_are_samples, files, listed)):
             self._check_settings("WebDataset")
-            return WebDataset(self.zip_encoding)
+            return WebDataset(self.zip_encoding, self.max_image_bytes)
         if any(is_image_name(member.name) for member in members):
             self._check_settings("images in archives")
-            return ArchiveImages(self.zip_encoding)
+            return ArchiveImages(self.zip_encoding, self.max_image_bytes)
         if not tables:
             shown = ", ".join(shown_name(m.name) for m in members[:3]) or "nothing"
             raise InputError(
@@ -131,13 +136,13 @@ class ArchiveReader(TableReader):
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "zip_encoding"
+            if field.name not in _OF_ALL
         }
 
     def _check_settings(self, what: str) -> None:
         for field in dataclasses.fields(self):
             given = getattr(self, field.name) != field.default
-            if given and field.name != "zip_encoding":
+            if given and field.name not in _OF_ALL:
                 raise SpecError(f"{field.name} is not for {what}; leave it out.")
 
 

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.image.policy import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
@@ -33,7 +34,13 @@ from transforms.formats.archive.listing import (
     piece_of,
 )
 from transforms.formats.archive.members import iter_members, read_member
-from transforms.formats.archive.model import Content, Found, SkippedMember
+from transforms.formats.archive.model import (
+    Content,
+    Found,
+    Member,
+    SkippedMember,
+    bounded_image,
+)
 from transforms.formats.archive.webdataset_samples import (
     INTEGERS,
     JSON,
@@ -77,6 +84,7 @@ class WebDataset(TableReader):
 
     Attributes:
       zip_encoding: of names that are no UTF-8; None for UTF-8.
+      max_image_bytes: a sample with a larger image is rejected, the image unread.
       merged: suffixes of images that share the column `image`.
       json_columns: fields of json members, and their Arrow types.
     """
@@ -84,6 +92,7 @@ class WebDataset(TableReader):
     title: ClassVar[str] = "WebDataset"
 
     zip_encoding: str | None = None
+    max_image_bytes: int = MAX_BYTES
     merged: tuple[str, ...] = ()
     json_columns: tuple[tuple[str, pa.DataType], ...] = ()
 
@@ -156,6 +165,11 @@ class WebDataset(TableReader):
     def _list(self, file: InputFile) -> ArchiveListing:
         return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
+    def _checked(self, member: Member) -> Member:
+        if not is_image_name(member.name):
+            return member
+        return bounded_image(member, self.max_image_bytes)
+
     def _samples(
         self, file: InputFile, block: Block, skipped: collections.Counter[str]
     ) -> Iterator[tuple[Sample, list[Content]]]:
@@ -170,7 +184,10 @@ class WebDataset(TableReader):
                 reasons = filter(None, map(skip_reason, members))
                 skipped.update(str(reason) for reason in reasons)
             for sample in list(grouped(members))[block.start : block.stop]:
-                items = (read_member(stream, file.origin, m) for m in sample.members)
+                items = (
+                    read_member(stream, file.origin, self._checked(member))
+                    for member in sample.members
+                )
                 fault = sample.fault
                 for read, contents in samples_of(items):
                     read.number, read.fault = sample.number, fault or read.fault
@@ -189,6 +206,7 @@ class WebDataset(TableReader):
                 file.origin,
                 name_encoding=self.zip_encoding or "",
                 skip=skip_reason,
+                check=self._checked,
             ):
                 if isinstance(item, SkippedMember):
                     skipped[str(item.reason)] += 1
@@ -243,8 +261,10 @@ class WebDataset(TableReader):
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
             out = []
             for complaint in complaints:
-                # Its members, one after the other.
-                raw = b"".join(content.data for content in read[complaint[0]])
+                raw = None
+                if complaint[1] is not Reason.TOO_MANY_BYTES:
+                    # Its members, one after the other.
+                    raw = b"".join(content.data for content in read[complaint[0]])
                 out.append(rejection_of(block.origin, complaint, raw))
             return out
 
