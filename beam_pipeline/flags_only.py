@@ -108,7 +108,7 @@ def _is_clouds(key: str, value: str) -> bool:
         return True
     try:
         return isinstance(json.loads(value), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -3,6 +3,7 @@
 Row by row in Python, for that is how they come; all else is by the column.
 """
 
+import contextlib
 import dataclasses
 import io
 import itertools
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_pipeline.spool import odd_row
+from beam_pipeline.spool import odd_name, odd_row
 from transforms.core.image.png_encode import encode_png
+from transforms.core.nesting import check_key
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import EncodingError, InputError, SourceError, bounded
@@ -70,7 +72,9 @@ def _some(items: Iterator[Any]) -> list[Any]:
         if not more:
             break
         out += more
-        weight += _WEIGHED_ROWS * _weight(more[-1])
+        # What has no end is refused when it becomes a column.
+        with contextlib.suppress(RecursionError):
+            weight += _WEIGHED_ROWS * _weight(more[-1])
     return out
 
 
@@ -168,6 +172,11 @@ def _batch(
     for name in names:
         if not name:
             raise InputError("Every feature must have a name; one is empty.")
+        try:
+            check_key(name)
+        except ValueError as error:
+            index = next(i for i, row in enumerate(rows) if name in row)
+            raise odd_name(error, start + index) from error
         values = [row.get(name) for row in rows]
         try:
             arrays.append(column_of(values, is_image=name in images))

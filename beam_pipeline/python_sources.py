@@ -31,7 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.python_rows import batches_of_rows, column_of
-from beam_pipeline.spool import odd_row, store_batches
+from beam_pipeline.spool import odd_name, odd_row, store_batches
+from transforms.core.nesting import MAX_NESTING, TOO_DEEP, check_key, type_nesting
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError, SourceError
 
@@ -147,12 +148,19 @@ def _check_names(names: Sequence[str], what: str) -> None:
                 f"Every column of a {what} must have a name of its own; {found}. "
                 f"Rename it."
             )
+        try:
+            check_key(name)
+        except ValueError as error:
+            raise odd_name(error) from error
 
 
 def _from_reader(
     reader: pa.RecordBatchReader, images: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
     _check_names(reader.schema.names, "table")
+    for field in reader.schema:
+        if type_nesting(field.type) > MAX_NESTING:
+            raise odd_row(field.name, -1, ValueError(TOO_DEEP))
     rows = 0
     for batch in reader:
         for first in range(0, batch.num_rows, _PIECE_ROWS):

@@ -1,8 +1,9 @@
 """The job as data: YAML, command-line flags and Python build the same `Spec`."""
 
 import fractions
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, cast
 
 import pydantic
@@ -15,6 +16,7 @@ from transforms.core.image.check import MAX_PIXELS, Check
 from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
 from transforms.core.image.resize import Filter, Mode, Resize
 from transforms.core.manifest import FORMAT
+from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
 from transforms.storage.paths import plain, shown
 
@@ -426,22 +428,27 @@ def _told(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         for mark in filter(None, (error.context_mark, error.problem_mark)):
             mark.buffer = None
-    return str(error)
+    # Raised by the parser, which takes a few calls for each level.
+    return TOO_DEEP if isinstance(error, RecursionError) else str(error)
 
 
 def _check_expansion(data: Any, size: int) -> None:
-    """Refuses aliases of aliases that would make a file of `size` bytes enormous."""
+    """Refuses values too deep, and aliases that would make `size` bytes enormous."""
     # Without aliases there are no more values than bytes, and one in an empty file.
     most = 10 * size + 10
     seen = 0
-    inside = [data]
+    inside = [(data, 0)]
     while inside:
-        value = inside.pop()
+        value, level = inside.pop()
         seen += 1
+        parts: Iterable[Any] = ()
         if isinstance(value, dict):
-            inside += [*value, *value.values()]
+            parts = itertools.chain(value, value.values())
         elif isinstance(value, list | tuple | set):
-            inside += value
+            parts = value
+        inside += [(part, level + 1) for part in parts]
+        if level > MAX_NESTING:
+            raise yaml.YAMLError(TOO_DEEP)
         if seen + len(inside) > most:
             raise yaml.YAMLError("its aliases stand for too many values")
 

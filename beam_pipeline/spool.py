@@ -16,7 +16,7 @@ from transforms.core.rows.common_type import as_type, canonical_type, wider_type
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError
 
-__all__ = ["odd_row", "store_batches"]
+__all__ = ["odd_name", "odd_row", "store_batches"]
 
 # Rows whose size decides how many make a batch.
 _MEASURED_ROWS = 64
@@ -32,6 +32,12 @@ def odd_row(name: str, row: int, error: Exception) -> InputError:
         f"All values of {name!r} must be of one kind that a feature can hold; "
         f"{place}{found}. Convert them to one kind first, or leave the column out."
     )
+
+
+def odd_name(error: Exception, row: int = -1) -> InputError:
+    """Returns the error for the name of a column; `row` as in `odd_row`."""
+    place = f"in row {row + 1:,}, " if row >= 0 else ""
+    return InputError(f"Names of features must be text; {place}{error}. Rename it.")
 
 
 def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:

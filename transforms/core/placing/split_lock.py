@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.nesting import parse_json
 from transforms.core.placing.placement import SplitRule, UInt64s, check_split_name
 from transforms.errors import SpecError
 
@@ -118,7 +119,7 @@ class Assignments:
           SpecError: the table is something else, or of a later version.
         """
         try:
-            facts = json.loads((table.schema.metadata or {})[_METADATA])
+            facts = parse_json((table.schema.metadata or {})[_METADATA])
             known = facts["format"] == _FORMAT and facts["version"] == _VERSION
             units = np.asarray(table["unit"].combine_chunks())
             splits = table["split"].combine_chunks()

@@ -20,14 +20,16 @@ None, NaT and pandas' NA are null; NaN stays NaN. Nothing is converted with a lo
 values of different kinds are an error that says which.
 """
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.nesting import MAX_NESTING, TOO_DEEP, check_key
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
@@ -43,6 +45,13 @@ Array = npt.NDArray[Any]
 # NumPy's units of time that Arrow lacks, and those that hold the same instants.
 _UNITS = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}
 _ARROW_UNITS = ("D", "s", "ms", "us", "ns")
+# Families whose values hold others; of those, the ones that may hold themselves.
+_NESTED = frozenset(["array", "list", "mapping"])
+_HOLDERS = frozenset(["list", "mapping"])
+# Few rows are as deep as this, and none that holds itself is too large by then.
+_CHECKED_LEVEL = 4
+# Messages about deep values name the innermost keys.
+_LONG_CHARS = 400
 FLOAT32_BITS = 24
 """Of its significand: the integers that float32 holds have no more."""
 
@@ -58,7 +67,8 @@ def arrow_of(values: Sequence[Any] | Array) -> pa.Array:
     return _of_values(list(values))
 
 
-def _of_values(values: list[Any]) -> pa.Array:
+def _of_values(values: list[Any], level: int = 0) -> pa.Array:
+    """Returns n values that lie inside `level` lists and mappings."""
     values = plain_values(values)
     types = set(map(type, values)) - {type(None)}
     families = {family_of(kind) for kind in types}
@@ -77,12 +87,60 @@ def _of_values(values: list[Any]) -> pa.Array:
             f"stands among values that are {first}",
             lambda v: family_of(type(v)) != first,
         )
+    make = makers[0]
+    if families & _NESTED:
+        _check_nesting(values, level)
+        make = functools.partial(make, level=level + 1)
     try:
-        return makers[0](values)
+        return make(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         if isinstance(error, OddValueError):
             raise
-        raise _blamed(values, makers[0], error) from error
+        raise _blamed(values, make, error) from error
+
+
+def _check_nesting(values: list[Any], level: int) -> None:
+    """Raises OddValueError where lists and mappings are too deep, or without end."""
+    if level != _CHECKED_LEVEL and level < MAX_NESTING:
+        return
+    checked: set[int] = set()
+    for index, value in enumerate(values):
+        if family_of(type(value)) not in _NESTED:
+            continue
+        if level == MAX_NESTING:
+            raise OddValueError(TOO_DEEP, index)
+        if _holds_itself(value, checked):
+            raise OddValueError("a list or mapping holds itself", index)
+
+
+def _holds_itself(value: Any, checked: set[int]) -> bool:
+    """Whether a list or mapping is among its own contents, at any depth.
+
+    Args:
+      value: a list or mapping.
+      checked: ids of those that do not; gets more.
+    """
+    path: list[tuple[int, Iterator[Any]]] = [(id(value), _parts(value))]
+    above = {id(value)}
+    while path:
+        known, parts = path[-1]
+        part = next((part for part in parts if id(part) not in checked), None)
+        if part is None:
+            path.pop()
+            above.remove(known)
+            checked.add(known)
+        elif id(part) in above:
+            return True
+        else:
+            path.append((id(part), _parts(part)))
+            above.add(id(part))
+    return False
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yields the lists and mappings right inside a value."""
+    items = value.values() if isinstance(value, Mapping) else value
+    return (item for item in items if family_of(type(item)) in _HOLDERS)
 
 
 def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValueError:
@@ -195,27 +253,34 @@ def _plain(values: list[Any]) -> pa.Array:
     return pa.array(values)
 
 
-def _structs(values: list[Any]) -> pa.Array:
+def _structs(values: list[Any], level: int) -> pa.Array:
     keys = dict.fromkeys(key for value in values if value is not None for key in value)
     if not keys or any(not isinstance(key, str) for key in keys):
         raise OddValueError("a mapping must have keys, all of them text")
+    for key in keys:
+        try:
+            check_key(key)
+        except ValueError as error:
+            index = next(i for i, v in enumerate(values) if v is not None and key in v)
+            raise OddValueError(str(error), index) from error
     fields = []
     for key in keys:
         try:
             fields.append(
-                _of_values([None if v is None else v.get(key) for v in values])
+                _of_values([None if v is None else v.get(key) for v in values], level)
             )
         except OddValueError as error:
-            raise OddValueError(f"in {key!r}, {error}", error.index) from error
+            path = f"in {key!r}, " if len(str(error)) < _LONG_CHARS else ""
+            raise OddValueError(f"{path}{error}", error.index) from error
     mask = pa.array([value is None for value in values], pa.bool_())
     return pa.StructArray.from_arrays(fields, list(keys), mask=mask)
 
 
-def _lists(values: list[Any]) -> pa.Array:
+def _lists(values: list[Any], level: int) -> pa.Array:
     parts = [() if value is None else _items(value) for value in values]
     starts = np.concatenate(([0], np.cumsum([len(part) for part in parts])))
     try:
-        items = _of_values([item for part in parts for item in part])
+        items = _of_values([item for part in parts for item in part], level)
     except OddValueError as error:
         index = error.index
         if index >= 0:
@@ -239,10 +304,10 @@ def _listed(items: pa.Array, starts: Array, absent: list[bool]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, mask=mask)
 
 
-def _arrays(values: list[Any]) -> pa.Array:
+def _arrays(values: list[Any], level: int) -> pa.Array:
     known = [value for value in values if value is not None]
     if any(array.dtype.kind not in "biuf" for array in known):
-        return _lists(values)
+        return _lists(values, level)
     dtype = _common_dtype(values, known)
     shape, absent = known[0].shape, [value is None for value in values]
     if any(array.shape != shape for array in known):
@@ -274,7 +339,7 @@ def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
     return np.result_type(*{array.dtype for array in known})
 
 
-_MAKERS: tuple[tuple[set[str], Callable[[list[Any]], pa.Array]], ...] = (
+_MAKERS: tuple[tuple[set[str], Callable[..., pa.Array]], ...] = (
     ({"bool"}, _bools),
     ({"int"}, _ints),
     ({"float"}, _floats),

@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 
 from transforms.core.example.arrays import flattened, is_list
 from transforms.core.model import Reason
+from transforms.core.nesting import check_json_nesting
 from transforms.core.rows.cells import (
     Faults,
     Mask,
@@ -285,8 +286,9 @@ class _FaultError(Exception):
 
 def _parsed(text: str) -> list[Any]:
     try:
+        check_json_nesting(text.encode())
         value = _JSON.decode(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _FaultError(Reason.MALFORMED) from error
     if not isinstance(value, list):
         raise _FaultError(Reason.WRONG_SHAPE)

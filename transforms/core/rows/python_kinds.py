@@ -120,4 +120,8 @@ def shown(value: Any) -> str:
     """Returns a value, or what kind of array it is, for a message."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
-    return f"{bounded(repr(value), _SHOWN_CHARS)} ({type(value).__name__})"
+    try:
+        text = bounded(repr(value), _SHOWN_CHARS)
+    except RecursionError:
+        text = "a deeply nested value"
+    return f"{text} ({type(value).__name__})"

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.core.model import Reason, Skipped
+from transforms.core.nesting import parse_json
 from transforms.formats.archive.model import (
     Content,
     Found,
@@ -195,11 +196,13 @@ def _flat_json(name: str, data: bytes) -> dict[str, Any]:
         return made
 
     try:
-        value = json.loads(data, object_pairs_hook=distinct, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(data, object_pairs_hook=distinct, parse_constant=refuse)
+    except ValueError as error:
         raise SampleError(
             Reason.MALFORMED, f"{name} must be one JSON value; {error}"
         ) from error
+    if b"\\u" in data or not data.isascii():
+        _check_texts(name, value)
     out: dict[str, Any] = {}
     pending = [(f"{name}/", value)]
     if not isinstance(value, dict):
@@ -214,6 +217,16 @@ def _flat_json(name: str, data: bytes) -> dict[str, Any]:
         else:
             out[path] = item
     return out
+
+
+def _check_texts(name: str, value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise SampleError(
+            Reason.INVALID_ENCODING,
+            f"{name} holds half a surrogate pair, which is no text",
+        ) from error
 
 
 def json_types(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from transforms.core.example.arrays import is_list
+from transforms.core.nesting import MAX_NESTING, type_nesting
 from transforms.errors import InputError, first_few
 
 __all__ = [
@@ -38,10 +39,16 @@ def flat_types(schema: pa.Schema, origin: str) -> Columns:
     """Returns the plain types of a schema's flat columns, by name.
 
     Raises:
-      InputError: a name is empty or stands twice.
+      InputError: a name is empty or stands twice, or values are nested too deep.
     """
     out: Columns = {}
     for field in schema:
+        if type_nesting(field.type) > MAX_NESTING:
+            raise InputError(
+                f"{origin}: values of a column must be nested at most {MAX_NESTING} "
+                f"levels deep; those of {field.name[:60]!r} are nested deeper. Leave "
+                f"the column out where the file is written."
+            )
         for name, _, kind in _flat_type(field.name, field.name, field.type):
             if name in out or not name:
                 found = f"{name!r} stands twice" if name else "one has none"

@@ -15,7 +15,6 @@ Source: https://cocodataset.org/#format-data
 import dataclasses
 import errno
 import functools
-import json
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from transforms import files
+from transforms.core.nesting import parse_json
 from transforms.errors import InputError
 
 __all__ = ["CocoFile", "load_coco"]
@@ -128,7 +128,7 @@ def _load(path: str, stamp: int) -> CocoFile:
         )
     try:
         lists = _parse(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(
             f"{path!r} must be COCO JSON: one object with lists named images, "
             f"annotations and categories. Found: {error}. Correct it, or leave the "
@@ -230,7 +230,7 @@ def _parse_columns(data: bytes) -> dict[str, pa.RecordBatch]:
 
 
 def _parse_objects(data: bytes) -> dict[str, pa.RecordBatch]:
-    found = json.loads(data)
+    found = parse_json(data)
     if not isinstance(found, dict) or not isinstance(found.get("images"), list):
         raise ValueError("no object with a list of images")
     lists: dict[str, pa.RecordBatch] = {}

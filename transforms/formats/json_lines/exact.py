@@ -6,8 +6,10 @@ be exact, the lines are read here. Both give the same values. A line is refused 
 | the line                                             | reason           |
 | ---------------------------------------------------- | ---------------- |
 | is no JSON, or no object                             | malformed        |
+| has values nested more than 62 levels deep           | malformed        |
 | has a member twice where a wanted column lies        | malformed        |
-| is not UTF-8, or holds half a surrogate pair         | invalid_encoding |
+| is not UTF-8, or has half a surrogate pair in a key  | invalid_encoding |
+| or in a wanted column                                |                  |
 | has a value that is not of its column's type         | wrong_type,      |
 |                                                      | not_an_integer,  |
 |                                                      | not_a_number,    |
@@ -23,9 +25,13 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from transforms.core.model import Reason
+from transforms.core.nesting import MAX_NESTING, check_json_nesting, check_key
 from transforms.formats.json_lines.types import EXACT, JsonType, Token
 
-__all__ = ["LineError", "objects_of", "parse_line", "typed_rows"]
+__all__ = ["ROW_NESTING", "LineError", "objects_of", "parse_line", "typed_rows"]
+
+# The object of a line, and the levels of its values.
+ROW_NESTING = 1 + MAX_NESTING
 
 _SHOWN_CHARS = 60
 _REASONS = {
@@ -63,6 +69,11 @@ class _Doubled(dict[str, Any]):
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
+    for name in found:
+        try:
+            check_key(name)
+        except ValueError as error:
+            raise LineError(Reason.INVALID_ENCODING, str(error)) from error
     if len(found) == len(pairs):
         return found
     doubled = _Doubled(found)
@@ -94,13 +105,14 @@ def parse_line(line: bytes) -> dict[str, Any]:
             f"valid UTF-8",
         ) from error
     try:
+        check_json_nesting(line, ROW_NESTING)
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise LineError(
             Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
         ) from error
-    except RecursionError as error:
-        raise LineError(Reason.MALFORMED, "the values are nested too deep") from error
+    except ValueError as error:
+        raise LineError(Reason.MALFORMED, str(error)) from error
     if not isinstance(value, dict):
         raise LineError(Reason.MALFORMED, f"an object is needed; found {_shown(value)}")
     return value

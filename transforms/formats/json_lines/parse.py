@@ -8,11 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
+from transforms.core.nesting import json_nesting, openings
 from transforms.formats.columnar.arrow_batches import (
     flat_columns,
 )
 from transforms.formats.json_lines.cut import Lines, lines_of
-from transforms.formats.json_lines.exact import objects_of, typed_rows
+from transforms.formats.json_lines.exact import ROW_NESTING, objects_of, typed_rows
 from transforms.formats.json_lines.types import (
     EXACT,
     JsonType,
@@ -33,7 +34,7 @@ _SHORT_INFINITY = re.compile(rb"[:\[,]\s*-?Inf(?!inity)")
 def learned(data: bytes) -> JsonType:
     """Returns the type of the rows of a text."""
     lines = lines_of(data)
-    if lines.plain:
+    if lines.plain and not _has_deep_line(data, lines):
         table = _parsed(data, None)
         if table is not None and table.num_rows == len(lines):
             kind = _kind_of(table)
@@ -101,6 +102,8 @@ def _fast(data: bytes, lines: Lines, kind: JsonType) -> dict[str, pa.Array] | No
     # line is one object, for inside one nothing goes on after "}" with "{".
     if not (lines.plain and kind.is_plain and kind.members and len(lines)):
         return None
+    if _has_deep_line(data, lines):
+        return None
     if b"Inf" in data and _SHORT_INFINITY.search(data):
         return None
     table = _parsed(data, pa.schema(list(kind.arrow)))
@@ -114,6 +117,19 @@ def _fast(data: bytes, lines: Lines, kind: JsonType) -> dict[str, pa.Array] | No
         if pa.types.is_float64(column.type) and largest(column) >= EXACT:
             return None
     return flat
+
+
+def _has_deep_line(data: bytes, lines: Lines) -> bool:
+    """Whether a line is nested too deep: Arrow's parser has no such limit."""
+    opened = openings(np.frombuffer(data, np.uint8))
+    # Each line opens an object; most open nothing else.
+    if np.count_nonzero(opened) - len(lines) < ROW_NESTING:
+        return False
+    counts = np.diff(np.searchsorted(np.flatnonzero(opened), lines.starts))
+    last = np.count_nonzero(opened[lines.starts[-1] :])
+    return max(counts.max(initial=0), last) > ROW_NESTING and (
+        json_nesting(data) > ROW_NESTING
+    )
 
 
 def _each(data: bytes, lines: Lines) -> Iterator[bytes]:

@@ -11,7 +11,6 @@ Sources: `tensorflow_datasets/core/proto/{dataset_info,feature}.proto` of TFDS 4
 
 import dataclasses
 import functools
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
+from transforms.core.nesting import parse_json
 from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError
 
@@ -103,8 +103,8 @@ def _read(folder: str, name: str, stamp: int) -> Dataset:
     if name == MANIFEST_NAME:
         return _of_manifest(Manifest.from_bytes(data, path))
     try:
-        return _of_tfds(folder, json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _of_tfds(folder, parse_json(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} must be what TFDS writes; it is not "
             f"({type(error).__name__}: {error}). Name the TFRecord files elsewhere, or "
@@ -161,7 +161,7 @@ def _of_tfds(folder: str, info: _Json) -> Dataset:
         data = files.read_bytes(os.path.join(folder, _FEATURES_NAME))
     except OSError:
         return Dataset("", (), tuple(stems.items()), shards)
-    features = json.loads(data)["featuresDict"]["features"]
+    features = parse_json(data)["featuresDict"]["features"]
     return Dataset(
         "", tuple(_tfds_features(folder, "", features)), tuple(stems.items()), shards
     )
