@@ -251,7 +251,7 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
         if not all(equals for _, equals, _ in pairs):
             raise SpecError("--feature-name takes ROLE=NAME, as in image=image_raw.")
         given["feature_names"] = {role: name for role, _, name in pairs}
-    for key in ("columns", "image_columns", "drop"):
+    for key in ("columns", "image_columns", "drop", "null_values"):
         if key in given:
             given[key] = given[key].split(",")
     for key in ("include", "exclude"):

@@ -92,13 +92,22 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag("--delimiter", metavar="CHAR", help="CSV [, or tab for .tsv]."),
         _flag("--quote", metavar="CHAR", help='CSV ["]; empty for none.'),
         _flag("--escape", metavar="CHAR", help="CSV: makes the next character plain."),
-        _flag("--header/--no-header", default=None, help="CSV [header]."),
+        _flag(
+            "--header/--no-header",
+            default=None,
+            help="CSV: the first row [a header; refused where it looks like data].",
+        ),
         _flag("--columns", metavar="A,B,...", help="CSV: names of the columns."),
         _flag("--encoding", help="CSV [utf-8]."),
         _flag(
             "--trim/--no-trim",
             default=None,
             help="CSV: no spaces around names and cells [as they are].",
+        ),
+        _flag(
+            "--null-values",
+            metavar="A,B,...",
+            help="Tables: texts that mean missing, as in -,? or '' [empty cells].",
         ),
         _flag("--layout", metavar="FILE", help="Binary records: how they lie, YAML."),
         _flag(

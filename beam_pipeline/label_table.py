@@ -15,6 +15,7 @@ from beam_pipeline.spec import Spec
 from transforms import files
 from transforms.core.rows.conform import conform
 from transforms.core.rows.infer import Evidence
+from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, source_error
 from transforms.files import FileEntry
@@ -81,7 +82,7 @@ def read_labels(spec: Spec) -> LabelTable:
     numbers = [np.zeros(0, np.int64)]
     for block in reader.blocks(listed[0], block_bytes=_BLOCK_BYTES, limit_rows=None):
         for raw in reader.read(listed[0], block, list(sample.columns)):
-            parts.append(dict(raw.columns))
+            parts.append(dict(with_nulls(raw.columns, reader.null_values)))
             numbers.append(raw.numbers)
             refused += raw.refused
     columns = {

@@ -99,7 +99,10 @@ class Plan:
             **{
                 key: given[key]
                 for key in sorted(given)
-                if key in BYTE_DECIDING and key not in _SAID_BY_SCHEMA
+                if key in BYTE_DECIDING
+                and key not in _SAID_BY_SCHEMA
+                # That the first row is a header, which it is without a word too.
+                and not (key == "header" and given[key])
             },
             "format": self.inputs.format,
             "schema": self.planned.schema.to_json(),

@@ -24,8 +24,8 @@ __all__ = ["plan_images"]
 # Settings of tables, and those of them that a table of labels may have.
 _TABLE_SETTINGS = frozenset(["split_column", "image_columns"])
 _DIALECT_SETTINGS = frozenset(
-    "label_column delimiter quote escape header columns encoding trim drop key_column "
-    "group_column stratify_column".split()
+    "label_column delimiter quote escape header columns encoding trim null_values drop "
+    "key_column group_column stratify_column".split()
 )
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160

@@ -32,6 +32,7 @@ from transforms.core.placing.placement import (
 from transforms.core.rows.binary_layout import Layout
 from transforms.core.rows.conform import conform
 from transforms.core.rows.infer import Evidence
+from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
@@ -68,8 +69,8 @@ _INFERRED_BYTES = 8 << 20
 # Settings that only some formats know.
 _FORMAT_SETTINGS = frozenset(
     (
-        "delimiter quote escape header columns encoding trim encode layout bad_box "
-        "zip_encoding first_pixel"
+        "delimiter quote escape header columns encoding trim null_values encode layout "
+        "bad_box zip_encoding first_pixel"
     ).split()
 )
 # What tfrecorder's and AutoML's manifests say in their column of splits.
@@ -107,7 +108,8 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         skipped[str(Skipped.NOT_SELECTED)] = len(found) - len(listed)
     sample = reader.sample(listed)
     reader = reader.planned(sample, listed)
-    columns = sample.columns
+    columns = with_nulls(sample.columns, reader.null_values)
+    sample = dataclasses.replace(sample, columns=columns)
     _check_names(columns, listed)
     words = _split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words.column
@@ -177,6 +179,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         label_map=reader.label_map(),
         images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {len(columns)} columns{_said_by(by_file)}",
+        notes=sample.notes,
     )
 
 
@@ -356,7 +359,8 @@ def _all_rows(
     for file in listed:
         for block in reader.blocks(file, block_bytes=_INFERRED_BYTES, limit_rows=None):
             for raw in reader.read(file, block, columns):
-                yield {name: raw.columns[name] for name in columns}
+                found = {name: raw.columns[name] for name in columns}
+                yield with_nulls(found, reader.null_values)
 
 
 def _is_manifest(columns: Mapping[str, object]) -> bool:

@@ -112,6 +112,16 @@ def _names(value: Any) -> Any:
     return [str(name) for name in value]
 
 
+def _texts(value: Any) -> Any:
+    """Takes texts that YAML reads as numbers."""
+    if not isinstance(value, list):
+        return value
+    for text in value:
+        if isinstance(text, bool) or not isinstance(text, str | int | float):
+            raise ValueError(f"{shown(text)} must be a text, in quotes, as in '-'")
+    return [str(text) for text in value]
+
+
 def _runner(value: str) -> str:
     try:
         engine_of(value)
@@ -279,10 +289,11 @@ class Spec(pydantic.BaseModel):
     delimiter: str | None = None
     quote: str = '"'
     escape: str = ""
-    header: bool = True
+    header: bool | None = None
     columns: list[str] | None = None
     encoding: str = "utf-8"
     trim: bool = False
+    null_values: Annotated[list[str], pydantic.BeforeValidator(_texts)] = []
     workers: Annotated[int, pydantic.Field(ge=1)] | Literal["auto"] = "auto"
     runner: Annotated[str, pydantic.AfterValidator(_runner)] = "local"
     flink_master: str | None = None
@@ -412,7 +423,7 @@ def read_spec(text: bytes, path: str) -> dict[str, Any]:
         data = yaml.load(text, Loader=_UniqueKeysLoader)
         _check_expansion(data, len(text))
         if isinstance(data, dict) and data.get("format") == FORMAT:
-            data = data["run"]["spec"]
+            data = _said_by(data["run"]["spec"])
     except (yaml.YAMLError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise SpecError(f"The spec {path!r} must be YAML: {_told(error)}") from error
     if not isinstance(data, dict):
@@ -421,6 +432,16 @@ def read_spec(text: bytes, path: str) -> dict[str, Any]:
             f"found {type(data).__name__}."
         )
     return {str(key): value for key, value in data.items()}
+
+
+def _said_by(settings: Any) -> Any:
+    """Returns the settings in a manifest without what nobody has said.
+
+    Versions before `null_values` wrote of all formats that there is a header.
+    """
+    if not isinstance(settings, dict) or "null_values" in settings:
+        return settings
+    return {k: v for k, v in settings.items() if (k, v) != ("header", True)}
 
 
 def _told(error: Exception) -> str:

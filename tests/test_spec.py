@@ -86,6 +86,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "columns": (["a", "b"], ["a", "b"]),
     "encoding": ("latin-1", "latin-1"),
     "trim": (True, True),
+    "null_values": (["-", 999], ["-", "999"]),
     "workers": (3, 3),
     "runner": ("FlinkRunner", "FlinkRunner"),
     "flink_master": ("host:8081", "host:8081"),

@@ -73,6 +73,7 @@ class TableSample:
       sampled_bytes: of input that those rows stand in; 0 where `total_rows` is known.
       total_rows: of all files, where the format says it; None to estimate it.
       complete: whether the sample is all there is.
+      notes: what a person should know of how the files were understood.
     """
 
     columns: Mapping[str, pa.Array | pa.ChunkedArray]
@@ -81,6 +82,7 @@ class TableSample:
     sampled_bytes: int = 0
     total_rows: int | None = None
     complete: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class TableReader(abc.ABC):
       texts_checked: whether the texts it gives are valid UTF-8 for sure.
       images_named: whether its images keep their names, and nothing is stored beside
         them that is not there yet.
+      null_values: texts that mean missing, for formats whose texts may be said to.
     """
 
     title: ClassVar[str]
@@ -139,6 +142,7 @@ class TableReader(abc.ABC):
     many_origins: ClassVar[bool] = False
     split_column: ClassVar[str] = ""
     images_named: ClassVar[bool] = False
+    null_values: tuple[str, ...] = ()
 
     def inputs(self, files: Sequence[InputFile]) -> Sequence[InputFile]:
         """Returns those of the files that are to be read.

@@ -23,6 +23,7 @@ from transforms import files
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.placement import is_split_name
 from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import count_parts, lists_like
 from transforms.core.rows.underflow import underflows_of
 from transforms.core.schema import Feature, Kind, Schema
@@ -188,8 +189,9 @@ class TableSource(Source):
         """Returns the typed rows of raw ones, and those that do not fit."""
         count = len(raw.numbers)
         origins = raw.block.origin if raw.origins is None else raw.origins
+        columns = with_nulls(raw.columns, self.reader.null_values)
         rows, misfits = conform(
-            raw.columns,
+            columns,
             self.schema,
             count,
             origins,
@@ -200,14 +202,14 @@ class TableSource(Source):
             rows = _based(rows, self.schema, folder)
         splits, discarded = None, None
         if self._splits_by:
-            column = raw.columns[self._splits_by]
+            column = columns[self._splits_by]
             splits, discarded, wrong = self._splits(column)
             if wrong is not None:
                 misfits.append(wrong)
         elif name := self._split_of(raw.block.origin):
             splits = pa.repeat(pa.scalar(name, pa.string()), count)
-        keys = self._texts(raw, self.key_column, misfits)
-        groups = self._texts(raw, self.group_column, misfits)
+        keys = self._texts(columns, self.key_column, misfits)
+        groups = self._texts(columns, self.group_column, misfits)
         blamed = _blamed(misfits, count)
         if discarded is not None:
             blamed[discarded] = -2
@@ -217,7 +219,7 @@ class TableSource(Source):
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
         rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
-        underflows = underflows_of(raw.columns, rows, self.schema, keep)
+        underflows = underflows_of(columns, rows, self.schema, keep)
         batch = Batch(
             raw.block,
             rows,
@@ -290,12 +292,12 @@ class TableSource(Source):
         return splits, discarded if discarded.any() else None, None
 
     def _texts(
-        self, raw: RawRows, name: str, misfits: list[Misfit]
+        self, columns: Mapping[str, pa.Array], name: str, misfits: list[Misfit]
     ) -> pa.StringArray | None:
         """Returns a column of keys as text; a row without one is a misfit."""
         if not name:
             return None
-        column = raw.columns[name]
+        column = columns[name]
         texts = column
         if not pa.types.is_string(column.type):
             texts = column.cast(pa.string())

@@ -53,6 +53,7 @@ class ArchiveReader(TableReader):
       max_image_bytes: a larger member that is an image is rejected unread.
       delimiter, quote, escape, header, columns, encoding, trim: of CSV files in
         archives; see `CsvReader`.
+      null_values: of tables in archives; see `TableReader`.
     """
 
     title: ClassVar[str] = "archives"
@@ -62,10 +63,11 @@ class ArchiveReader(TableReader):
     delimiter: str | None = None
     quote: str = '"'
     escape: str = ""
-    header: bool = True
+    header: bool | None = None
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
     trim: bool = False
+    null_values: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the sample of the reader that the members ask for."""
@@ -128,8 +130,8 @@ class ArchiveReader(TableReader):
         module, made = _READERS[name]
         found = getattr(importlib.import_module(f"transforms.formats.{module}"), made)
         if name != "csv":
-            self._check_settings(f"{name} in archives")
-            return found()
+            self._check_settings(f"{name} in archives", known=("null_values",))
+            return found(null_values=self.null_values)
         return found(**self._csv_settings())
 
     def _csv_settings(self) -> dict[str, Any]:
@@ -139,10 +141,10 @@ class ArchiveReader(TableReader):
             if field.name not in _OF_ALL
         }
 
-    def _check_settings(self, what: str) -> None:
+    def _check_settings(self, what: str, known: Sequence[str] = ()) -> None:
         for field in dataclasses.fields(self):
             given = getattr(self, field.name) != field.default
-            if given and field.name not in _OF_ALL:
+            if given and field.name not in (*_OF_ALL, *known):
                 raise SpecError(f"{field.name} is not for {what}; leave it out.")
 
 

@@ -82,6 +82,11 @@ class ArchiveTables(TableReader):
         """That of the members' reader."""
         return self.inner.split_column
 
+    @property
+    def null_values(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the members' reader."""
+        return self.inner.null_values
+
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows of some members.
 

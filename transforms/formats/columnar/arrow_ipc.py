@@ -49,9 +49,15 @@ _PLACES = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArrowReader(TableReader):
-    """Arrow IPC files and streams under one schema."""
+    """Arrow IPC files and streams under one schema.
+
+    Attributes:
+      null_values: see `TableReader`.
+    """
 
     title: ClassVar[str] = "Arrow IPC"
+
+    null_values: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows from batches spread over the files; of streams, the first."""

@@ -63,12 +63,14 @@ class NumpyReader(TableReader):
     Attributes:
       names: of an .npz, read these arrays only; empty for all.
       value: the column's name for an .npy file without named fields.
+      null_values: see `TableReader`.
     """
 
     title: ClassVar[str] = "NumPy"
 
     names: tuple[str, ...] = ()
     value: str = "value"
+    null_values: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows spread evenly over the files; of compressed ones the first."""

@@ -54,9 +54,15 @@ _STEP_BYTES = 4 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParquetReader(TableReader):
-    """Parquet files under one schema."""
+    """Parquet files under one schema.
+
+    Attributes:
+      null_values: see `TableReader`.
+    """
 
     title: ClassVar[str] = "Parquet"
+
+    null_values: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows from row groups spread evenly over the files."""

@@ -21,7 +21,13 @@ from transforms.formats.csv.dialect import (
 from transforms.formats.csv.records import count_fields, parse, trimmed
 from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
-__all__ = ["check_same_columns", "equal_to", "read_header", "repeats_header"]
+__all__ = [
+    "check_same_columns",
+    "equal_to",
+    "header_fields",
+    "read_header",
+    "repeats_header",
+]
 
 # Nearly every header ends within so much; what does not is read again from its start.
 _FIRST_BYTES = 64 << 10
@@ -55,18 +61,36 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
                 f"columns are named"
             )
         return dialect.columns
-    numbered = [f"column_{index}" for index in range(count)]
     if not dialect.header:
-        return tuple(numbered)
-    fields = parse(record, numbered, numbered, dialect).columns
-    if dialect.trim:
-        fields = tuple(map(trimmed, fields))
-    names = tuple(field[0].as_py() or "" for field in fields)
+        return _numbered(count)
+    names = _fields(record, count, dialect)
     if count == 1:
         _check_delimiter(names[0], dialect, origin)
     _check_quote(names, dialect, origin)
     _check_names(names, origin)
     return names
+
+
+def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
+    """Returns what the first record holds, whatever the columns are called.
+
+    Raises:
+      InputError: the record is not valid in the encoding.
+    """
+    record = _first_record(stream, dialect, origin)
+    return _fields(record, count_fields(record, dialect), dialect)
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(f"column_{index}" for index in range(count))
+
+
+def _fields(record: bytes, count: int, dialect: CsvDialect) -> tuple[str, ...]:
+    names = _numbered(count)
+    fields = parse(record, names, names, dialect).columns
+    if dialect.trim:
+        fields = tuple(map(trimmed, fields))
+    return tuple(field[0].as_py() or "" for field in fields)
 
 
 def check_same_columns(
@@ -210,13 +234,14 @@ def _check_names(names: Sequence[str], origin: str) -> None:
     if empty := places.pop("", None):
         raise InputError(
             f"{origin}: every column must have a name; the header has none at column "
-            f"{_numbers(empty)}"
+            f"{_numbers(empty)}. Correct it; if the file has no header, say --no-header"
         )
     for name, found in places.items():
         if len(found) > 1:
             raise InputError(
                 f"{origin}: the columns' names must differ; {name!r} stands at columns "
-                f"{_numbers(found)}"
+                f"{_numbers(found)}. Correct it; if the file has no header, say "
+                f"--no-header"
             )
 
 

@@ -11,6 +11,7 @@ from transforms.core.model import Block
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import check_same_columns, read_header
+from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import Sample, SampleInput, sample_blocks
 from transforms.formats.table import (
@@ -38,7 +39,10 @@ class CsvReader(TableReader):
 
     Attributes:
       delimiter: between fields; None for a tab in files named .tsv, else a comma.
-      quote, escape, header, columns, encoding, trim: see `CsvDialect`.
+      header: whether the first row is a header; None for yes, if it does not look like
+        data.
+      quote, escape, columns, encoding, trim: see `CsvDialect`.
+      null_values: see `TableReader`.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
     """
@@ -49,10 +53,11 @@ class CsvReader(TableReader):
     delimiter: str | None = None
     quote: str = '"'
     escape: str = ""
-    header: bool = True
+    header: bool | None = None
     columns: tuple[str, ...] | None = None
     encoding: str = "utf-8"
     trim: bool = False
+    null_values: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     named_in: str = ""
 
@@ -66,7 +71,7 @@ class CsvReader(TableReader):
             delimiter=delimiter,
             quote=self.quote,
             escape=self.escape,
-            header=self.header,
+            header=self.header is not False,
             columns=self.columns,
             encoding=self.encoding,
             trim=self.trim,
@@ -85,7 +90,8 @@ class CsvReader(TableReader):
                     self.dialect_of(file.origin),
                 )
                 for file in files_
-            ]
+            ],
+            check=self._header_check,
         )
         # A source without a byte of rows is complete too.
         complete = sample.sampled_bytes == 0 or sample.complete
@@ -111,7 +117,12 @@ class CsvReader(TableReader):
                 SampleInput(file.origin, len(text), _memory(text), dialect, ended)
             )
         complete = len(chosen) == len(files_) and all(each.ended for each in inputs)
-        return _table_sample(sample_blocks(inputs), used, complete)
+        sample = sample_blocks(inputs, check=self._header_check)
+        return _table_sample(sample, used, complete)
+
+    @property
+    def _header_check(self) -> HeaderCheck | None:
+        return HeaderCheck(self.null_values) if self.header is None else None
 
     def planned(self, sample: TableSample, files_: Sequence[InputFile]) -> "CsvReader":
         """Returns the reader that knows the names of all columns."""
@@ -122,8 +133,9 @@ class CsvReader(TableReader):
         )
 
     def decisive(self) -> "CsvReader":
-        """Returns the reader without the name of the file that named the columns."""
-        return dataclasses.replace(self, named_in="")
+        """Returns the reader without what served messages and checks only."""
+        header = self.header is not False
+        return dataclasses.replace(self, named_in="", header=header)
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -214,6 +226,7 @@ def _table_sample(sample: Sample, used: int, complete: bool) -> TableSample:
         sampled_bytes=used,
         total_rows=sample.rows + sample.miscounted if complete else None,
         complete=complete,
+        notes=sample.notes,
     )
 
 

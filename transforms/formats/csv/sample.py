@@ -20,9 +20,11 @@ from transforms.formats.csv.dialect import (
 )
 from transforms.formats.csv.header import (
     check_same_columns,
+    header_fields,
     read_header,
     repeats_header,
 )
+from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.records import Records, parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
 
@@ -67,6 +69,7 @@ class Sample:
       sampled_bytes: how long all those rows are in their files.
       total_bytes: the size of all files.
       complete: whether those are all rows there are.
+      notes: what is worth a note about the first rows of files.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
@@ -75,10 +78,14 @@ class Sample:
     sampled_bytes: int
     total_bytes: int
     complete: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def sample_blocks(
-    inputs: Sequence[SampleInput], *, sample_bytes: int = SAMPLE_BYTES
+    inputs: Sequence[SampleInput],
+    *,
+    sample_bytes: int = SAMPLE_BYTES,
+    check: HeaderCheck | None = None,
 ) -> Sample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
@@ -90,11 +97,12 @@ def sample_blocks(
     Args:
       inputs: the files.
       sample_bytes: about how much to read.
+      check: looks at the first rows of the files; None where it is known what they are.
 
     Raises:
-      InputError: a file looked into has no header, other columns than the first or
-        text that is not valid in the encoding; or nearly all rows have another number
-        of fields than the header.
+      InputError: the first row of a file is no header, but data; a file looked into has
+        no header, other columns than the first or text that is not valid in the
+        encoding; or nearly all rows have another number of fields than the header.
     """
     places = _places([each.size for each in inputs], sample_bytes)
     few = len(inputs) <= _PLACES
@@ -102,14 +110,26 @@ def sample_blocks(
     batches: list[tuple[pa.Array, ...]] = []
     lengths: collections.Counter[int] = collections.Counter()
     sampled_bytes = 0
+    # Of each file that does not name the columns itself, what its first row holds.
+    heads: list[tuple[str, tuple[str, ...]]] = []
     for each, ranges in zip(inputs, places, strict=True):
         if not ranges and not few:
             continue
         with contextlib.closing(each.opener()) as stream:
             names = read_header(stream, each.dialect, each.origin)
+            if check is not None and each.dialect.columns is not None:
+                heads.append(
+                    (each.origin, header_fields(stream, each.dialect, each.origin))
+                )
             if first is None:
                 first = (each, names)
-            check_same_columns(first[0].origin, first[1], each.origin, names)
+                heads = heads or [(each.origin, names)]
+            try:
+                check_same_columns(first[0].origin, first[1], each.origin, names)
+            except InputError:
+                # The first rows differ from file to file where they are data.
+                _check_heads(check, heads, batches, len(first[1]))
+                raise
             for records, used in _parsed(_texts(stream, ranges, each), names, each):
                 batches.append(_rows(records.columns, names, each.dialect))
                 lengths.update(count for _, count in records.miscounted)
@@ -119,18 +139,40 @@ def sample_blocks(
     file, names = first
     rows = sum(len(columns[0]) for columns in batches)
     _check_lengths(lengths, rows, file, names)
+    notes = _check_heads(check, heads, batches, len(names))
     total_bytes = sum(each.size for each in inputs)
     return Sample(
-        columns={
-            name: pa.chunked_array([columns[i] for columns in batches], pa.string())
-            for i, name in enumerate(names)
-        },
+        columns=dict(zip(names, _joined(batches, len(names)), strict=True)),
         rows=rows,
         miscounted=lengths.total(),
         sampled_bytes=sampled_bytes,
         total_bytes=total_bytes,
         complete=total_bytes <= sample_bytes and all(each.ended for each in inputs),
+        notes=notes,
     )
+
+
+def _joined(
+    batches: Sequence[tuple[pa.Array, ...]], count: int
+) -> list[pa.ChunkedArray]:
+    return [
+        pa.chunked_array([columns[i] for columns in batches], pa.string())
+        for i in range(count)
+    ]
+
+
+def _check_heads(
+    check: HeaderCheck | None,
+    heads: Sequence[tuple[str, tuple[str, ...]]],
+    batches: Sequence[tuple[pa.Array, ...]],
+    count: int,
+) -> tuple[str, ...]:
+    """Returns the first note about first rows; InputError where one is data."""
+    if check is None:
+        return ()
+    columns = _joined(batches, count)
+    notes = [check.note(origin, fields, columns) for origin, fields in heads]
+    return tuple(filter(None, notes))[:1]
 
 
 def _rows(

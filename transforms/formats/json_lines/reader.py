@@ -59,12 +59,14 @@ class JsonLinesReader(TableReader):
     Attributes:
       kind: the type of the rows, once it is known.
       full: settle the types by all rows of all files; else by those of the sample.
+      null_values: see `TableReader`.
     """
 
     title: ClassVar[str] = "JSON lines"
 
     kind: JsonType = NO_COLUMNS
     full: bool = False
+    null_values: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> "JsonLinesSample":
         """Returns rows from places spread evenly; of compressed files the first."""

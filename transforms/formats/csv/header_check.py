@@ -1,0 +1,140 @@
+"""Whether the first row of a CSV file is a header, or a row of data taken for one.
+
+It is data where the name of every column of numbers is a number itself; or where there
+is no column of numbers and every name is like the cells below it: it occurs among them,
+or is a date above dates. What is missing says nothing.
+
+Consecutive integers are names, 0 to n, 1 to n or years: pandas writes such headers, and
+so do tables with a column a year. That is worth a note.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.rows.coerce import DECIMAL, MISSING_WORDS, NUMBER_WORD, ZERO_LED
+from transforms.core.rows.infer import infer_features
+from transforms.core.rows.null_values import with_nulls
+from transforms.core.schema import Kind
+from transforms.errors import InputError, first_few
+from transforms.formats.csv.header import equal_to
+
+__all__ = ["HeaderCheck"]
+
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
+_FIRST_CELLS = 256
+_SHOWN_NAMES = 4
+_SHOWN_CHARS = 40
+_FIRST_YEAR, _LAST_YEAR = 1500, 2200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeaderCheck:
+    """Looks at first rows that nobody has said are headers.
+
+    Attributes:
+      null_values: texts that mean missing.
+    """
+
+    null_values: tuple[str, ...] = ()
+
+    def note(
+        self, origin: str, fields: Sequence[str], columns: Sequence[pa.ChunkedArray]
+    ) -> str:
+        """Returns what is worth a note about a file's first row; empty for nothing.
+
+        Args:
+          origin: the file.
+          fields: what its first row holds; k texts.
+          columns: k columns of texts: rows of this file and of others like it.
+
+        Raises:
+          InputError: the first row is one of data.
+        """
+        absent = {"", *MISSING_WORDS, *self.null_values}
+        silent = [field.strip(" \t") in absent for field in fields]
+        numbers = [_is_number(field) for field in fields]
+        if not any(numbers) and not _all_alike(fields, columns, silent):
+            return ""
+        numeric = self._numeric(columns)
+        if numeric:
+            if not all(numbers[i] or silent[i] for i in numeric):
+                return ""
+            if not any(numbers[i] for i in numeric):
+                return ""
+            if _are_consecutive(fields) or (
+                len(numeric) > 1 and _are_consecutive([fields[i] for i in numeric])
+            ):
+                return (
+                    f"{origin}: the first row, {_shown(fields)}, was taken for the "
+                    f"header; if it is data, say --no-header"
+                )
+            why = "each column of numbers has a number there"
+        elif _all_alike(fields, columns, silent):
+            why = "each column has a value of its own there"
+        else:
+            return ""
+        raise InputError(
+            f"{origin}: the first row must hold the names of the columns; it holds "
+            f"{_shown(fields)}, and {why}. If the file has no header, say --no-header; "
+            f"if these are the names, say --header"
+        )
+
+    def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
+        """Returns which columns are of numbers."""
+        named = {str(index): column for index, column in enumerate(columns)}
+        features = infer_features(with_nulls(named, self.null_values)).features
+        return [
+            index
+            for index, feature in enumerate(features)
+            if feature.kind in (Kind.INT64, Kind.FLOAT)
+        ]
+
+
+def _is_number(field: str) -> bool:
+    text = field.strip(" \t")
+    return any(re.search(form, text) for form in (DECIMAL, NUMBER_WORD, ZERO_LED))
+
+
+def _all_alike(
+    fields: Sequence[str], columns: Sequence[pa.ChunkedArray], silent: Sequence[bool]
+) -> bool:
+    """Whether every field that says anything is like the cells of its column."""
+    said = [
+        (field, column)
+        for field, column, none in zip(fields, columns, silent, strict=True)
+        if not none
+    ]
+    return bool(said) and all(_is_alike(field, column) for field, column in said)
+
+
+def _is_alike(field: str, column: pa.ChunkedArray) -> bool:
+    if re.search(_DATE, field.strip(" \t")):
+        cells = column.slice(0, _FIRST_CELLS).drop_null()
+        dates = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), _DATE)
+        return len(cells) > 0 and bool(pc.all(dates).as_py())
+    return any(
+        bool(pc.any(equal_to(chunk, field)).as_py())
+        for chunk in column.chunks
+        if len(chunk)
+    )
+
+
+def _are_consecutive(fields: Sequence[str]) -> bool:
+    """Whether names are 0 to n, 1 to n, or years one after the other; two at least."""
+    if len(fields) < 2 or not all(re.fullmatch("0|[1-9][0-9]{0,8}", f) for f in fields):
+        return False
+    first, last = int(fields[0]), int(fields[-1])
+    step = 1 if last > first else -1
+    if [int(f) for f in fields] != list(range(first, last + step, step)):
+        return False
+    if min(first, last) >= _FIRST_YEAR and max(first, last) <= _LAST_YEAR:
+        return True
+    return first in (0, 1) and step == 1
+
+
+def _shown(fields: Sequence[str]) -> str:
+    return first_few([repr(field[:_SHOWN_CHARS]) for field in fields], _SHOWN_NAMES)
