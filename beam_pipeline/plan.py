@@ -30,7 +30,7 @@ from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.errors import DamageError, InputError, SpecError, TargetError
 from transforms.files import FileEntry
-from transforms.publishing import bucket, target
+from transforms.publishing import bucket, target, work_folder
 from transforms.storage.paths import absolute, is_remote
 
 __all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
@@ -205,6 +205,7 @@ def prepare(spec: Spec) -> Prepared:
         )
     seen = target.state(spec.output)
     manifest = target.check_contents(spec.output)
+    work_folder.check(spec.output)
     name = spec.name or default_name(spec.source, standing)
     spec = spec.model_copy(update={"name": name})
     inputs = _with_tables(spec, find_inputs(spec, standing))

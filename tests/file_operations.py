@@ -62,7 +62,7 @@ def watched(hook: Hook) -> Iterator[None]:
             return plain_open(file, mode, *rest, **options)
         hook("open", str(file))
         if options.get("buffering") == 0 and "b" in mode:
-            return Watched(file, mode.replace("b", ""))
+            return Watched(file, mode.replace("b", ""), opener=options.get("opener"))
         return plain_open(file, mode, *rest, **options)
 
     def announced(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -505,7 +505,7 @@ def test_row_23_publishing_deletes_nothing_of_others(
             layout.check()
             continue
         for kind, made in (("old", tmp_path / "old"), ("new", place.out)):
-            folder = os.path.join(target.work_folder(out), "job", "dataset")
+            folder = os.path.join(target.work_folder(out), "0" * 32, "dataset")
             shutil.copytree(made, folder)
             seen = seen_at(out)
             late = layout.out / (_foreign_name(rng) + "late")

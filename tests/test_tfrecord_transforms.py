@@ -702,14 +702,14 @@ def test_killed_while_renaming(tmp_path: Folder) -> None:
 
 def test_litter_of_other_runs_goes(tmp_path: Folder) -> None:
     """What a killed run left goes with the next one of the same names, no other's."""
-    mine = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord" / "0123" / "runs"
-    other = tmp_path / ".y-SSSSS-of-NNNNN.beam-tfrecord" / "4567" / "runs"
+    mine = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord" / "0123456789abcdef" / "runs"
+    other = tmp_path / ".y-SSSSS-of-NNNNN.beam-tfrecord" / "456789abcdef0123" / "runs"
     for folder in (mine, other):
         folder.mkdir(parents=True)
         (folder / "left").write_bytes(b"left")
     write(tmp_path / "x")
     assert [name for name in contents(tmp_path) if name[-1] != "/"] == [
-        ".y-SSSSS-of-NNNNN.beam-tfrecord/4567/runs/left",
+        ".y-SSSSS-of-NNNNN.beam-tfrecord/456789abcdef0123/runs/left",
         "x-00000-of-00001",
     ]
     assert not mine.parent.parent.exists()
@@ -718,7 +718,8 @@ def test_litter_of_other_runs_goes(tmp_path: Folder) -> None:
 def test_one_renames_at_a_time(tmp_path: Folder) -> None:
     """While another run renames its files, this one fails and leaves it alone."""
     hidden = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord"
-    (hidden / "other").mkdir(parents=True)
+    (hidden / "0123456789abcdef").mkdir(parents=True)
+    (hidden / "made-by-beam-tfrecord").write_bytes(b"")
     with open(hidden / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = contents(tmp_path)

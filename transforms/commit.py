@@ -447,7 +447,7 @@ def _clear_folder(store: Store, manifest: Manifest) -> None:
     """
     names = files.names_in(store.notes or store.dataset)
     for name in sorted(set(names) - set(manifest.file_names)):
-        files.remove_file(os.path.join(store.dataset, name))
+        store.remove_file(os.path.join(store.dataset, name))
 
 
 def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:

@@ -64,6 +64,7 @@ __all__ = [
     "expand",
     "is_file",
     "is_folder",
+    "is_hidden",
     "is_inside",
     "is_pattern",
     "list_tree",
@@ -205,7 +206,7 @@ def _list_remote(root: str) -> list[FileEntry]:
     for each in found:
         path = relative(each.path, root)
         parts = path.split("/")
-        hidden = next((i for i, p in enumerate(parts) if _is_hidden(p)), None)
+        hidden = next((i for i, p in enumerate(parts) if is_hidden(p)), None)
         if hidden is None:
             entries[path] = FileEntry(path, each.size, each.modified_ns)
         else:
@@ -227,7 +228,7 @@ def _scan(
     with os.scandir(full) as found:
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
-            if _is_hidden(entry.name):
+            if is_hidden(entry.name):
                 entries.append(FileEntry(path, 0, 0, "hidden"))
             elif _is_directory(entry):
                 below.append(path)
@@ -237,7 +238,8 @@ def _scan(
     return entries, below
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether systems and programs leave files of such a name beside a user's."""
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
@@ -632,30 +634,57 @@ def rename(source: str, target: str) -> None:
     )
 
 
-def remove_file(path: str) -> None:
-    """Removes exactly this file; it may be gone already."""
+def remove_file(path: str, *, below: str = "") -> None:
+    """Removes exactly this file; it may be gone already.
+
+    Args:
+      path: of the file.
+      below: a folder above it; no link on the way from there is followed.
+    """
     if is_remote(path):
         remote.remove_file(path)
         return
-    with contextlib.suppress(FileNotFoundError):
-        before = persistently(lambda: os.lstat(path), path=path)
+    with (
+        contextlib.suppress(FileNotFoundError),
+        _name_below(path, below) as (name, folder),
+    ):
+        before = persistently(lambda: os.lstat(name, dir_fd=folder), path=path)
         # What has the name next may be somebody else's.
         folders.once_only(
-            lambda: os.unlink(path),
-            lambda: not folders.is_same(before, path),
+            lambda: os.unlink(name, dir_fd=folder),
+            lambda: not folders.is_same(before, name, folder=folder),
             path=path,
         )
 
 
-def remove_tree(path: str) -> None:
-    """Removes exactly this folder and all below it; it may be gone already."""
+def remove_tree(path: str, *, below: str = "") -> None:
+    """Removes exactly this folder and all below it; it may be gone already.
+
+    Links in it are removed and not followed; a link to a folder is an error.
+
+    Args:
+      path, below: see `remove_file`.
+    """
     if is_remote(path):
         remote.remove_tree(path)
         return
-    with contextlib.suppress(FileNotFoundError):
+    with (
+        contextlib.suppress(FileNotFoundError),
+        _name_below(path, below) as (name, folder),
+    ):
         # A stopped run may just be making one more file there.
-        work = functools.partial(shutil.rmtree, path)
+        work = functools.partial(shutil.rmtree, name, dir_fd=folder)
         persistently(work, path=path, also={errno.ENOTEMPTY})
+
+
+@contextlib.contextmanager
+def _name_below(path: str, below: str) -> Iterator[tuple[str, int | None]]:
+    """Gives a file's name and a descriptor of its folder; see `remove_file`."""
+    if not below:
+        yield path, None
+        return
+    with folders.opened_below(os.path.dirname(path), below) as descriptor:
+        yield os.path.basename(path), descriptor
 
 
 def sync_directory(path: str) -> None:
@@ -692,15 +721,39 @@ def exclusive_lock(path: str) -> Iterator[None]:
     """Holds a lock that the operating system drops when the process dies.
 
     Raises:
-      TargetError: another process holds it.
+      TargetError: another process holds it, or its name is that of something else.
     """
     while True:
-        with persistently(lambda: open(path, "ab"), path=path) as file:
+        with persistently(
+            lambda: open(path, "ab", opener=_open_lock), path=path
+        ) as file:
             persistently(functools.partial(_lock, file, path), path=path)
             if _is_at(file, path):
                 yield
                 return
         # Its last holder has removed the file meanwhile; the name is another file's.
+
+
+def _open_lock(path: str, flags: int) -> int:
+    """Opens a lock; a link would never be the file, and a pipe might wait for ever."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise _no_lock(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_lock(path)
+    return descriptor
+
+
+def _no_lock(path: str) -> TargetError:
+    return TargetError(
+        f"The lock of a target must be a regular file; {path!r} is a link or "
+        f"something else. Remove it, and run again."
+    )
 
 
 def _lock(file: IO[bytes], path: str) -> None:

@@ -172,7 +172,7 @@ def prune(store: Store, used: Sequence[str]) -> None:
         if kind == "blocks":
             continue
         if kind == "shard" or stem.partition("-")[0] not in keep:
-            files.remove_file(os.path.join(store.receipts, name))
+            store.remove_file(os.path.join(store.receipts, name))
         elif kind == "piece" and (found := _find(store, name)) is not None:
             done = PieceDone(*found[0])
             paths = [segment.path for _, segment in done.segments]
@@ -185,7 +185,7 @@ def prune(store: Store, used: Sequence[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             for name in files.names_in(folder):
                 if name not in named:
-                    files.remove_file(os.path.join(folder, name))
+                    store.remove_file(os.path.join(folder, name))
 
 
 def _keep(store: Store, name: str, facts: Any) -> None:

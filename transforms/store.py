@@ -92,6 +92,18 @@ class Store:
         """The folder in the target that finished files go to; empty for none."""
         return os.path.basename(self.placed) if self.placed and not self.notes else ""
 
+    def remove_file(self, path: str) -> None:
+        """Removes a file below the folder; no link on the way there is followed."""
+        files.remove_file(path, below=self._beside_target)
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a folder below the folder, or that; as `remove_file`."""
+        files.remove_tree(path, below=self._beside_target)
+
+    @property
+    def _beside_target(self) -> str:
+        return os.path.dirname(os.path.dirname(self.folder))
+
     @property
     def listing(self) -> str:
         """File that lists the inputs."""
@@ -107,7 +119,7 @@ class Store:
         if self.placed:
             files.remove_file(self._abandoned)
             return
-        files.remove_tree(self.attempts)
+        self.remove_tree(self.attempts)
         if not files.exists(self.dataset):
             with contextlib.suppress(FileNotFoundError):
                 files.rename(self._abandoned, self.dataset)

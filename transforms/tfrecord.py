@@ -315,7 +315,7 @@ def _plan_shards(
     shards = wanted or max(1, -(-stored // _SHARD_BYTES))
     with abandoning(target):
         check_target(target, [(index, shards) for index in range(shards)])
-        if os.path.isdir(target.hidden):
+        if files.exists(target.hidden):
             with locked(target):
                 clear_other_runs(target)
     return WritePlan(shards, records, payload_bytes)

@@ -14,6 +14,10 @@ then what lies there is no dataset; afterwards it is one, whole.
       names/<work>/<file>          what a job may have put into the target itself
       publishing/<folder>          the manifest that its job is replacing; see
                                    `transforms.publishing.bucket_publication`
+      <work>/                      the work of a job; see `transforms.store`
+
+Nothing can be renamed together with a marker, so what is ours in the work folder is
+known by the forms of these names alone. Anything else there is left.
 
 No two datasets ever use one such folder: the word is of what the dataset replaces, and
 so a run that begins again finds what it has finished. Files of the target itself may be
@@ -31,6 +35,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import re
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -60,16 +65,22 @@ from transforms.storage.paths import split_remote, work_folder
 __all__ = [
     "check_contents",
     "check_replaceable",
+    "check_work_folder",
     "clear",
+    "foreign_names",
     "place_of",
     "remove_job",
     "remove_notes",
     "remove_work",
     "state",
+    "works_in",
 ]
 
 _NAMES = "names"
 _PLACES = "places"
+_WORK = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{12})?")
+# Where a file is renamed when it is whole, a killed run may leave it under such a name.
+_PARTIAL = re.compile(r"\.(holder|manifest\.json)\.[0-9a-f]{12}\.tmp")
 _WORD_BYTES = 6
 # What seems to be foreign may be a run's that has just ended.
 _LOOKS = 3
@@ -187,11 +198,51 @@ def _notes(directory: str) -> _Notes:
     """Returns the notes in a work folder: most are empty, each list is a request."""
     folder = work_folder(directory)
     there = names_in(folder)
+    _check_ours(folder, there)
 
     def below(name: str) -> list[str]:
         return names_in(f"{folder}/{name}") if name in there else []
 
     return _Notes(below(_PLACES), _announced(folder, below(_NAMES)), below(PUBLISHING))
+
+
+def check_work_folder(directory: str) -> None:
+    """Raises TargetError where the work folder of a target holds only foreign files."""
+    folder = work_folder(directory)
+    _check_ours(folder, names_in(folder))
+
+
+def _check_ours(folder: str, names: list[str]) -> None:
+    foreign = [name for name in names if not _is_ours(name)]
+    shown = [name for name in foreign if not files.is_hidden(name)]
+    if shown and len(foreign) == len(names):
+        raise TargetError(
+            f"The work folder beside the output must be one that beam-tfrecord has "
+            f"made; {folder!r} was made by something else: it holds "
+            f"{first_few([*map(repr, shown)], _SHOWN)}. Move it away, or choose "
+            f"another output."
+        )
+    is_tree = object_clients.client_of(folder) is None
+    if not names and is_tree and files.is_file(folder):
+        raise TargetError(
+            f"The work folder beside the output must be a folder; {folder!r} is a "
+            f"file. Move it away, or choose another output."
+        )
+
+
+def _is_ours(name: str) -> bool:
+    fixed = (HOLDER, OTHERS, _PLACES, _NAMES, PUBLISHING)
+    return name in fixed or any(form.fullmatch(name) for form in (_WORK, _PARTIAL))
+
+
+def foreign_names(folder: str) -> list[str]:
+    """Returns the names of what is not ours in a work folder."""
+    return [name for name in names_in(folder) if not _is_ours(name)]
+
+
+def works_in(folder: str) -> list[str]:
+    """Returns the names of the folders of jobs in a work folder."""
+    return [name for name in names_in(folder) if _WORK.fullmatch(name)]
 
 
 def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
@@ -224,8 +275,10 @@ def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
     for whose in works:
         _remove_announced(directory, whose, kept)
     for name in names:
-        if name not in (HOLDER, OTHERS, _PLACES, _NAMES, PUBLISHING, work):
+        if name != work and _WORK.fullmatch(name):
             files.remove_tree(f"{folder}/{name}")
+        elif _PARTIAL.fullmatch(name):
+            files.remove_file(f"{folder}/{name}")
     client = object_clients.client_of(directory)
     for key, upload in uploads:
         if client is not None:
@@ -312,9 +365,11 @@ def clear(directory: str, *, sure: bool) -> None:
         nothing is done where there is any.
 
     Raises:
-      TargetError: a run on this machine is at work there.
+      TargetError: a run on this machine is at work there, or the work folder holds
+        only foreign files.
     """
     folder = work_folder(directory)
+    check_work_folder(directory)
     if names_in(folder) and forget_dead(folder, sure=sure):
         with held(directory) as apart:
             if not apart:

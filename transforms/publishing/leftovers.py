@@ -12,13 +12,15 @@ import re
 
 from transforms import files, reject_files
 from transforms.errors import TargetError
-from transforms.publishing import renaming, target, work_folder
+from transforms.publishing import own_folder, renaming, target, work_folder
 from transforms.storage import remote
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import WORK_SUFFIX, absolute, is_remote
 
 __all__ = ["Leftover", "find", "remove"]
 
-_HIDDEN = re.compile(r"\.(?P<name>.+)\.beam-tfrecord", re.DOTALL)
+_HIDDEN = re.compile(
+    rf"\.(?P<name>.+)(?:{WORK_SUFFIX}|{own_folder.NEW_SUFFIX})", re.DOTALL
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,24 +29,32 @@ class Leftover:
 
     Attributes:
       path: of it.
-      kind: "unfinished dataset", "unfinished files" or "rejects of a failed run".
+      kind: "unfinished dataset", "unfinished files", "rejects of a failed run", or ""
+        where it holds no work.
       bytes: it takes.
       blocks, shards: finished ones, of an unfinished dataset.
+      foreign: names in it that no run of ours has made; they stay.
+      not_ours: why it is none, though it has the name of one; it stays.
     """
 
     path: str
     kind: str
-    bytes: int
+    bytes: int = 0
     blocks: int = 0
     shards: int = 0
+    foreign: tuple[str, ...] = ()
+    not_ours: str = ""
 
 
 def find(directory: str) -> list[Leftover]:
     """Returns what was left of runs on this target, and on those in this folder."""
     directory = absolute(directory)
-    found = []
-    if files.is_folder(own := target.work_folder(directory)):
-        found.append(_unfinished(own))
+    own = target.work_folder(directory)
+    found = [
+        _unfinished(path, directory)
+        for path in (own, own_folder.new_path(own))
+        if _is_there(path)
+    ]
     rejects = target.rejects_path(directory)
     for path in (rejects, reject_files.items_beside(rejects)):
         if files.is_file(path):
@@ -53,15 +63,22 @@ def find(directory: str) -> list[Leftover]:
     if files.is_folder(directory):
         for name in files.names_in(directory):
             path = os.path.join(directory, name)
-            if _HIDDEN.fullmatch(name) and files.is_folder(path):
-                found.append(_unfinished(path))
+            if (known := _HIDDEN.fullmatch(name)) and _is_there(path):
+                of = os.path.join(directory, known["name"])
+                found.append(_unfinished(path, of))
     return found
+
+
+def _is_there(folder: str) -> bool:
+    # A link is there too: it is not ours, and that is said.
+    return files.is_folder(folder) if is_remote(folder) else files.exists(folder)
 
 
 def remove(leftover: Leftover) -> bool:
     """Removes it; returns False, with nothing changed, where a run is at work.
 
     What a run was killed in the middle of publishing is published, or undone, first.
+    Foreign files in it stay.
     """
     if leftover.kind == "rejects of a failed run":
         files.remove_file(leftover.path)
@@ -79,11 +96,24 @@ def remove(leftover: Leftover) -> bool:
     return True
 
 
-def _unfinished(folder: str) -> Leftover:
-    if not is_remote(folder) and renaming.is_work_folder(folder):
-        return Leftover(folder, "unfinished files", _size(folder))
-    blocks, shards = work_folder.finished(folder)
-    return Leftover(folder, "unfinished dataset", _size(folder), blocks, shards)
+def _unfinished(folder: str, of: str) -> Leftover:
+    """Returns what is in a work folder of the target `of`."""
+    try:
+        work_folder.check(of)
+    except TargetError as error:
+        try:
+            # Runs of the two kinds differ in the forms of their names.
+            renaming.check_work_folder(folder)
+        except TargetError:
+            return Leftover(folder, "", not_ours=str(error))
+    size = _size(folder)
+    if not is_remote(folder) and renaming.holds_runs(folder):
+        foreign = tuple(renaming.foreign_names(folder))
+        return Leftover(folder, "unfinished files", size, foreign=foreign)
+    runs, blocks, shards = work_folder.finished(of)
+    kind = "unfinished dataset" if runs else ""
+    foreign = tuple(work_folder.foreign_names(of))
+    return Leftover(folder, kind, size, blocks, shards, foreign)
 
 
 def _size(folder: str) -> int:

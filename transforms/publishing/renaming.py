@@ -3,9 +3,9 @@
 Finished files are renamed one by one while a lock is held; a journal says which, so
 that a failure, or the next run after a kill, can put back what stood there before.
 
-The work folder `.<name of the files>.beam-tfrecord/` stands beside the files:
+The work folder `.<name of the files>.beam-tfrecord/` is beside the files; see
+`transforms.publishing.own_folder`. Its lock is held while names change.
 
-    lock             held while names change
     <run>/attempts   files that are being written, under names of their attempt
     <run>/runs       spilled runs
     <run>/shards     finished files
@@ -16,7 +16,6 @@ The work folder `.<name of the files>.beam-tfrecord/` stands beside the files:
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -35,6 +34,8 @@ from transforms.errors import (
     TargetError,
     TFRecordError,
 )
+from transforms.publishing.own_folder import OwnFolder
+from transforms.storage.paths import WORK_SUFFIX
 
 __all__ = [
     "Target",
@@ -42,15 +43,21 @@ __all__ = [
     "WrittenShard",
     "fill_template",
     "check_target",
+    "check_work_folder",
     "publish",
     "locked",
     "clear_dead_runs",
     "clear_other_runs",
-    "is_work_folder",
+    "foreign_names",
+    "holds_runs",
     "abandon",
     "abandoning",
     "remove_empty_folders",
 ]
+
+
+_RUN = re.compile(r"[0-9a-f]{16}")
+_PARTS = frozenset(("attempts", "runs", "shards", "old", "journal"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,10 +88,10 @@ class Target:
     def hidden(self) -> str:
         """The folder of all unfinished work on files of these names."""
         stem = os.path.basename(self.prefix) + self.template + self.suffix
-        name = f".{stem}.beam-tfrecord"
+        name = f".{stem}{WORK_SUFFIX}"
         if len(os.fsencode(name)) > 255:
             digest = hashlib.blake2b(stem.encode(), digest_size=16).hexdigest()
-            name = f".{digest}.beam-tfrecord"
+            name = f".{digest}{WORK_SUFFIX}"
         return os.path.join(self.directory, name)
 
     @property
@@ -93,10 +100,26 @@ class Target:
         return os.path.join(self.hidden, self.run)
 
     def part(self, name: str) -> str:
-        """Returns a folder of this run, made if it is missing."""
+        """Returns a folder of this run, made if it is missing.
+
+        Raises:
+          TargetError: the work folder is not ours.
+        """
         path = os.path.join(self.work, name)
-        os.makedirs(path, exist_ok=True)
+        if not os.path.isdir(path):
+            _own(self.hidden).make()
+            for folder in (self.work, path):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder)
         return path
+
+    def remove_work(self) -> None:
+        """Removes what this run has made in the work folder."""
+        _own(self.hidden).remove_run(self.run)
+
+
+def _own(hidden: str) -> OwnFolder:
+    return OwnFolder(hidden, _RUN, _PARTS)
 
 
 def fill_template(template: str, index: int, count: int) -> str:
@@ -256,32 +279,33 @@ def clear_other_runs(target: Target) -> None:
 
 
 def _clear_runs(hidden: str, *, but: str = "") -> None:
-    directory = os.path.dirname(hidden)
-    for run in os.listdir(hidden):
-        work = os.path.join(hidden, run)
-        if run == but or not os.path.isdir(work):
+    directory, own = os.path.dirname(hidden), _own(hidden)
+    for run in own.run_names():
+        if run == but:
             continue
+        work = os.path.join(hidden, run)
         renamed = [
             _is_marked(os.path.join(directory, name), mark)
             for _, name, mark in _journal(work)
         ]
         if not all(renamed):
             _roll_back(work, directory)
-        files.remove_tree(work)
+        own.remove_run(run)
 
 
-def is_work_folder(path: str) -> bool:
+def check_work_folder(hidden: str) -> None:
+    """Raises TargetError where a folder is none that is drawn above."""
+    _own(hidden).check()
+
+
+def holds_runs(hidden: str) -> bool:
     """Whether a folder is one that is drawn above, and holds runs."""
-    parts = {"attempts", "runs", "shards", "old", "journal"}
-    try:
-        return any(
-            not parts.isdisjoint(os.listdir(run.path))
-            and not os.path.lexists(os.path.join(run.path, "dataset"))
-            for run in os.scandir(path)
-            if run.is_dir(follow_symlinks=False)
-        )
-    except FileNotFoundError:
-        return False
+    return bool(_own(hidden).run_names())
+
+
+def foreign_names(hidden: str) -> list[str]:
+    """Returns the names of what is not ours in a work folder."""
+    return _own(hidden).foreign_names()
 
 
 def clear_dead_runs(hidden: str) -> None:
@@ -290,13 +314,10 @@ def clear_dead_runs(hidden: str) -> None:
     A run that is alive and has not begun to rename will fail, and say so.
 
     Raises:
-      TargetError: a run is just renaming its files.
+      TargetError: a run is just renaming its files, or the folder is not ours.
     """
-    lock = os.path.join(hidden, "lock")
-    with files.exclusive_lock(lock):
+    with _own(hidden).held():
         _clear_runs(hidden)
-        files.remove_file(lock)
-    _remove_if_empty(hidden)
 
 
 @contextlib.contextmanager
@@ -304,51 +325,18 @@ def locked(target: Target) -> Iterator[None]:
     """Holds the work folder alone; removes lock and folder when nothing is left.
 
     Raises:
-      TargetError: another process holds it.
+      TargetError: another process holds it, or it is not ours.
     """
-    path = os.path.join(target.hidden, "lock")
-    while True:
-        os.makedirs(target.hidden, exist_ok=True)
-        try:
-            file = open(path, "ab")  # noqa: SIM115 - closed below
-        except FileNotFoundError:
-            continue
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise TargetError(
-                    f"Only one run may write to a prefix at a time; another is just "
-                    f"renaming its files to {target.prefix!r}... Run again."
-                ) from error
-            # Between opening and locking, the last holder may have removed it.
-            if not _is_at(file.fileno(), path):
-                continue
-            try:
-                yield
-            finally:
-                files.remove_file(path)
-                _remove_if_empty(target.hidden)
-            return
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _remove_if_empty(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
+    with _own(target.hidden).held():
+        yield
 
 
 def remove_empty_folders(target: Target) -> None:
     """Removes what a broken-off bundle made, unless others use it."""
     for name in ("attempts", "runs", ""):
-        _remove_if_empty(os.path.join(target.work, name))
-    _remove_if_empty(target.hidden)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(target.work, name))
+    _remove_unused(target)
 
 
 def abandon(target: Target) -> bool:
@@ -356,9 +344,14 @@ def abandon(target: Target) -> bool:
     if os.path.exists(os.path.join(target.work, "journal")):
         return False
     with contextlib.suppress(OSError):
-        files.remove_tree(target.work)
-    _remove_if_empty(target.hidden)
+        target.remove_work()
+    _remove_unused(target)
     return True
+
+
+def _remove_unused(target: Target) -> None:
+    with contextlib.suppress(OSError, StorageError):
+        _own(target.hidden).remove_unused()
 
 
 @contextlib.contextmanager
@@ -393,7 +386,8 @@ def check_target(target: Target, numbers: Iterable[tuple[int, int]]) -> None:
     """Makes the folder of the files.
 
     Raises:
-      TargetError: it cannot be written to, or one of the names cannot be replaced.
+      TargetError: it cannot be written to, one of the names cannot be replaced, or
+        the work folder is not ours.
     """
     path = target.directory
     try:
@@ -405,6 +399,7 @@ def check_target(target: Target, numbers: Iterable[tuple[int, int]]) -> None:
             with contextlib.suppress(FileNotFoundError):
                 if stat.S_ISDIR(os.lstat(path).st_mode):
                     raise IsADirectoryError(errno.EISDIR, "it is a folder", path)
+        _own(target.hidden).check()
     except OSError as error:
         raise TargetError(
             f"It must be possible to write {path!r}; it is not: {error.strerror}. "

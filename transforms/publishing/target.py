@@ -269,7 +269,7 @@ def _clear_aside(folder: str, target: str) -> None:
     noted = _noted(folder)
     named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
     for name in named:
-        files.remove_file(os.path.join(aside, name))
+        files.remove_file(os.path.join(aside, name), below=os.path.dirname(target))
     # What somebody put there in the last instant goes back to where they put it.
     for name in files.names_in(aside):
         if not files.exists(os.path.join(target, name)):

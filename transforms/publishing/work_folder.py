@@ -1,8 +1,7 @@
 """The work folder of a target over the life of several runs: held, taken over, left.
 
-    .<name>.beam-tfrecord/
-      lock             held by the run that works here
-      <work digest>/   one job's unfinished work; see `transforms.store`
+    .<name>.beam-tfrecord/   see `transforms.publishing.own_folder`
+      <work digest>/         one job's unfinished work; see `transforms.store`
 
 A run that dies or is stopped leaves its finished segments and shards, each with a
 receipt; the next run of the same work digest takes them over. Any other run removes
@@ -13,23 +12,26 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 
 from transforms import files, receipts
-from transforms.errors import StorageError, TargetError
+from transforms.errors import TargetError, first_few
 from transforms.publishing import bucket, bucket_publication, bucket_runs, target
-from transforms.storage import folders
+from transforms.publishing.own_folder import OwnFolder
 from transforms.storage.paths import is_remote
 from transforms.store import Store
 
 __all__ = [
     "Found",
     "Hold",
+    "check",
     "clear",
     "end",
     "end_handed_over",
     "finished",
+    "foreign_names",
     "held",
     "leave",
     "open_store",
@@ -37,8 +39,35 @@ __all__ = [
     "take_over",
 ]
 
-_LOCK = "lock"
 _TOKEN_BYTES = 6
+_WORK_DIGEST = re.compile(r"[0-9a-f]{32}")
+# What version 0.1 put into the folder of a job.
+_PARTS = frozenset(
+    (
+        *("attempts", "segments", "rejects", "receipts", "dataset", "engine"),
+        *("dataset.abandoned", "dataset.old", "dataset.publishing", "listing.arrow"),
+        *("used.json", "split_ids.arrow", "earlier_lock.arrow", "split_lock.arrow"),
+        "only_rejected.arrow",
+    )
+)
+# How many names of others a message shows.
+_SHOWN = 5
+
+
+def _own(directory: str) -> OwnFolder:
+    return OwnFolder(target.work_folder(directory), _WORK_DIGEST, _PARTS)
+
+
+def check(directory: str) -> None:
+    """Looks whether what has the name of a target's work folder is ours.
+
+    Raises:
+      TargetError: it is not. Nothing of it was touched.
+    """
+    if is_remote(directory):
+        bucket.check_work_folder(directory)
+    else:
+        _own(directory).check()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,28 +77,37 @@ class Found:
     Attributes:
       blocks, shards: finished ones that this run may take over.
       discarded: whether finished work of another job was removed.
+      foreign: names of what is not ours in the work folder, and stays there.
     """
 
     blocks: int
     shards: int
     discarded: bool
+    foreign: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.blocks or self.shards)
 
     def in_words(self) -> str:
         """Returns a line for a person; empty where there is nothing to say."""
+        said = []
         if self:
-            return (
+            said.append(
                 f"going on where an earlier run ended: {self.blocks:,} blocks read, "
                 f"{self.shards:,} shards written"
             )
-        if self.discarded:
-            return (
+        elif self.discarded:
+            said.append(
                 "starting afresh: the unfinished work of an earlier run was for other "
                 "settings"
             )
-        return ""
+        if self.foreign:
+            shown = first_few([*map(repr, self.foreign)], _SHOWN)
+            said.append(
+                f"the work folder beside the output also holds {shown}, which "
+                f"beam-tfrecord has not made; it is left there"
+            )
+        return "; ".join(said)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,43 +133,30 @@ def held(directory: str) -> Iterator[Hold]:
     On leaving, the folder goes if nothing is left in it.
 
     Raises:
-      TargetError: another run holds it.
+      TargetError: another run holds it, or it is not ours.
     """
     folder = target.work_folder(directory)
     if is_remote(directory):
         with bucket_runs.held(directory) as apart:
             yield Hold(directory, folder, apart)
         return
-    lock = os.path.join(folder, _LOCK)
-    with contextlib.ExitStack() as stack:
-        while True:
-            folders.make(folder)
-            try:
-                stack.enter_context(files.exclusive_lock(lock))
-                break
-            except FileNotFoundError:
-                # The run that has just ended has removed the folder in between.
-                continue
-        try:
-            yield Hold(directory, folder)
-        finally:
-            files.remove_file(lock)
-            with contextlib.suppress(OSError, StorageError):
-                # Another run may have come in between; then the folder is its own.
-                folders.remove_empty(folder)
+    with _own(directory).held():
+        yield Hold(directory, folder)
 
 
 def recover(directory: str) -> None:
     """Ends a publication that was killed half-way, if nobody is working there.
 
     In an object store that is done by `take_over` and `clear`.
+
+    Raises:
+      TargetError: the work folder is not ours.
     """
-    folder = target.work_folder(directory)
-    if is_remote(directory) or not files.is_folder(folder):
+    if is_remote(directory) or not (own := _own(directory)).check():
         return
-    with contextlib.suppress(TargetError), held(directory):
-        for name in _jobs(folder):
-            target.recover(Store(os.path.join(folder, name)).dataset, directory)
+    with contextlib.suppress(TargetError), own.held():
+        for name in own.run_names():
+            target.recover(Store(os.path.join(own.path, name)).dataset, directory)
 
 
 def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
@@ -177,11 +202,12 @@ def take_over(hold: Hold, store: Store) -> Found:
     if is_remote(folder):
         bucket.remove_work(hold.directory, work=work_digest, place=store.place)
         return Found(*_finished(store.folder), discarded)
-    for name in files.names_in(folder):
-        if name not in (_LOCK, work_digest):
+    own = _own(hold.directory)
+    for name in own.run_names():
+        if name != work_digest:
             discarded = discarded or any(_finished(os.path.join(folder, name)))
-            files.remove_tree(os.path.join(folder, name))
-    return Found(*_finished(store.folder), discarded)
+            own.remove_run(name)
+    return Found(*_finished(store.folder), discarded, tuple(own.foreign_names()))
 
 
 def leave(hold: Hold, store: Store, *, seen: str) -> bool:
@@ -199,10 +225,7 @@ def leave(hold: Hold, store: Store, *, seen: str) -> bool:
         if overtaken or hold.apart or not any(_finished(store.folder)):
             bucket.remove_job(hold.directory, os.path.basename(store.folder))
         return overtaken
-    if any(_finished(store.folder)):
-        files.remove_tree(store.attempts)
-    else:
-        files.remove_tree(store.folder)
+    store.remove_tree(store.attempts if any(_finished(store.folder)) else store.folder)
     return False
 
 
@@ -226,7 +249,7 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
     if keeps_work and not hold.apart:
         _keep_for_next(store)
     else:
-        files.remove_tree(store.folder)
+        store.remove_tree(store.folder)
     if store.placed:
         bucket.remove_notes(hold.directory, work, place=store.place)
 
@@ -249,7 +272,7 @@ def end_handed_over(
     if keeps_work:
         _keep_for_next(store)
     else:
-        files.remove_tree(store.folder)
+        store.remove_tree(store.folder)
     bucket.remove_notes(directory, work, place=store.place)
     bucket_runs.forget_job(directory, token)
 
@@ -260,14 +283,28 @@ def _keep_for_next(store: Store) -> None:
     for name in files.names_in(store.folder):
         path = os.path.join(store.folder, name)
         if path not in (store.receipts, store.segments, store.rejects):
-            remove = files.remove_tree if files.is_folder(path) else files.remove_file
+            remove = store.remove_tree if files.is_folder(path) else store.remove_file
             remove(path)
 
 
-def finished(folder: str) -> tuple[int, int]:
-    """Returns how many finished blocks and shards a work folder holds."""
-    counts = [_finished(os.path.join(folder, name)) for name in _jobs(folder)]
-    return sum(blocks for blocks, _ in counts), sum(shards for _, shards in counts)
+def finished(directory: str) -> tuple[int, int, int]:
+    """Returns how many jobs' work is in a target's work folder, and how much of it is
+    finished, as numbers of blocks and of shards."""
+    folder = target.work_folder(directory)
+    if is_remote(directory):
+        names = bucket.works_in(folder)
+    else:
+        names = _own(directory).run_names()
+    counts = [_finished(os.path.join(folder, name)) for name in names]
+    blocks, shards = (sum(each) for each in zip((0, 0), *counts, strict=True))
+    return len(names), blocks, shards
+
+
+def foreign_names(directory: str) -> list[str]:
+    """Returns the names of what is not ours in the work folder of a target."""
+    if is_remote(directory):
+        return bucket.foreign_names(target.work_folder(directory))
+    return _own(directory).foreign_names()
 
 
 def clear(directory: str, *, sure: bool = True) -> None:
@@ -279,24 +316,15 @@ def clear(directory: str, *, sure: bool = True) -> None:
         dead; if not, it stays.
 
     Raises:
-      TargetError: a run is at work there.
+      TargetError: a run is at work there, or the work folder is not ours.
     """
-    folder = target.work_folder(directory)
     if is_remote(directory):
         bucket.clear(directory, sure=sure)
-    elif files.is_folder(folder):
-        with held(directory):
-            for name in _jobs(folder):
-                target.recover(Store(os.path.join(folder, name)).dataset, directory)
-                files.remove_tree(os.path.join(folder, name))
-
-
-def _jobs(folder: str) -> list[str]:
-    return [
-        name
-        for name in files.names_in(folder)
-        if files.is_folder(os.path.join(folder, name))
-    ]
+    elif (own := _own(directory)).check():
+        with own.held():
+            for name in own.run_names():
+                target.recover(Store(os.path.join(own.path, name)).dataset, directory)
+                own.remove_run(name)
 
 
 def _finished(job: str) -> tuple[int, int]:

@@ -9,13 +9,14 @@ A dataset is published by one rename of its folder: one that replaces nothing, o
 that exchanges old and new (`renameat2(2)` with RENAME_NOREPLACE and RENAME_EXCHANGE).
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
 import os
 import stat
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from transforms.errors import CommitError
 from transforms.storage.retry import is_transient, persistently
@@ -26,11 +27,14 @@ __all__ = [
     "make",
     "move_new",
     "once_only",
+    "opened",
+    "opened_below",
     "remove_empty",
     "status_of",
 ]
 
 _AT_FDCWD = -100
+_FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 # How renameat2 says that this kernel or file system has no such rename.
@@ -61,10 +65,60 @@ def _status(path: str, followed: bool = False) -> os.stat_result | None:
         return None
 
 
-def is_same(status: os.stat_result, path: str) -> bool:
-    """Whether it stands under this name; raises OSError where nobody can say."""
+@contextlib.contextmanager
+def opened(path: str, *, folder: int | None = None) -> Iterator[int]:
+    """Opens a folder, but not a link to one; yields a descriptor.
+
+    Args:
+      path: of the folder; only its last name may not be a link.
+      folder: a descriptor of the folder that a relative path starts from.
+
+    Raises:
+      NotADirectoryError: it is a link, or no folder.
+      OSError: it cannot be opened.
+    """
+
+    def work() -> int:
+        try:
+            return os.open(path, _FOLDER_ITSELF, dir_fd=folder)
+        except OSError as error:
+            # What a link raises differs between systems.
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                code = errno.ENOTDIR
+                raise NotADirectoryError(code, os.strerror(code), path) from error
+            raise
+
+    descriptor = persistently(work, path=path)
     try:
-        return os.path.samestat(status, os.lstat(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened_below(path: str, root: str) -> Iterator[int]:
+    """Opens a folder, and follows no link on the way there from `root`.
+
+    Raises: see `opened`.
+    """
+    first, *others = os.path.relpath(path, root).split(os.sep)
+    with contextlib.ExitStack() as stack:
+        descriptor = stack.enter_context(opened(os.path.join(root, first)))
+        for name in others:
+            descriptor = stack.enter_context(opened(name, folder=descriptor))
+        yield descriptor
+
+
+def is_same(status: os.stat_result, path: str, *, folder: int | None = None) -> bool:
+    """Whether it stands under this name; raises OSError where nobody can say.
+
+    Args:
+      status: of what is looked for.
+      path: the name.
+      folder: see `opened`.
+    """
+    try:
+        return os.path.samestat(status, os.lstat(path, dir_fd=folder))
     except (FileNotFoundError, NotADirectoryError):
         return False
 

@@ -24,6 +24,7 @@ from transforms.errors import SpecError
 
 __all__ = [
     "SCHEMES",
+    "WORK_SUFFIX",
     "Access",
     "absolute",
     "another_job",
@@ -40,6 +41,8 @@ __all__ = [
 
 # What `pyarrow.fs` reaches by URI.
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+# Ends the names of work folders.
+WORK_SUFFIX = ".beam-tfrecord"
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # A question mark may stand in a key; parameters are told by their form.
 _PARAMETERS = re.compile(r"\?([A-Za-z_]+=[^?]*)$", re.DOTALL)
@@ -273,7 +276,7 @@ def absolute(path: str) -> str:
 def work_folder(target: str) -> str:
     """Returns the folder for unfinished work on a target; it is ours alone."""
     parent, name = os.path.split(absolute(target))
-    return os.path.join(parent, f".{name}.beam-tfrecord")
+    return os.path.join(parent, f".{name}{WORK_SUFFIX}")
 
 
 def relative(path: str, root: str) -> str:

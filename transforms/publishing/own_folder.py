@@ -1,0 +1,302 @@
+"""A work folder on a disk: known as ours by its marker, and otherwise left alone.
+
+    .<name>.beam-tfr-new/        the folder until it has its marker
+    .<name>.beam-tfrecord/
+      made-by-beam-tfrecord      the marker
+      lock                       held by the run that works here
+      <run>/                     unfinished work of a run; its name has a fixed form
+
+The folder is made under the first name and renamed, so it is never without its marker.
+Version 0.1 made no marker: a folder that holds nothing but what that version made gets
+one. Links are not followed, and anything in the folder that is not in this drawing is
+left where it is. The owner of the folder is not checked: a container or a network file
+system may show another one.
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+from transforms import files
+from transforms.errors import CommitError, StorageError, TargetError, first_few
+from transforms.storage import folders
+from transforms.storage.paths import WORK_SUFFIX
+from transforms.storage.retry import persistently
+
+__all__ = ["NEW_SUFFIX", "OwnFolder", "new_path"]
+
+_LOCK = "lock"
+_MARKER = "made-by-beam-tfrecord"
+_ABOUT = (
+    b"Unfinished work of beam-tfrecord. The next run for the same output goes on with\n"
+    b"it, and `beam-tfrecord clean` removes it.\n"
+)
+# Not longer than the suffix of the folder: there is room for it in a name.
+NEW_SUFFIX = ".beam-tfr-new"
+# How many foreign names an error shows.
+_SHOWN = 5
+
+
+def new_path(folder: str) -> str:
+    """Returns the path under which a work folder is made."""
+    return f"{folder.removesuffix(WORK_SUFFIX)}{NEW_SUFFIX}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OwnFolder:
+    """A work folder.
+
+    Attributes:
+      path: of the folder.
+      runs: the form of the names that folders of runs have.
+      parts: what a run of version 0.1 may have left in such a folder.
+    """
+
+    path: str
+    runs: re.Pattern[str]
+    parts: frozenset[str]
+
+    def check(self) -> bool:
+        """Returns whether the folder is there.
+
+        It counts under the name of its making too, which a killed run may leave.
+
+        Raises:
+          TargetError: something else has its name, or it is not ours.
+        """
+
+        def look() -> bool:
+            found = False
+            for path in (self.path, self._new):
+                with contextlib.suppress(FileNotFoundError), self._opened(path) as at:
+                    self._check(at, path)
+                    found = True
+            return found
+
+        return persistently(look, path=self.path)
+
+    def make(self) -> None:
+        """Makes the folder with its marker; it may exist.
+
+        Raises: see `check`.
+        """
+        persistently(self._make, path=self.path)
+
+    def _make(self) -> None:
+        while True:
+            try:
+                with self._opened(self.path) as descriptor:
+                    self._check(descriptor, self.path)
+                    _mark(descriptor)
+                return
+            except FileNotFoundError:
+                self._make_new()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Makes the folder and holds its lock; in the end an empty folder goes.
+
+        Raises:
+          TargetError: another run holds it; or see `check`.
+        """
+        lock = os.path.join(self.path, _LOCK)
+        with contextlib.ExitStack() as stack:
+            while True:
+                self.make()
+                try:
+                    stack.enter_context(files.exclusive_lock(lock))
+                    break
+                except FileNotFoundError:
+                    # The run that has just ended has removed the folder in between.
+                    continue
+            try:
+                with contextlib.suppress(OSError, StorageError):
+                    _remove_unused(self._new)
+                yield
+            finally:
+                files.remove_file(lock, below=os.path.dirname(self.path))
+                with contextlib.suppress(OSError, StorageError):
+                    # Another run may have come in between; then the folder is its own.
+                    _remove_unused(self.path)
+
+    def run_names(self) -> list[str]:
+        """Returns the names of the runs' folders, in byte order; none where missing."""
+        return self._names()[0]
+
+    def foreign_names(self) -> list[str]:
+        """Returns the names of what is not ours in the folder, in byte order."""
+        return self._names()[1]
+
+    def remove_run(self, name: str) -> None:
+        """Removes the folder of a run; it may be gone already."""
+        path = os.path.join(self.path, name)
+        files.remove_tree(path, below=os.path.dirname(self.path))
+
+    def remove_unused(self) -> None:
+        """Removes the folder where nothing but its marker is left in it."""
+        _remove_unused(self.path)
+
+    @property
+    def _new(self) -> str:
+        return new_path(self.path)
+
+    def _make_new(self) -> None:
+        """Makes the folder under the name of its making, and renames it."""
+        try:
+            os.mkdir(self._new)
+        except FileExistsError:
+            # A run was killed here, or another one is just here.
+            pass
+        except FileNotFoundError:
+            folders.make(os.path.dirname(self._new))
+            return
+        try:
+            with self._opened(self._new) as descriptor:
+                self._check(descriptor, self._new)
+                _mark(descriptor)
+            folders.move_new(self._new, self.path)
+        except FileNotFoundError:
+            # Another run has renamed it.
+            pass
+        except CommitError:
+            # Another run has made the folder meanwhile, perhaps.
+            _remove_unused(self._new)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """Opens a folder of ours; raises TargetError where something else is there."""
+        try:
+            with folders.opened(path) as descriptor:
+                yield descriptor
+        except NotADirectoryError as error:
+            if (found := folders.status_of(path)) is None:
+                # A folder above it is none.
+                raise FileNotFoundError(error.errno, error.strerror, path) from error
+            what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
+            raise TargetError(
+                f"The work folder beside the output must be one that beam-tfrecord has "
+                f"made; {path!r} is {what}. Move it away, or choose another output."
+            ) from error
+        except PermissionError as error:
+            raise TargetError(
+                f"The work folder beside the output must be readable and writable; "
+                f"{path!r} is not: {error.strerror}. Correct its mode, or choose "
+                f"another output."
+            ) from error
+
+    def _check(self, descriptor: int, path: str) -> None:
+        """Raises TargetError where a folder is not ours, or a link was put into it."""
+        names = sorted(os.listdir(descriptor), key=os.fsencode)
+        if _MARKER not in names:
+            foreign = [n for n in names if not self._is_known(descriptor, n)]
+            if foreign:
+                shown = first_few([*map(repr, foreign)], _SHOWN)
+                raise TargetError(
+                    f"The work folder beside the output must be one that beam-tfrecord "
+                    f"has made; {path!r} was made by something else: it holds {shown}. "
+                    f"Move it away, or choose another output."
+                )
+        for name in names:
+            if name in (_LOCK, _MARKER):
+                _check_type(stat.S_IFREG, name, descriptor, path)
+            elif self.runs.fullmatch(name):
+                _check_type(stat.S_IFDIR, name, descriptor, path)
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    folders.opened(name, folder=descriptor) as run,
+                ):
+                    for part in os.listdir(run):
+                        if _type_of(part, run) == stat.S_IFLNK:
+                            raise _is_link(os.path.join(path, name, part))
+
+    def _is_known(self, descriptor: int, name: str) -> bool:
+        """Whether version 0.1 may have made it, or the system, beside what it made."""
+        if name == _LOCK or files.is_hidden(name):
+            return True
+        if not self._is_run(descriptor, name):
+            return False
+        with folders.opened(name, folder=descriptor) as run:
+            return self.parts.issuperset(os.listdir(run))
+
+    def _is_run(self, descriptor: int, name: str) -> bool:
+        is_of_form = self.runs.fullmatch(name) is not None
+        return is_of_form and _type_of(name, descriptor) == stat.S_IFDIR
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """Returns the names of the runs' folders, and of what is not ours."""
+        path = self.path
+
+        def look() -> tuple[list[str], list[str]]:
+            runs, foreign = [], []
+            with contextlib.suppress(FileNotFoundError), folders.opened(path) as at:
+                for name in sorted(os.listdir(at), key=os.fsencode):
+                    if self._is_run(at, name):
+                        runs.append(name)
+                    elif name not in (_LOCK, _MARKER):
+                        foreign.append(name)
+            return runs, foreign
+
+        return persistently(look, path=self.path)
+
+
+def _type_of(name: str, descriptor: int) -> int:
+    """Returns the type of a file as `stat.S_IFMT` has it; 0 where it is gone."""
+    try:
+        return stat.S_IFMT(os.lstat(name, dir_fd=descriptor).st_mode)
+    except FileNotFoundError:
+        return 0
+
+
+def _check_type(wanted: int, name: str, descriptor: int, path: str) -> None:
+    """Raises TargetError where a name in a work folder has another type."""
+    found = _type_of(name, descriptor)
+    # What is gone was another run's, which has just ended.
+    if found in (0, wanted):
+        return
+    path = os.path.join(path, name)
+    if found == stat.S_IFLNK:
+        raise _is_link(path)
+    what = "regular file" if wanted == stat.S_IFREG else "folder"
+    raise TargetError(
+        f"In a work folder {path!r} must be a {what}, and is something else. Remove "
+        f"it, and run again."
+    )
+
+
+def _is_link(path: str) -> TargetError:
+    return TargetError(
+        f"A work folder must hold no links; {path!r} is one. Remove it, and run again."
+    )
+
+
+def _mark(descriptor: int) -> None:
+    """Puts the marker into a folder; it may be there."""
+    if _type_of(_MARKER, descriptor):
+        return
+
+    def opening(path: str, flags: int) -> int:
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(path, flags, 0o666, dir_fd=descriptor)
+
+    with open(_MARKER, "wb", buffering=0, opener=opening) as file:
+        file.write(_ABOUT)
+
+
+def _remove_unused(path: str) -> None:
+    """Removes a work folder in which nothing is but its marker; it may be gone."""
+    with contextlib.suppress(FileNotFoundError), folders.opened(path) as descriptor:
+        if set(os.listdir(descriptor)) - {_MARKER}:
+            return
+        removed = False
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_MARKER, dir_fd=descriptor)
+            removed = folders.remove_empty(path)
+        finally:
+            if not removed:
+                # Another run has come: the folder is its own, and needs the marker.
+                with contextlib.suppress(OSError):
+                    _mark(descriptor)
