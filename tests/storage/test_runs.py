@@ -228,9 +228,10 @@ def test_the_dead_of_another_machine(
     """Nothing of it is touched, nor is anything lost by it; `clean` removes it."""
     away = {"host": "elsewhere", "process": "12", "start": "7", "run": "abc"}
     server.write(".out.beam-tfrecord/holder", json.dumps(away).encode())
-    server.write(".out.beam-tfrecord/names/w/pets-train.tfrecord-00000-of-00009", b"")
-    server.write("out/pets-train.tfrecord-00000-of-00009", b"half")
-    server.write(".out.beam-tfrecord/w/segments/a.segments", b"rows")
+    work, shard = f"{'0':0>32}", "pets-train.tfrecord-00000-of-00009"
+    server.write(f".out.beam-tfrecord/names/{work}/{shard}", b"")
+    server.write(f"out/{shard}", b"half")
+    server.write(f".out.beam-tfrecord/{work}/segments/a.segments", b"rows")
     before = server.keys()
     program = Program(server, tmp_path)
     arguments = ("convert", pets, f"{server.url}/out", *PETS)
