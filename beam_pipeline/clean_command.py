@@ -4,7 +4,8 @@ import os
 
 from rich.table import Table
 
-from beam_pipeline.dataset import count_text, printable, size_text
+from beam_pipeline.dataset import count_text, size_text
+from beam_pipeline.printing import printable
 from beam_pipeline.terminal import Console
 from transforms import files
 from transforms.errors import TargetError

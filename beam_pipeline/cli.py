@@ -383,7 +383,6 @@ def _stopped(number: int, stop: BaseException) -> NoReturn:
     outcome = COMMITTED_NOTE if COMMITTED_NOTE in notes else "nothing was committed"
     # After SIGHUP there may be no terminal to say it to.
     with contextlib.suppress(OSError):
-        print(f"{_STOPS[signal.Signals(number)]}; {outcome}.", file=sys.stderr)
-        sys.stderr.flush()
+        standard_error.say(f"{_STOPS[signal.Signals(number)]}; {outcome}.")
         sys.stdout.flush()
     os._exit(128 + number)

@@ -20,7 +20,6 @@ __all__ = [
     "count_text",
     "is_dataset",
     "open_target",
-    "printable",
     "share_text",
     "size_text",
 ]
@@ -150,15 +149,6 @@ def share_text(part: int, whole: int) -> str:
     if part == 0:
         return "0 %"
     return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
-
-
-def printable(text: str) -> str:
-    """Returns text that cannot move a terminal's cursor: such characters escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
-    )
 
 
 def kind_text(feature: Feature) -> str:

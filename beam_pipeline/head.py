@@ -15,9 +15,9 @@ from beam_pipeline.dataset import (
     SingleFile,
     count_text,
     open_target,
-    printable,
     shape_text,
 )
+from beam_pipeline.printing import printable
 from beam_pipeline.terminal import Console
 from transforms import files
 from transforms.core.example.decoder import parse_example

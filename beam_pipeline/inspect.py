@@ -18,13 +18,13 @@ from beam_pipeline.dataset import (
     count_text,
     kind_text,
     open_target,
-    printable,
     share_text,
     size_text,
 )
 from beam_pipeline.drift import forms
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
 from beam_pipeline.head import describe_bytes, instant_text, is_text
+from beam_pipeline.printing import printable
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
 from transforms import files

@@ -32,9 +32,9 @@ from beam_pipeline.dataset import (
     SingleFile,
     count_text,
     open_target,
-    printable,
     share_text,
 )
+from beam_pipeline.printing import print_text, printable
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.naming import COMPRESSION_SUFFIXES
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Unknown
@@ -91,7 +91,7 @@ def show(path: str, style: str = "tensorflow") -> int:
                 f"such a file holds."
             )
         target = target.dataset
-    print(tensorflow_code(target), end="")
+    print_text(tensorflow_code(target), end="")
     return 0
 
 

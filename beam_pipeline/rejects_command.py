@@ -2,14 +2,14 @@
 
 import collections
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
 
-from beam_pipeline.dataset import count_text, printable, share_text
+from beam_pipeline.dataset import count_text, share_text
+from beam_pipeline.printing import json_text, print_text, printable
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
 from transforms import files
@@ -68,7 +68,7 @@ def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
         examples.setdefault(group, rejection)
     read = None if found.manifest is None else found.manifest.account.read
     if as_json:
-        print(json.dumps(_as_json(path, counts, examples, read), ensure_ascii=False))
+        print_text(json_text(_as_json(path, counts, examples, read)))
         return
     console = open_console()
     items = sum(count for (_, part), count in counts.items() if not part)
@@ -144,7 +144,7 @@ def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) ->
     shown: Iterator[_Rejection] = itertools.islice(chosen, limit or None)
     if as_json:
         for item in shown:
-            print(json.dumps(item, ensure_ascii=False))
+            print_text(json_text(item))
         return
     console = open_console()
     first = next(shown, None)

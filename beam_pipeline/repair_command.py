@@ -16,12 +16,8 @@ from typing import IO, Any
 import google_crc32c
 
 from beam_pipeline.bare_files import find_bare_files
-from beam_pipeline.dataset import (
-    Dataset,
-    count_text,
-    open_target,
-    printable,
-)
+from beam_pipeline.dataset import Dataset, count_text, open_target
+from beam_pipeline.printing import print_text, printable
 from beam_pipeline.repair import Range, Repaired, repair_file
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
@@ -195,17 +191,19 @@ def _repair(task: _Task, ranges: IO[str], width: int, *, overwrite: bool) -> _Ou
             allow_empty=task.facts is not None and not task.facts.records,
         )
     except (DamageError, SourceError) as error:
-        print(f"damage   {printable(str(error))}")
+        print_text(f"damage   {printable(str(error))}")
         return _Outcome(task, None, str(error))
     return _Outcome(task, result)
 
 
 def _print_range(source: str, found: Range, width: int, *, first: bool) -> None:
     if first:
-        print(f"{'skipped in':<{width}}  {'from byte':>15}  {'to byte':>15}  reason")
+        print_text(
+            f"{'skipped in':<{width}}  {'from byte':>15}  {'to byte':>15}  reason"
+        )
     note = f"; {found.note}" if found.note else ""
     where = " (of its content)" if found.of == "content" else ""
-    print(
+    print_text(
         f"{printable(source):<{width}}  {found.start:>15,}  {found.stop:>15,}  "
         f"{found.kind}: {DAMAGE_KINDS[found.kind]}{note}{where}"
     )
@@ -346,12 +344,14 @@ def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> N
     ranges = sum(result.ranges for result in results)
     size = sum(result.skipped_bytes for result in results)
     repaired = sum(not result.is_copy for result in results)
-    print(
+    print_text(
         f"{printable(target)}: {count_text(records, 'record')} in "
         f"{count_text(len(results), 'file')}, {repaired:,} of them repaired; skipped "
         f"{count_text(ranges, 'range')} of {count_text(size, 'byte')}."
     )
     if failed := len(outcomes) - len(results):
-        print(f"{count_text(failed, 'file')} could not be repaired, as said above.")
+        print_text(
+            f"{count_text(failed, 'file')} could not be repaired, as said above."
+        )
     for note in notes:
-        print(printable(note))
+        print_text(printable(note))

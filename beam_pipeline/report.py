@@ -6,9 +6,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from beam_pipeline.dataset import count_text, kind_text, printable, size_text
+from beam_pipeline.dataset import count_text, kind_text, size_text
 from beam_pipeline.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.plan import Plan
+from beam_pipeline.printing import printable
 from beam_pipeline.terminal import Console
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource

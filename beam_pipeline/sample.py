@@ -16,6 +16,9 @@ from collections.abc import Callable
 
 from PIL import Image, ImageDraw
 
+from beam_pipeline import standard_error
+from beam_pipeline.printing import print_text
+
 __all__ = ["IMAGES_PER_SPLIT", "ROWS", "main", "write_photos", "write_rows"]
 
 IMAGES_PER_SPLIT = {"train": 60, "validation": 12, "test": 12}
@@ -115,13 +118,15 @@ def write_rows(path: pathlib.Path) -> int:
 def main(arguments: list[str]) -> int:
     """Writes the sample into the one folder that `arguments` names."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m beam_pipeline.sample DIR", file=sys.stderr)
+        standard_error.say("usage: python -m beam_pipeline.sample DIR")
         return 2
     folder = pathlib.Path(arguments[0])
     images = write_photos(folder / "photos")
     rows = write_rows(folder / "rows.csv")
-    print(f"Sample: {images} images in {folder / 'photos'}, {rows:,} rows in ", end="")
-    print(folder / "rows.csv")
+    print_text(
+        f"Sample: {images} images in {folder / 'photos'}, {rows:,} rows in "
+        f"{folder / 'rows.csv'}"
+    )
     return 0
 
 

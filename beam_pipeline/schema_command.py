@@ -14,6 +14,7 @@ from beam_pipeline.feature_evidence import evidence_of
 from beam_pipeline.features import declare
 from beam_pipeline.image_features import role_names
 from beam_pipeline.plan import plan_source
+from beam_pipeline.printing import print_text, printable
 from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec, make_spec
 from beam_pipeline.vocabularies import class_names
@@ -37,7 +38,7 @@ def show(settings: Mapping[str, Any]) -> int:
     # No output is looked at: what is printed is to be given one.
     spec = make_spec({"output": "OUTPUT", **settings})
     inputs, planned = plan_source(spec)
-    print(render(spec, planned, is_tree=inputs.format == "images"), end="")
+    print_text(render(spec, planned, is_tree=inputs.format == "images"), end="")
     return 0
 
 
@@ -94,7 +95,7 @@ def _with_evidence(planned: PlannedSource) -> PlannedSource:
 
 def _images(stored: Sequence[Feature]) -> str:
     found = [f for f in stored if f.kind is Kind.IMAGE]
-    names = [_printable(f.name) for f in found]
+    names = [printable(f.name) for f in found]
     if len(names) == 1 and not found[0].is_list:
         return "each image"
     return f"each of {', '.join(names)}, as {names[0]}/height"
@@ -104,12 +105,12 @@ def _heading(spec: Spec, planned: PlannedSource) -> Iterator[str]:
     rows = max((e.sampled for e in planned.evidence.values()), default=0)
     plural = "" if rows == 1 else "s"
     looked = f" Looked at {rows:,} row{plural}." if rows else ""
-    yield f"# {_printable(spec.source)}: {_printable(planned.layout)}.{looked}"
+    yield f"# {printable(spec.source)}: {printable(planned.layout)}.{looked}"
     yield "# Edit this file; what is removed from it is inferred again. Then:"
     source = shlex.quote(spec.source)
-    yield f"#   beam-tfrecord convert {_printable(source)} OUTPUT --spec FILE"
+    yield f"#   beam-tfrecord convert {printable(source)} OUTPUT --spec FILE"
     for note in planned.notes:
-        yield f"# Note: {_printable(note)}"
+        yield f"# Note: {printable(note)}"
 
 
 def _settings(spec: Spec) -> list[str]:
@@ -197,7 +198,7 @@ def _derived_note(stored: Sequence[Feature], of_roles: set[str]) -> list[str]:
     names = [f.name for f in stored if f.derived and f.name not in of_roles]
     if not names or of_roles:
         return []
-    return [f"# Read off each image: {', '.join(map(_printable, names))}."]
+    return [f"# Read off each image: {', '.join(map(printable, names))}."]
 
 
 def _role_comment(name: str, planned: PlannedSource) -> str:
@@ -345,11 +346,7 @@ def _shown(texts: Sequence[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    shown = _printable(text)
+    shown = printable(text)
     if len(shown) > _EXAMPLE_CHARS:
         shown = shown[: _EXAMPLE_CHARS - 3] + "..."
     return shown or "''"
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else ascii(text)[1:-1]

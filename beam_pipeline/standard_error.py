@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+from beam_pipeline.printing import printable
+
 __all__ = ["open_all", "say"]
 
 
@@ -12,7 +14,7 @@ def say(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text, keep="\n"), file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
         # What is still buffered must not raise again at exit.
         with contextlib.suppress(OSError, ValueError):

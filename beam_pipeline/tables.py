@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from beam_pipeline.dataset import printable
+from beam_pipeline.printing import printable
 from beam_pipeline.terminal import Console
 
 __all__ = ["new_table", "open_console", "print_table"]
