@@ -16,7 +16,7 @@ from beam_pipeline.spec import FeatureSpec
 from beam_pipeline.vocabularies import class_names
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.tensor_proto import DATA_TYPES
-from transforms.core.schema import Feature, Kind, Missing, Unknown
+from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.errors import SpecError, nearest
 
 __all__ = ["override"]
@@ -119,6 +119,9 @@ def _declared(
     if base is not None:
         made = _like(base, name, kind, plain=said.path is not None)
         made = dataclasses.replace(made, is_label=base.is_label and heir)
+    if said.kind is not None:
+        # Whoever says float knows that it rounds.
+        made = dataclasses.replace(made, inexact_integers=InexactIntegers.ROUND)
     made = dataclasses.replace(made, **_given(said))
     if not _needs_column(said) or column == name:
         column = ""
@@ -188,6 +191,7 @@ def _given(said: FeatureSpec) -> dict[str, Any]:
         "shape": ("shape", tuple),
         "missing": ("missing", Missing),
         "unknown": ("unknown", Unknown),
+        "inexact_integers": ("inexact_integers", InexactIntegers),
         "path": ("pattern", str),
         "vocabulary": ("vocabulary", class_names),
     }

@@ -7,7 +7,7 @@ import pyarrow as pa
 from beam_pipeline.spec import FeatureSpec, Spec
 from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
 from transforms.core.rows.values import column_of
-from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.schema import Feature, InexactIntegers, Kind, Unknown
 from transforms.errors import EncodingError, SpecError, nearest
 
 __all__ = ["check_declarations", "check_keys", "check_schema"]
@@ -17,7 +17,15 @@ _MAX_VALUES = 2**28
 _PREDICTED = frozenset([Kind.LABEL, Kind.INT64, Kind.BOOL, Kind.FLOAT, Kind.TEXT])
 _NO_CONSTANT = frozenset([Kind.IMAGE, Kind.TENSOR, Kind.BOX])
 # What a constant leaves nothing to say of.
-_OF_COLUMNS = ("column", "path", "separator", "missing", "fill", "unknown")
+_OF_COLUMNS = (
+    "column",
+    "path",
+    "separator",
+    "missing",
+    "fill",
+    "unknown",
+    "inexact_integers",
+)
 
 
 def check_declarations(
@@ -155,6 +163,10 @@ def _check_feature(feature: Feature) -> None:
     if (feature.dtype or feature.encoding) and kind is not Kind.TENSOR:
         raise SpecError(
             f"Feature {name!r}: dtype and encoding are for tensors, not {kind}."
+        )
+    if feature.inexact_integers is InexactIntegers.REJECT and kind is not Kind.FLOAT:
+        raise SpecError(
+            f"Feature {name!r}: inexact_integers is for floats, not {kind}."
         )
     if feature.is_label and kind not in _PREDICTED:
         raise SpecError(f"Feature {name!r}: {_a(kind)} cannot be what is predicted.")

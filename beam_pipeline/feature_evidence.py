@@ -10,8 +10,9 @@ from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.infer import Evidence
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
+from transforms.errors import bounded
 
-__all__ = ["evidence_of", "with_classes"]
+__all__ = ["evidence_of", "rounding_notes", "with_classes"]
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -72,6 +73,19 @@ def with_classes(evidence: Evidence, column: pa.Array | pa.ChunkedArray) -> Evid
     names = pc.unique(column).drop_null()
     return dataclasses.replace(
         evidence, distinct=len(names), examples=tuple(_examples(names))
+    )
+
+
+def rounding_notes(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
+    """Returns a sentence for each feature whose values float32 does not tell apart."""
+    return tuple(
+        bounded(
+            f"float32 makes {facts.told_apart:,} of {facts.large:,} distinct values of "
+            f"{name!r} that were sampled, all of 2^24 and more; kind: text keeps them, "
+            f"and so does kind: int64 of whole numbers"
+        )
+        for name, facts in evidence.items()
+        if facts.told_apart < facts.large
     )
 
 

@@ -81,6 +81,10 @@ def infer_all(
             yield {name: batch[name] for name in batch if name not in known}
 
     inference = infer_batches(texts(), label_column=label_column)
+    if typed:
+        from transforms.core.rows.infer_typed import integers_if_whole
+
+        typed = {name: integers_if_whole(*found) for name, found in typed.items()}
     pairs = zip(inference.features, inference.evidence, strict=True)
     found = typed | {feature.source_column: (feature, e) for feature, e in pairs}
     ordered = [found[name] for name in order if name in found]
@@ -94,8 +98,10 @@ def _gather(
     label_column: str | None,
     found: dict[str, tuple[Feature, Evidence]],
 ) -> None:
+    from transforms.core.rows.infer_typed import infer_typed
+
     label = label_column if label_column in columns else None
-    inference = infer_columns(columns, label_column=label)
+    inference = infer_typed(columns, label_column=label, is_part=True)
     for feature, facts in zip(inference.features, inference.evidence, strict=True):
         name = feature.source_column
         if name in found:

@@ -4,6 +4,7 @@ import dataclasses
 
 import pyarrow as pa
 
+from beam_pipeline.feature_evidence import rounding_notes
 from beam_pipeline.features import declare, merged
 from beam_pipeline.sources import (
     Inputs,
@@ -119,6 +120,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
+        notes=rounding_notes(evidence),
         layout=f"images as {layout}",
     )
 

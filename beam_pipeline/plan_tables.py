@@ -10,7 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.feature_evidence import evidence_of, with_classes
+from beam_pipeline.feature_evidence import (
+    evidence_of,
+    rounding_notes,
+    with_classes,
+)
 from beam_pipeline.features import declare, infer_all, infer_columns
 from beam_pipeline.formats import FORMATS
 from beam_pipeline.sources import (
@@ -179,7 +183,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         label_map=reader.label_map(),
         images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {len(columns)} columns{_said_by(by_file)}",
-        notes=sample.notes,
+        notes=(*sample.notes, *rounding_notes(evidence)),
     )
 
 
@@ -348,7 +352,10 @@ def _evidence(
 
 
 def _stored_alike(one: Feature, other: Feature) -> bool:
-    fields = ("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary")
+    fields = (
+        *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
+        "inexact_integers",
+    )
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 

@@ -19,7 +19,7 @@ from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec, make_spec
 from beam_pipeline.vocabularies import class_names
 from transforms.core.rows.infer import Evidence
-from transforms.core.schema import Feature, Kind, Missing, Unknown
+from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.formats import images
 
 __all__ = ["render", "show"]
@@ -244,6 +244,8 @@ def _declaration(feature: Feature, spec: Spec) -> list[str]:
         out["missing"] = str(feature.missing)
     if feature.unknown is not Unknown.REJECT:
         out["unknown"] = str(feature.unknown)
+    if feature.inexact_integers is not InexactIntegers.ROUND:
+        out["inexact_integers"] = str(feature.inexact_integers)
     out |= {
         "fill": feature.fill,
         "constant": feature.constant,

@@ -168,8 +168,8 @@ class FeatureSpec(pydantic.BaseModel):
 
     Attributes:
       column: the source's name; the feature's own when not given.
-      kind, shape, dtype, encoding, unit, missing, fill, constant, separator, unknown:
-        see `transforms.core.schema.Feature`.
+      kind, shape, dtype, encoding, unit, missing, fill, constant, separator, unknown,
+        inexact_integers: see `transforms.core.schema.Feature`.
       label: whether it is what a model is to predict.
       path: a pattern; its first group in the path of the row's file is the value.
       vocabulary: of a label: its class names in the order of their ids, or a file
@@ -206,6 +206,7 @@ class FeatureSpec(pydantic.BaseModel):
     separator: str | None = None
     vocabulary: Names | None = None
     unknown: Literal["reject", "oov", "append"] | None = None
+    inexact_integers: Literal["round", "reject"] | None = None
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -1,5 +1,6 @@
 """Text to int64, float, bool: what is accepted, what is refused, and why."""
 
+import fractions
 import math
 import re
 
@@ -30,6 +31,8 @@ CELLS = [
     *("infinit", "true", "TRUE", "tRuE", "False", " true", "1", "yes", "t", "F"),
     *("NA", "N/A", "null", "None", "na", "NULL", " NA", "٣", "7\n", "7\x00", "é"),
 ]
+DECIMAL = r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
 cells = st.one_of(
     st.none(),
     st.sampled_from(CELLS),
@@ -49,13 +52,15 @@ def expected(text: str | None, kind: Kind) -> object:
         return words.get(text.lower() if text.isascii() else "", Reason.NOT_A_BOOL)
     text = text.strip(" \t")
     if kind is Kind.INT64:
-        if not re.fullmatch(r"[+-]?(0|[1-9][0-9]*)", text):
+        if not re.fullmatch(DECIMAL, text):
             return Reason.NOT_AN_INTEGER
-        return int(text) if -(2**63) <= int(text) < 2**63 else Reason.OUT_OF_RANGE
+        number = fractions.Fraction(text)
+        if number.denominator != 1:
+            return Reason.NOT_AN_INTEGER
+        return int(number) if -(2**63) <= number < 2**63 else Reason.OUT_OF_RANGE
     if re.fullmatch(r"(?i:nan|[+-]?inf|[+-]?infinity)", text) and text.isascii():
         return float(text)
-    decimal = r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
-    if not re.fullmatch(decimal, text):
+    if not re.fullmatch(DECIMAL, text):
         return Reason.NOT_A_NUMBER
     with np.errstate(over="ignore"):
         value = np.float32(float(text))

@@ -53,8 +53,8 @@ def test_a_feature_may_have_another_name_than_its_column() -> None:
         (
             1,
             Reason.NOT_AN_INTEGER,
-            "column 'Number of legs' holds 'x': not an integer (digits with an "
-            "optional sign, no leading zeros)",
+            "column 'Number of legs' holds 'x': not an integer (a whole "
+            "decimal number, no leading zeros)",
         )
     ]
 

@@ -243,7 +243,7 @@ REJECTS = [
     (b"true,1,a", Reason.FIELD_COUNT, "row has 3 fields, 4 expected"),
     (b"true", Reason.FIELD_COUNT, "row has 1 field, 4 expected"),
     (b"true,1,a,1,", Reason.FIELD_COUNT, "row has 5 fields, 4 expected"),
-    (b"true,7.0,a,1", Reason.NOT_AN_INTEGER, "column 'count' holds '7.0': not an int"),
+    (b"true,7.5,a,1", Reason.NOT_AN_INTEGER, "column 'count' holds '7.5': not an int"),
     (b"true,007,a,1", Reason.NOT_AN_INTEGER, "no leading zeros"),
     (b'true,"",a,1', Reason.NOT_AN_INTEGER, "column 'count' holds ''"),
     (b'true,"x\ny",a,1', Reason.NOT_AN_INTEGER, "column 'count' holds 'x\\ny'"),

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.rows.infer import infer_features
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
 
 CASES = {
@@ -44,12 +44,19 @@ CASES = {
 }
 
 
+def feature_of(name, kind, **fields):
+    """Returns a feature as inference makes it."""
+    if kind is Kind.FLOAT:
+        fields["inexact_integers"] = InexactIntegers.REJECT
+    return Feature(name, kind, **fields)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_kind_is_inferred(case):
     """Each rule, at its edge."""
     texts, kind = CASES[case]
     inference = infer_features({"c": pa.array(texts, pa.string())})
-    assert inference.features == (Feature("c", kind),)
+    assert inference.features == (feature_of("c", kind),)
 
 
 def test_features_stand_in_the_order_of_the_columns():
@@ -77,7 +84,7 @@ def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(texts, kind):
     """Only names need a vocabulary."""
     columns = {"x": pa.array(["a"]), "y": pa.array(texts, pa.string())}
     other, label = infer_features(columns, label_column="y").features
-    assert label == Feature("y", kind, is_label=True)
+    assert label == feature_of("y", kind, is_label=True)
     assert not other.is_label
 
 

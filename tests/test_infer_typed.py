@@ -34,7 +34,8 @@ def inferred(column: pa.Array) -> Feature:
         (pa.uint64(), {"kind": "int64"}),
         (pa.duration("ms"), {"kind": "int64"}),
         (pa.float16(), {"kind": "float"}),
-        (pa.float64(), {"kind": "float"}),
+        (pa.float32(), {"kind": "float"}),
+        (pa.float64(), {"kind": "float", "inexact_integers": "reject"}),
         (pa.bool_(), {"kind": "bool"}),
         (pa.decimal128(10, 2), {"kind": "text"}),
         (pa.time32("s"), {"kind": "text"}),
@@ -52,7 +53,10 @@ def inferred(column: pa.Array) -> Feature:
         (pa.timestamp("ns", "Asia/Seoul"), {"kind": "timestamp", "unit": "ns"}),
         (pa.list_(pa.int32()), {"kind": "int64", "shape": [None]}),
         (pa.large_list(pa.string()), {"kind": "text", "shape": [None]}),
-        (pa.list_view(pa.float64()), {"kind": "float", "shape": [None]}),
+        (
+            pa.list_view(pa.float64()),
+            {"kind": "float", "shape": [None], "inexact_integers": "reject"},
+        ),
         (pa.list_(pa.float32(), 3), {"kind": "float", "shape": [3]}),
         (pa.list_(pa.list_(pa.bool_())), {"kind": "bool", "shape": [None, None]}),
         (

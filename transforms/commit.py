@@ -26,7 +26,7 @@ from transforms.core.manifest import (
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.vocabulary import vocabulary_warnings
-from transforms.core.remarks import padding_remarks, underflow_remarks
+from transforms.core.remarks import padding_remarks, rounding_remarks
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
@@ -252,7 +252,7 @@ def _absences(account: Account, selected: int) -> list[str]:
 
 def _warnings(facts: Sequence[Facts]) -> list[str]:
     found = [t for each in _of_type(facts, SplitFindings) for t in each.warnings()]
-    return [*found, *underflow_remarks(_of_type(facts, ReadFacts))]
+    return [*found, *rounding_remarks(_of_type(facts, ReadFacts))]
 
 
 def _already_done(publication: Publication, store: Store) -> str | None:

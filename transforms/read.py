@@ -87,7 +87,7 @@ class _ReadRows(beam.DoFn):
             skipped=reading.skipped,
             parts=reading.parts,
             parts_gone=reading.parts_gone,
-            underflows=reading.underflows,
+            roundings=reading.roundings,
         )
         yield beam.pvalue.TaggedOutput(FACTS, facts)
         if log is not None:

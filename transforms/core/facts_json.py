@@ -25,6 +25,7 @@ from transforms.core.model import (
     ReadFacts,
     Reason,
     RejectLog,
+    Rounding,
     Segment,
     ShardFile,
 )
@@ -36,8 +37,8 @@ __all__ = ["from_json", "to_json"]
 _TYPES: Mapping[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Fingerprints, PlaceFacts, ReadFacts, Reason, RejectLog, Segment, ShardFile),
-        *(Statistics, Subject),
+        *(Fingerprints, PlaceFacts, ReadFacts, Reason, RejectLog, Rounding, Segment),
+        *(ShardFile, Statistics, Subject),
     )
 }
 

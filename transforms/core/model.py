@@ -32,6 +32,7 @@ __all__ = [
     "RejectLog",
     "RejectRun",
     "Rejection",
+    "Rounding",
     "Segment",
     "ShardFile",
     "ShardKey",
@@ -205,6 +206,25 @@ class RejectLog:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Rounding:
+    """What float32 made of the tiny and the large numbers of a column.
+
+    Attributes:
+      zeros: how many values are not 0 and became 0.
+      first_zero: the first of them in words.
+      large: how many values of 2^24 and more became another number.
+      first_large: the first of them in words.
+      error: the largest distance between one of those and what it became.
+    """
+
+    zeros: int = 0
+    first_zero: str = ""
+    large: int = 0
+    first_large: str = ""
+    error: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
     """What became of the rows of one block, or of one piece of it.
 
@@ -214,8 +234,7 @@ class Reading:
       skipped: rows left out on purpose, by reason (`Skipped`).
       parts: by what they are ("boxes"), how many parts all rows of the piece had.
       parts_gone: and how many of them belong to rows that were rejected.
-      underflows: column -> how many values of the rows that fit became 0 as float32,
-        and the first of them in words.
+      roundings: column -> what float32 made of its numbers, in the rows that fit.
     """
 
     batch: Batch
@@ -223,7 +242,7 @@ class Reading:
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    underflows: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    roundings: Mapping[str, Rounding] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -236,7 +255,7 @@ class ReadFacts:
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts_gone: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    underflows: Mapping[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    roundings: Mapping[str, Rounding] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ class Reason(enum.StrEnum):
     NOT_A_NUMBER = "not_a_number"
     NOT_A_BOOL = "not_a_bool"
     OUT_OF_RANGE = "out_of_range"
+    NOT_FLOAT32 = "not_float32"
     INVALID_ENCODING = "invalid_encoding"
     NOT_A_TIMESTAMP = "not_a_timestamp"
     WRONG_TYPE = "wrong_type"

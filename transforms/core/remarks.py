@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from transforms.core.model import ReadFacts
+from transforms.core.model import ReadFacts, Rounding
 from transforms.core.schema import Feature
 from transforms.errors import bounded, first_few
 
-__all__ = ["padding_remarks", "underflow_remarks"]
+__all__ = ["padding_remarks", "rounding_remarks"]
 
 _SHOWN = 10
 _SHOWN_CHARS = 60
@@ -31,19 +31,29 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
     return [bounded(f"{what} with a space: {shown}; of CSV --trim removes it")]
 
 
-def underflow_remarks(facts: Iterable[ReadFacts]) -> list[str]:
-    """Returns how many values of each column became 0, and the first of them."""
-    counts: dict[str, int] = {}
-    first: dict[str, tuple[str, int, str]] = {}
-    for each in facts:
-        for column, (count, shown) in each.underflows.items():
-            counts[column] = counts.get(column, 0) + count
-            place = each.origin, each.start, shown
-            first[column] = min(first.get(column, place), place)
-    return [
-        bounded(
-            f"{count:,} {'value' if count == 1 else 'values'} of {column!r} became 0, "
-            f"being nearer to it than float32 can be: {first[column][2]}"
-        )
-        for column, count in sorted(counts.items())
-    ]
+def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
+    """Returns how many values of each column float32 holds badly, and the first."""
+    found: dict[str, list[Rounding]] = {}
+    for each in sorted(facts, key=lambda fact: (fact.origin, fact.start)):
+        for column, rounding in each.roundings.items():
+            found.setdefault(column, []).append(rounding)
+    out = []
+    for column, roundings in sorted(found.items()):
+        if zeros := sum(each.zeros for each in roundings):
+            first = next(each.first_zero for each in roundings if each.zeros)
+            out.append(
+                f"{_values(zeros)} of {column!r} became 0, being nearer to it than "
+                f"float32 can be: {first}"
+            )
+        if large := sum(each.large for each in roundings):
+            first = next(each.first_large for each in roundings if each.large)
+            error = max(each.error for each in roundings)
+            out.append(
+                f"{_values(large)} of {column!r} of 2^24 and more changed in float32, "
+                f"by {error:,.6g} at most: {first}"
+            )
+    return [bounded(text) for text in out]
+
+
+def _values(count: int) -> str:
+    return f"{count:,} {'value' if count == 1 else 'values'}"

@@ -17,6 +17,7 @@ __all__ = [
     "RAGGED_LENGTHS",
     "RAGGED_VALUES",
     "Feature",
+    "InexactIntegers",
     "Kind",
     "Missing",
     "Schema",
@@ -81,6 +82,19 @@ class Unknown(enum.StrEnum):
     APPEND = "append"
 
 
+class InexactIntegers(enum.StrEnum):
+    """What becomes of whole numbers, 2^24 to 2^53, that float32 does not hold.
+
+    An id or a count is worthless once it is rounded, a measured value is not. So a
+    float that was inferred rejects them, and one that was declared rounds them.
+    """
+
+    # To the nearest float32, as numbers with a fraction are.
+    ROUND = "round"
+    # The whole row is rejected.
+    REJECT = "reject"
+
+
 # Arrow's own names of its types.
 _ROW_TYPES: Mapping[Kind, str] = {
     Kind.INT64: "int64",
@@ -99,6 +113,13 @@ _RECORD_TYPES: Mapping[Kind, str] = {
     **_ROW_TYPES,
     Kind.LABEL: "int64",
     Kind.IMAGE: "large_binary",
+}
+
+# Fields of a feature that are words of a list.
+_POLICIES: Mapping[str, type[enum.StrEnum]] = {
+    "missing": Missing,
+    "unknown": Unknown,
+    "inexact_integers": InexactIntegers,
 }
 
 # Keys of the parts of a ragged feature, as TFDS names them.
@@ -139,6 +160,8 @@ class Feature:
       vocabulary: of a label: the given class names in the order of their ids; None
         for those that the input holds, sorted.
       unknown: what becomes of names outside a given vocabulary.
+      inexact_integers: of a float: what becomes of whole numbers that float32 does
+        not hold.
       internal: in rows only: what stages need to know and no reader does.
       states: of an internal feature: which size of the image `derived_from` it must
         be, "height" or "width".
@@ -162,6 +185,7 @@ class Feature:
     separator: str = ""
     vocabulary: tuple[str, ...] | None = None
     unknown: Unknown = Unknown.REJECT
+    inexact_integers: InexactIntegers = InexactIntegers.ROUND
     internal: bool = False
     states: str = ""
 
@@ -215,7 +239,7 @@ class Feature:
         """Inverse of `to_json`."""
         data = dict(data)
         data["kind"] = Kind(data["kind"])
-        for key, make in (("missing", Missing), ("unknown", Unknown)):
+        for key, make in _POLICIES.items():
             if key in data:
                 data[key] = make(data[key])
         for key in ("shape", "vocabulary"):

@@ -9,6 +9,7 @@ The listing of the files is one Arrow IPC file, in source order:
 """
 
 import dataclasses
+import functools
 import hashlib
 import os
 import posixpath
@@ -25,7 +26,7 @@ from transforms.core.placing.placement import is_split_name
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import count_parts, lists_like
-from transforms.core.rows.underflow import underflows_of
+from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import DamageError
 from transforms.formats.source import Source
@@ -219,7 +220,8 @@ class TableSource(Source):
             skipped[str(Skipped.DISCARDED)] = int(discarded.sum())
         rejections = rejections_of(raw, misfits, blamed)
         parts, gone, bad_parts = self._parts(raw, rows, keep)
-        underflows = underflows_of(columns, rows, self.schema, keep)
+        place = functools.partial(_place, raw)
+        roundings = roundings_of(columns, rows, self.schema, keep, place)
         batch = Batch(
             raw.block,
             rows,
@@ -237,10 +239,7 @@ class TableSource(Source):
             skipped,
             parts,
             gone,
-            {
-                column: (count, _first_place(raw, position, shown))
-                for column, (count, position, shown) in underflows.items()
-            },
+            roundings,
         )
 
     def _split_of(self, origin: str) -> str:
@@ -326,7 +325,7 @@ def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
     return rows
 
 
-def _first_place(raw: RawRows, position: int, shown: str) -> str:
+def _place(raw: RawRows, position: int, shown: str) -> str:
     """Returns a cell and where it stands, in words."""
     origin = raw.block.origin
     if raw.origins is not None:

@@ -221,4 +221,7 @@ def coerced_cells(found: Coerced) -> Cells:
         return Cells(found.values)
     beyond = found.out_of_range
     too_large = None if beyond is None else fault(beyond, Reason.OUT_OF_RANGE)
-    return Cells(found.values, first_fault(too_large, fault(found.bad, found.reason)))
+    unheld = found.unheld
+    inexact = None if unheld is None else fault(unheld, Reason.NOT_FLOAT32)
+    other = fault(found.bad, found.reason)
+    return Cells(found.values, first_fault(too_large, inexact, other))

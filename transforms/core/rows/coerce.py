@@ -6,13 +6,14 @@ the cast fails or such a text turns up, the exact one decides every cell by patt
 
 | kind  | accepted                                          | missing            |
 | ----- | ------------------------------------------------- | ------------------ |
-| int64 | `[+-]digits`, no leading zeros, inside int64      | null, `MISSING_WORDS` |
+| int64 | whole decimals inside int64: 7, 7.0, 1.5e3        | null, `MISSING_WORDS` |
 | float | decimals, `nan`, `[+-]inf`, `[+-]infinity`        | null, `MISSING_WORDS` |
 | bool  | `true`, `false` in any case                       | null, `MISSING_WORDS` |
 | other | any text                                          | null               |
 
 Spaces and tabs around numbers are ignored. A leading zero is refused because a number
-would silently lose it; a decimal beyond float32 because it would become infinite.
+would silently lose it; a decimal beyond float32 because it would become infinite; a
+whole number that float32 does not hold where the feature says so.
 """
 
 import dataclasses
@@ -24,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.model import Reason
-from transforms.core.schema import Feature, Kind, row_type
+from transforms.core.rows.float32 import unheld_texts
+from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
 __all__ = [
     "DECIMAL",
@@ -49,11 +51,19 @@ INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
 DECIMAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 NUMBER_WORD = r"^(?i:nan|[+-]?inf|[+-]?infinity)$"
 ZERO_LED = r"^[+-]?0[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+_PARTS = (
+    r"^(?P<sign>[+-]?)(?P<whole>[0-9]*)\.?(?P<fraction>[0-9]*)"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]+))?$"
+)
 
 _PROBE_CELLS = 256
 
 _INT64_MAX = "9223372036854775807"
 _INT64_MIN = "9223372036854775808"
+# Of digits: whatever has more is outside int64.
+_MANY_DIGITS = 25
+# Of an exponent: more of them say no more.
+_EXPONENT_CHARS = 8
 
 _FORM: Mapping[Kind, Reason] = {
     Kind.INT64: Reason.NOT_AN_INTEGER,
@@ -63,7 +73,7 @@ _FORM: Mapping[Kind, Reason] = {
 
 _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
     (Kind.INT64, Reason.NOT_AN_INTEGER): (
-        "not an integer (digits with an optional sign, no leading zeros)"
+        "not an integer (a whole decimal number, no leading zeros)"
     ),
     (Kind.INT64, Reason.OUT_OF_RANGE): "outside int64, -2^63 to 2^63-1",
     (Kind.FLOAT, Reason.NOT_A_NUMBER): (
@@ -81,6 +91,9 @@ _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
 _COMMON_COMPLAINTS: Mapping[Reason, str] = {
     Reason.NOT_AN_INTEGER: "not an integer",
     Reason.NOT_A_NUMBER: "not a number",
+    Reason.NOT_FLOAT32: (
+        "declare kind: int64 or kind: text in features, or kind: float to accept that"
+    ),
     Reason.NOT_A_BOOL: "not a bool",
     Reason.OUT_OF_RANGE: "out of range",
     Reason.NOT_A_TIMESTAMP: "not a date and time (ISO 8601, as in 2024-05-01 13:30:00)",
@@ -101,17 +114,25 @@ class Coerced:
       reason: why a bad cell does not fit, unless it is out of range.
       out_of_range: n bools, a subset of `bad`: numbers too large for the type;
         None when there are none.
+      unheld: n bools, a subset of `bad`: whole numbers that float32 does not hold;
+        None when there are none.
+      pointed: whether integers are among the values that were written with a point
+        or an exponent.
     """
 
     values: pa.Array
     bad: Mask | None
     reason: Reason
     out_of_range: Mask | None = None
+    unheld: Mask | None = None
+    pointed: bool = False
 
     def reason_at(self, index: int) -> Reason:
         """Returns why the bad cell at `index` does not fit."""
         if self.out_of_range is not None and self.out_of_range[index]:
             return Reason.OUT_OF_RANGE
+        if self.unheld is not None and self.unheld[index]:
+            return Reason.NOT_FLOAT32
         return self.reason
 
 
@@ -124,6 +145,13 @@ def coerce(column: pa.Array, feature: Feature) -> Coerced:
     if kind not in _FORM:
         # Any text will do. INVALID_ENCODING is the reader's to find: here it is text.
         return Coerced(column.cast(row_type(feature)), None, Reason.INVALID_ENCODING)
+    found = _coerced(column, kind)
+    if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
+        return _without_unheld(found, column)
+    return found
+
+
+def _coerced(column: pa.Array, kind: Kind) -> Coerced:
     values = _cast_plain(column, kind)
     if values is not None:
         return Coerced(values, None, _FORM[kind])
@@ -135,7 +163,27 @@ def coerce(column: pa.Array, feature: Feature) -> Coerced:
     values = _cast_plain(column, kind)
     if values is not None:
         return Coerced(values, None, _FORM[kind])
-    return _exact_int64(column) if kind is Kind.INT64 else _exact_float(column)
+    if kind is Kind.FLOAT:
+        return _exact_float(column)
+    values = _cast_plain(_without_point_zero(column), kind)
+    if values is not None:
+        return Coerced(values, None, _FORM[kind], pointed=True)
+    return _exact_int64(column)
+
+
+def _without_unheld(found: Coerced, column: pa.Array) -> Coerced:
+    """Returns floats without the whole numbers that float32 does not hold."""
+    unheld = unheld_texts(column, found.values)
+    if unheld is None:
+        return found
+    return dataclasses.replace(
+        found,
+        values=pc.if_else(
+            pa.array(unheld), pa.scalar(None, pa.float32()), found.values
+        ),
+        bad=unheld if found.bad is None else found.bad | unheld,
+        unheld=unheld,
+    )
 
 
 def complaint(feature: Feature, reason: Reason) -> str:
@@ -230,15 +278,85 @@ def _exact_bool(column: pa.Array) -> Coerced:
     return Coerced(pc.cast(index, pa.bool_()), _some(bad), Reason.NOT_A_BOOL)
 
 
+def _without_point_zero(column: pa.Array) -> pa.Array:
+    """Returns texts without the `.0` at their end, as pandas writes whole floats."""
+    ends = pc.ends_with(column, ".0")
+    return pc.if_else(ends, pc.utf8_slice_codeunits(column, 0, -2), column)
+
+
 def _exact_int64(column: pa.Array) -> Coerced:
+    nothing = pa.scalar(None, pa.string())
     form = pc.match_substring_regex(column, INTEGER)
-    integers = pc.if_else(form, column, pa.scalar(None, pa.string()))
+    integers = pc.if_else(form, column, nothing)
+    others = np.flatnonzero(_mask(pc.invert(form)))
+    whole = _whole_decimals(column.take(pa.array(others)))
+    pointed = whole.null_count < len(whole)
+    if pointed:
+        places = np.full(len(column), -1)
+        places[others] = np.arange(len(others))
+        moved = whole.take(pa.array(places, mask=places < 0))
+        integers = pc.coalesce(integers, moved)
     inside = in_int64(integers)
-    fitting = pc.if_else(inside, integers, pa.scalar(None, pa.string()))
+    fitting = pc.if_else(inside, integers, nothing)
     values = pc.cast(pc.ascii_ltrim(fitting, "+"), pa.int64())
     beyond = _mask(pc.invert(inside))
-    bad = _mask(pc.invert(form)) | beyond
-    return Coerced(values, _some(bad), Reason.NOT_AN_INTEGER, _some(beyond))
+    bad = _mask(pc.and_(column.is_valid(), values.is_null()))
+    return Coerced(
+        values, _some(bad), Reason.NOT_AN_INTEGER, _some(beyond), pointed=pointed
+    )
+
+
+def _whole_decimals(texts: pa.Array) -> pa.Array:
+    """Returns decimals that are whole as texts that match `INTEGER`, others as null.
+
+    Exact: no number passes through a float. Those outside int64 come out as some other
+    number outside int64.
+    """
+    nothing = pa.scalar(None, pa.string())
+    decimal = pc.match_substring_regex(texts, DECIMAL)
+    texts = pc.if_else(decimal, texts, nothing)
+    # The double next to a whole number is whole: few are left to be taken apart.
+    doubles = pc.cast(texts, pa.float64())
+    texts = pc.if_else(pc.equal(pc.floor(doubles), doubles), texts, nothing)
+    found = np.flatnonzero(_mask(texts.is_valid()))
+    if not len(found):
+        return texts
+    parts = pc.extract_regex(texts.take(pa.array(found)), _PARTS)
+    sign, whole, fraction, exponent = (pc.struct_field(parts, i) for i in range(4))
+    digits = pc.binary_join_element_wise(whole, fraction, "")
+    ends = pc.binary_length(digits)
+    digits = pc.ascii_rtrim(digits, "0")
+    trailing = pc.subtract(ends, pc.binary_length(digits))
+    digits = pc.ascii_ltrim(digits, "0")
+    # The number is `digits`, with the zeros that follow; fewer than none is a fraction.
+    zeros = pc.subtract(pc.add(_exponents(exponent), trailing), _lengths(fraction))
+    is_many = pc.greater(pc.add(_lengths(digits), zeros), _MANY_DIGITS)
+    padding = pc.max_element_wise(pc.if_else(is_many, 0, zeros), 0)
+    padded = pc.binary_join_element_wise(
+        sign, digits, pc.binary_repeat("0", padding), ""
+    )
+    out = pc.if_else(is_many, "9" * _MANY_DIGITS, padded)
+    out = pc.if_else(pc.less(zeros, 0), nothing, out)
+    out = pc.if_else(pc.equal(digits, ""), "0", out)
+    places = np.full(len(texts), -1)
+    places[found] = np.arange(len(found))
+    return out.take(pa.array(places, mask=places < 0))
+
+
+def _lengths(texts: pa.Array) -> pa.Array:
+    return pc.cast(pc.binary_length(texts), pa.int64())
+
+
+def _exponents(texts: pa.Array) -> pa.Array:
+    """Returns exponents as int64, those of many digits as one of fewer; "" as 0."""
+    digits = pc.ascii_ltrim(texts, "+-0")
+    size = pc.if_else(
+        pc.greater(pc.binary_length(digits), _EXPONENT_CHARS),
+        "9" * _EXPONENT_CHARS,
+        digits,
+    )
+    numbers = pc.cast(pc.if_else(pc.equal(size, ""), "0", size), pa.int64())
+    return pc.if_else(pc.starts_with(texts, "-"), pc.negate(numbers), numbers)
 
 
 def _exact_float(column: pa.Array) -> Coerced:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import Coerced, coerce, complaint
+from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import bounded
@@ -51,7 +52,10 @@ class Misfit:
         reason = self.coerced.reason_at(index) if self.coerced else self.reason
         shown = _shown(self.raw[index])
         where = f"column {self.feature.source_column!r} holds {shown}: "
-        return reason, bounded(where + complaint(self.feature, reason))
+        why = complaint(self.feature, reason)
+        if reason is Reason.NOT_FLOAT32:
+            why = rounded_words(python_value(self.raw[index])) + why
+        return reason, bounded(where + why)
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -1,10 +1,13 @@
 """Which kind of feature each column of text is, from a sample of its cells.
 
     every cell true or false                            -> bool
-    99 of 100 cells decimal numbers, none like 007      -> int64 if all those are whole
-                                                           numbers and 99 of 100 cells
-                                                           lie inside int64, else float
+    99 of 100 cells decimal numbers, none like 007      -> int64 or float
     anything else, dates included                       -> text; a label's is a label
+
+Numbers are int64 if all of them are whole, and 99 of 100 cells inside int64. A column
+with a whole number written as 7.0 or 1e9 needs one beyond 2^24 for that, up to where
+float32 holds every whole number, and all of them inside int64. Else it is float. In a
+float, whole numbers up to 2^53 that float32 does not hold do not fit.
 
 Missing cells do not count. NA and its like are missing only where the other cells are
 numbers or bools: a column of nothing else is text, and NA a class like any other.
@@ -15,16 +18,25 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.rows.coerce import (
+    INTEGER,
     ZERO_LED,
     coerce,
     trimmed,
     without_missing,
 )
-from transforms.core.schema import Feature, Kind
+from transforms.core.rows.float32 import (
+    FLOAT32_EXACT,
+    doubles_of,
+    large_places,
+    told_apart,
+    unheld,
+)
+from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError, nearest
 
 __all__ = ["Evidence", "Inference", "infer_batches", "infer_features"]
@@ -35,6 +47,8 @@ _EXAMPLES = 3
 _EXAMPLE_CHARS = 40
 _THREADS = 2
 _PIECE_CELLS = 65_536
+# Large values that are compared with one another, about.
+_COMPARED = 65_536
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +65,10 @@ class Evidence:
       misfit_examples: the first distinct values that do not fit, shortened.
       distinct: of a label: how many class names there are among them; None if they
         were not counted.
+      large, told_apart: of a float: how many distinct values of 2^24 and more that
+        fit were compared, and how many distinct ones float32 makes of them.
+      whole: of a float of a typed source: whether all numbers are whole and inside
+        int64.
     """
 
     sampled: int
@@ -61,11 +79,15 @@ class Evidence:
     examples: tuple[str, ...]
     misfit_examples: tuple[str, ...]
     distinct: int | None = None
+    large: int = 0
+    told_apart: int = 0
+    whole: bool = False
 
     def merge(self, other: "Evidence") -> "Evidence":
         """Returns the facts of both, the examples of the first."""
         lows = [x for x in (self.minimum, other.minimum) if x is not None]
         highs = [x for x in (self.maximum, other.maximum) if x is not None]
+        worse = max(self, other, key=lambda each: each.large - each.told_apart)
         return Evidence(
             self.sampled + other.sampled,
             self.missing + other.missing,
@@ -74,6 +96,9 @@ class Evidence:
             max(highs, default=None),
             self.examples or other.examples,
             self.misfit_examples or other.misfit_examples,
+            large=worse.large,
+            told_apart=worse.told_apart,
+            whole=self.whole and other.whole,
         )
 
     @property
@@ -115,10 +140,7 @@ def infer_features(
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         inferred = list(pool.map(_infer, columns.values()))
     for name, (kind, facts) in zip(columns, inferred, strict=True):
-        is_label = name == label_column
-        if is_label and kind is Kind.TEXT:
-            kind = Kind.LABEL
-        features.append(Feature(name, kind, is_label=is_label))
+        features.append(_feature(name, kind, is_label=name == label_column))
         evidence.append(facts)
     return Inference(tuple(features), tuple(evidence))
 
@@ -145,12 +167,18 @@ def infer_batches(
     features, evidence = [], []
     for name, column in columns.items():
         kind, facts = column.result()
-        is_label = name == label_column
-        if is_label and kind is Kind.TEXT:
-            kind = Kind.LABEL
-        features.append(Feature(name, kind, is_label=is_label))
+        features.append(_feature(name, kind, is_label=name == label_column))
         evidence.append(facts)
     return Inference(tuple(features), tuple(evidence))
+
+
+def _feature(name: str, kind: Kind, *, is_label: bool) -> Feature:
+    if is_label and kind is Kind.TEXT:
+        kind = Kind.LABEL
+    policy = InexactIntegers.ROUND
+    if kind is Kind.FLOAT:
+        policy = InexactIntegers.REJECT
+    return Feature(name, kind, is_label=is_label, inexact_integers=policy)
 
 
 def _infer(texts: pa.ChunkedArray | pa.StringArray) -> tuple[Kind, Evidence]:
@@ -199,7 +227,8 @@ class _Column:
                 misfits, count = misfits + tally.large, count + tally.large_count
                 low, high = tally.int_low, tally.int_high
             if kind is Kind.FLOAT:
-                misfits, count = misfits + tally.beyond, count + tally.beyond_count
+                misfits = misfits + tally.beyond + tally.unheld
+                count += tally.beyond_count + tally.unheld_count
         evidence = Evidence(
             sampled=self._cells,
             missing=missing,
@@ -209,6 +238,9 @@ class _Column:
             examples=_examples(tally.first if kind is not Kind.TEXT else self._first),
             misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
         )
+        if kind is Kind.FLOAT and tally.rounded:
+            large, apart = told_apart(np.concatenate(tally.rounded))
+            evidence = dataclasses.replace(evidence, large=large, told_apart=apart)
         return kind, evidence
 
 
@@ -233,7 +265,11 @@ class _Tally:
       bools: whether all of them are true or false.
       word_count, words: those that are no numbers, and the first of them.
       beyond_count, beyond: numbers beyond float32, likewise.
-      large_count, large: whole numbers outside int64, likewise.
+      unheld_count, unheld: whole numbers that float32 does not hold, likewise.
+      large_count, large: whole numbers outside int64, without point and exponent,
+        likewise.
+      pointed: whether one of the integers has a point or an exponent.
+      rounded: some of the other numbers of 2^24 and more.
       low, high: of the finite numbers.
       int_low, int_high: of the integers, exact.
       first: the first chunk's cells that are present.
@@ -250,8 +286,12 @@ class _Tally:
     words: list[str] = dataclasses.field(default_factory=list)
     beyond_count: int = 0
     beyond: list[str] = dataclasses.field(default_factory=list)
+    unheld_count: int = 0
+    unheld: list[str] = dataclasses.field(default_factory=list)
     large_count: int = 0
     large: list[str] = dataclasses.field(default_factory=list)
+    pointed: bool = False
+    rounded: list[npt.NDArray[np.float64]] = dataclasses.field(default_factory=list)
     int_low: int | None = None
     int_high: int | None = None
     low: int | float | None = None
@@ -280,8 +320,16 @@ class _Tally:
         few = (self.word_count + self.large_count) * 100 <= self.present * (
             100 - _NUMBERS_IN_100
         )
-        whole = self.integers + self.large_count == self.numbers
-        return Kind.INT64 if whole and (few or not self.large_count) else Kind.FLOAT
+        if not self._is_whole or (self.large_count and not few):
+            return Kind.FLOAT
+        low, high = self.int_low or 0, self.int_high or 0
+        is_large = self.large_count > 0 or max(-low, high) > FLOAT32_EXACT
+        return Kind.INT64 if is_large or not self.pointed else Kind.FLOAT
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all numbers so far are integers, or are so without the range."""
+        return self.integers + self.large_count == self.numbers
 
     def add(self, chunk: pa.StringArray) -> None:
         """Adds the cells of a chunk."""
@@ -298,7 +346,11 @@ class _Tally:
                 self.word_count += len(present)
                 self.words += _examples(present)
                 return
+        if not self._is_whole:
+            self._add_floats(present)
+            return
         integers = coerce(present, Feature("", Kind.INT64))
+        self.pointed = self.pointed or integers.pointed
         low, high = _extent(integers.values)
         if low is not None and high is not None:
             lowest = low if self.int_low is None else min(low, self.int_low)
@@ -309,10 +361,14 @@ class _Tally:
             self.integers += len(present)
             self.finite = True
             self._extend(low, high)
+            # Later cells may make them floats.
+            self._add_large(present, integers.values)
             return
         if integers.out_of_range is not None:
-            self.large_count += int(integers.out_of_range.sum())
             outside = present.filter(pa.array(integers.out_of_range))
+            digits = pc.match_substring_regex(trimmed(outside), INTEGER)
+            outside = outside.filter(digits)
+            self.large_count += len(outside)
             self.large += _examples(outside)
         self._add_floats(present)
         self.integers += len(present) - integers.values.null_count
@@ -328,6 +384,7 @@ class _Tally:
         self.numbers += len(present) - count
         self.finite = self.finite or bool(finite) or bool(beyond.any())
         self._extend(*_extent(floats.values))
+        self._add_large(present, floats.values)
         if count:
             texts = present.filter(pa.array(words))
             self.word_count += count
@@ -337,6 +394,19 @@ class _Tally:
         if beyond.any():
             self.beyond_count += int(beyond.sum())
             self.beyond += _examples(present.filter(pa.array(beyond)))
+
+    def _add_large(self, present: pa.StringArray, values: pa.Array) -> None:
+        """Adds what float32 makes of the cells of 2^24 and more."""
+        places = large_places(values)
+        if not len(places):
+            return
+        numbers = doubles_of(present, places)
+        lost = unheld(numbers)
+        if sum(map(len, self.rounded)) < _COMPARED:
+            self.rounded.append(numbers[~lost])
+        if lost.any():
+            self.unheld_count += int(lost.sum())
+            self.unheld += _examples(present.take(pa.array(places[lost][:_EXAMPLES])))
 
     def _extend(self, low: int | float | None, high: int | float | None) -> None:
         if low is not None and high is not None:

@@ -3,7 +3,9 @@
 | Arrow type                       | feature                                          |
 | -------------------------------- | ------------------------------------------------ |
 | integers, durations              | int64                                            |
-| floats                           | float                                            |
+| float64                          | int64 if all values are whole and inside int64,  |
+|                                  | and one is beyond 2^24; else float               |
+| other floats                     | float                                            |
 | bool                             | bool                                             |
 | decimal, time                    | text, which holds all of it                      |
 | string, and null                 | text                                             |
@@ -20,31 +22,38 @@
 | FixedShapeTensor of others       | tensor, raw, of the tensor's shape and dtype     |
 | dictionary, run-end encoded      | as what they hold                                |
 
+float32 holds whole numbers up to 2^24; a float64 column that is float does not take
+whole numbers up to 2^53 that float32 does not hold.
+
 A label column of text is a label; of another kind it keeps that. Structs are to be
 flattened by the reader; what is left of them, maps and unions have no feature.
 """
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import is_bytes, is_list
+from transforms.core.example.arrays import is_bytes, is_list, raw_values
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
-from transforms.core.rows.cells import is_list_view, plain
+from transforms.core.rows.cells import is_list_view, numpy_mask, plain
+from transforms.core.rows.float32 import FLOAT32_EXACT, told_apart, unheld
 from transforms.core.rows.infer import Evidence, Inference
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import InputError, SpecError, nearest
 
 __all__ = [
     "IMAGE_SIGNATURES",
     "TypedInference",
     "infer_typed",
+    "integers_if_whole",
     "looks_like_image_paths",
 ]
 
@@ -67,10 +76,13 @@ IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
 )
 """(position, bytes) of which one stands in every file of these formats."""
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 # BMP's two letters start many a text: the size that follows has to be right as well.
 _BMP = b"BM"
 _HEAD_BYTES = 16
 _LOOKED_AT = 256
+# Large values that are compared with one another.
+_COMPARED = 65_536
 _EXAMPLES = 3
 _EXAMPLE_CHARS = 40
 # Of 100 texts that are not empty, so many at least end like an image's name.
@@ -89,13 +101,18 @@ class TypedInference(Inference):
 
 
 def infer_typed(
-    columns: Mapping[str, Column], *, label_column: str | None = None
+    columns: Mapping[str, Column],
+    *,
+    label_column: str | None = None,
+    is_part: bool = False,
 ) -> TypedInference:
     """Returns a feature for each column of a typed source, in the mapping's order.
 
     Args:
       columns: name to values; the evidence counts what is in them.
       label_column: the column to predict.
+      is_part: whether more values follow; then float64 columns are float until
+        `integers_if_whole` has seen the evidence of all of them.
 
     Raises:
       SpecError: there is no column of the label's name.
@@ -113,10 +130,34 @@ def infer_typed(
             is_text = feature.kind is Kind.TEXT and not feature.shape
             kind = Kind.LABEL if is_text else feature.kind
             feature = dataclasses.replace(feature, kind=kind, is_label=True)
+        facts = _evidence(column, feature)
+        if not is_part:
+            feature, facts = integers_if_whole(feature, facts)
         features.append(feature)
-        evidence.append(_evidence(column, feature))
+        evidence.append(facts)
         notes.append(note)
     return TypedInference(tuple(features), tuple(evidence), tuple(notes))
+
+
+def integers_if_whole(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
+    """Returns an int64 feature for a float one that holds large whole numbers only."""
+    least, most = evidence.minimum, evidence.maximum
+    if not evidence.whole or least is None or most is None:
+        return feature, evidence
+    if max(-least, most) <= FLOAT32_EXACT:
+        return feature, evidence
+    feature = dataclasses.replace(
+        feature, kind=Kind.INT64, inexact_integers=InexactIntegers.ROUND
+    )
+    return feature, dataclasses.replace(
+        evidence,
+        misfits=0,
+        misfit_examples=(),
+        minimum=int(least),
+        maximum=int(most),
+        large=0,
+        told_apart=0,
+    )
 
 
 def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
@@ -176,7 +217,11 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     unit = ""
     if found is Kind.TIMESTAMP:
         unit = kind.unit if pa.types.is_timestamp(kind) else "s"
-    return Feature(name, found, shape=tuple(shape), unit=unit), _note(kind)
+    policy = InexactIntegers.ROUND
+    if pa.types.is_float64(kind):
+        policy = InexactIntegers.REJECT
+    made = Feature(name, found, shape=tuple(shape), unit=unit, inexact_integers=policy)
+    return made, _note(kind)
 
 
 def _unusable(name: str, kind: pa.DataType) -> InputError:
@@ -274,6 +319,8 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     low: int | float | None = None
     high: int | float | None = None
     bad_examples: dict[str, None] = {}
+    doubles = _Doubles()
+    is_checked = feature.inexact_integers is InexactIntegers.REJECT
     for chunk in _chunks(column):
         found = cast(chunk, feature)
         missing += found.values.null_count
@@ -282,7 +329,12 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             missing -= int(found.bad.sum())
             bad = chunk.filter(pa.array(found.bad))
             bad_examples.update(dict.fromkeys(_examples(bad)))
-        least, most = _extent(found.values, feature)
+        values = found.values
+        if is_checked:
+            # float32 would show the neighbours of the limits.
+            values = _flat(chunk)
+            doubles.add(values)
+        least, most = _extent(values, feature)
         if least is not None and most is not None:
             low = least if low is None else min(low, least)
             high = most if high is None else max(high, most)
@@ -294,7 +346,48 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         maximum=high,
         examples=_examples(column),
         misfit_examples=tuple(bad_examples)[:_EXAMPLES],
+        **(doubles.facts() if is_checked else {}),
     )
+
+
+class _Doubles:
+    """What float64 values are that float32 may not hold, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._whole = True
+        self._large: list[npt.NDArray[np.float64]] = []
+
+    def add(self, values: pa.Array) -> None:
+        """Adds values; null where one is missing."""
+        numbers = raw_values(values)
+        if values.null_count:
+            numbers = numbers[numpy_mask(values.is_valid())]
+        size = np.abs(numbers)
+        # False of NaN and of infinities, too.
+        whole = (np.floor(numbers) == numbers) & (size < 2.0**63)
+        self._whole = self._whole and bool(whole.all())
+        large = (size >= FLOAT32_EXACT) & (size <= _FLOAT32_MAX)
+        if large.any() and sum(map(len, self._large)) < _COMPARED:
+            numbers = numbers[large]
+            self._large.append(numbers[~unheld(numbers)][:_COMPARED])
+
+    def facts(self) -> dict[str, Any]:
+        """Returns fields of `Evidence`."""
+        out: dict[str, Any] = {"whole": self._whole}
+        if self._large:
+            large, apart = told_apart(np.concatenate(self._large))
+            out |= {"large": large, "told_apart": apart}
+        return out
+
+
+def _flat(chunk: pa.Array) -> pa.Array:
+    """Returns all values of a column, of lists those of the lists."""
+    values = plain(chunk)
+    while is_list(values.type):
+        values = plain(values.flatten())
+    if pa.types.is_dictionary(values.type):
+        values = plain(values.dictionary.take(values.indices))
+    return values
 
 
 def _extent(
@@ -305,7 +398,9 @@ def _extent(
     while is_list(values.type):
         values = values.flatten()
     if pa.types.is_floating(values.type):
-        values = values.filter(pc.is_finite(values))
+        # False of NaN and of infinities, too.
+        fits = pc.less_equal(pc.abs(values.cast(pa.float64())), _FLOAT32_MAX)
+        values = values.filter(fits)
     extent = pc.min_max(values).as_py()
     return extent["min"], extent["max"]
 

@@ -2,10 +2,11 @@
 
 | kind      | taken as it is     | taken with a check                               |
 | --------- | ------------------ | ------------------------------------------------ |
-| int64     | integers, bools,   | uint64, integral decimals: inside int64; text by |
-|           | durations (count)  | the rules of `coerce`. Never a float, not 1.0    |
+| int64     | integers, bools,   | uint64, decimals, floats: whole, inside int64;   |
+|           | durations (count)  | text by the rules of `coerce`                    |
 | float     | float16, float32   | float64: finite stays finite; integers: exactly  |
-|           |                    | what float32 holds; decimals and text: rounded   |
+|           |                    | what float32 holds; decimals and text: rounded,  |
+|           |                    | whole float64 and text as the feature says       |
 | bool      | bools              | text by the rules of `coerce`. Never a number    |
 | text      | text, bools, dates,| bytes: UTF-8. Floats become the shortest decimal |
 |           | times, numbers     | that reads back as the same number               |
@@ -41,8 +42,9 @@ from transforms.core.rows.cells import (
     without,
 )
 from transforms.core.rows.coerce import coerce
+from transforms.core.rows.float32 import is_large, unheld
 from transforms.core.rows.timestamps import instants
-from transforms.core.schema import Feature, Kind
+from transforms.core.schema import Feature, InexactIntegers, Kind
 
 __all__ = ["is_image_struct", "scalars"]
 
@@ -80,7 +82,10 @@ def _scalars_of_dictionary(column: pa.Array, feature: Feature) -> Cells:
 
 
 def _coerced(column: pa.Array, feature: Feature) -> Cells:
-    return coerced_cells(coerce(column, Feature(feature.name, feature.kind)))
+    plain_feature = Feature(
+        feature.name, feature.kind, inexact_integers=feature.inexact_integers
+    )
+    return coerced_cells(coerce(column, plain_feature))
 
 
 def _int64(column: pa.Array, feature: Feature) -> Cells | None:
@@ -98,8 +103,23 @@ def _int64(column: pa.Array, feature: Feature) -> Cells | None:
     if pa.types.is_string(kind):
         return _coerced(column, feature)
     if pa.types.is_floating(kind):
-        return nothing_fits(column, pa.int64(), Reason.NOT_AN_INTEGER)
+        return _whole_floats(column)
     return None
+
+
+def _whole_floats(column: pa.Array) -> Cells:
+    numbers = raw_values(column).astype(np.float64, copy=False)
+    present = numpy_mask(column.is_valid())
+    # False of NaN and of infinities, too.
+    whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+    inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
+    fits = whole & inside & present
+    values = pa.array(np.where(fits, numbers, 0).astype(np.int64), mask=~fits)
+    faults = first_fault(
+        fault(~whole & present, Reason.NOT_AN_INTEGER),
+        fault(~inside & present, Reason.OUT_OF_RANGE),
+    )
+    return Cells(values, faults)
 
 
 def _decimal_text(column: pa.Array) -> pa.Array:
@@ -114,7 +134,7 @@ def _float(column: pa.Array, feature: Feature) -> Cells | None:
     if pa.types.is_float32(kind):
         return Cells(column)
     if pa.types.is_floating(kind):
-        return _narrow_floats(column)
+        return _narrow_floats(column, feature)
     if pa.types.is_integer(kind):
         return _integers_as_floats(column)
     if pa.types.is_decimal(kind):
@@ -128,13 +148,19 @@ def _float(column: pa.Array, feature: Feature) -> Cells | None:
     return None
 
 
-def _narrow_floats(column: pa.Array) -> Cells:
+def _narrow_floats(column: pa.Array, feature: Feature) -> Cells:
     values = column.cast(pa.float32())
     infinite = np.isinf(raw_values(values))
-    if not infinite.any():
-        return Cells(values)
-    infinite &= numpy_mask(pc.is_finite(column))
-    return without(values, infinite, Reason.OUT_OF_RANGE)
+    cells = Cells(values)
+    if infinite.any():
+        infinite &= numpy_mask(pc.is_finite(column))
+        cells = without(values, infinite, Reason.OUT_OF_RANGE)
+    if feature.inexact_integers is InexactIntegers.ROUND or not is_large(values):
+        return cells
+    lost = unheld(raw_values(column).astype(np.float64, copy=False))
+    lost &= numpy_mask(column.is_valid())
+    rest = without(cells.values, lost, Reason.NOT_FLOAT32)
+    return Cells(rest.values, first_fault(cells.faults, rest.faults))
 
 
 def _integers_as_floats(column: pa.Array) -> Cells:

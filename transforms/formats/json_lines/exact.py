@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from transforms.core.model import Reason
 from transforms.core.nesting import MAX_NESTING, check_json_nesting, check_key
-from transforms.formats.json_lines.types import EXACT, JsonType, Token
+from transforms.formats.json_lines.types import EXACT, JsonType, Token, whole_number
 
 __all__ = ["ROW_NESTING", "LineError", "objects_of", "parse_line", "typed_rows"]
 
@@ -195,14 +195,22 @@ def _number(token: Token, kind: JsonType, path: str) -> int | float:
                 _out(token, path, "a double cannot hold this integer exactly")
         elif math.isinf(number) and "nf" not in token:
             _out(token, path, "outside double, at most 1.7976931348623157e308")
+        elif kind.is_whole and EXACT <= abs(number) < 2**63:
+            _check_exact(token, int(number), path)
         return number
-    if not token.is_integer:
+    whole = _integer(token) if token.is_integer else whole_number(token)
+    if whole is None:
         _no(token, kind, path)
-    whole = _integer(token)
     low, high = (0, 2**64) if kind.name == "uint64" else (-(2**63), 2**63)
     if not low <= whole < high:
         _out(token, path, f"outside {kind.name}")
     return whole
+
+
+def _check_exact(token: Token, double: int, path: str) -> None:
+    """Raises LineError where a token is another whole number than its double."""
+    if whole_number(token) not in (None, double):
+        _out(token, path, "a double cannot hold this integer exactly")
 
 
 def _integer(token: Token) -> int:

@@ -3,7 +3,8 @@
 | values seen in the sample       | type     | column                                 |
 | ------------------------------- | -------- | -------------------------------------- |
 | true, false                     | bool     | bool                                   |
-| integers inside int64           | int64    | int64                                  |
+| integers inside int64, none     | int64    | int64                                  |
+| with a point or an exponent     |          |                                        |
 | integers up to 2^64-1, none < 0 | uint64   | uint64                                 |
 | numbers, none an integer that   | float    | double                                 |
 | a double cannot hold            |          |                                        |
@@ -15,17 +16,23 @@
 | null alone                      | null     | string                                 |
 
 Types are settled by the sample. After that a value is what its type says or the row
-is refused: a number is never taken for a text, 1.0 never for an integer, and an
-integer that a double cannot hold exactly never becomes its neighbour.
+is refused: a number is never taken for a text, 1.5 never for an integer, and an
+integer that a double cannot hold exactly never becomes its neighbour. Doubles may
+become integers later: a column whose sample holds large whole numbers only takes no
+other whole number, 9007199254740993.0 say, for its neighbour either.
 """
 
 import dataclasses
+import decimal
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from transforms.core.rows.float32 import FLOAT32_EXACT
 
 __all__ = [
     "EXACT",
@@ -37,6 +44,7 @@ __all__ = [
     "merged",
     "of_column",
     "of_value",
+    "whole_number",
 ]
 
 _SCALARS = {
@@ -50,6 +58,8 @@ _SCALARS = {
     "null": pa.string(),
 }
 _NUMBERS = frozenset(["int64", "uint64", "float", "number"])
+# Of a whole number that has no more digits than that, each one counts.
+_MOST_DIGITS = 400
 # Up to here a double holds every integer.
 EXACT = 2**53
 
@@ -70,12 +80,21 @@ class JsonType:
       members: of an object: names and types, in the order they are first seen.
       item: of a list: the type of its items.
       wide: of an int64: some lie beyond what a double can hold exactly.
+      large: of an int64 or a float: one is beyond what float32 can hold exactly.
+      fraction: of a float: one is not a whole number.
     """
 
     name: str
     members: tuple[tuple[str, "JsonType"], ...] = ()
     item: "JsonType | None" = None
     wide: bool = False
+    large: bool = False
+    fraction: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are doubles that may become integers."""
+        return self.name == "float" and self.large and not self.fraction
 
     @property
     def arrow(self) -> pa.DataType:
@@ -141,13 +160,41 @@ def of_value(value: Any) -> JsonType:
 
 def _of_number(token: Token) -> JsonType:
     if not token.is_integer:
-        return JsonType("float")
+        return _of_decimal(token)
     if len(token) > 20:
         return JsonType("number")
     number = int(token)
     if -(2**63) <= number < 2**63:
-        return JsonType("int64", wide=abs(number) > EXACT)
+        size = abs(number)
+        return JsonType("int64", wide=size > EXACT, large=size > FLOAT32_EXACT)
     return JsonType("uint64" if 0 <= number < 2**64 else "number")
+
+
+def _of_decimal(token: Token) -> JsonType:
+    double = float(token)
+    if not (math.isfinite(double) and double.is_integer()):
+        return JsonType("float", fraction=True)
+    whole = whole_number(token)
+    if whole is not None and abs(whole) < 2**63 and whole != int(double):
+        return JsonType("number")
+    large = abs(double) > FLOAT32_EXACT
+    return JsonType("float", large=large, fraction=whole is None)
+
+
+def whole_number(token: str) -> int | None:
+    """Returns the whole number that a text is, 1e3 say; None for any other text.
+
+    Of numbers of more than 400 digits some other one.
+    """
+    try:
+        number = decimal.Decimal(token)
+    except decimal.InvalidOperation:
+        return None
+    if not number.is_finite():
+        return None
+    if number and number.adjusted() > _MOST_DIGITS:
+        return 10**_MOST_DIGITS
+    return int(number) if number == number.to_integral_value() else None
 
 
 def of_column(column: pa.Array) -> JsonType | None:
@@ -170,9 +217,14 @@ def of_column(column: pa.Array) -> JsonType | None:
     if pa.types.is_boolean(kind):
         return JsonType("bool")
     if pa.types.is_int64(kind):
-        return JsonType("int64", wide=largest(column) > EXACT)
+        size = largest(column)
+        return JsonType("int64", wide=size > EXACT, large=size > FLOAT32_EXACT)
     if pa.types.is_float64(kind):
-        return JsonType("float") if largest(column) < EXACT else None
+        size = largest(column)
+        if size >= EXACT:
+            return None
+        whole = pc.all(pc.equal(pc.floor(column), column), min_count=0).as_py()
+        return JsonType("float", large=size > FLOAT32_EXACT, fraction=not whole)
     return JsonType("null" if pa.types.is_null(kind) else "text")
 
 
@@ -210,10 +262,12 @@ def _merged(a: JsonType, b: JsonType) -> JsonType:
 def _merged_numbers(a: JsonType, b: JsonType) -> JsonType:
     names = {a.name, b.name}
     wide = a.wide or b.wide
+    large = a.large or b.large
     if names == {"int64"}:
-        return JsonType("int64", wide=wide)
-    if names == {"int64", "float"} and not wide:
-        return JsonType("float")
+        return JsonType("int64", wide=wide, large=large)
+    if "float" in names and names <= {"int64", "float"} and not wide:
+        fraction = a.fraction or b.fraction
+        return JsonType("float", large=large, fraction=fraction)
     return JsonType("number")
 
 

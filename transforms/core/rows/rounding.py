@@ -1,11 +1,14 @@
-"""Numbers of a source that are not 0 and become 0 as float32.
+"""Numbers of a source that float32 holds worse than others: tiny and large ones.
 
-Half of the smallest float32, 2^-150 or 7.006e-46, and all below it round to 0. Such
-values are written, and counted: other than those that are too large, they are as near
-to the truth as a FloatList can be.
+    not 0, up to 2^-150, 7.006e-46    become 0
+    2^24 and more                     miss their value by a half and more
+
+Such values are written, and counted: other than those that are too large, they are as
+near to the truth as a FloatList can be.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.example.arrays import is_list, offsets_of, raw_values
+from transforms.core.model import Rounding
 from transforms.core.rows.cells import numpy_mask, plain, taken
 from transforms.core.rows.coerce import coerce
+from transforms.core.rows.float32 import doubles_of, is_large, large_places
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema
 
-__all__ = ["underflows", "underflows_of"]
+__all__ = ["Losses", "losses", "roundings_of"]
 
 Rows = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
 
 # Without a negative exponent, a number has to be so long to be that small.
 _LEAST_CHARS = 45
@@ -35,52 +41,92 @@ _MASKS = np.array([(2**64 - 1) >> 8 * n << 8 * n for n in range(8, -1, -1)], np.
 # Ways to write 0 that are looked at, a column.
 _WAYS = 4
 _SHOWN_CHARS = 60
-_NONE = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
+_NO_ERRORS = np.zeros(0, np.float64)
 
 
-def underflows_of(
+@dataclasses.dataclass(frozen=True, slots=True)
+class Losses:
+    """The values of a column that float32 holds worse than others.
+
+    Rows ascend, each is named as often as it has such values. Rows without a value, or
+    of which something does not fit, may be among them.
+
+    Attributes:
+      zeros: the row of each value that is not 0 and became 0.
+      large: the row of each value of 2^24 and more that changed.
+      errors: of each of those, the distance from what it became.
+    """
+
+    zeros: Rows
+    large: Rows
+    errors: Doubles
+
+    def of_rows(self, keep: npt.NDArray[np.bool_]) -> "Losses":
+        """Returns those of the rows that are to be kept."""
+        kept = keep[self.large]
+        return Losses(self.zeros[keep[self.zeros]], self.large[kept], self.errors[kept])
+
+    def renumbered(self, rows: Rows) -> "Losses":
+        """Returns the same with `rows[i]` for row i."""
+        return Losses(rows[self.zeros], rows[self.large], self.errors)
+
+
+def roundings_of(
     columns: Mapping[str, pa.Array],
     rows: pa.RecordBatch,
     schema: Schema,
     keep: npt.NDArray[np.bool_],
-) -> dict[str, tuple[int, int, str]]:
-    """Returns how many values of each column became 0, and the first of them.
+    place: Callable[[int, str], str],
+) -> dict[str, Rounding]:
+    """Returns what became of the tiny and the large numbers of each column.
 
     Args:
       columns: raw columns by the source's names; n values each.
       rows: the same under the schema.
       schema: of the rows.
       keep: n bools: which rows are looked at.
+      place: returns words for a cell, from its row and its text.
 
     Returns:
-      Column -> number of values, position of the first row with one, its cell in
-      words. Columns without any are left out.
+      Column -> what was found. Columns of which nothing was found are left out.
     """
+
+    def words(raw: pa.Array, at: Rows) -> str:
+        if not len(at):
+            return ""
+        shown = str(raw[int(at[0])].as_py())
+        if len(shown) > _SHOWN_CHARS:
+            shown = shown[: _SHOWN_CHARS - 3] + "..."
+        return place(int(at[0]), shown)
+
     out = {}
     for feature in schema.features:
         raw = columns.get(feature.source_column)
         if raw is None or feature.derived or feature.constant is not None:
             continue
-        found = underflows(raw, rows[feature.name], feature)
-        found = found[keep[found]] if len(found) else found
-        if len(found):
-            shown = str(raw[int(found[0])].as_py())
-            if len(shown) > _SHOWN_CHARS:
-                shown = shown[: _SHOWN_CHARS - 3] + "..."
-            out[feature.source_column] = len(found), int(found[0]), shown
+        found = losses(raw, rows[feature.name], feature)
+        if not (len(found.zeros) or len(found.large)):
+            continue
+        found = found.of_rows(keep)
+        if len(found.zeros) or len(found.large):
+            out[feature.source_column] = Rounding(
+                zeros=len(found.zeros),
+                first_zero=words(raw, found.zeros),
+                large=len(found.large),
+                first_large=words(raw, found.large),
+                error=float(found.errors.max(initial=0)),
+            )
     return out
 
 
-def underflows(raw: pa.Array, typed: pa.Array, feature: Feature) -> Rows:
-    """Returns the row of each value that is not 0 and became 0, ascending.
-
-    A row stands there as often as it has such values. Rows without a value, or of
-    which something does not fit, may stand there or not.
+def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
+    """Returns the values that are not 0 and became 0, and the large ones that changed.
 
     Args:
       raw: n values as the source has them.
       typed: the same as the feature has them.
-      feature: what they became; of kinds that are not float32 the answer is none.
+      feature: what they became; of kinds that are not float32 there are none.
     """
     if feature.pattern or not _is_float32(feature):
         return _NONE
@@ -90,11 +136,14 @@ def underflows(raw: pa.Array, typed: pa.Array, feature: Feature) -> Rows:
     if feature.kind is Kind.FLOAT and not feature.shape:
         return _of_values(raw, typed)
     if pa.types.is_string(raw.type):
-        return _of_texts_of_lists(raw, feature)
+        return _of_texts_of_lists(raw, typed, feature)
     if is_list(raw.type) or isinstance(raw.type, pa.FixedShapeTensorType):
         found = nested_lists(raw, ragged=feature.is_ragged)
         return _NONE if found is None else _of_nested(found)
     return _NONE
+
+
+_NONE = Losses(_NO_ROWS, _NO_ROWS, _NO_ERRORS)
 
 
 def _is_float32(feature: Feature) -> bool:
@@ -102,7 +151,7 @@ def _is_float32(feature: Feature) -> bool:
     return feature.kind is Kind.FLOAT or is_tensor
 
 
-def _of_values(raw: pa.Array, typed: pa.Array) -> Rows:
+def _of_values(raw: pa.Array, typed: pa.Array) -> Losses:
     kind = raw.type
     if not (
         pa.types.is_string(kind)
@@ -110,11 +159,32 @@ def _of_values(raw: pa.Array, typed: pa.Array) -> Rows:
         or pa.types.is_decimal(kind)
     ):
         return _NONE
+    return Losses(_zeros(raw, typed), *_large(raw, typed))
+
+
+def _large(raw: pa.Array, typed: pa.Array) -> tuple[Rows, Doubles]:
+    places = large_places(typed)
+    if not len(places):
+        return _NO_ROWS, _NO_ERRORS
+    if pa.types.is_string(raw.type):
+        exact = doubles_of(raw, places)
+    elif pa.types.is_float64(raw.type):
+        exact = raw_values(raw)[places].astype(np.float64, copy=False)
+    else:
+        doubles = raw.take(pa.array(places)).cast(pa.float64())
+        exact = raw_values(doubles).astype(np.float64, copy=False)
+    errors = np.abs(exact - raw_values(typed)[places].astype(np.float64))
+    changed = errors > 0
+    return places[changed], errors[changed]
+
+
+def _zeros(raw: pa.Array, typed: pa.Array) -> Rows:
+    kind = raw.type
     zero = raw_values(typed) == 0
     if typed.null_count:
         zero &= numpy_mask(typed.is_valid())
     if not zero.any():
-        return _NONE
+        return _NO_ROWS
     if pa.types.is_float64(kind):
         return np.flatnonzero(zero & (raw_values(raw) != 0))
     if pa.types.is_string(kind):
@@ -139,7 +209,7 @@ def _suspects(texts: pa.StringArray, zero: npt.NDArray[np.bool_]) -> Rows:
         for at in range(int(offsets[0]), len(data), _PIECE_BYTES)
     )
     if not has_exponents and (offsets[1:] - offsets[:-1]).max() < _LEAST_CHARS:
-        return _NONE
+        return _NO_ROWS
     zeros = np.flatnonzero(zero)
     stops = offsets[1:][zeros]
     lengths = stops - offsets[zeros]
@@ -180,8 +250,15 @@ def _not_zero(texts: pa.Array) -> npt.NDArray[np.bool_]:
     return numpy_mask(pc.match_substring_regex(texts, _NOT_ZERO))
 
 
-def _of_texts_of_lists(raw: pa.StringArray, feature: Feature) -> Rows:
-    suspects = np.flatnonzero(numpy_mask(pc.match_substring_regex(raw, _SUSPECT)))
+def _of_texts_of_lists(
+    raw: pa.StringArray, typed: pa.Array, feature: Feature
+) -> Losses:
+    while is_list(typed.type):
+        typed = typed.flatten()
+    if pa.types.is_floating(typed.type) and is_large(typed):
+        suspects = np.arange(len(raw))
+    else:
+        suspects = np.flatnonzero(numpy_mask(pc.match_substring_regex(raw, _SUSPECT)))
     if not len(suspects):
         return _NONE
     found = nested_texts(
@@ -190,10 +267,10 @@ def _of_texts_of_lists(raw: pa.StringArray, feature: Feature) -> Rows:
         separator=feature.separator,
         ragged=feature.is_ragged,
     )
-    return suspects[_of_nested(found)]
+    return _of_nested(found).renumbered(suspects)
 
 
-def _of_nested(found: Nested) -> Rows:
+def _of_nested(found: Nested) -> Losses:
     values = found.values
     if pa.types.is_dictionary(values.type):
         values = plain(taken(values.dictionary, values.indices))
@@ -203,4 +280,8 @@ def _of_nested(found: Nested) -> Rows:
     elif pa.types.is_float64(values.type):
         typed = values.cast(pa.float32())
     lost = _of_values(values, typed)
-    return np.searchsorted(found.starts, lost, "right") - 1
+    return Losses(
+        np.searchsorted(found.starts, lost.zeros, "right") - 1,
+        np.searchsorted(found.starts, lost.large, "right") - 1,
+        lost.errors,
+    )

@@ -1,4 +1,4 @@
-"""Values that are not 0 and become 0 as float32: found in every type of column."""
+"""What float32 holds badly, found in every type of column: tiny and large numbers."""
 
 import decimal
 import random
@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from transforms.core.model import ReadFacts, Rounding
+from transforms.core.remarks import rounding_remarks
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.conform import conform
-from transforms.core.rows.underflow import underflows, underflows_of
+from transforms.core.rows.rounding import losses, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 
 FLOAT = Feature("f", Kind.FLOAT)
@@ -22,7 +24,14 @@ TINY, SMALL = 2.0**-150, np.nextafter(2.0**-150, 1)
 def found(column: pa.Array, feature: Feature = FLOAT) -> list[int]:
     """Returns the rows that the values stand in."""
     rows, _ = conform({"f": column}, Schema((feature,)), len(column), "")
-    return underflows(column, rows["f"], feature).tolist()
+    return losses(column, rows["f"], feature).zeros.tolist()
+
+
+def large(column: pa.Array, feature: Feature = FLOAT) -> list[tuple[int, float]]:
+    """Returns the rows of large values that changed, and by how much."""
+    rows, _ = conform({"f": column}, Schema((feature,)), len(column), "")
+    lost = losses(column, rows["f"], feature)
+    return list(zip(lost.large.tolist(), lost.errors.tolist(), strict=True))
 
 
 WRITERS: list[Callable[[random.Random], str]] = [
@@ -56,7 +65,7 @@ def test_texts_against_decimals(seed: int) -> None:
         for row, (text, value) in enumerate(zip(texts, typed.to_pylist(), strict=True))
         if value == 0 and decimal.Decimal(text) != 0
     ]
-    assert underflows(column, typed, FLOAT).tolist() == expected
+    assert losses(column, typed, FLOAT).zeros.tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -117,9 +126,72 @@ def test_columns_are_counted_over_the_rows_that_are_kept() -> None:
     """By the source's names; the first cell is shown, shortened."""
     schema = Schema((Feature("x", Kind.FLOAT, column="f"), Feature("g", Kind.FLOAT)))
     long = "0." + "0" * 99 + "1"
-    columns = {"f": pa.array(["1e-50", long, "1e-60"]), "g": pa.array(["0", "1", "2"])}
-    rows, _ = conform(columns, schema, 3, "")
-    keep = np.array([False, True, True])
-    assert underflows_of(columns, rows, schema, keep) == {
-        "f": (2, 1, long[:57] + "...")
+    columns = {
+        "f": pa.array(["1e-50", long, "1e-60", "16777217", "16777219.5"]),
+        "g": pa.array(["0", "1", "2", "3", "4"]),
     }
+    rows, _ = conform(columns, schema, 5, "")
+    keep = np.array([False, True, True, False, True])
+
+    def place(row: int, shown: str) -> str:
+        return f"{shown} in {row}"
+
+    assert roundings_of(columns, rows, schema, keep, place) == {
+        "f": Rounding(
+            zeros=2,
+            first_zero=f"{long[:57]}... in 1",
+            large=1,
+            first_large="16777219.5 in 4",
+            error=0.5,
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("column", "feature", "expected"),
+    [
+        (
+            pa.array(["16777216", "16777217", None, "x", " 1e8\t", "-33554434.5"]),
+            FLOAT,
+            [(1, 1.0), (5, 1.5)],
+        ),
+        (pa.array([2.0**24, None, 2.0**24 + 1, 1e39, float("inf")]), FLOAT, [(2, 1.0)]),
+        (pa.array(["16777217"]).dictionary_encode(), FLOAT, [(0, 1.0)]),
+        (pa.array([decimal.Decimal("16777217.5")]), FLOAT, [(0, 0.5)]),
+        (pa.array([16777216.0, 33554434.0], pa.float32()), FLOAT, []),
+        (
+            pa.array([[1.0], [2.0**24 + 1, 2.0**24 + 3]]),
+            LIST,
+            [(1, 1.0), (1, 1.0)],
+        ),
+        (pa.array(["[1]", "[16777217, 2]"]), LIST, [(1, 1.0)]),
+        (
+            pa.array([[[1.0, 2.0**24 + 1]], [[2.0**24 + 1]]]),
+            Feature("f", Kind.FLOAT, shape=(None, None)),
+            [(0, 1.0), (1, 1.0)],
+        ),
+        (
+            pa.array([[1.0, 2.0**24 + 1]]),
+            Feature("f", Kind.TENSOR, shape=(2,), dtype="float32", encoding="raw"),
+            [(0, 1.0)],
+        ),
+        (pa.array(["16777217"]), Feature("f", Kind.TEXT), []),
+    ],
+)
+def test_large_values_that_change(
+    column: pa.Array, feature: Feature, expected: list[tuple[int, float]]
+) -> None:
+    """Each is counted with its distance; what float32 holds is not."""
+    assert large(column, feature) == expected
+
+
+def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
+    """Counts are added, the largest error and the first place are kept."""
+    facts = [
+        ReadFacts("b", 0, 1, roundings={"x": Rounding(2, "b0", 3, "b1", 65_536.0)}),
+        ReadFacts("a", 9, 1, roundings={"x": Rounding(0, "", 1, "a1", 0.25)}),
+    ]
+    assert rounding_remarks(facts) == [
+        "2 values of 'x' became 0, being nearer to it than float32 can be: b0",
+        "4 values of 'x' of 2^24 and more changed in float32, by 65,536 at most: a1",
+    ]
