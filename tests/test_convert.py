@@ -410,8 +410,8 @@ class TestRejects:
                 "row": 5,
                 "line": 8,
                 "reason": "not_an_integer",
-                "message": "column 'id' holds 'five': not an integer (digits with an "
-                "optional sign, no leading zeros)",
+                "message": "column 'id' holds 'five': not an integer (a whole "
+                "decimal number, no leading zeros)",
                 "sha256": hashlib.sha256(b"five,z").hexdigest(),
             },
         ]
