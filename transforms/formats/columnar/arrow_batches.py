@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from transforms.formats.table import (
 __all__ = [
     "PIECE_BYTES",
     "SAMPLE_BYTES",
+    "Unheld",
     "flat_columns",
     "joined_sample",
     "lists_like",
@@ -211,10 +212,26 @@ def joined_sample(
     )
 
 
+class Unheld(Protocol):
+    """Values of a column that its type cannot hold: `mask` is true for their rows."""
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """For each row whether it holds one."""
+
+    def message(self, row: int) -> str:
+        """Returns what is wrong with a row."""
+
+
 def raw_rows(
-    block: Block, columns: Mapping[str, pa.Array], wanted: Sequence[str]
+    block: Block,
+    columns: Mapping[str, pa.Array],
+    wanted: Sequence[str],
+    unheld: Sequence[Unheld] = (),
 ) -> RawRows:
     """Returns the rows of a piece; those with texts that are not UTF-8 are refused.
+
+    So are those with values that are not what the file holds.
 
     Raises:
       InputError: a column that is wanted is not there.
@@ -237,6 +254,12 @@ def raw_rows(
             for number in numbers[mask & ~bad]
         ]
         bad |= mask
+    for lost in unheld:
+        refused += [
+            (int(numbers[row]), Reason.OUT_OF_RANGE, bounded(lost.message(row)))
+            for row in np.flatnonzero(lost.mask & ~bad).tolist()
+        ]
+        bad |= lost.mask
     if refused:
         fits = pa.array(~bad)
         found = {name: column.filter(fits) for name, column in found.items()}

@@ -7,6 +7,7 @@ columns of all files are compared and their rows counted exactly.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, ClassVar
@@ -33,6 +34,12 @@ from transforms.formats.columnar.arrow_types import (
     merged_columns,
     wanted_paths,
 )
+from transforms.formats.columnar.int96 import (
+    Int96Unit,
+    LostInstants,
+    beyond_nanoseconds,
+    int96_paths,
+)
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -58,24 +65,30 @@ class ParquetReader(TableReader):
 
     Attributes:
       null_values: see `TableReader`.
+      int96: the unit of timestamps of 96 bits, once it is known.
+      full: settle that by all rows of all files; else by those of the sample.
     """
 
     title: ClassVar[str] = "Parquet"
 
     null_values: tuple[str, ...] = ()
+    int96: Int96Unit = "ns"
+    full: bool = False
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
+    def sample(self, files: Sequence[InputFile]) -> "ParquetSample":
         """Returns rows from row groups spread evenly over the files."""
         known: tuple[str, Columns] | None = None
         # Of each row group: the file, its number there, bytes once unpacked.
         groups: list[tuple[InputFile, int, int]] = []
         rows = 0
+        wide = False
         for file in files:
-            with _opened(file) as parquet:
+            with _opened(file, self.int96) as parquet:
                 columns = flat_types(parquet.schema_arrow, file.origin)
                 if known is None:
                     known = (file.origin, columns)
                 known = (known[0], merged_columns(known, file.origin, columns))
+                wide = wide or bool(int96_paths(parquet))
                 meta = parquet.metadata
                 rows += meta.num_rows
                 for index in range(meta.num_row_groups):
@@ -84,19 +97,37 @@ class ParquetReader(TableReader):
         if known is None:
             raise InputError("a sample needs at least one Parquet file; found none")
         whole = sum(size for _, _, size in groups) <= SAMPLE_BYTES
+        all_groups = groups
         if not whole and len(groups) > _PLACES:
             groups = [groups[i * len(groups) // _PLACES] for i in range(_PLACES)]
+        if wide and self.int96 == "ns":
+            if _beyond(all_groups if self.full else groups):
+                return dataclasses.replace(self, int96="us").sample(files)
         budget = SAMPLE_BYTES // max(len(groups), 1)
         parts = []
         for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
-            with _opened(file) as parquet:
+            with (
+                _opened(file, self.int96) as parquet,
+                self._lost_of(file, parquet, list(known[1])) as lost,
+            ):
                 for _, index, size in chosen:
                     step = 1 if whole else max(1, min(_SPREAD, -(-size // budget)))
                     limit = None if whole else budget
-                    batches = _thinned(parquet, index, step, limit)
-                    parts += [flat_columns(batch) for batch in batches]
+                    lost.start([index])
+                    for batch in _thinned(parquet, index, step, limit, lost):
+                        parts.append(flat_columns(batch))
         sample = joined_sample(known[1], parts, total_rows=rows, complete=False)
-        return dataclasses.replace(sample, complete=sample.rows == rows)
+        fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
+        fields["complete"] = sample.rows == rows
+        return ParquetSample(**fields, int96=self.int96)
+
+    def planned(
+        self, sample: TableSample, files: Sequence[InputFile]
+    ) -> "ParquetReader":
+        """Returns the reader that knows the unit of timestamps of 96 bits."""
+        if isinstance(sample, ParquetSample):
+            return dataclasses.replace(self, int96=sample.int96)
+        return self
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -136,11 +167,17 @@ class ParquetReader(TableReader):
         self, file: InputFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
-        with _opened(file) as parquet:
+        with (
+            _opened(file, self.int96) as parquet,
+            self._lost_of(file, parquet, columns) as lost,
+        ):
             first = block.first_row
+            lost.start(_groups_of(parquet, block))
             for table in _pieces(parquet, block, columns):
                 piece = piece_of(block, first, table.num_rows)
-                yield raw_rows(piece, flat_columns(table, columns), columns)
+                found = flat_columns(table, columns)
+                instants = lost.find(found, table.num_rows)
+                yield raw_rows(piece, found, columns, instants)
                 first += table.num_rows
         if first != block.first_row + block.rows:
             raise InputError(
@@ -149,20 +186,44 @@ class ParquetReader(TableReader):
                 f"Fetch or write it again."
             )
 
+    def _lost_of(
+        self, file: InputFile, parquet: pq.ParquetFile, columns: Sequence[str]
+    ) -> LostInstants:
+        opener = functools.partial(_opened, file)
+        return LostInstants(opener, parquet, self.int96, columns)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ParquetSample(TableSample):
+    """A sample of Parquet, and the unit in which it has timestamps of 96 bits."""
+
+    int96: Int96Unit = "ns"
+
 
 @contextlib.contextmanager
-def _opened(file: InputFile) -> Iterator[pq.ParquetFile]:
+def _opened(file: InputFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
     with (
         readable(file.origin, "Parquet"),
         opened_as_listed(file) as stream,
-        _parquet_file(stream) as parquet,
+        _parquet_file(stream, int96) as parquet,
     ):
         yield parquet
 
 
-def _parquet_file(stream: BinaryIO) -> pq.ParquetFile:
+def _parquet_file(stream: BinaryIO, int96: str) -> pq.ParquetFile:
     # Threads are the runner's; checksums are checked where the writer left them.
-    return pq.ParquetFile(stream, page_checksum_verification=True)
+    return pq.ParquetFile(
+        stream, page_checksum_verification=True, coerce_int96_timestamp_unit=int96
+    )
+
+
+def _beyond(groups: Sequence[tuple[InputFile, int, int]]) -> bool:
+    """Tells whether row groups hold instants of 96 bits beyond nanoseconds."""
+    for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
+        with _opened(file, "s") as parquet:
+            if beyond_nanoseconds(parquet, [index for _, index, _ in chosen]):
+                return True
+    return False
 
 
 def _plain_bytes(group: pq.RowGroupMetaData) -> int:
@@ -175,12 +236,23 @@ def _plain_bytes(group: pq.RowGroupMetaData) -> int:
 
 
 def _thinned(
-    parquet: pq.ParquetFile, group: int, step: int, limit: int | None
+    parquet: pq.ParquetFile,
+    group: int,
+    step: int,
+    limit: int | None,
+    lost: LostInstants,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields every `step`-th part of a row group's rows, up to `limit` bytes."""
+    """Yields every `step`-th part of a row group's rows, up to `limit` bytes.
+
+    Rows whose instants are lost are left out.
+    """
     kept = 0
     rows = _rows_at_once(parquet, [group])
     for batch in parquet.iter_batches(rows, [group], use_threads=False):
+        masks = lost.find(flat_columns(batch, lost.names), batch.num_rows)
+        if masks:
+            wrong = np.logical_or.reduce([found.mask for found in masks])
+            batch = batch.filter(pa.array(~wrong))
         part = batch
         if step > 1:
             # A copy: a slice would keep the whole.
@@ -195,14 +267,7 @@ def _pieces(
     parquet: pq.ParquetFile, block: Block, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Yields the rows of a block; each table holds as much as a piece may."""
-    meta = parquet.metadata
-    groups = []
-    begin = 0
-    for index in range(meta.num_row_groups):
-        count = meta.row_group(index).num_rows
-        if count and block.first_row <= begin < block.first_row + block.rows:
-            groups.append(index)
-        begin += count
+    groups = _groups_of(parquet, block)
     names = wanted_paths(parquet.schema_arrow, columns)
     _check_wanted(parquet, columns, block.origin)
     left = block.rows
@@ -221,6 +286,19 @@ def _pieces(
             return
     if batches:
         yield pa.Table.from_batches(batches)
+
+
+def _groups_of(parquet: pq.ParquetFile, block: Block) -> list[int]:
+    """Returns the row groups of a block."""
+    meta = parquet.metadata
+    groups = []
+    begin = 0
+    for index in range(meta.num_row_groups):
+        count = meta.row_group(index).num_rows
+        if count and block.first_row <= begin < block.first_row + block.rows:
+            groups.append(index)
+        begin += count
+    return groups
 
 
 def _check_wanted(parquet: pq.ParquetFile, columns: Sequence[str], origin: str) -> None:
