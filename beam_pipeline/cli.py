@@ -116,6 +116,7 @@ def convert(
 
     return convert_command.run(
         lambda: _settings(flags),
+        known=flags,
         beam_flags=ctx.obj["beam_flags"],
         report_json=report_json,
         quiet=quiet,

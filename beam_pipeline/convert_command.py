@@ -13,10 +13,11 @@ from beam_pipeline import report, standard_error
 from beam_pipeline.beam_loading import beam_loading, quiet_import
 from beam_pipeline.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.progress import shown_planning, shown_progress
+from beam_pipeline.report_file import ReportFile
 from beam_pipeline.spec import make_spec
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
-from transforms.errors import BeamTFRecordError, TargetError, UsageError
+from transforms.errors import BeamTFRecordError, TargetError
 from transforms.publishing import work_folder
 from transforms.storage.paths import absolute, is_remote, plain
 
@@ -29,6 +30,7 @@ _MASTERS = ("flink_master", "spark_master")
 def run(
     settings: Callable[[], Mapping[str, Any]],
     *,
+    known: Mapping[str, Any],
     beam_flags: Sequence[str],
     report_json: str | None,
     quiet: bool,
@@ -37,16 +39,21 @@ def run(
 
     Args:
       settings: gives the job's settings; may raise SpecError like any later step.
+      known: those of the command line alone.
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
       quiet: print errors only.
     """
     started = time.monotonic()
     given: Mapping[str, Any] = {}
+    place = None
     if report_json:
-        _check_report(report_json)
+        place = ReportFile(report_json)
+        place.check_apart(known)
     try:
         given = {key: _plain(key, value) for key, value in settings().items()}
+        if place is not None:
+            place.check_apart(given)
         spec = make_spec(given)
         leaves = False
         if beam_flags or spec.runner != "local":
@@ -56,32 +63,25 @@ def run(
 
             check_flags(spec, beam_flags)
             leaves = leaves_job(spec, beam_flags)
-        if report_json and files.is_inside(report_json, spec.output):
-            raise UsageError(
-                f"The report must lie outside the output, which holds the dataset "
-                f"alone; {report_json!r} lies in {spec.output!r}."
-            )
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
             # Where a dataset stands there may be nothing to do, and no need of Beam.
             stands = files.exists(os.path.join(spec.output, MANIFEST_NAME))
             prepared = prepare(spec) if stands else None
             if prepared is not None and prepared.done is not None:
-                return _up_to_date(prepared, prepared.done, report_json, quiet, started)
+                return _up_to_date(prepared, prepared.done, place, quiet, started)
             with beam_loading() as loaded:
                 plan = make_plan(prepared or spec)
                 loaded()
         if leaves:
-            return _submit(plan, beam_flags, report_json, quiet, started)
+            return _submit(plan, beam_flags, place, quiet, started)
         manifest = _convert(plan, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
-        if report_json:
-            seconds = time.monotonic() - started
-            _write_json(report_json, report.failure_json(error, given, seconds))
+        failed = report.failure_json(error, given, time.monotonic() - started)
+        _write_report(place, failed, done="The run has failed.")
         raise
     seconds = time.monotonic() - started
-    if report_json:
-        _write_json(report_json, report.success_json(manifest, plan.directory, seconds))
+    _write_report(place, report.success_json(manifest, plan.directory, seconds))
     if not quiet:
         _summarize(manifest, plan, seconds)
     return 0
@@ -97,7 +97,7 @@ def _plain(key: str, value: Any) -> Any:
 def _up_to_date(
     prepared: Prepared,
     manifest: Manifest,
-    report_json: str | None,
+    place: ReportFile | None,
     quiet: bool,
     started: float,
 ) -> int:
@@ -106,10 +106,8 @@ def _up_to_date(
         with contextlib.suppress(TargetError):
             work_folder.clear(prepared.spec.output, sure=False)
     seconds = time.monotonic() - started
-    if report_json:
-        directory = absolute(prepared.spec.output)
-        result = report.success_json(manifest, directory, seconds)
-        _write_json(report_json, {**result, "status": "up to date"})
+    result = report.success_json(manifest, absolute(prepared.spec.output), seconds)
+    _write_report(place, {**result, "status": "up to date"})
     if not quiet:
         report.show_up_to_date(manifest, prepared.spec.output)
     return 0
@@ -118,7 +116,7 @@ def _up_to_date(
 def _submit(
     plan: Plan,
     beam_flags: Sequence[str],
-    report_json: str | None,
+    place: ReportFile | None,
     quiet: bool,
     started: float,
 ) -> int:
@@ -128,9 +126,8 @@ def _submit(
     say = _sayer(plan, quiet)
     done = submit_plan(plan, beam_flags=beam_flags, say=say)
     seconds = time.monotonic() - started
-    if report_json:
-        result = report.submitted_json(done.job, done.template, plan.directory, seconds)
-        _write_json(report_json, result)
+    result = report.submitted_json(done.job, done.template, plan.directory, seconds)
+    _write_report(place, result, done="The job is submitted.")
     if not quiet:
         report.show_submitted(done.in_words(), plan.spec.output, seconds)
     return 0
@@ -169,18 +166,12 @@ def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _check_report(path: str) -> None:
-    """Raises before the work where the report could not be written after it."""
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"The report must be writable; {path!r} is not: {error.strerror}."
-        ) from error
-
-
-def _write_json(path: str, result: Mapping[str, Any]) -> None:
-    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-        json.dump(result, file, indent=1, ensure_ascii=False)
-        file.write("\n")
+def _write_report(
+    place: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
+) -> None:
+    """Writes the report, if one was asked for; a failure changes no exit code."""
+    if place is None or place.is_refused:
+        return
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    done = done or f"The dataset is committed at {result['output']!r}."
+    place.write(lambda: [text, "\n"], done=done)

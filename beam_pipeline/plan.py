@@ -203,6 +203,7 @@ def prepare(spec: Spec) -> Prepared:
             f"The output must lie outside the source, or the next run would read it; "
             f"{spec.output!r} lies in {spec.source!r}. Choose another output."
         )
+    _check_locks(spec, standing)
     seen = target.state(spec.output)
     manifest = target.check_contents(spec.output)
     work_folder.check(spec.output)
@@ -221,8 +222,32 @@ def prepare(spec: Spec) -> Prepared:
                 raise target.taken(spec.output, manifest, why)
             if is_remote(spec.output):
                 bucket.check_replaceable(spec.output)
-            notes = (f"the dataset at the output is replaced: {why}",)
+            notes = (f"the dataset at the output will be replaced: {why}",)
     return Prepared(spec, inputs, request, done, notes, seen)
+
+
+def _check_locks(spec: Spec, standing: files.Standing) -> None:
+    """Raises SpecError where a lock would be written into what the job reads or makes.
+
+    Args:
+      spec: of the job.
+      standing: what has the name of the source.
+    """
+    places = [spec.output, target.work_folder(spec.output)]
+    if standing in ("file", "folder"):
+        places.append(spec.source)
+    given = {"split_lock": spec.split_lock, "vocabulary_lock": spec.vocabulary_lock}
+    for name, path in given.items():
+        if path is None:
+            continue
+        folder = os.path.dirname(absolute(path))
+        exists = is_remote(folder) or files.is_folder(folder)
+        if not exists or any(files.is_inside(path, place) for place in places):
+            raise SpecError(
+                f"{name} must be in a folder that exists, and outside the source and "
+                f"the output; {path!r} is not. Choose another place."
+            )
+        places.append(path)
 
 
 def make_plan(spec: Spec | Prepared) -> Plan:

@@ -19,6 +19,7 @@ from beam_pipeline.bare_files import find_bare_files
 from beam_pipeline.dataset import Dataset, count_text, open_target
 from beam_pipeline.printing import print_text, printable
 from beam_pipeline.repair import Range, Repaired, repair_file
+from beam_pipeline.report_file import ReportFile
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
@@ -81,15 +82,21 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
             "repair them, and copy the result back."
         )
     tasks, dataset = _tasks(source, target)
-    _check_target(tasks, target, overwrite=overwrite)
+    report = None
     if report_json:
-        _check_report(report_json, tasks)
+        report = ReportFile(report_json)
+        used = [path for task in tasks for path in (task.source, task.target)]
+        report.check_apart({"source": source, "output": target}, used)
+    _check_target(tasks, target, overwrite=overwrite)
     width = max(len(printable(task.source)) for task in tasks)
     with _skipped_ranges() as ranges:
         outcomes = [_repair(task, ranges, width, overwrite=overwrite) for task in tasks]
         notes = [] if dataset is None else _beside(dataset, target, outcomes, overwrite)
-        if report_json:
-            _write_report(report_json, source, target, outcomes, notes, ranges)
+        if report is not None:
+            report.write(
+                lambda: _report_texts(source, target, outcomes, notes, ranges),
+                done="The repair itself is done.",
+            )
     _print_verdict(target, outcomes, notes)
     return 1 if any(outcome.result is None for outcome in outcomes) else 0
 
@@ -150,20 +157,6 @@ def _check_target(tasks: list[_Task], target: str, *, overwrite: bool) -> None:
         raise TargetError(
             f"The folder of the output must be writable; {folder!r} is not: "
             f"{error.strerror}."
-        ) from error
-
-
-def _check_report(path: str, tasks: list[_Task]) -> None:
-    """Raises before the work where the report could not be written after it."""
-    used = {os.path.abspath(p) for task in tasks for p in (task.source, task.target)}
-    if os.path.abspath(path) in used:
-        raise UsageError(f"The report must be a file of its own; {path!r} is not.")
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"The report must be writable; {path!r} is not: {error.strerror}."
         ) from error
 
 
@@ -310,15 +303,14 @@ def _write_all(folder: str, contents: Mapping[str, bytes], overwrite: bool) -> N
             sink.write(data)
 
 
-def _write_report(
-    path: str,
+def _report_texts(
     source: str,
     target: str,
     outcomes: list[_Outcome],
     notes: list[str],
     ranges: IO[str],
-) -> None:
-    """Writes the report; of the ranges, one line each, nothing is kept in memory."""
+) -> Iterator[str]:
+    """Yields the report; of the ranges, one line each, nothing is kept in memory."""
     head = json.dumps(
         {
             "source": source,
@@ -328,14 +320,13 @@ def _write_report(
         },
         indent=1,
     ).removesuffix("\n}")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(f'{head},\n "skipped": [')
-        ranges.seek(0)
-        separator = "\n  "
-        for line in ranges:
-            file.write(separator + line.rstrip("\n"))
-            separator = ",\n  "
-        file.write("\n ]\n}\n")
+    yield f'{head},\n "skipped": ['
+    ranges.seek(0)
+    separator = "\n  "
+    for line in ranges:
+        yield separator + line.rstrip("\n")
+        separator = ",\n  "
+    yield "\n ]\n}\n"
 
 
 def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> None:

@@ -17,7 +17,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
 from transforms.split_ids import SplitIds, read_split_ids
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table
-from transforms.storage.paths import absolute, is_remote
+from transforms.storage.paths import absolute
 from transforms.store import Store
 
 __all__ = ["SplitPlan", "plan_splits", "share_notes", "with_splits"]
@@ -195,13 +195,6 @@ def _class_feature(column: str, schema: Schema) -> str:
 def _lock(spec: Spec, rule: SplitRule, identity: str) -> tuple[Assignments | None, str]:
     if not spec.split_lock:
         return None, ""
-    folder = os.path.dirname(absolute(spec.split_lock))
-    exists = is_remote(folder) or files.is_folder(folder)
-    if not exists or files.is_inside(spec.split_lock, spec.output):
-        raise SpecError(
-            f"split_lock must lie in a folder that exists, and outside the output; "
-            f"{spec.split_lock!r} does not. Choose another place."
-        )
     if not files.exists(spec.split_lock):
         return None, ""
     path = spec.split_lock

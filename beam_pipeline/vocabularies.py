@@ -13,7 +13,7 @@ from transforms.core.placing.vocabulary import (
     parse_names,
 )
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import SpecError
+from transforms.errors import COMMITTED_NOTE, CommitError, SpecError, StorageError
 from transforms.storage.paths import absolute
 
 __all__ = ["class_names", "keep_names", "vocabularies_of"]
@@ -57,7 +57,11 @@ def vocabularies_of(schema: Schema, spec: Spec) -> dict[str, Vocabulary]:
 def keep_names(
     manifest: Manifest, schema: Schema, spec: Spec, known: dict[str, Vocabulary]
 ) -> None:
-    """Writes the lock that `vocabulary_lock` names, after the commit."""
+    """Writes the lock that `vocabulary_lock` names, after the commit.
+
+    Raises:
+      CommitError: it could not be written; one that was there is as it was.
+    """
     feature = _locked(schema, spec)
     if feature is None:
         return
@@ -65,8 +69,17 @@ def keep_names(
     vocabulary = known.get(feature.name, Vocabulary())
     path = absolute(str(spec.vocabulary_lock))
     text = format_lock(vocabulary.to_lock(facts.classes))
-    with files.create(path, attempts=os.path.dirname(path)) as file:
-        file.write(text)
+    try:
+        with files.create(path, attempts=os.path.dirname(path)) as file:
+            file.write(text)
+    except (OSError, StorageError) as error:
+        failure = CommitError(
+            f"The dataset was published, but its vocabulary lock {path!r} could not be "
+            f"written: {getattr(error, 'strerror', None) or error}. Run again with "
+            f"--overwrite once it can be, or the next run may number classes otherwise."
+        )
+        failure.add_note(COMMITTED_NOTE)
+        raise failure from error
 
 
 def _locked(schema: Schema, spec: Spec) -> Feature | None:

@@ -332,7 +332,7 @@ class TestUpToDate:
         table(source, 0, shift=3)
         (source / "part-1.csv").unlink()
         run = convert(source, out, *OPTIONS, "--overwrite")
-        assert "the dataset at the output is replaced" in run.err
+        assert "the dataset at the output will be replaced" in run.err
         assert "inputs have changed" in run.err
         convert(source, tmp_path / "whole", *OPTIONS)
         assert same(out, tmp_path / "whole")
