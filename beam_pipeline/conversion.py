@@ -2,8 +2,10 @@
 
 import contextlib
 import dataclasses
+import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -24,6 +26,7 @@ from transforms import files
 from transforms.core.manifest import Manifest
 from transforms.errors import (
     COMMITTED_NOTE,
+    BeamTFRecordError,
     CommitError,
     DamageError,
     StorageError,
@@ -182,12 +185,23 @@ def convert_plan(
         except BaseException as error:
             if _has_published(plan, store):
                 error.add_note(COMMITTED_NOTE)
+            elif isinstance(error, BeamTFRecordError):
+                error.account = _account(store)
             raise
         if plan.splits.lock_path:
             install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
     manifest = target.read_manifest(plan.directory)
     keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return manifest
+
+
+def _account(store: Store) -> Mapping[str, Any] | None:
+    """Returns where the items of a run went that was refused its commit, if one was."""
+    try:
+        found = json.loads(files.read_bytes(store.account))
+    except (OSError, StorageError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def submit_plan(

@@ -237,7 +237,7 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             "--max-reject-rate",
             type=float,
             metavar="SHARE",
-            help="Rejects that are tolerated [0.01].",
+            help="Rejects that are tolerated [0.01, and one of 10 items or more].",
         ),
         _flag(
             "--keep-rejected-bytes/--no-keep-rejected-bytes",

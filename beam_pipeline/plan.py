@@ -28,7 +28,14 @@ from transforms.core.manifest import Manifest
 from transforms.core.naming import ShardName
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.vocabulary import Vocabulary
-from transforms.errors import DamageError, InputError, SpecError, TargetError
+from transforms.core.reject_limit import account_facts, limit_message, tolerated
+from transforms.errors import (
+    DamageError,
+    InputError,
+    RejectLimitError,
+    SpecError,
+    TargetError,
+)
 from transforms.files import FileEntry
 from transforms.publishing import bucket, target, work_folder
 from transforms.storage.paths import absolute, is_remote
@@ -215,6 +222,7 @@ def prepare(spec: Spec) -> Prepared:
     done = None
     if manifest is not None:
         if request.answered_by(manifest, spec):
+            _check_rejects(manifest, spec)
             done = manifest
         else:
             why = request.differs_from(manifest)
@@ -248,6 +256,18 @@ def _check_locks(spec: Spec, standing: files.Standing) -> None:
                 f"the output; {path!r} is not. Choose another place."
             )
         places.append(path)
+
+
+def _check_rejects(manifest: Manifest, spec: Spec) -> None:
+    """Refuses a dataset that was made with more rejects than this job asks for."""
+    rate, output = spec.max_reject_rate, absolute(spec.output)
+    if rate is None or tolerated(manifest.account, rate):
+        return
+    error = RejectLimitError(
+        limit_message(manifest.account, {}, rate=rate, directory=output)
+    )
+    error.account = account_facts(manifest.account, output)
+    raise error
 
 
 def make_plan(spec: Spec | Prepared) -> Plan:

@@ -13,6 +13,7 @@ from beam_pipeline.printing import json_text, print_text, printable
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
 from transforms import files
+from transforms.core.model import reject_in_words
 from transforms.core.reasons import Reason
 from transforms.earlier_rejects import EarlierRejects, find_rejects
 from transforms.errors import UsageError, closest
@@ -158,7 +159,6 @@ def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) ->
 
 
 def _in_words(item: _Rejection) -> str:
-    """Returns "rows.csv, row 3, line 4: column ...": where it is, and the message."""
-    places = [str(item["source"])]
-    places += [f"{name} {item[name]:,}" for name in ("row", "line") if item.get(name)]
-    return f"{', '.join(places)}: {item['message']}"
+    return reject_in_words(
+        item["source"], item.get("row"), item.get("line"), item["message"]
+    )

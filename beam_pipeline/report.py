@@ -247,8 +247,13 @@ def submitted_json(
 def failure_json(
     error: BeamTFRecordError | OSError, settings: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
-    """Returns the result of a run that committed nothing."""
+    """Returns the result of a run that committed nothing.
+
+    Where the run got as far as counting its items, it says how many were read, rejected
+    and skipped, the last two by reason, and where the rejects are; else None.
+    """
     output = settings.get("output")
+    account = getattr(error, "account", None) or {}
     return {
         "status": "failed",
         "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
@@ -256,5 +261,6 @@ def failure_json(
         "message": str(error),
         # What is no path may hold what would have been taken off one.
         "output": output if isinstance(output, str) else None,
+        **{key: account.get(key) for key in ("read", "rejected", "skipped", "rejects")},
         "seconds": round(seconds, 3),
     }

@@ -301,7 +301,8 @@ class Spec(pydantic.BaseModel):
     spark_master: str | None = None
     shared_output: bool = False
     segments: Literal["auto", "inline", "files"] = "auto"
-    max_reject_rate: Annotated[float, pydantic.Field(ge=0, le=1)] = 0.01
+    # None: 0.01, and one reject of ten items or more.
+    max_reject_rate: Annotated[float, pydantic.Field(ge=0, le=1)] | None = None
     keep_rejected_bytes: bool = False
     allow_empty: bool = False
     overwrite: bool = False

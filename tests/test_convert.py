@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
+import beam_pipeline
 from beam_pipeline import sample
 from beam_pipeline.cli import main
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import RejectLimitError
 from transforms.publishing import target
 
 Folder = pathlib.Path
@@ -476,14 +478,83 @@ class TestRejects:
         assert names(tmp_path / "outs") == [".out.beam-tfrecord", "out.rejects.jsonl"]
         left = (tmp_path / "outs" / "out.rejects.jsonl").read_text().splitlines()
         assert [json.loads(line)["row"] for line in left] == [200, 201, 202]
-        assert "out.rejects.jsonl" in message
-        assert "--max-reject-rate" in message
+        assert f"beam-tfrecord rejects {tmp_path / 'outs' / 'out'}" in message
+        assert "--max-reject-rate 0.015" in message
+        assert "field_count: 3, as t.csv, row 200, line 201: row has 2" in message
 
     def test_a_share_just_tolerated_commits(self, tmp_path: Folder) -> None:
         """Two of 200 rows are 1 %, and that is tolerated by default."""
         source = write_csv(tmp_path / "source" / "t.csv", "n", [*range(198), "x", "y"])
         convert(source, tmp_path / "out")
         assert account(tmp_path / "out")["rejected"] == {"not_an_integer": 2}
+
+    def test_one_of_ten_is_always_tolerated(self, tmp_path: Folder) -> None:
+        """A hundredth of 40 items is no item; by default, one reject is no failure."""
+        spec = write_files(tmp_path, {"s.yaml": b"features: {n: {kind: int64}}"})
+        options = ("--spec", spec / "s.yaml")
+        nine = write_csv(tmp_path / "nine.csv", "n", [*range(8), "x"])
+        assert "--max-reject-rate 0.12" in refused(3, nine, tmp_path / "a", *options)
+        ten = write_csv(tmp_path / "ten.csv", "n", [*range(9), "x"])
+        convert(ten, tmp_path / "b", *options)
+        assert account(tmp_path / "b")["written"] == 9
+        two = write_csv(tmp_path / "two.csv", "n", [*range(40), "x", "y"])
+        assert "--max-reject-rate 0.048" in refused(3, two, tmp_path / "c", *options)
+        convert(two, tmp_path / "c", *options, "--max-reject-rate", 0.048)
+
+    @pytest.mark.parametrize("rate", ["0", "0.01"])
+    def test_an_explicit_rate_is_taken_as_it_is(
+        self, rate: str, tmp_path: Folder
+    ) -> None:
+        """By flag, spec and Python alike, also where it is the usual one."""
+        source = write_csv(tmp_path / "t.csv", "n", [*range(40), "x"])
+        text = "features: {n: {kind: int64}}\n"
+        (tmp_path / "a.yaml").write_text(text)
+        (tmp_path / "b.yaml").write_text(f"{text}max_reject_rate: {rate}\n")
+        flag = ("--max-reject-rate", rate)
+        refused(3, source, tmp_path / "a", "--spec", tmp_path / "a.yaml", *flag)
+        refused(3, source, tmp_path / "b", "--spec", tmp_path / "b.yaml")
+        with pytest.raises(RejectLimitError):
+            beam_pipeline.convert(
+                source,
+                tmp_path / "c",
+                features={"n": "int64"},
+                max_reject_rate=float(rate),
+            )
+
+    def test_a_dataset_with_more_rejects_than_asked_for_is_not_up_to_date(
+        self, tmp_path: Folder
+    ) -> None:
+        """The rate is no part of the digest: it is looked at where nothing is done."""
+        source = write_csv(tmp_path / "t.csv", "n", [*range(999), "x"])
+        convert(source, tmp_path / "out")
+        before = contents(tmp_path / "out")
+        report = tmp_path / "report.json"
+        options = ("--report-json", report, "--max-reject-rate", 0)
+        message = refused(3, source, tmp_path / "out", *options)
+        assert "1 of 1,000 were: not_an_integer: 1." in message
+        assert json.loads(report.read_text())["rejects"] == str(tmp_path / "out")
+        assert contents(tmp_path / "out") == before
+        convert(source, tmp_path / "out", "--max-reject-rate", 0.001)
+        convert(source, tmp_path / "out")
+
+    def test_a_report_of_too_many_rejects_has_the_counts(
+        self, tmp_path: Folder
+    ) -> None:
+        """Read, rejected by reason, skipped, and where the rejects are."""
+        write_csv(tmp_path / "s" / "t.csv", "n", [*range(199), "1,", "2,", "3,"])
+        write_files(tmp_path / "s", {"notes.txt": b"-"})
+        report = tmp_path / "report.json"
+        refused(3, tmp_path / "s", tmp_path / "out", "--report-json", report)
+        found = json.loads(report.read_text())
+        assert found["read"] == 203
+        assert found["rejected"] == {"field_count": 3}
+        assert found["skipped"] == {"other_suffix": 1}
+        assert found["rejects"] == str(tmp_path / "out.rejects.jsonl")
+        # A run that fails sooner has none, whatever the one before has left.
+        (tmp_path / "s" / "t.csv").write_text('n\n"1\n')
+        refused(4, tmp_path / "s", tmp_path / "out", "--report-json", report)
+        found = json.loads(report.read_text())
+        assert found["read"] is found["rejected"] is found["rejects"] is None
 
     def test_none_tolerated(self, tmp_path: Folder) -> None:
         """With a rate of 0 one reject is too many."""
@@ -974,10 +1045,17 @@ class TestOptions:
         assert command("verify", tmp_path / "out").code == 0
 
     def test_only_rejects_with_allow_empty(self, tmp_path: Folder) -> None:
-        """All images bad, all tolerated, empty allowed: committed with rejects."""
+        """All images bad, all tolerated: the rejects are left; committed if allowed."""
         source = write_files(tmp_path / "tree", {"a/x.jpg": b"", "a/y.jpg": b""})
         options = ("--max-reject-rate", 1)
-        refused(4, source, tmp_path / "out", *options)
+        report = ("--report-json", tmp_path / "report.json")
+        message = refused(3, source, tmp_path / "out", *options, *report)
+        assert "all 2 were rejected: empty_file: 2, as a/x.jpg: " in message
+        assert "--allow-empty" in message
+        left = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
+        assert [json.loads(line)["reason"] for line in left] == ["empty_file"] * 2
+        found = json.loads(report[1].read_text())
+        assert (found["read"], found["rejected"]) == (2, {"empty_file": 2})
         convert(source, tmp_path / "out", *options, "--allow-empty")
         assert len(rejects(tmp_path / "out")) == 2
 

@@ -180,7 +180,7 @@ class TestTables:
         out.parent.mkdir()
         keep = ("--keep-rejected-bytes", "--spec", spec)
         message = refused(3, source, out, *keep)
-        assert "a.rejects.jsonl" in message
+        assert f"beam-tfrecord rejects {out}" in message
         assert {"a.rejects.items", "a.rejects.jsonl"} <= set(names(out.parent))
         table(source, {})
         convert(source, tmp_path / "b", "--spec", spec, "--only-rejected", out)

@@ -26,6 +26,7 @@ from transforms.core.manifest import (
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.vocabulary import vocabulary_warnings
+from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.remarks import padding_remarks, rounding_remarks
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
@@ -68,7 +69,8 @@ class Publication:
       run: for the manifest's `run` part; `notes` are what planning has found.
       skipped: items of the source that were left out before reading, by reason.
       expected_rows: how many rows must have been read; None if not known.
-      max_reject_rate: rejected / (read - skipped) that is tolerated.
+      max_reject_rate: rejected / (read - skipped) that is tolerated; see
+        `transforms.core.reject_limit`.
       allow_empty: publish a dataset without records.
       label_map: class id -> name, for `label_map.pbtxt`; empty for none.
       new_lock: where the stage `settle` has left the next split lock; empty for
@@ -93,7 +95,7 @@ class Publication:
     run: Mapping[str, Any]
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     expected_rows: int | None = None
-    max_reject_rate: float = 0.01
+    max_reject_rate: float | None = None
     allow_empty: bool = False
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     new_lock: str = ""
@@ -154,7 +156,7 @@ def commit_dataset(
 
     Raises:
       ConservationError: something would have been lost or doubled.
-      InputError: there is no record, and that was not allowed.
+      InputError: there is no item, and that was not allowed.
       RejectLimitError: too many rejects; they are left beside the target.
       CommitError: the target is no longer what it was.
     """
@@ -164,14 +166,7 @@ def commit_dataset(
     shards = sorted(_of_type(facts, ShardFile), key=lambda s: (s.split, s.index))
     logs = _of_type(facts, RejectLog)
     account = _account(facts, shards, logs, census, publication)
-    _check_rejects(account, logs, publication, store)
-    if not account.written and not publication.allow_empty:
-        raise InputError(
-            f"There must be at least one record; of {account.read:,} items read "
-            f"{sum(account.rejected.values()):,} were rejected and "
-            f"{sum(account.skipped.values()):,} skipped. Use --allow-empty to write "
-            f"an empty dataset."
-        )
+    _check_account(account, logs, publication, store)
     manifest = _manifest(shards, account, census, publication)
     sidecars = tfds.render(manifest)
     beside = dict(sidecars.files)
@@ -353,24 +348,46 @@ def _parts(
     }
 
 
-def _check_rejects(
+def _check_account(
     account: Account,
     logs: Sequence[RejectLog],
     publication: Publication,
     store: Store,
 ) -> None:
-    rejected = sum(account.rejected.values())
-    considered = account.written + rejected
-    if rejected <= publication.max_reject_rate * considered:
+    """Raises where too many items were rejected, or none is left; says why."""
+    rate = publication.max_reject_rate
+    is_empty = not account.written and not publication.allow_empty
+    if tolerated(account, rate) and not is_empty:
         return
-    path = target.rejects_path(publication.directory)
-    leave_rejects(logs, path, attempts=store.attempts)
-    by_reason = ", ".join(f"{reason}: {n:,}" for reason, n in account.rejected.items())
+    path = ""
+    if account.rejected:
+        path = target.rejects_path(publication.directory)
+        leave_rejects(logs, path, attempts=store.attempts)
+    # An error that comes from a worker is a text alone.
+    data = json.dumps(account_facts(account, path)).encode()
+    files.write_file(store.account, data, attempts=store.attempts)
+    if not account.rejected:
+        raise InputError(
+            f"There must be at least one record; of {account.read:,} items read all "
+            f"were skipped, by reason: {dict(account.skipped)}. Use --allow-empty to "
+            f"write an empty dataset."
+            if account.read
+            else "There must be at least one record; the source holds no item. Use "
+            "--allow-empty to write an empty dataset."
+        )
+    directory = publication.directory
     raise RejectLimitError(
-        f"At most {publication.max_reject_rate:.3%} of the items may be rejected; "
-        f"{rejected:,} of {considered:,} were ({by_reason}). Nothing was committed; "
-        f"the rejects are in {path!r}. Mend the source, or raise --max-reject-rate."
+        limit_message(account, _examples(logs), rate=rate, directory=directory)
     )
+
+
+def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
+    """Returns the first example of each reason, in the order of the sources."""
+    out: dict[str, str] = {}
+    for log in sorted(logs, key=lambda log: log.runs[0][0]):
+        for reason, text in log.examples.items():
+            out.setdefault(str(reason), text)
+    return out
 
 
 def _manifest(

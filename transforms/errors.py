@@ -19,7 +19,8 @@ A message says what must hold, what was found, where, and what to do, in at most
 1 KiB; whatever is longer is cut in the middle, so that its end (what to do) stays.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "COMMITTED_NOTE",
@@ -98,9 +99,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 class BeamTFRecordError(Exception):
-    """The run failed and nothing was committed. Base of all errors here."""
+    """The run failed and nothing was committed. Base of all errors here.
+
+    Attributes:
+      account: where the items went, as plain JSON, and the path of the `rejects`; None
+        where the run did not get that far.
+    """
 
     exit_code = 1
+    account: Mapping[str, Any] | None = None
 
     def __init__(self, message: str) -> None:
         super().__init__(bounded(message.replace("\n", " ")))

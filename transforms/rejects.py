@@ -33,7 +33,7 @@ import pyarrow as pa
 from transforms import files
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
-from transforms.errors import StorageError
+from transforms.errors import StorageError, bounded
 from transforms.storage.retry import persistently, storing
 
 __all__ = [
@@ -68,6 +68,8 @@ _RECORD_SCHEMA = pa.schema(
         ("bytes", pa.large_binary()),
     ]
 )
+# Of the example of a reason, which only messages show.
+_EXAMPLE_BYTES = 300
 # So much is sorted at a time: rejections, or bytes of lines and items.
 _SORTED_ROWS = 16_384
 _SORTED_BYTES = 8 << 20
@@ -108,6 +110,7 @@ class RejectGatherer:
         self._entries: list[_Entry] = []
         self._held_bytes = 0
         self._counts: collections.Counter[Reason] = collections.Counter()
+        self._examples: dict[Reason, str] = {}
         self._parts: collections.Counter[str] = collections.Counter()
         self._runs: list[tuple[tuple[str, int], list[tuple[int, int]]]] = []
         self._last: tuple[str, int] = ("", 0)
@@ -127,6 +130,9 @@ class RejectGatherer:
                 self._parts[rejection.part] += 1
             else:
                 self._counts[rejection.reason] += 1
+                if rejection.reason not in self._examples:
+                    text = bounded(rejection.in_words(), _EXAMPLE_BYTES)
+                    self._examples[rejection.reason] = text
             line = f"{rejection.to_json()}\n".encode("utf-8", "replace")
             source = rejection.source
             if not source.isascii():
@@ -162,6 +168,7 @@ class RejectGatherer:
         if error is None and self._runs:
             self.log = RejectLog(
                 counts=dict(sorted(self._counts.items())),
+                examples=dict(sorted(self._examples.items())),
                 parts=dict(sorted(self._parts.items())),
                 task=self._task,
                 runs=tuple((first, tuple(pieces)) for first, pieces in self._runs),

@@ -110,12 +110,18 @@ class Store:
         return os.path.join(self.folder, "listing.arrow")
 
     @property
+    def account(self) -> str:
+        """File of where the items went, of a run that was refused its commit."""
+        return os.path.join(self.folder, "account.json")
+
+    @property
     def used(self) -> str:
         """File of what the blocks of the published dataset were made of."""
         return os.path.join(self.folder, "used.json")
 
     def make(self) -> None:
         """Makes the folders; they may exist, with what an earlier run has left."""
+        files.remove_file(self.account)
         if self.placed:
             files.remove_file(self._abandoned)
             return

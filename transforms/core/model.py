@@ -37,6 +37,7 @@ __all__ = [
     "ShardFile",
     "ShardKey",
     "Skipped",
+    "reject_in_words",
 ]
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
@@ -151,6 +152,10 @@ class Rejection:
     part: str = ""
     raw: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
 
+    def in_words(self) -> str:
+        """Returns where it is, and the message."""
+        return reject_in_words(self.source, self.row, self.line, self.message)
+
     def to_json(self) -> str:
         """Returns the line of `rejects.jsonl`, without its line end."""
         data: dict[str, Any] = {
@@ -170,6 +175,15 @@ class Rejection:
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
+def reject_in_words(
+    source: str, row: int | None, line: int | None, message: str
+) -> str:
+    """Returns "rows.csv, row 3, line 4: column ...": where it is, and the message."""
+    places = [("row", row), ("line", line)]
+    where = [source, *(f"{name} {number:,}" for name, number in places if number)]
+    return f"{', '.join(where)}: {message}"
+
+
 # The first (source, row) of the run, and where its pieces lie: (offset, size) of each.
 RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
 
@@ -180,6 +194,7 @@ class RejectLog:
 
     Attributes:
       counts: rejected items by reason.
+      examples: one of each, in words.
       parts: rejected parts of items, by what they are ("boxes").
       task: what only this task has; where rejections of several tasks tie, the logs'
         order by it decides.
@@ -191,6 +206,7 @@ class RejectLog:
     """
 
     counts: Mapping[Reason, int]
+    examples: Mapping[Reason, str] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     task: str = ""
     runs: tuple[RejectRun, ...] = ()

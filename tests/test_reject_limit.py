@@ -1,0 +1,77 @@
+"""The limit of rejects: what is tolerated, and what its error says."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.manifest import Account
+from transforms.core.reject_limit import limit_message, tolerated
+from transforms.errors import MAX_MESSAGE_BYTES, RejectLimitError
+
+
+def account(written: int, **rejected: int) -> Account:
+    return Account(written + sum(rejected.values()), written, rejected)
+
+
+@pytest.mark.parametrize(
+    ("written", "rejected", "rate", "passes"),
+    [
+        (9, 1, None, True),
+        (8, 1, None, False),
+        (9, 1, 0.01, False),
+        (9, 1, 0.0, False),
+        (40, 2, None, False),
+        (198, 2, None, True),
+        (197, 3, None, False),
+        (0, 7, 1.0, True),
+        (0, 0, 0.0, True),
+    ],
+)
+def test_tolerated(
+    written: int, rejected: int, rate: float | None, passes: bool
+) -> None:
+    """One of ten is tolerated by default alone; a rate that is given is exact."""
+    assert tolerated(account(written, malformed=rejected), rate) is passes
+
+
+@given(st.integers(1, 10**12), st.integers(1, 10**12))
+def test_the_rate_that_is_named_passes(written: int, rejected: int) -> None:
+    """Given as it is printed, it tolerates the rejects, and is hardly too large."""
+    facts = account(written, malformed=rejected)
+    text = limit_message(facts, {}, rate=0.0, directory="/out")
+    (said,) = re.findall(r"--max-reject-rate (\S+)\.$", text)
+    assert tolerated(facts, float(said))
+    assert float(said) <= 1
+    assert float(said) <= 1.11 * rejected / (written + rejected)
+
+
+def test_the_message_names_the_most_frequent_reasons() -> None:
+    """Three of them by their counts, each with its example, and how many others."""
+    facts = account(900, bad_box=1, malformed=4, missing_value=30, out_of_range=20)
+    examples = {
+        "missing_value": "a.csv, row 3, line 4: column 'x' is empty.",
+        "out_of_range": "a.csv, row 9, line 10: column 'n' holds '1e40'.",
+    }
+    text = limit_message(facts, examples, rate=None, directory="/my sets/out")
+    assert text == (
+        "At most 1.000% of the items may be rejected; 55 of 955 were: missing_value: "
+        "30, as a.csv, row 3, line 4: column 'x' is empty; out_of_range: 20, as a.csv, "
+        "row 9, line 10: column 'n' holds '1e40'; malformed: 4; 1 for other reasons. "
+        "Nothing was committed. To list them: beam-tfrecord rejects '/my sets/out'. "
+        "Correct the source, or give --max-reject-rate 0.058."
+    )
+
+
+@pytest.mark.parametrize("directory", ["/out", "/o" * 120, "/" + "바" * 300])
+def test_the_message_is_short_and_keeps_the_way_out(directory: str) -> None:
+    """Long examples are cut, so that the end stays within 1 KiB."""
+    facts = account(900, malformed=40, missing_value=30, out_of_range=20)
+    examples = dict.fromkeys(facts.rejected, "t.csv, row 1: " + "고양이" * 200)
+    text = limit_message(facts, examples, rate=0.01, directory=directory)
+    said = str(RejectLimitError(text))
+    assert len(said.encode()) <= MAX_MESSAGE_BYTES
+    assert said.startswith("At most 1.000% of the items may be rejected; 90 of 990")
+    assert "malformed: 40" in said
+    assert said.endswith("--max-reject-rate 0.091.")
