@@ -18,6 +18,7 @@ __all__ = [
     "Dataset",
     "SingleFile",
     "count_text",
+    "instant_text",
     "is_dataset",
     "open_target",
     "share_text",
@@ -149,6 +150,18 @@ def share_text(part: int, whole: int) -> str:
     if part == 0:
         return "0 %"
     return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
+
+
+def instant_text(value: int, unit: str) -> str:
+    """Returns "2024-05-01T12:00:00Z" for a number of units since 1970 in UTC.
+
+    Empty for what is no instant: the smallest int64, which NumPy keeps for that.
+    """
+    # Few commands show instants.
+    import numpy as np
+
+    instant = np.int64(value).astype(f"datetime64[{unit or 's'}]")
+    return "" if np.isnat(instant) else f"{instant}Z"
 
 
 def kind_text(feature: Feature) -> str:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.example_text import example_text
 from transforms.core.rows.infer import Evidence
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
@@ -22,7 +23,6 @@ _ROWS_OF_LARGE = 256
 _LARGE = frozenset([Kind.BYTES, Kind.IMAGE, Kind.TENSOR])
 _MEASURED = frozenset([Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP])
 _EXAMPLES = 3
-_EXAMPLE_CHARS = 40
 
 
 def evidence_of(feature: Feature, columns: Columns, origins: pa.Array) -> Evidence:
@@ -121,6 +121,4 @@ def _examples(values: pa.Array) -> list[str]:
 def _text(value: object) -> str:
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path") or ""
-    if isinstance(value, bytes):
-        return f"{len(value)} bytes"
-    return str(value)[:_EXAMPLE_CHARS]
+    return example_text(value)

@@ -67,7 +67,12 @@ def print_findings(report: Report) -> None:
             columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
             indent = " " * (len(word) + 2)
             line = textwrap.fill(
-                line, columns, initial_indent=indent, subsequent_indent=indent
+                line,
+                columns,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
             ).removeprefix(indent)
             if not os.environ.get("NO_COLOR"):
                 color = 31 if finding.is_damage else 33

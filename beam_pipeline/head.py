@@ -14,6 +14,7 @@ from beam_pipeline.dataset import (
     Dataset,
     SingleFile,
     count_text,
+    instant_text,
     open_target,
     shape_text,
 )
@@ -32,7 +33,6 @@ __all__ = [
     "describe_bytes",
     "describe_value",
     "first_records",
-    "instant_text",
     "is_text",
     "show",
 ]
@@ -273,15 +273,6 @@ def _describe(value: Value, facts: FeatureFacts | None) -> str:
 def _class_name(value: int, facts: FeatureFacts) -> str:
     known = 0 <= value < len(facts.classes)
     return printable(facts.classes[value]) if known else "no such class"
-
-
-def instant_text(value: int, unit: str) -> str:
-    """Returns "2024-05-01T12:00:00Z" for a number of units since 1970 in UTC.
-
-    Empty for what is no instant: the smallest int64, which NumPy keeps for that.
-    """
-    instant = np.int64(value).astype(f"datetime64[{unit or 's'}]")
-    return "" if np.isnat(instant) else f"{instant}Z"
 
 
 def _tensor_text(feature: Feature, value: bytes) -> str:

@@ -16,6 +16,7 @@ from beam_pipeline.dataset import (
     Dataset,
     SingleFile,
     count_text,
+    instant_text,
     kind_text,
     open_target,
     share_text,
@@ -23,7 +24,7 @@ from beam_pipeline.dataset import (
 )
 from beam_pipeline.drift import forms
 from beam_pipeline.file_summary import FileSummary, Variant, summarize_file
-from beam_pipeline.head import describe_bytes, instant_text, is_text
+from beam_pipeline.head import describe_bytes, is_text
 from beam_pipeline.printing import printable
 from beam_pipeline.tables import new_table, open_console, print_table
 from beam_pipeline.terminal import Console
@@ -71,7 +72,7 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
     shards = [shard for split in manifest.splits for shard in split.shards]
     size = sum(shard.bytes for shard in shards)
     compression = manifest.compression
-    console.print(
+    console.say(
         Text.assemble(
             (printable(manifest.name), "bold"),
             f"  {count_text(manifest.records, 'record')}, {size_text(size)} in "
@@ -79,7 +80,6 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
             f"{'not compressed' if compression == 'none' else compression}, digest "
             f"{manifest.digest[:12]}",
         ),
-        soft_wrap=True,
     )
     print_table(console, _splits_table(manifest.splits))
     print_table(console, _features_table(manifest))
@@ -96,9 +96,9 @@ def _print_dataset(console: Console, manifest: Manifest) -> None:
     print_table(console, _account_table(manifest.account))
     if manifest.files:
         names = ", ".join(facts.file for facts in manifest.files)
-        console.print(Text(f"\nbeside the shards: {printable(names)}"), soft_wrap=True)
+        console.say(Text(f"\nbeside the shards: {printable(names)}"))
     for note in manifest.run.get("notes", []):
-        console.print(Text(printable(f"note: {note}")), soft_wrap=True)
+        console.say(Text(printable(f"note: {note}")))
 
 
 def _splits_table(splits: Sequence[SplitFacts]) -> Table:
@@ -206,11 +206,10 @@ def _print_classes(
         totals = [
             sum(split.get(name, 0) for split in counts.values()) for name in names
         ]
-        console.print(
+        console.say(
             f"... {len(names) - _MAX_CLASSES:,} more; a class has "
             f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
             f"{'values' if feature.is_list else 'records'}",
-            soft_wrap=True,
         )
 
 
@@ -233,7 +232,7 @@ def _account_table(account: Account) -> Table:
 
 def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> None:
     compressed = summary.compression != "none"
-    console.print(
+    console.say(
         Text.assemble(
             (printable(file.path), "bold"),
             f"  {count_text(summary.records, 'record')} of "
@@ -241,22 +240,20 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
             f"{size_text(summary.bytes)}"
             + (f" with {summary.compression}" if compressed else ""),
         ),
-        soft_wrap=True,
     )
     if file.dataset is None:
         text = "no manifest names this file: what follows was read from its records"
     else:
         text = f"a shard of the dataset {file.dataset.manifest.name!r} beside it"
-    console.print(Text(printable(text)), soft_wrap=True, style="dim")
+    console.say(Text(printable(text)), style="dim")
     if summary.variants:
         print_table(console, _variants_table(summary))
     if summary.not_examples:
         console.print()
-        console.print(
+        console.say(
             f"{count_text(summary.not_examples, 'record')} cannot be read as a "
             f"tf.train.Example; the first is record {summary.first_not_example:,}",
             style="red",
-            soft_wrap=True,
         )
 
 
@@ -265,16 +262,15 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     summaries = [summarize_file(each) for each in paths]
     records = sum(summary.records for summary in summaries)
     size = sum(summary.bytes for summary in summaries)
-    console.print(
+    console.say(
         Text.assemble(
             (printable(path), "bold"),
             f"  {count_text(records, 'record')}, {size_text(size)} in "
             f"{count_text(len(paths), 'file')}",
         ),
-        soft_wrap=True,
     )
     text = "without a manifest: what follows was read from the records"
-    console.print(Text(text), soft_wrap=True, style="dim")
+    console.say(Text(text), style="dim")
     table = new_table("feature", "form", "files", "first seen in", right=("files",))
     for form in forms(summaries):
         name = printable(os.path.basename(paths[form.first]))
@@ -285,12 +281,11 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     print_table(console, table)
     for each, summary in zip(paths, summaries, strict=True):
         if summary.not_examples:
-            console.print(
+            console.say(
                 f"{printable(each)}: "
                 f"{count_text(summary.not_examples, 'record')} cannot be read as a "
                 f"tf.train.Example; the first is record {summary.first_not_example:,}",
                 style="red",
-                soft_wrap=True,
             )
 
 

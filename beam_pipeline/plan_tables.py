@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.dataset import count_text
 from beam_pipeline.feature_evidence import (
     evidence_of,
     rounding_notes,
@@ -151,6 +152,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
     # Files of one row each are read by the thousand.
     source_class = FileRunSource if isinstance(reader, FileRunReader) else TableSource
+    width = count_text(len(columns), "column")
     return PlannedSource(
         make=lambda path: source_class(
             reader=reader,
@@ -182,7 +184,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         evidence=evidence,
         label_map=reader.label_map(),
         images_settled=reader.images_named or any(f.states for f in schema.features),
-        layout=f"{reader.title} of {len(columns)} columns{_said_by(by_file)}",
+        layout=f"{reader.title} of {width}{_said_by(by_file)}",
         notes=(*sample.notes, *rounding_notes(evidence)),
     )
 

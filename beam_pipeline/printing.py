@@ -1,14 +1,18 @@
 """Text for a terminal: characters that could steer one are shown by their escapes.
 
-All that the program prints passes `printable`: in `print_text` and `json_text` on
-stdout, in `standard_error.say`, and in `terminal.Console`. File names, columns, classes
-and values are other people's, and so are the messages that repeat them.
+All that the program prints passes `printable`: in `print_text`, `print_prose` and
+`json_text` on stdout, in `standard_error.say`, and in `terminal.Console`. File names,
+columns, classes and values are other people's, and so are the messages that repeat
+them.
 """
 
 import json
+import sys
 from typing import Any
 
-__all__ = ["json_text", "print_text", "printable"]
+from beam_pipeline.lines import fitted
+
+__all__ = ["json_text", "print_prose", "print_text", "printable"]
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -37,3 +41,8 @@ def json_text(value: Any) -> str:
 def print_text(text: str, end: str = "\n") -> None:
     """Prints one line or several on standard output."""
     print(printable(text, keep="\n"), end=end)  # noqa: T201
+
+
+def print_prose(text: str) -> None:
+    """Prints sentences, broken between words where standard output is a terminal."""
+    print_text(fitted(printable(text, keep="\n"), sys.stdout))

@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Iterator
 
+from beam_pipeline.formats import FORMATS
 from beam_pipeline.spec import Spec
 from transforms.errors import BeamTFRecordError, bounded
 
@@ -83,6 +84,8 @@ def _is_switch(name: str) -> bool:
 
 
 def _choices(name: str) -> list[str]:
+    if name == "format":
+        return list(FORMATS)
     return [
         str(choice)
         for each in _types(Spec.model_fields[name].annotation)

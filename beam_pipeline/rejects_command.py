@@ -122,7 +122,7 @@ def _print_head(console: Console, path: str, items: int, found: EarlierRejects) 
             text += f" ({share_text(items, read)})"
     else:
         text += " by a run that committed nothing"
-    console.print(Text.assemble((printable(path), "bold"), text), soft_wrap=True)
+    console.say(Text.assemble((printable(path), "bold"), text))
 
 
 def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
@@ -137,7 +137,7 @@ def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
     if notes:
         console.print()
     for note in notes:
-        console.print(Text(printable(f"note: {note}")), soft_wrap=True)
+        console.say(Text(printable(f"note: {note}")))
 
 
 def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) -> None:
@@ -150,12 +150,12 @@ def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) ->
     console = open_console()
     first = next(shown, None)
     if first is None:
-        console.print(f"nothing was rejected as {reason}", soft_wrap=True)
+        console.say(f"nothing was rejected as {reason}")
         return
     for item in itertools.chain([first], shown):
-        console.print(Text(printable(_in_words(item))), soft_wrap=True)
+        console.say(Text(printable(_in_words(item))))
     if more := sum(1 for _ in chosen):
-        console.print(f"... {more:,} more; --limit 0 lists all", soft_wrap=True)
+        console.say(f"... {more:,} more; --limit 0 lists all")
 
 
 def _in_words(item: _Rejection) -> str:

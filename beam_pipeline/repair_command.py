@@ -17,7 +17,7 @@ import google_crc32c
 
 from beam_pipeline.bare_files import find_bare_files
 from beam_pipeline.dataset import Dataset, count_text, open_target
-from beam_pipeline.printing import print_text, printable
+from beam_pipeline.printing import print_prose, print_text, printable
 from beam_pipeline.repair import Range, Repaired, repair_file
 from beam_pipeline.report_file import ReportFile
 from transforms import files
@@ -184,7 +184,7 @@ def _repair(task: _Task, ranges: IO[str], width: int, *, overwrite: bool) -> _Ou
             allow_empty=task.facts is not None and not task.facts.records,
         )
     except (DamageError, SourceError) as error:
-        print_text(f"damage   {printable(str(error))}")
+        print_prose(f"damage   {printable(str(error))}")
         return _Outcome(task, None, str(error))
     return _Outcome(task, result)
 
@@ -335,14 +335,14 @@ def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> N
     ranges = sum(result.ranges for result in results)
     size = sum(result.skipped_bytes for result in results)
     repaired = sum(not result.is_copy for result in results)
-    print_text(
+    print_prose(
         f"{printable(target)}: {count_text(records, 'record')} in "
         f"{count_text(len(results), 'file')}, {repaired:,} of them repaired; skipped "
         f"{count_text(ranges, 'range')} of {count_text(size, 'byte')}."
     )
     if failed := len(outcomes) - len(results):
-        print_text(
+        print_prose(
             f"{count_text(failed, 'file')} could not be repaired, as said above."
         )
     for note in notes:
-        print_text(printable(note))
+        print_prose(printable(note))

@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from beam_pipeline.dataset import count_text, kind_text, size_text
 from beam_pipeline.disk_need import estimate, free_bytes, in_words
+from beam_pipeline.evidence_words import examples_text, extent_text, present_text
 from beam_pipeline.plan import Plan
 from beam_pipeline.printing import printable
-from beam_pipeline.terminal import Console
+from beam_pipeline.tables import new_table, open_console, print_table
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource
 from transforms.core.rows.infer import Evidence
+from transforms.core.schema import Feature, Kind
 from transforms.errors import BeamTFRecordError
 
 __all__ = [
@@ -26,21 +27,14 @@ __all__ = [
     "success_json",
 ]
 
-# How many examples of a column's values the plan shows.
-_EXAMPLES = 3
 
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index == 0 else "right")
-    return table
+_COUNTS = ("records", "shards", "size")
 
 
 def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     """Prints the summary of a committed dataset."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    table = _table("split", "records", "shards", "size")
+    console = open_console()
+    table = new_table("split", *_COUNTS, right=_COUNTS)
     for split in manifest.splits:
         table.add_row(
             split.name,
@@ -62,137 +56,137 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
         reasons = ", ".join(f"{k} {n:,}" for k, n in account.rejected.items())
         total = sum(account.rejected.values())
         text = f"rejected {total:,} ({reasons}): see beam-tfrecord rejects {output}"
-        console.print(text, style="red", soft_wrap=True)
+        console.say(text, style="red")
     if account.skipped:
         reasons = ", ".join(f"{k} {n:,}" for k, n in account.skipped.items())
         console.print(f"skipped {sum(account.skipped.values()):,} ({reasons})")
     for part, counts in account.parts.items():
         if counts["rejected"]:
-            console.print(
+            console.say(
                 f"rejected {counts['rejected']:,} of {counts['read']:,} {part}: see "
                 f"beam-tfrecord rejects {output}",
                 style="red",
-                soft_wrap=True,
             )
     if manifest.image_notes:
         found = ", ".join(f"{note} {n:,}" for note, n in manifest.image_notes.items())
-        console.print(f"images with something to know: {found}", soft_wrap=True)
+        console.say(f"images with something to know: {found}")
     for note in manifest.run.get("notes", []):
-        console.print(f"note: {note}", soft_wrap=True)
+        console.say(f"note: {note}")
     rate = manifest.records / seconds if seconds else 0.0
-    console.print(
+    console.say(
         Text.assemble(
             ("committed ", "green"),
             f"{output}  ({seconds:.1f} s, {rate:,.0f} records/s, "
             f"digest {manifest.digest[:12]})",
         ),
-        soft_wrap=True,
     )
 
 
 def show_submitted(what: str, output: str, seconds: float) -> None:
     """Prints that a job goes on without this program."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(
+    console = open_console()
+    console.say(
         Text.assemble(("submitted ", "green"), f"{output}  ({what}, {seconds:.1f} s)"),
-        soft_wrap=True,
     )
-    console.print(
+    console.say(
         f"it is there once {output}/manifest.json is; beam-tfrecord verify looks",
         style="dim",
-        soft_wrap=True,
     )
 
 
 def show_up_to_date(manifest: Manifest, output: str) -> None:
     """Prints that the dataset is there already, as the job would make it."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    console.print(
+    console = open_console()
+    console.say(
         Text.assemble(
             ("up to date ", "green"),
             f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})",
         ),
-        soft_wrap=True,
     )
 
 
 def show_plan(plan: Plan) -> None:
     """Prints what a run would do."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = open_console()
     planned = plan.planned
-    console.print(
+    console.say(
         f"source  {plan.spec.source}: {planned.layout}, "
         f"{count_text(len(plan.inputs.entries), 'file')}, "
         f"{size_text(plan.inputs.bytes)}",
-        soft_wrap=True,
     )
     if planned.skipped:
         reasons = ", ".join(f"{k} {n:,}" for k, n in planned.skipped.items())
-        console.print(f"skipped {reasons}", soft_wrap=True)
+        console.say(f"skipped {reasons}")
     replaces = ", replacing the dataset there" if plan.seen else ""
-    console.print(f"output  {plan.spec.output}{replaces}", soft_wrap=True)
+    console.say(f"output  {plan.spec.output}{replaces}")
     for note in (*plan.notes, *planned.notes):
-        console.print(f"note    {note}", soft_wrap=True)
-    segments = "in memory" if plan.inline else "in files"
-    console.print(f"workers {plan.workers}, segments {segments}")
-    console.print(f"disk    {_disk(plan)}\n", soft_wrap=True)
+        console.say(f"note    {note}")
+    where = "memory" if plan.inline else "files"
+    console.print(
+        f"workers {plan.workers}; rows are kept in {where} until they are written"
+    )
+    console.say(f"disk    {_disk(plan)}")
 
     known = bool(planned.evidence)
     more = ("present", "range", "examples") if known else ()
-    features = _table("feature", "kind", *more)
-    for column in features.columns[1:]:
-        column.justify = "left"
+    features = new_table("feature", "kind", *more)
     for feature in planned.schema.stored:
         kind = kind_text(feature)
         if feature.is_label:
             kind += ", to predict"
-        facts = _evidence(planned.evidence.get(feature.name)) if known else ()
+        found = planned.evidence.get(feature.name)
+        facts = _evidence(found, feature) if known else ()
         features.add_row(printable(feature.name), kind, *facts)
-    console.print(features)
-    console.print()
+    print_table(console, features)
 
     # Folders are counted; shares of them, and rows of sampled tables, are not.
     counted = planned.expected_rows is not None and (
         planned.rule.source is not SplitSource.SHARES
     )
     about = "" if counted else "~"
-    splits = _table("split", "records", "shards", "size")
+    unknown = _is_size_unknown(plan)
+    splits = new_table("split", *_COUNTS, right=_COUNTS)
     for name, shards in plan.sharding.shards.items():
         splits.add_row(
             name,
             f"{about}{planned.records[name]:,}",
             f"{shards:,}",
-            f"~{size_text(planned.record_bytes[name])}",
+            "unknown" if unknown else f"~{size_text(planned.record_bytes[name])}",
         )
-    console.print(splits)
+    print_table(console, splits)
     for feature_name, classes in planned.classes.items():
         shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-        console.print(
-            f"\n{feature_name}: {len(classes):,} classes: {shown}", soft_wrap=True
-        )
+        console.say(f"\n{feature_name}: {len(classes):,} classes: {shown}")
     console.print("\nnothing was written", style="dim")
+
+
+def _is_size_unknown(plan: Plan) -> bool:
+    """Whether there are rows, and every one that was looked at would be rejected."""
+    planned = plan.planned
+    return any(planned.records.values()) and not any(planned.record_bytes.values())
 
 
 def _disk(plan: Plan) -> str:
     text = f"about {in_words(estimate(plan))}"
+    if _is_size_unknown(plan):
+        text = "unknown: every row that was looked at would be rejected"
     try:
         return f"{text}; {size_text(free_bytes(plan.directory))} free"
     except OSError:
         return text
 
 
-def _evidence(evidence: Evidence | None) -> tuple[str, str, str]:
+def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, str]:
     if evidence is None or not evidence.sampled:
         return "", "", ""
-    present = 1 - evidence.missing / evidence.sampled
-    extent = ""
-    if evidence.minimum is not None:
-        extent = f"{evidence.minimum:g} to {evidence.maximum:g}"
-    examples = ", ".join(evidence.examples[:_EXAMPLES])
+    extent = extent_text(evidence, feature)
+    # The ends of a range of instants are examples enough.
+    is_range = extent and feature.kind is Kind.TIMESTAMP
+    examples = "" if is_range else examples_text(evidence.examples)
     if evidence.misfits:
-        wrong = ", ".join(evidence.misfit_examples[:_EXAMPLES])
+        wrong = examples_text(evidence.misfit_examples)
         examples += f" ({evidence.misfits:,} do not fit: {wrong})"
-    return f"{present:.1%}", extent, printable(examples)
+    return present_text(evidence), extent, examples
 
 
 def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:

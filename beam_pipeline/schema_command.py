@@ -5,11 +5,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import yaml
 from rich.cells import cell_len
 
+from beam_pipeline.evidence_words import (
+    MOST_EXAMPLES,
+    examples_text,
+    extent_text,
+    present_text,
+)
 from beam_pipeline.feature_evidence import evidence_of
 from beam_pipeline.features import declare
 from beam_pipeline.image_features import role_names
@@ -24,8 +29,6 @@ from transforms.formats import images
 
 __all__ = ["render", "show"]
 
-_EXAMPLES = 3
-_EXAMPLE_CHARS = 32
 _WIDTH = 88
 # Of a tree of images, what its folders say; not where a table labels it.
 _LABEL_ROLES = frozenset(["label", "text", "synset"])
@@ -216,8 +219,8 @@ def _role_comment(name: str, planned: PlannedSource) -> str:
 
 def _classes(count: int, names: Sequence[str]) -> str:
     what = "class" if count == 1 else "classes"
-    more = ", ..." if count > _EXAMPLES else ""
-    return f"{count:,} {what}: {_shown(names)}{more}"
+    more = ", ..." if count > MOST_EXAMPLES else ""
+    return f"{count:,} {what}: {examples_text(names)}{more}"
 
 
 def _commented(heads: Sequence[str], comments: Sequence[str]) -> Iterator[str]:
@@ -308,47 +311,16 @@ def _comment(evidence: Evidence | None, feature: Feature) -> str:
         return "# the same in every record"
     if evidence is None or not evidence.sampled:
         return ""
-    parts = [_present(evidence)]
-    if evidence.minimum is not None and evidence.maximum is not None:
-        least, most = (
-            _number(n, feature) for n in (evidence.minimum, evidence.maximum)
-        )
-        parts.append(f"{least} to {most}" if least != most else f"all {least}")
-    single = evidence.minimum is not None and (
-        feature.kind is Kind.TIMESTAMP or evidence.minimum == evidence.maximum
-    )
+    parts = [f"{present_text(evidence)} present"]
+    constant = evidence.minimum is not None and evidence.minimum == evidence.maximum
+    if extent := extent_text(evidence, feature):
+        parts.append(f"all {extent}" if constant else extent)
+    single = constant or (bool(extent) and feature.kind is Kind.TIMESTAMP)
     if evidence.distinct is not None:
         parts.append(_classes(evidence.distinct, evidence.examples))
     elif evidence.examples and not single:
-        parts.append(f"as {_shown(evidence.examples)}")
+        parts.append(f"as {examples_text(evidence.examples)}")
     if evidence.misfits:
-        wrong = _shown(evidence.misfit_examples)
+        wrong = examples_text(evidence.misfit_examples)
         parts.append(f"{evidence.misfits:,} DO NOT FIT, as {wrong}")
     return "# " + "; ".join(parts)
-
-
-def _present(evidence: Evidence) -> str:
-    if not evidence.missing:
-        return "100% present"
-    if evidence.missing == evidence.sampled:
-        return "never present"
-    # Neither "0.0%" nor "100.0%": some are there and some are not.
-    share = min(max(evidence.present * 100, 0.1), 99.9)
-    return f"{share:.1f}% present"
-
-
-def _number(value: int | float, feature: Feature) -> str:
-    if feature.kind is Kind.TIMESTAMP:
-        return str(np.array(int(value), f"datetime64[{feature.unit}]"))
-    return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def _shown(texts: Sequence[str]) -> str:
-    return ", ".join(map(_one_line, texts[:_EXAMPLES]))
-
-
-def _one_line(text: str) -> str:
-    shown = printable(text)
-    if len(shown) > _EXAMPLE_CHARS:
-        shown = shown[: _EXAMPLE_CHARS - 3] + "..."
-    return shown or "''"

@@ -269,7 +269,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     if not wanted:
         raise SourceError(
             f"A file must have a suffix that is known, .csv or .parquet say, to be "
-            f"recognised; {paths[0]!r} has none. Say --format=csv if it is CSV; point "
+            f"recognised; {paths[0]!r} has none. Say --format csv if it is CSV; point "
             f"at the folder for images."
         )
     known = FORMATS[wanted]

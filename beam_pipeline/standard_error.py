@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 
+from beam_pipeline.lines import fitted
 from beam_pipeline.printing import printable
 
 __all__ = ["open_all", "say"]
@@ -14,7 +15,8 @@ def say(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(printable(text, keep="\n"), file=sys.stderr, flush=True)  # noqa: T201
+        line = fitted(printable(text, keep="\n"), sys.stderr)
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
         # What is still buffered must not raise again at exit.
         with contextlib.suppress(OSError, ValueError):

@@ -7,6 +7,7 @@ import rich.console
 from rich.segment import Segment
 from rich.text import Text
 
+from beam_pipeline.lines import broken
 from beam_pipeline.printing import printable
 
 __all__ = ["Console"]
@@ -17,6 +18,18 @@ class Console(rich.console.Console):
 
     What a text holds of escapes and other control characters is shown, not obeyed.
     """
+
+    def say(self, text: str | Text, style: str | None = None) -> None:
+        """Prints a line, broken between words on a terminal, never within one."""
+        whole = self.render_str(text) if isinstance(text, str) else text
+        starts, at = [], 0
+        for line in broken(whole.plain, self.width):
+            at = whole.plain.index(line, at)
+            starts.append(at)
+            at += len(line)
+        for part in whole.divide(starts[1:]):
+            part.rstrip()
+            self.print(part, style=style, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         """Called by rich while it handles the error."""

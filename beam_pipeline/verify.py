@@ -21,7 +21,7 @@ from beam_pipeline.dataset import (
     size_text,
 )
 from beam_pipeline.findings import Finding, Report, print_findings
-from beam_pipeline.printing import print_text, printable
+from beam_pipeline.printing import print_prose, printable
 from beam_pipeline.reading_progress import Progress, shown_reading
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest, ShardFacts
@@ -63,12 +63,12 @@ def show(path: str, quiet: bool = False) -> int:
         report = verify_dataset(target, progress=_terminal())
         print_findings(report)
         if not quiet:
-            print_text(_dataset_verdict(path, report))
+            print_prose(_dataset_verdict(path, report))
     else:
         report = verify_single_file(target, progress=_terminal())
         print_findings(report)
         if not quiet:
-            print_text(_file_verdict(target, report))
+            print_prose(_file_verdict(target, report))
     return 0 if report.is_sound else 1
 
 
@@ -369,12 +369,12 @@ def _show_bare(path: str, report: Report, quiet: bool) -> int:
         content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
         files = count_text(report.files, "file")
         if report.is_sound:
-            print_text(
+            print_prose(
                 f"{printable(path)}: sound: {content} in {files}; all checksums match."
                 f"\n{_NO_MANIFEST}"
             )
         else:
-            print_text(_dataset_verdict(path, report))
+            print_prose(_dataset_verdict(path, report))
     return 0 if report.is_sound else 1
 
 

@@ -525,6 +525,36 @@ class TestTerminal:
         assert "committed" in after
         assert "%" not in after
 
+    @pytest.mark.parametrize("columns", [40, 80])
+    def test_lines_break_between_words(
+        self, columns: int, table: Folder, tmp_path: Folder
+    ) -> None:
+        """On a terminal lines break between words; a pipe gets them as they are."""
+        out = tmp_path / "-".join(["out"] * 20)
+        shares = ("--splits", "train=0.8,test=0.02")
+        convert(table, out, *shares)
+        environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
+        for arguments in (
+            ("verify", out),
+            ("inspect", out),
+            ("plan", table, tmp_path / "new", *shares),
+            ("convert", table, tmp_path / "new", "--resize", "224"),
+            ("convert", table, out, "--seed", "9"),
+        ):
+            piped = process(*arguments)
+            _, shown = in_terminal(arguments, environment)
+            shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
+            lines = (piped.stdout + piped.stderr).splitlines()
+            prose = [line for line in lines if len(line) > columns]
+            assert prose
+            for line in shown.splitlines():
+                # A path stays whole, so that it can be copied.
+                assert len(line) <= columns or " " not in line.strip()
+            words = set(shown.split())
+            for line in prose:
+                if "  " not in line:
+                    assert words.issuperset(line.split())
+
     def test_no_color(self, table: Folder, tmp_path: Folder) -> None:
         """NO_COLOR is heeded in a terminal."""
         code, shown = in_terminal(

@@ -27,7 +27,7 @@ Folder = pathlib.Path
         ("raise --max-reject-rate.", "raise max_reject_rate=...."),
         ("try --max-reject-rate 0.05 or so", "try max_reject_rate=0.05 or so"),
         ("--foreign-images reject does", "foreign_images='reject' does"),
-        ("Say --format=csv if", "Say format='csv' if"),
+        ("Say --format csv if", "Say format='csv' if"),
         ("(--zip-encoding cp949, say)", "(zip_encoding='cp949', say)"),
         ("see --infer full", "see infer='full'"),
         ("--max-image-seconds allows 3", "max_image_seconds=... allows 3"),

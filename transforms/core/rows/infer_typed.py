@@ -42,6 +42,7 @@ from transforms.core.example.arrays import is_bytes, is_list, raw_values
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
 from transforms.core.rows.cells import is_list_view, numpy_mask, plain
+from transforms.core.rows.example_text import example_text
 from transforms.core.rows.float32 import FLOAT32_EXACT, told_apart, unheld
 from transforms.core.rows.infer import Evidence, Inference
 from transforms.core.rows.python_value import python_value
@@ -84,7 +85,6 @@ _LOOKED_AT = 256
 # Large values that are compared with one another.
 _COMPARED = 65_536
 _EXAMPLES = 3
-_EXAMPLE_CHARS = 40
 # Of 100 texts that are not empty, so many at least end like an image's name.
 _PATHS_IN_100 = 95
 
@@ -420,8 +420,6 @@ def _shown(value: pa.Scalar) -> str:
     if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
         return f"{value.as_buffer().size} bytes"
     found = python_value(value)
-    if isinstance(found, bytes):
-        return f"{len(found)} bytes"
     if isinstance(found, dict) and isinstance(found.get("bytes"), bytes):
-        return f"{len(found['bytes'])} bytes"
-    return str(found)[:_EXAMPLE_CHARS]
+        found = found["bytes"]
+    return example_text(found)
