@@ -180,7 +180,7 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         classes={},
         skipped=skipped,
         expected_rows=None,
-        rows_bytes=inputs.bytes,
+        rows_bytes=_rows_bytes(sample, inputs),
         evidence=evidence,
         label_map=reader.label_map(),
         images_settled=reader.images_named or any(f.states for f in schema.features),
@@ -469,6 +469,20 @@ def _total_rows(sample: TableSample, inputs: Inputs) -> float:
         return sample.total_rows
     seen = sample.rows + sample.unread
     return inputs.bytes * seen / sample.sampled_bytes if sample.sampled_bytes else seen
+
+
+def _rows_bytes(sample: TableSample, inputs: Inputs) -> int:
+    """Returns what all rows take once they are unpacked, about."""
+    size = sum(map(_content_bytes, sample.columns.values()))
+    unpacked = size * _total_rows(sample, inputs) / max(sample.rows, 1)
+    return max(inputs.bytes, round(unpacked))
+
+
+def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    return int(column.nbytes)
 
 
 def _image_bytes(inputs: Inputs) -> float:

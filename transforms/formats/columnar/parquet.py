@@ -53,10 +53,13 @@ __all__ = ["ParquetReader"]
 _PLACES = 64
 # Of a row group that is sampled, so many times as much is decoded as is kept.
 _SPREAD = 4
-# Rows that are decoded at once, at least and at most.
-_FEW_ROWS = 64
+# Rows that are decoded at once, at most.
 _MANY_ROWS = 1 << 16
 _STEP_BYTES = 4 << 20
+# Of the rows of a group, in the mean and once unpacked. One row is the least that can
+# be decoded, and takes several times as much memory. How well a group is compressed
+# says nothing: one number a hundred million times is a sound group.
+_MAX_ROW_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,8 +95,9 @@ class ParquetReader(TableReader):
                 meta = parquet.metadata
                 rows += meta.num_rows
                 for index in range(meta.num_row_groups):
-                    size = meta.row_group(index).total_byte_size
-                    groups.append((file, index, size))
+                    group = meta.row_group(index)
+                    _check_row_bytes(group, index, file.origin)
+                    groups.append((file, index, group.total_byte_size))
         if known is None:
             raise InputError("a sample needs at least one Parquet file; found none")
         whole = sum(size for _, _, size in groups) <= SAMPLE_BYTES
@@ -235,6 +239,19 @@ def _plain_bytes(group: pq.RowGroupMetaData) -> int:
     return max(1, group.total_byte_size)
 
 
+def _check_row_bytes(group: pq.RowGroupMetaData, index: int, origin: str) -> None:
+    """Refuses a file of a few kilobytes whose rows unpack to gigabytes."""
+    size = _plain_bytes(group)
+    if size <= _MAX_ROW_BYTES * max(group.num_rows, 1):
+        return
+    raise InputError(
+        f"{origin}: rows of a row group must unpack to {_MAX_ROW_BYTES:,} bytes at "
+        f"most, in the mean; by the footer those of group {index + 1} have "
+        f"{size // max(group.num_rows, 1):,}. That is taken for a bomb. Store such "
+        f"values in files of their own, or write them in smaller parts."
+    )
+
+
 def _thinned(
     parquet: pq.ParquetFile,
     group: int,
@@ -316,4 +333,4 @@ def _rows_at_once(parquet: pq.ParquetFile, groups: Sequence[int]) -> int:
         rows += group.num_rows
         size += _plain_bytes(group)
     each = max(size // max(rows, 1), 1)
-    return max(_FEW_ROWS, min(_MANY_ROWS, _STEP_BYTES // each))
+    return max(1, min(_MANY_ROWS, _STEP_BYTES // each))
