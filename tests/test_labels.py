@@ -322,3 +322,26 @@ def test_features_of_the_table_may_be_declared(tmp_path: Folder) -> None:
         assert found[stem]["version"] == 2
         assert found[stem]["city"].decode() == name.partition("/")[0]
         assert "n" not in found[stem]
+
+
+@pytest.mark.parametrize("classes", [10_000, 10_001, 20_000])
+def test_no_class_is_called_empty_that_is_not(classes: int, tmp_path: Folder) -> None:
+    """However many classes there are, one with a record is not said to have none."""
+    table = tmp_path / "t.csv"
+    lines = "".join(f"{n},c{n}\n" for n in range(classes))
+    table.write_text(f"x,y\n{lines}")
+    run = convert(table, tmp_path / "out", "--label-column", "y")
+    assert "have no record" not in run.out + run.err
+    text = (tmp_path / "out" / "manifest.json").read_text()
+    assert "have no record" not in text
+    names = next(f for f in json.loads(text)["dataset"]["features"] if f["name"] == "y")
+    assert len(names["classes"]) == classes
+
+
+def test_classes_without_a_record_among_many(tmp_path: Folder) -> None:
+    """Of a large vocabulary of which few names are used the others are named."""
+    (tmp_path / "names.txt").write_text("".join(f"c{n}\n" for n in range(20_000)))
+    (tmp_path / "t.csv").write_text("x,y\n1,c7\n2,c8\n")
+    given = ("--label-column", "y", "--vocabulary", tmp_path / "names.txt")
+    run = convert(tmp_path / "t.csv", tmp_path / "out", *given)
+    assert "19,998 classes of 'y' have no record" in run.out + run.err

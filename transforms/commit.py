@@ -227,9 +227,12 @@ def _slips(manifest: Manifest) -> list[str]:
         if facts.feature.kind is not Kind.LABEL:
             continue
         name = facts.feature.name
-        counts: collections.Counter[str] = collections.Counter()
+        counts: collections.Counter[str] | None = collections.Counter()
         for split in manifest.splits:
-            counts.update(split.classes.get(name, {}))
+            if counts is not None and name in split.classes:
+                counts.update(split.classes[name])
+            else:
+                counts = None  # too many classes to be counted
         out += vocabulary_warnings(name, facts.classes, counts)
     return out
 

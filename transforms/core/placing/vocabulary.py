@@ -170,21 +170,24 @@ def _unique(names: Sequence[str], path: str) -> tuple[str, ...]:
 
 
 def vocabulary_warnings(
-    feature: str, classes: Sequence[str], counts: Mapping[str, int]
+    feature: str, classes: Sequence[str], counts: Mapping[str, int] | None
 ) -> list[str]:
     """Returns what looks like a slip in a vocabulary, each in at most 1 KiB.
 
     Args:
       feature: its name.
       classes: the class names.
-      counts: class name -> records.
+      counts: class name -> records; None where they were not counted.
     """
     alike: dict[str, list[str]] = {}
     for name in classes:
         alike.setdefault(_folded(name), []).append(name)
     groups = [names for names in alike.values() if len(names) > 1]
     padded = [name for name in classes if name != name.strip()]
-    empty = [name for name in classes if not counts.get(name) and name != UNKNOWN_NAME]
+    empty = []
+    if counts is not None:
+        empty = [name for name in classes if not counts.get(name)]
+        empty = [name for name in empty if name != UNKNOWN_NAME]
     out = []
     if groups:
         shown = "; ".join(" and ".join(map(repr, names)) for names in groups[:5])
