@@ -1,24 +1,41 @@
-"""The libraries that decide the bytes of what is encoded anew.
+"""The versions that decide bytes: of this program, and of libraries that encode.
 
 An image that is resized, turned or converted is another file under another version of
-them, and so is a compressed shard under another deflate.
+its decoder or encoder, and so is a compressed shard under another deflate. Work that
+an earlier run left is taken over only under the same versions.
 """
 
+import functools
+import importlib.metadata
 import zlib
 
-__all__ = ["codec_versions"]
+from beam_pipeline.version import __version__
+
+__all__ = ["deciding_versions"]
+
+# Of PIL.features: what Pillow calls a library, and what it is called here.
+_CODECS = {
+    "zlib": "zlib-of-pillow",  # its PNG files; it may have a library of its own
+    "jpg_2000": "openjpeg",
+    "libtiff": "libtiff",
+}
+_MODULES = {"webp": "libwebp", "avif": "libavif"}
+_PACKAGES = {"pyarrow": "pyarrow", "Pillow": "pillow", "pillow-heif": "pillow-heif"}
 
 
-def codec_versions() -> dict[str, str]:
-    """Returns library -> its version, of those that are there."""
-    from PIL import __version__ as pillow
+@functools.cache
+def deciding_versions() -> dict[str, str]:
+    """Returns name -> version, of those that are there."""
     from PIL import features
 
-    found = {
-        "pillow": pillow,
-        "libjpeg-turbo": features.version_feature("libjpeg_turbo"),
-        # Of PNG files, which Pillow deflates by its own library.
-        "zlib-of-pillow": features.version_codec("zlib"),
-        "zlib": zlib.ZLIB_RUNTIME_VERSION,
-    }
+    found: dict[str, object] = {"beam-tfrecord": __version__}
+    for package, name in _PACKAGES.items():
+        try:
+            found[name] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    found["libjpeg-turbo"] = features.version_feature("libjpeg_turbo")
+    found |= {name: features.version_codec(key) for key, name in _CODECS.items()}
+    found |= {name: features.version_module(key) for key, name in _MODULES.items()}
+    found["zlib"] = zlib.ZLIB_RUNTIME_VERSION
     return {name: str(version) for name, version in found.items() if version}

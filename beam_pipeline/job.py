@@ -5,11 +5,9 @@ import datetime
 import platform
 
 import apache_beam as beam
-import pyarrow as pa
 
-from beam_pipeline.codec_versions import codec_versions
+from beam_pipeline.codec_versions import deciding_versions
 from beam_pipeline.plan import Plan
-from beam_pipeline.version import __version__
 from transforms.census import TakeCensus
 from transforms.commit import CommitDataset, Publication
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts
@@ -210,11 +208,9 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
                 "workers": plan.workers,
                 "notes": planned.notes,
                 "versions": {
-                    "beam-tfrecord": __version__,
                     "apache-beam": beam.version.__version__,
-                    "pyarrow": pa.__version__,
                     "python": platform.python_version(),
-                    **codec_versions(),
+                    **deciding_versions(),
                 },
             },
             skipped=planned.skipped,

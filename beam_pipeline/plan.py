@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
 from collections.abc import Iterable
 from typing import Any
 
+from beam_pipeline.codec_versions import deciding_versions
 from beam_pipeline.only_rejected import Selection, select_rejected
 from beam_pipeline.request import Request, make_request, with_images
 from beam_pipeline.sources import (
@@ -21,7 +21,6 @@ from beam_pipeline.sources import (
 )
 from beam_pipeline.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits, share_notes, with_splits
-from beam_pipeline.version import __version__
 from beam_pipeline.vocabularies import vocabularies_of
 from transforms import files
 from transforms.core.manifest import Manifest
@@ -129,7 +128,7 @@ class Plan:
         What a run leaves unfinished serves those of the same work digest: each block
         and each shard is known by its own inputs.
         """
-        return _digest([self._decided, self.inputs.root, _versions()])
+        return _digest([self._decided, self.inputs.root, deciding_versions()])
 
     @functools.cached_property
     def _decided(self) -> list[Any]:
@@ -151,11 +150,6 @@ class Plan:
 
 def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
     return [(entry.path, entry.size, entry.modified_ns) for entry in entries]
-
-
-def _versions() -> list[str]:
-    """Returns what may give other bytes for the same job."""
-    return [__version__, *map(importlib.metadata.version, ("pyarrow", "Pillow"))]
 
 
 def _digest(facts: Any) -> str:

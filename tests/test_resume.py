@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from beam_pipeline import plan
+from beam_pipeline.codec_versions import deciding_versions
+from beam_pipeline.plan import make_plan
+from beam_pipeline.spec import make_spec
 from tests.test_convert import (
     command,
     contents,
@@ -531,3 +535,25 @@ class TestWithoutExchange:
         monkeypatch.setattr(os, "replace", rename)
         run = convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
         assert "going on" in run.err
+
+
+@pytest.mark.parametrize(
+    "library",
+    "pyarrow pillow pillow-heif zlib zlib-of-pillow libjpeg-turbo libwebp".split(),
+)
+def test_work_of_other_libraries_is_not_taken_over(
+    library: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier run left serves only under the versions that decide bytes."""
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n")
+    settings = {"source": str(tmp_path / "t.csv"), "output": str(tmp_path / "out")}
+    here = make_plan(make_spec(settings))
+    work, versions = here.work_digest, deciding_versions()
+    if library not in versions:
+        pytest.skip(f"{library} is not there")
+    monkeypatch.setattr(
+        plan, "deciding_versions", lambda: {**versions, library: "another"}
+    )
+    there = make_plan(make_spec(settings))
+    assert there.work_digest != work
+    assert there.digest == here.digest
