@@ -496,6 +496,31 @@ def test_fault_89_bmp_with_a_palette_keeps_its_colors() -> None:
     )
 
 
+def test_a_bmp_of_a_rare_kind_is_not_called_damaged() -> None:
+    """Masks that neither TensorFlow nor Pillow reads are a kind, and no damage."""
+    data = make_bmp(32, header_bytes=52, compression=3)
+    masks = struct.pack("<III", 0xFF000000, 0xFF0, 0xFF0000)
+    result = prepare_image(data[:54] + masks + data[66:])
+    assert isinstance(result, ImageFault)
+    assert result.reason is Reason.UNSUPPORTED_FORMAT
+    assert "bitfields layout" in result.message
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_tga_is_called_by_its_name(mode: str, packed: bool) -> None:
+    """A format without a signature is told by its header; it is no ICO."""
+    image = picture().convert(mode)
+    data = saved(image, "TGA", compression="tga_rle" if packed else None)
+    result = prepare_image(data)
+    assert isinstance(result, ImageFault)
+    assert result.reason is Reason.UNSUPPORTED_FORMAT
+    assert result.message.startswith("TGA: TensorFlow does not read this kind")
+    icon = prepare_image(saved(picture(), "ICO", sizes=[(16, 16)]))
+    assert isinstance(icon, ImageFault)
+    assert icon.message.startswith("ICO")
+
+
 def test_fault_90_apple_double_is_no_image() -> None:
     """A ._x.jpg that was not skipped by its name is refused by its bytes."""
     assert reason(b"\0\5\x16\7\0\2\0\0Mac OS X" + bytes(50)) is Reason.NOT_AN_IMAGE

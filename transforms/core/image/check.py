@@ -249,7 +249,14 @@ _FOREIGN = (
     ("PPM", rb"P[1-7][\s#]"),
     ("PSD", rb"8BPS"),
     ("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
-    ("ICO", rb"\x00\x00[\x01\x02]\x00.\x00"),
+    # The number of its images is not zero: in a TGA these bytes are.
+    ("ICO", rb"\x00\x00[\x01\x02]\x00[^\x00]\x00"),
+    # Without a signature: the kind, with or without a palette, and bits a pixel.
+    (
+        "TGA",
+        rb".(?:\x00[\x02\x03\x0a\x0b].{5}|\x01[\x01\x09].{4}[\x0f\x10\x18\x20])"
+        rb".{8}[\x08\x0f\x10\x18\x20][\x00-\x3f]",
+    ),
     ("DDS", rb"DDS "),
     ("OpenEXR", rb"\x76\x2f\x31\x01"),
     ("Radiance HDR", rb"#\?R"),

@@ -30,6 +30,7 @@ __all__ = [
     "FORMATS",
     "Opened",
     "TooManyPixelsError",
+    "UnsupportedKindError",
     "is_available",
     "load",
     "name_format",
@@ -81,6 +82,10 @@ class TooManyPixelsError(DamageError):
     """The header promises more pixels than the limit."""
 
 
+class UnsupportedKindError(DamageError):
+    """The file may be intact, but is of a kind of its format that Pillow lacks."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opened:
     """A file whose header was read, and no pixel.
@@ -121,6 +126,7 @@ def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
 
     Raises:
       TooManyPixelsError: more than `max_pixels`, by any of the sizes in the file.
+      UnsupportedKindError: a BMP of a rare kind.
       DamageError: the header makes no sense.
     """
     frames = 1
@@ -153,6 +159,11 @@ def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
     except TooManyPixelsError:
         raise
     except _DAMAGE as error:
+        if str(error).startswith("Unsupported BMP"):
+            raise UnsupportedKindError(
+                f"BMP of a kind that neither TensorFlow nor Pillow reads: {error}; "
+                "convert it to baseline JPEG or PNG"
+            ) from error
         raise DamageError(f"{name}: Pillow cannot open it: {_said(error)}") from error
     _bound(opened.height, opened.width, max_pixels)
     if opened.height < 1 or opened.width < 1:

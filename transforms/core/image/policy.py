@@ -203,7 +203,10 @@ def prepare_image(
         return _prepare_foreign(data, policy, found, foreign)
     except image_foreign.TooManyPixelsError as error:
         return ImageFault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
-    except image_pixels.UnsupportedPixelsError as error:
+    except (
+        image_foreign.UnsupportedKindError,
+        image_pixels.UnsupportedPixelsError,
+    ) as error:
         return ImageFault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
     except DamageError as error:
         return ImageFault(Reason.DAMAGED_IMAGE, bounded(str(error)))
