@@ -25,6 +25,8 @@ TEST = [
     "pycocotools>=2.0.8",
     "pillow-heif>=1",
     "polars>=1",
+    # The first that builds wheels by itself.
+    "setuptools>=70.1",
 ]
 
 setup(
@@ -48,13 +50,16 @@ setup(
         "numpy>=2",
         "google-crc32c>=1.5",
         "protobuf>=5.26",
-        "pandas>=2.2",
-        "Pillow>=12",
+        # 2.2.2 is the first that is built for NumPy 2.
+        "pandas>=2.2.2",
+        # As Beam 2.77 wants it.
+        "Pillow>=12.1.1",
         "zstandard>=0.22",
         "pydantic>=2.7",
         "PyYAML>=6",
         "rich>=13",
-        "click>=8.2",
+        # 8.4 is the first whose ParamType takes a type.
+        "click>=8.4",
     ],
     extras_require={
         "heif": ["pillow-heif>=1"],
