@@ -62,11 +62,18 @@ def find_bare_files(path: str) -> BareFiles | None:
         return None
     paths = tuple(each for each in found if _is_tfrecord(each))
     if not paths:
+        # Only where it is needed: the formats are many.
+        from beam_pipeline.other_formats import what_else
+
         what = "folder" if is_folder else "pattern"
+        some = "1 file" if len(found) == 1 else f"{len(found):,} files"
+        advice = what_else(path)
         raise UsageError(
-            f"A {what} must have TFRecord files; {path!r} has none among its "
-            f"{len(found):,} files, by name or content. Name a TFRecord file, or make "
-            f"a dataset with 'convert'."
+            f"A {what} must have TFRecord files; {path!r} has none. {advice}"
+            if advice
+            else f"A {what} must have TFRecord files; {path!r} has none among its "
+            f"{some}, by name or content. Name a TFRecord file, or make a dataset with "
+            f"'convert'."
         )
     kept = set(paths)
     return BareFiles(paths, tuple(p for p in found if p not in kept), is_folder)

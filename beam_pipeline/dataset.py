@@ -102,12 +102,22 @@ def _open_file(path: str) -> SingleFile:
         manifest = _read_manifest(os.path.join(directory, MANIFEST_NAME))
     except (OSError, DamageError):
         # The file alone was asked for: it can be read without.
+        _check_format(path)
         return SingleFile(path)
     for split in manifest.splits:
         for shard in split.shards:
             if shard.file == name:
                 return SingleFile(path, Dataset(directory, manifest), shard)
+    _check_format(path)
     return SingleFile(path)
+
+
+def _check_format(path: str) -> None:
+    # Most files are TFRecord by their names; the formats are many.
+    if ".tfrecord" not in os.path.basename(path):
+        from beam_pipeline.other_formats import check_format
+
+        check_format(path)
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -123,7 +133,12 @@ def _no_dataset(directory: str) -> str:
     if shards:
         shown = first_few([*map(repr, shards)], _SHOWN)
         return f"{what} Name one of its files ({shown}), or convert again."
-    return f"{what} Name a TFRecord file, or make a dataset with 'convert'."
+    from beam_pipeline.other_formats import what_else
+
+    advice = what_else(directory) or (
+        "Name a TFRecord file, or make a dataset with 'convert'."
+    )
+    return f"{what} {advice}"
 
 
 def size_text(size: int) -> str:

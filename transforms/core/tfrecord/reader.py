@@ -334,6 +334,9 @@ class TFRecordReader:
             return "Read it with compression 'auto' or 'none'."
         if kind == "too-long":
             return "Raise max_record_bytes if such records are expected."
+        if kind == "length-crc" and self.records == 0 and b"\0" not in data:
+            # The length of a record has zeros, and a text has none.
+            return "It looks like text. Is it a TFRecord file at all?"
         if kind in ("length-crc", "data-crc"):
             breaks = data.count(b"\n")
             if breaks > 1 and breaks == data.count(b"\r\n"):
