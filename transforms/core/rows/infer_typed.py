@@ -364,7 +364,8 @@ class _Doubles:
             numbers = numbers[numpy_mask(values.is_valid())]
         size = np.abs(numbers)
         # False of NaN and of infinities, too.
-        whole = (np.floor(numbers) == numbers) & (size < 2.0**63)
+        inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
+        whole = (np.floor(numbers) == numbers) & inside
         self._whole = self._whole and bool(whole.all())
         large = (size >= FLOAT32_EXACT) & (size <= _FLOAT32_MAX)
         if large.any() and sum(map(len, self._large)) < _COMPARED:
