@@ -309,9 +309,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         text = f"{error.strerror or error}: {error.filename}"
         code = _fail(_with_note(text, error), 1)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
-        code = _stopped(signal.SIGINT, stop)
+        code = _stopped(signal.SIGINT, stop, arguments)
     except _Stopped as stop:
-        code = _stopped(stop.number, stop)
+        code = _stopped(stop.number, stop, arguments)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -373,7 +373,7 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _stopped(number: int, stop: BaseException) -> NoReturn:
+def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoReturn:
     """Ends at once: the pipeline's thread may still be in the middle of a file."""
     # click raises its Abort from the KeyboardInterrupt that carries the note.
     notes = [
@@ -381,9 +381,13 @@ def _stopped(number: int, stop: BaseException) -> NoReturn:
         for error in (stop, stop.__cause__, stop.__context__)
         for note in getattr(error, "__notes__", ())
     ]
-    outcome = COMMITTED_NOTE if COMMITTED_NOTE in notes else "nothing was committed"
+    outcome = ""
+    if COMMITTED_NOTE in notes:
+        outcome = f"; {COMMITTED_NOTE}"
+    elif arguments[:1] == ["convert"]:
+        outcome = "; nothing was committed. Run it again to go on"
     # After SIGHUP there may be no terminal to say it to.
     with contextlib.suppress(OSError):
-        standard_error.say(f"{_STOPS[signal.Signals(number)]}; {outcome}.")
+        standard_error.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
         sys.stdout.flush()
     os._exit(128 + number)

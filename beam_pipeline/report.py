@@ -1,5 +1,6 @@
 """The plan and the result, in words for a person and in JSON for a scheduler."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,6 +81,9 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
             f"digest {manifest.digest[:12]})",
         ),
     )
+    place = shlex.quote(output)
+    console.say(f"next: beam-tfrecord inspect {place}", style="dim")
+    console.say(f"      beam-tfrecord schema {place} --as tensorflow", style="dim")
 
 
 def show_submitted(what: str, output: str, seconds: float) -> None:

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -325,7 +326,7 @@ class TestSignals:
         assert names(tmp_path / "outs") in ([], [".out.beam-tfrecord"])
         assert list(tmp_path.rglob("*.tmp")) == []
         assert group(run.pid) == []
-        assert "nothing was committed" in err
+        assert "; nothing was committed. Run it again to go on." in err
         assert "Traceback" not in err
         assert len(err.strip().splitlines()) == 1
         assert names(tmp_path / "temporary") == ["mark"]
@@ -600,7 +601,21 @@ class TestTerminal:
         run = process("convert", table, tmp_path / "out", "--workers", 2)
         assert run.returncode == 0
         assert run.stderr == ""
-        assert run.stdout.splitlines()[-1].startswith("committed ")
+        assert "\ncommitted " in run.stdout
+
+    def test_what_can_be_done_next(self, table: Folder, tmp_path: Folder) -> None:
+        """After a commit the next commands are named, and work as they are named."""
+        out = tmp_path / "a set; it's $HOME"
+        shown = convert(table, out).out
+        _, _, after = shown.partition("next: ")
+        commands = [line.strip() for line in after.splitlines()]
+        assert len(commands) == 2
+        for line in commands:
+            program, *arguments = shlex.split(line)
+            assert program == "beam-tfrecord"
+            assert command(*arguments).code == 0
+        assert "next:" not in convert(table, tmp_path / "b", "--quiet").out
+        assert "next:" not in convert(table, out).out
 
     def test_a_failing_job_of_two_workers_says_one_line(self, tmp_path: Folder) -> None:
         """An error of a worker is one line, not its log."""

@@ -384,7 +384,7 @@ def test_ctrl_c_while_a_decoder_hangs(tmp_path: Folder) -> None:
     os.killpg(run.pid, signal.SIGINT)
     _, said = run.communicate(timeout=5)
     assert run.returncode == 130
-    assert said.endswith("Interrupted; nothing was committed.\n")
+    assert said.endswith("Interrupted; nothing was committed. Run it again to go on.\n")
     assert "Traceback" not in said
     child = int(note.read_text())
     assert within(5, lambda: not is_alive(child))
