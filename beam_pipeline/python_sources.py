@@ -97,6 +97,9 @@ def _floats_first(column: pa.Array) -> list[int]:
 
 
 def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    if _is_of(source, "polars", "DataFrame"):
+        for name, dtype in source.schema.items():
+            _check_polars(name, dtype)
     if _is_of(source, "pandas", "DataFrame"):
         source = _from_pandas(source, images)
     elif isinstance(source, np.ndarray) and source.dtype.names:
@@ -123,6 +126,12 @@ def _is_of(value: object, package: str, name: str) -> bool:
         kind.__name__ == name and kind.__module__.partition(".")[0] == package
         for kind in type(value).__mro__
     )
+
+
+def _check_polars(name: str, dtype: object) -> None:
+    """Raises InputError for objects: what Polars exports are their addresses."""
+    if str(dtype) == "Object":
+        raise odd_row(name, -1, ValueError("Object of Polars has no type in Arrow"))
 
 
 def _from_stream(source: Any) -> pa.RecordBatchReader:
@@ -205,6 +214,8 @@ def _column(
             return _of_series(values, name in images)
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return values
+        if _is_of(values, "polars", "Series"):
+            _check_polars(name, values.dtype)
         if hasattr(values, "__arrow_c_stream__"):
             return pa.chunked_array(values)
         if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
@@ -244,6 +255,9 @@ def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
         return column_of(values, is_image=is_image)
     array = pa.array(series, from_pandas=True)
     # Periods and the like are integers underneath: what they mean would be lost.
-    if isinstance(array.type, pa.BaseExtensionType):
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if isinstance(kind, pa.BaseExtensionType):
         raise OddValueError(f"{series.dtype} has no type in Arrow")
     return array

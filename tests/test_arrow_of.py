@@ -13,7 +13,12 @@ import pyarrow as pa
 import pytest
 
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.common_type import as_type, canonical_type, wider_type
+from transforms.core.rows.common_type import (
+    as_type,
+    canonical_type,
+    decoded,
+    wider_type,
+)
 from transforms.core.rows.python_kinds import OddValueError
 
 UTC = datetime.UTC
@@ -239,3 +244,45 @@ def test_ways_of_storing_do_not_count() -> None:
     )
     zoned = pa.array([0], pa.timestamp("s", "Europe/Paris"))
     assert canonical_type(zoned.type) == pa.timestamp("s", "UTC")
+
+
+@pytest.mark.parametrize("index", ["int8", "uint8", "int32", "uint32", "uint64"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["b", None, "longer than twelve bytes"], kind)
+        for kind in (pa.string(), pa.large_string(), pa.string_view())
+    ]
+    + [
+        pa.array([b"b", None, b"longer than twelve bytes"], kind)
+        for kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+    ]
+    + [
+        pa.array([["b", None], None, []], pa.list_(pa.string_view())),
+        pa.array([{"a": 1}, None, {"a": None}], pa.struct([("a", pa.int8())])),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_dictionaries_and_runs_are_their_values(values: pa.Array, index: str) -> None:
+    """With nulls in the dictionary and beside it, and in slices of any place."""
+    places = [2, 0, None, 1, 1, 2]
+    array = pa.DictionaryArray.from_arrays(pa.array(places, index), values)
+    wanted = [None if place is None else values[place].as_py() for place in places]
+    kind = canonical_type(array.type)
+    for start in range(len(places) + 1):
+        for size in range(len(places) + 1 - start):
+            part = array.slice(start, size)
+            assert decoded(part).to_pylist() == wanted[start : start + size]
+            assert as_type(part, kind).to_pylist() == wanted[start : start + size]
+            lists = pa.array([[1] * size, None], pa.list_(pa.int8()))
+            nested = pa.ListArray.from_arrays(lists.offsets, part)
+            assert (
+                as_type(nested, pa.list_(kind))[0].as_py()
+                == (wanted[start : start + size])
+            )
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 5, 9], pa.int16()), values)
+    wanted = [values[i].as_py() for i in (0, 0, 1, 1, 1, 2, 2, 2, 2)]
+    for start in range(10):
+        for size in range(10 - start):
+            part = runs.slice(start, size)
+            assert decoded(part).to_pylist() == wanted[start : start + size]

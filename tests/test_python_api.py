@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from tests.test_convert import command, dataset, payloads, rejects, rows, write_
 from transforms.core.example import messages
 from transforms.errors import (
     BeamTFRecordError,
+    InputError,
     RejectLimitError,
     SourceError,
     SpecError,
@@ -670,6 +672,63 @@ def test_polars(tmp_path: Folder) -> None:
     one = beam_pipeline.convert(polars.DataFrame(columns), tmp_path / "o", name="x")
     two = beam_pipeline.convert(pa.table(columns), tmp_path / "p", name="x")
     assert one.digest == two.digest
+
+
+@pytest.mark.parametrize("kind", ["Categorical", "Enum"])
+def test_categories_of_polars_are_their_texts(tmp_path: Folder, kind: str) -> None:
+    """From memory and from its files, alone and nested, and as the label."""
+    polars = pytest.importorskip("polars")
+    dtype = polars.Enum(["b", "a", "c"]) if kind == "Enum" else polars.Categorical()
+    texts = ["b", "a", None, "b"]
+    lists = [["a", "b"], [], ["b"], ["a"]]
+    columns = {
+        "y": polars.Series(texts, dtype=dtype),
+        "l": polars.Series(lists, dtype=polars.List(dtype)),
+        "a": polars.Series([["a", "b"]] * 4, dtype=polars.Array(dtype, 2)),
+        "s": polars.Series(
+            [{"t": "a", "u": ["b"]}] * 4,
+            dtype=polars.Struct({"t": dtype, "u": polars.List(dtype)}),
+        ),
+    }
+    frame = polars.DataFrame(columns)
+    plain = {
+        "y": texts,
+        "l": lists,
+        "a": pa.array([["a", "b"]] * 4, pa.list_(pa.string(), 2)),
+        "s": [{"t": "a", "u": ["b"]}] * 4,
+    }
+    (tmp_path / "in").mkdir()
+    frame.write_ipc(tmp_path / "in" / "a.arrow")
+    frame.write_ipc_stream(tmp_path / "in" / "a.arrows")
+    frame.write_parquet(tmp_path / "in" / "a.parquet")
+    sources = [frame, columns, *sorted((tmp_path / "in").iterdir())]
+    for options in ({}, {"label_column": "y"}):
+        wanted = beam_pipeline.convert(plain, tmp_path / "wanted", name="x", **options)
+        for index, source in enumerate(sources):
+            out = tmp_path / f"{index}"
+            # What a row's place in its file decides is its order.
+            beam_pipeline.convert(source, out, name="x", shuffle=False, **options)
+            assert sorted(payloads(out)) == sorted(payloads(tmp_path / "wanted"))
+            shutil.rmtree(out)
+        assert wanted.written == 4
+        shutil.rmtree(tmp_path / "wanted")
+
+
+def test_objects_of_polars_have_no_values(tmp_path: Folder) -> None:
+    """What Polars exports of a column of objects are their addresses in memory."""
+    polars = pytest.importorskip("polars")
+    column = polars.Series("o", [object(), {"a": 1}], dtype=polars.Object)
+    for source in (polars.DataFrame({"x": [1, 2], "o": column}), {"o": column}):
+        with pytest.raises(InputError, match=r"'o' .* Object of Polars"):
+            beam_pipeline.convert(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_categories_without_a_type_are_refused(tmp_path: Folder) -> None:
+    """A categorical of periods is no column of integers either."""
+    periods = pd.Categorical(pd.period_range("2020", periods=3, freq="M"))
+    with pytest.raises(InputError, match="no type in Arrow"):
+        beam_pipeline.convert(pd.DataFrame({"p": periods}), tmp_path / "out")
 
 
 def test_paths_of_images_are_those_of_the_program(

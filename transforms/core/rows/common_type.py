@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from transforms.core.rows.arrow_of import FLOAT32_BITS
 from transforms.core.rows.python_kinds import OddValueError
 
-__all__ = ["as_type", "canonical_type", "wider_type"]
+__all__ = ["as_type", "canonical_type", "decoded", "is_encoded", "wider_type"]
 
 _INT64_DIGITS = 19
 _INT64_MAX = 2**63 - 1
@@ -148,10 +148,8 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
             storage = as_type(array.storage, getattr(kind, "storage_type", kind))
             return _rewrapped(storage, kind)
         return as_type(array.storage, kind)
-    if pa.types.is_dictionary(array.type):
-        return as_type(array.dictionary_decode(), kind)
-    if pa.types.is_run_end_encoded(array.type):
-        return as_type(pc.run_end_decode(array), kind)
+    if is_encoded(array.type):
+        return as_type(decoded(array), kind)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), kind)
     if pa.types.is_integer(array.type) and not pa.types.is_decimal(kind):
@@ -161,6 +159,30 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if _is_list(array.type) and _is_list(kind):
         return _lists_as(array, kind)
     return array.cast(kind)
+
+
+def is_encoded(kind: pa.DataType) -> bool:
+    """Whether values are stored once and pointed at: dictionaries, runs."""
+    return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Returns n values out of a dictionary or of runs; texts and bytes as large ones.
+
+    Arrow has no kernel for dictionaries and runs of views.
+    """
+    if pa.types.is_dictionary(array.type):
+        values, indices = array.dictionary, array.indices
+    else:
+        values = array.values
+        ends = np.asarray(array.run_ends).astype(np.int64) - array.offset
+        sizes = np.diff(ends.clip(0, len(array)), prepend=0)
+        indices = pa.array(np.repeat(np.arange(len(values)), sizes))
+    kind = canonical_type(values.type)
+    # `take` wraps the offsets of results over 2 GiB without a word.
+    large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind)
+    values = values.cast(large) if large else as_type(values, kind)
+    return values.take(indices)
 
 
 def _rewrapped(storage: pa.Array, kind: pa.DataType) -> pa.Array:

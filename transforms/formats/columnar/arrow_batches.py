@@ -19,6 +19,12 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.example.arrays import is_list
 from transforms.core.model import Block, Reason
+from transforms.core.rows.common_type import (
+    as_type,
+    canonical_type,
+    decoded,
+    is_encoded,
+)
 from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,
@@ -151,22 +157,23 @@ def _plain(array: pa.Array) -> pa.Array:
         return array
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    if pa.types.is_run_end_encoded(array.type):
-        array = pc.run_end_decode(array)
-    if pa.types.is_dictionary(array.type):
-        values = array.dictionary
-        if pa.types.is_string(values.type):
-            # `take` wraps the offsets of results over 2 GiB without a word.
-            values = values.cast(pa.large_string())
-        elif pa.types.is_binary(values.type):
-            values = values.cast(pa.large_binary())
-        array = values.take(array.indices)
+    while is_encoded(array.type):
+        array = decoded(array)
     target = plain_type(array.type)
     if array.type == target:
         return array
     if pa.types.is_large_string(array.type):
         return array.cast(target) if _text_bytes(array) <= _MAX_OFFSET else array
+    if is_list(array.type) and _holds_encoded(array.type):
+        # There is no cast of a dictionary of views.
+        array = as_type(array, canonical_type(array.type))
     return array.cast(target)
+
+
+def _holds_encoded(kind: pa.DataType) -> bool:
+    while is_list(kind):
+        kind = kind.value_type
+    return is_encoded(kind)
 
 
 def _text_bytes(array: pa.Array) -> int:
