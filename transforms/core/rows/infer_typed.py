@@ -359,7 +359,7 @@ class _Doubles:
 
     def add(self, values: pa.Array) -> None:
         """Adds values; null where one is missing."""
-        numbers = raw_values(values)
+        numbers = raw_values(values).astype(np.float64, copy=False)
         if values.null_count:
             numbers = numbers[numpy_mask(values.is_valid())]
         size = np.abs(numbers)
