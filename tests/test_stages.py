@@ -227,6 +227,44 @@ def test_steps_that_lose_or_double(
     assert [path.name for path in source.parent.iterdir()] == ["in"]
 
 
+def fewer_values(batch: Batch) -> Batch:
+    return dataclasses.replace(batch, rows=batch.rows[:10])
+
+
+def other_column(batch: Batch) -> Batch:
+    names = [f"new_{name}" for name in batch.rows.schema.names]
+    return dataclasses.replace(batch, rows=batch.rows.rename_columns(names))
+
+
+FEWER = r"must keep every row.* returned 10 rows for \d+ numbers"
+
+
+@pytest.mark.parametrize(
+    ("step", "settings", "said"),
+    [
+        (fewer_values, {}, FEWER),
+        (
+            fewer_values,
+            {"splits": {"a": 0.5, "b": 0.5}, "stratify_column": "animal"},
+            FEWER,
+        ),
+        (other_column, {}, "keep the columns and their order: id, weight, animal"),
+    ],
+)
+def test_steps_that_may_not_be(
+    source: Folder,
+    step: Callable[[Batch], Batch],
+    settings: dict[str, Any],
+    said: str,
+) -> None:
+    """Rows or columns that a step takes away are named, as what must be kept."""
+    plan = plan_of(source, **settings)
+    with pytest.raises(ConservationError, match=said) as caught:
+        convert_plan(plan, between=beam.Map(step).with_output_types(Batch))
+    assert "Change values only" in str(caught.value)
+    assert [path.name for path in source.parent.iterdir()] == ["in"]
+
+
 def failing(batch: Batch) -> Batch:
     raise ValueError("what the user's step says")
 

@@ -774,6 +774,17 @@ def test_counters(tmp_path: Folder) -> None:
     assert found == {"records_written": 300, "records_read": 300}
 
 
+def test_a_folder_is_no_pattern(tmp_path: Folder) -> None:
+    """For a dataset's folder the patterns of its shards are named, and they work."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    with pytest.raises(SourceError, match="is a folder") as caught:
+        read(folder)
+    shown = re.findall(r"'([^']*\*[^']*)'", str(caught.value))
+    assert shown == [f"{folder}/*.tfrecord-*", f"{folder}/*-train.tfrecord-*"]
+    assert read(folder, validate=False) == []
+
+
 def test_missing_files(tmp_path: Folder) -> None:
     """An error when the transform is made; without validation, no records."""
     for pattern in ("x-*", "x", "no folder/x-*", ""):

@@ -211,6 +211,7 @@ class PlaceRows(beam.PTransform):
 class _CutByShard(beam.DoFn):
     def __init__(self, stage: PlaceRows) -> None:
         super().__init__()
+        self.columns = stage.schema.row_schema.names
         self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
         images = stage.schema.of_kind(Kind.IMAGE)
         self.with_files = any(not feature.inline for feature in images)
@@ -229,6 +230,7 @@ class _CutByShard(beam.DoFn):
     def process(
         self, batch: Batch, strata: Strata | None = None
     ) -> Iterator[tuple[ShardKey, Segment] | beam.pvalue.TaggedOutput]:
+        batch.check(self.columns)
         block = batch.block
         tables = dataclasses.replace(self.tables, strata=strata)
         splits = split_rows(batch, self.sharding.rule, tables)

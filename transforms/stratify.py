@@ -128,6 +128,7 @@ class _HashClasses(beam.DoFn):
     def process(
         self, batch: Batch
     ) -> Iterator[tuple[int, Segment] | beam.pvalue.TaggedOutput]:
+        batch.check()
         if not batch.rows.num_rows:
             return
         counts, rows = hash_classes(batch, self.rule, self.lock)

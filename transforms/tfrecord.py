@@ -457,6 +457,13 @@ def _matching(pattern: str, *, validate: bool) -> list[str]:
         literal = next((n for n, at in enumerate(existing) if n != at), len(existing))
         head = glob.escape("/".join([*parts[:literal], ""]))
         found = files.expand(head + "/".join(parts[literal:]))
+    if validate and not found and files.is_folder(pattern):
+        example = os.path.join(pattern, "*.tfrecord-*")
+        raise SourceError(
+            f"file_pattern must name files; {pattern!r} is a folder. Give a pattern of "
+            f"the files to be read, such as {example!r} for all shards of a dataset, "
+            f"or {example.replace('*', '*-train', 1)!r} for those of one split."
+        )
     if validate and not found:
         raise SourceError(
             f"file_pattern must name at least one file; {pattern!r} names none. Check "

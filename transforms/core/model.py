@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from transforms.core.reasons import Reason, Skipped
 from transforms.core.statistics import Statistics
-from transforms.errors import bounded
+from transforms.errors import ConservationError, bounded
 
 __all__ = [
     "Batch",
@@ -122,6 +122,37 @@ class Batch:
             groups=kept(self.groups),
             positions=None if self.positions is None else self.positions[keep],
         )
+
+    def check(self, columns: Sequence[str] | None = None) -> None:
+        """Checks what own steps between reading and writing must keep.
+
+        Args:
+          columns: that the rows must have, in order; None for any.
+
+        Raises:
+          ConservationError: there are more or fewer rows, or other columns.
+        """
+        rows = self.rows.num_rows
+        for name in ("numbers", *_PER_ROW):
+            values = getattr(self, name)
+            if values is not None and len(values) != rows:
+                raise ConservationError(
+                    f"A step between reading and writing must keep every row, in its "
+                    f"place; of {self.block.origin!r} from byte {self.block.start:,} "
+                    f"it returned {rows:,} rows for {len(values):,} {name}. Change "
+                    f"values only, and filter rows before the conversion."
+                )
+        found = self.rows.schema.names
+        if columns is not None and found != list(columns):
+            raise ConservationError(
+                f"A step between reading and writing must keep the columns and their "
+                f"order: {', '.join(columns)}; it returned {', '.join(found) or 'none'}"
+                f". Change values only; 'drop' and 'features' of a spec change columns."
+            )
+
+
+# What a batch has of each row beside its values and its number.
+_PER_ROW = ("origins", "stamps", "splits", "keys", "groups", "positions")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
