@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.pattern_trial import try_pattern
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.example_text import example_text
 from transforms.core.rows.infer import Evidence
@@ -41,6 +42,10 @@ def evidence_of(feature: Feature, columns: Columns, origins: pa.Array) -> Eviden
         column = _head(columns[feature.source_column], feature)
         raw, count = {feature.source_column: column}, len(column)
         origins = pa.nulls(count, pa.string())
+    if feature.pattern:
+        texts = raw[feature.source_column] if raw else origins
+        names = texts.cast(pa.string()).unique().to_pylist()
+        try_pattern(feature.name, feature.pattern, names)
     misfits: list[Misfit] = []
     if feature.kind is Kind.IMAGE:
         values = raw[feature.source_column]

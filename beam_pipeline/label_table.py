@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from beam_pipeline.features import declare, infer_columns
 from beam_pipeline.formats import claimed_by
+from beam_pipeline.pattern_trial import try_pattern
 from beam_pipeline.sources import Inputs
 from beam_pipeline.spec import Spec
 from transforms import files
@@ -125,6 +126,10 @@ def join_table(
     positions = pa.array(np.where(matched, joined.rows, 0), mask=~matched)
     taken = {name: column.take(positions) for name, column in table.columns.items()}
     origins = pa.array([entry.origin for entry in entries], pa.string())
+    for feature in schema.features:
+        if feature.pattern and feature.column in taken:
+            texts = taken[feature.column].cast(pa.string()).unique()
+            try_pattern(feature.name, feature.pattern, texts.to_pylist())
     rows, misfits = conform(taken, schema, len(entries), origins)
     faults: list[tuple[str, str] | None] = [
         None

@@ -11,6 +11,7 @@ from typing import Any
 
 from beam_pipeline.codec_versions import deciding_versions
 from beam_pipeline.only_rejected import Selection, select_rejected
+from beam_pipeline.pattern_trial import try_pattern
 from beam_pipeline.request import Request, make_request, with_images
 from beam_pipeline.sources import (
     Inputs,
@@ -326,6 +327,9 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
 
 
 def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
+    for name, said in spec.features.items():
+        if said.path is not None:
+            try_pattern(name, said.path, (entry.origin for entry in inputs.entries))
     # Each where it is needed: half of the program is not, for any one source.
     try:
         if inputs.format == "images":

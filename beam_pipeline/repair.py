@@ -1,16 +1,15 @@
 """Repairing one TFRecord file: what is sound of it, as a new file.
 
-A plain file is read where it lies; of a compressed one, or a pipe, the content is
-unpacked to a file without a name first, in the folder of the output. The output has
-the compression of the input, and appears under its name only when it is whole. A file
-in which nothing is damaged is copied byte for byte.
+A plain file is read where it is; the content of a compressed one is unpacked first, to
+a file without a name in the folder of the output. The output has the compression of the
+input, and appears under its name only when it is whole. A file in which nothing is
+damaged is copied byte for byte.
 """
 
 import contextlib
 import dataclasses
 import os
 import secrets
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import IO
@@ -22,6 +21,7 @@ from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.core.tfrecord.salvage import Salvage, Skipped
 from transforms.core.tfrecord.unpack_damaged import Break, Unpacker, looks_like_gzip
 from transforms.errors import DamageError, InputError, TargetError
+from transforms.regular_files import open_regular
 from transforms.storage import folders
 
 __all__ = ["Range", "Repaired", "repair_file"]
@@ -76,7 +76,7 @@ def repair_file(
     """Writes what is sound of a file to another.
 
     Args:
-      source: the damaged file; a pipe will do.
+      source: the damaged file.
       target: where the output goes; its folder exists.
       overwrite: whether a file there may be replaced.
       skipped: told of every range, in the file's order.
@@ -94,7 +94,7 @@ def repair_file(
         )
     folder = os.path.dirname(target) or "."
     with contextlib.ExitStack() as stack:
-        stored = stack.enter_context(_stored(source, folder))
+        stored = stack.enter_context(_stored(source))
         unpacked = _unpacked(stored, stack.enter_context(_spool(folder)))
         log = _Log(skipped)
         with _appearing(target, overwrite=overwrite) as path:
@@ -217,17 +217,13 @@ class _Log:
 
 
 @contextlib.contextmanager
-def _stored(source: str, folder: str) -> Iterator[_Bytes]:
-    """Opens the file; what can be read once only is copied first."""
+def _stored(source: str) -> Iterator[_Bytes]:
+    """Opens the file."""
     with contextlib.ExitStack() as stack:
         try:
-            file: IO[bytes] = stack.enter_context(open(source, "rb", buffering=0))
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                copy = stack.enter_context(_spool(folder))
-                while data := file.read(_STEP_BYTES):
-                    copy.write(data)
-                copy.flush()
-                file = copy
+            file = stack.enter_context(
+                open(source, "rb", buffering=0, opener=open_regular)
+            )
         except OSError as error:
             raise InputError(
                 f"{source}: cannot be read: {error.strerror or error}."

@@ -70,6 +70,8 @@ def layer(module: str) -> str:
         return "program"
     if module in STAGES:
         return "stage"
+    if head == "regular_files":
+        return "errors"
     if head in ("files", "storage"):
         return "files"
     if head in (

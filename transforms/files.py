@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
 from transforms.errors import TargetError, source_error
+from transforms.regular_files import open_regular
 from transforms.storage import folders
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, relative
@@ -151,11 +152,14 @@ def is_pattern(path: str) -> bool:
 
 
 def expand(pattern: str) -> list[str]:
-    """Returns the files that a glob names, in byte order."""
+    """Returns the files that a glob names, in byte order.
+
+    What is no file and no folder is listed too, so that reading it is an error.
+    """
     if is_remote(pattern):
         return remote.expand(pattern)
     found = glob.glob(pattern, recursive=True)
-    return sorted((p for p in found if os.path.isfile(p)), key=os.fsencode)
+    return sorted((p for p in found if not os.path.isdir(p)), key=os.fsencode)
 
 
 def list_tree(root: str) -> list[FileEntry]:
@@ -313,7 +317,10 @@ def names_in(folder: str) -> list[str]:
 
 
 def entries_in(folder: str, root: str) -> list[FileEntry]:
-    """Returns the files in a folder, not those below it; raises OSError."""
+    """Returns the files in a folder, not those below it, as `expand`; raises OSError.
+
+    A link that leads nowhere has no size.
+    """
     if is_remote(folder):
         return [
             FileEntry(relative(found.path, root), found.size, found.modified_ns)
@@ -321,7 +328,13 @@ def entries_in(folder: str, root: str) -> list[FileEntry]:
             if not found.is_folder
         ]
     paths = [os.path.join(folder, name) for name in names_in(folder)]
-    return [stat_entry(path, root) for path in paths if os.path.isfile(path)]
+    return [
+        stat_entry(path, root)
+        if os.path.exists(path)
+        else FileEntry(relative(path, root), 0, 0)
+        for path in paths
+        if not os.path.isdir(path)
+    ]
 
 
 def stat_entry(path: str, root: str) -> FileEntry:
@@ -339,7 +352,9 @@ def stat_entry(path: str, root: str) -> FileEntry:
 
 def open_unbuffered(path: str) -> io.RawIOBase:
     """Opens a file for large reads, of which none is copied; raises OSError."""
-    return remote.open_input(path) if is_remote(path) else io.FileIO(path)
+    if is_remote(path):
+        return remote.open_input(path)
+    return io.FileIO(path, opener=open_regular)
 
 
 @contextlib.contextmanager
@@ -366,6 +381,8 @@ def mapped(path: str) -> "pa.NativeFile":
 
     if is_remote(path):
         return pa.BufferReader(remote.remembered(path))
+    # Arrow opens the file by its name.
+    os.close(open_regular(path, os.O_RDONLY))
     return pa.memory_map(path)
 
 
@@ -380,7 +397,7 @@ def open_input(path: str) -> io.BufferedReader:
     """Opens a file for reading from any place; raises OSError."""
     if is_remote(path):
         return remote.buffered(path)
-    opened = functools.partial(_PersistentFile, path, "rb", opener=_open_regular)
+    opened = functools.partial(_PersistentFile, path, "rb", opener=open_regular)
     return io.BufferedReader(persistently(opened, path=path))
 
 
@@ -400,15 +417,6 @@ class _PersistentFile(io.FileIO):
     @property
     def _path(self) -> str:
         return os.fsdecode(self.name) if isinstance(self.name, str | bytes) else ""
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Opens a file, but not a pipe or device: reading those might never end."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return descriptor
 
 
 def read_bytes(path: str) -> bytes:
@@ -436,7 +444,7 @@ def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
 
 
 def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
-    descriptor = _open_regular(path, os.O_RDONLY)
+    descriptor = open_regular(path, os.O_RDONLY)
     try:
         if limit is not None:
             status = os.fstat(descriptor)
@@ -477,7 +485,7 @@ def read_range(path: str, start: int, stop: int, *, stamp: int = 0) -> bytes:
 
 def _read_range(path: str, start: int, stop: int, stamp: int) -> bytes | OSError:
     """Returns the bytes, or an error that another try would not change."""
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         if stamp and stamp_of(file) != stamp:
             return OSError(errno.ESTALE, "it has changed since it was listed", path)
         parts = []

@@ -17,6 +17,7 @@ from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import check_split_name, usual_order
 from transforms.core.placing.split_lock import Assignments
 from transforms.errors import InputError, SpecError, source_error
+from transforms.regular_files import open_regular
 from transforms.split_locks import open_table
 from transforms.storage.paths import is_remote
 
@@ -119,8 +120,14 @@ def _sorted(
 
 
 def _opened(path: str) -> "str | pa.NativeFile":
-    """Returns what Arrow reads a table from: it knows paths of this machine alone."""
-    return files.mapped(path) if is_remote(path) else path
+    """Returns what Arrow reads a table from: it knows paths of this machine alone.
+
+    It unpacks some by their names.
+    """
+    if is_remote(path):
+        return files.mapped(path)
+    os.close(open_regular(path, os.O_RDONLY))
+    return path
 
 
 def _read(path: str) -> pa.Table:

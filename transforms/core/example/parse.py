@@ -45,6 +45,7 @@ from transforms.core.example.description import (
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, SourceError, TFRecordError
+from transforms.regular_files import open_regular
 
 __all__ = [
     "FixedLenFeature",
@@ -150,7 +151,7 @@ def _read_dataset(
 ) -> Iterator[dict[str, Any]]:
     path = os.path.join(directory, MANIFEST_NAME)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             manifest = Manifest.from_bytes(file.read(), path)
     except OSError as error:
         raise SourceError(

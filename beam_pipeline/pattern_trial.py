@@ -1,0 +1,70 @@
+"""Trying a user's regular expression before anything waits for it.
+
+A pattern like `(a+)+$` may need longer for one name than anybody waits, and Python
+cannot interrupt it in a thread. So it is tried in a process of its own, on the texts
+that it will be used on, before this process uses it: all names of files, and of a
+column the values that are sampled.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+
+from transforms.errors import SpecError
+
+__all__ = ["try_pattern"]
+
+_SECONDS = 2
+# So much time is for so many texts: of millions, each may take its time.
+_TEXTS = 1000
+# Processor time is what counts, on a busy machine too. The line that was printed last
+# is the number of the first text that was not done.
+_CHILD = """
+import json, math, re, resource, sys, time
+pattern, texts, seconds, step = json.load(sys.stdin)
+search = re.compile(pattern).search
+hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+for start in range(0, len(texts), step):
+    limit = math.ceil(time.process_time()) + seconds
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))
+    print(start, flush=True)
+    for text in texts[start : start + step]:
+        search(text)
+print("done", flush=True)
+"""
+
+
+def try_pattern(feature: str, pattern: str, texts: Iterable[str | None]) -> None:
+    """Searches a pattern in texts as a run will do, in a process that may be ended.
+
+    Args:
+      feature: whose pattern it is, for the message.
+      pattern: a regular expression that compiles.
+      texts: what it will be used on; nulls are left out.
+
+    Raises:
+      SpecError: it needs more than two seconds of processor time for some of them.
+    """
+    distinct = list(dict.fromkeys(text for text in texts if text is not None))
+    if not distinct:
+        return
+    job = json.dumps([pattern, distinct, _SECONDS, _TEXTS])
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _CHILD],
+        input=job,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    *_, last = ["", *done.stdout.split()]
+    if last.isdigit() and done.returncode < 0:
+        text = distinct[int(last)]
+        raise SpecError(
+            f"The path pattern of feature {feature!r} must answer at once; "
+            f"{pattern!r:.200} takes more than {_SECONDS} seconds for names such as "
+            f"{text!r:.200}. Write it without nested repetitions, as in ^([^/]+)/."
+        )
