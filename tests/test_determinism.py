@@ -101,7 +101,7 @@ GOLDEN_MEASURES = {
     "c.labels.txt": "880553fca8fcea94",
     "dataset_info.json": "092cc0b1a81a9659",
     "features.json": "ffdfc70a23e54ea9",
-    "manifest.json": "75b0205d92056606",
+    "manifest.json": "75b2e9177ac56dcd",
     "measures-test.tfrecord-00000-of-00002": "5f1991fbaf9ae6e2",
     "measures-test.tfrecord-00001-of-00002": "742426f20b5c720c",
     "measures-train.tfrecord-00000-of-00002": "a621b2ed12ecf9ce",
