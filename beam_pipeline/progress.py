@@ -16,10 +16,10 @@ from rich.progress import (
     Progress,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
+from beam_pipeline.dataset import count_text, size_text
 from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
 from transforms import files
@@ -27,12 +27,14 @@ from transforms.errors import StorageError
 from transforms.storage.paths import is_remote
 from transforms.store import Store
 
-__all__ = ["Progressed", "look", "shown_planning", "shown_progress"]
+__all__ = ["Progressed", "look", "shown_planning", "shown_progress", "speed_text"]
 
 # Reading and placing take about so much of the time of a job with segment files.
 _READ_SHARE = 0.5
 # Without a terminal, a line now and then is enough.
 _LINE_SECONDS = 30.0
+# With the texts around it a line of 80 columns.
+_BAR_COLUMNS = 16
 # Of an object store each look is some requests.
 _FAR_SECONDS = 3.0
 
@@ -99,6 +101,10 @@ class _Looker:
         self._pause = _FAR_SECONDS if is_remote(plan.work_folder) else 0.0
         self._seen = Progressed("reading", 0.0, 0)
         self._next = time.monotonic() + self._pause
+        self._items = sum(plan.planned.records.values())
+        self._began = time.monotonic()
+        # What an earlier run has done: it is not of this one's speed.
+        self._first: float | None = None
 
     def look(self) -> Progressed:
         """Returns how far the run has come, as it was seen last."""
@@ -106,8 +112,43 @@ class _Looker:
             # What cannot be seen now will be seen later, and is not worth a failure.
             with contextlib.suppress(OSError, StorageError):
                 self._seen = look(self._plan)
+                if self._first is None:
+                    self._first = self._seen.share
             self._next = time.monotonic() + self._pause
         return self._seen
+
+    def speed(self) -> str:
+        """Returns "~12,000 items/s  ETA 0:42", or "" as long as neither is known."""
+        seconds = time.monotonic() - self._began
+        return speed_text(self._seen.share, self._first or 0.0, self._items, seconds)
+
+
+def speed_text(share: float, first: float, items: int, seconds: float) -> str:
+    """Returns the rate and the time that is left, both estimated.
+
+    Args:
+      share: of the job that is done, 0 to 1.
+      first: that was done when the run began.
+      items: of the whole job, about.
+      seconds: since it began.
+    """
+    done = share - first
+    if done <= 0 or seconds <= 0:
+        return ""
+    left = max(round((1 - share) * seconds / done), 0)
+    hours, minutes = divmod(left // 60, 60)
+    clock = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+    rate = float(f"{done * items / seconds:.3g}")
+    return f"~{rate:,.10g} items/s  ETA {clock}:{left % 60:02d}"
+
+
+class _Listing:
+    """What is being done before the run, drawn again and again."""
+
+    def __rich__(self) -> Text:
+        count = files.listed_so_far()
+        counted = f": {count_text(count, 'file')}" if count else ""
+        return Text(f"listing and sampling the source{counted}")
 
 
 @contextlib.contextmanager
@@ -117,7 +158,7 @@ def shown_planning(*, quiet: bool) -> Iterator[None]:
     if quiet or not console.is_terminal:
         yield
     else:
-        with console.status("listing and sampling the source"):
+        with console.status(_Listing()):
             yield
 
 
@@ -129,13 +170,18 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
         yield lambda: None
     elif console.is_terminal:
         with _bar(console) as bar:
-            task = bar.add_task("starting", total=1.0)
+            task = bar.add_task("starting", total=1.0, speed="")
 
             looker = _Looker(plan)
 
             def watch() -> None:
                 seen = looker.look()
-                bar.update(task, completed=seen.share, description=_text(seen))
+                bar.update(
+                    task,
+                    completed=seen.share,
+                    description=_text(seen),
+                    speed=looker.speed(),
+                )
 
             yield watch
     else:
@@ -145,17 +191,16 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
 def _bar(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(_BAR_COLUMNS),
         TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[speed]}"),
         console=console,
         transient=True,
     )
 
 
 def _text(seen: Progressed) -> str:
-    written = f", {seen.written / 1e6:,.0f} MB written" if seen.written else ""
+    written = f", {size_text(seen.written)} written" if seen.written else ""
     return f"{seen.phase}{written}"
 
 
@@ -170,6 +215,9 @@ def _lines(plan: Plan, console: Console) -> Callable[[], None]:
             seen = looker.look()
             # That nobody reads the lines any more is no reason to stop.
             with contextlib.suppress(BrokenPipeError):
-                console.print(f"{seen.share:4.0%} {_text(seen)}", highlight=False)
+                speed = f"  {speed}" if (speed := looker.speed()) else ""
+                console.print(
+                    f"{seen.share:4.0%} {_text(seen)}{speed}", highlight=False
+                )
 
     return watch

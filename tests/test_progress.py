@@ -2,13 +2,15 @@
 
 import os
 import pathlib
+import re
 from typing import Any
 
 import pytest
 
 from beam_pipeline.plan import Plan, make_plan
-from beam_pipeline.progress import look, shown_progress
+from beam_pipeline.progress import look, shown_progress, speed_text
 from beam_pipeline.spec import make_spec
+from transforms import files
 from transforms.store import Store
 
 Folder = pathlib.Path
@@ -136,3 +138,66 @@ def test_on_a_terminal(
     captured = capfd.readouterr()
     assert captured.out == ""
     assert "reading" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("share", "first", "items", "seconds", "shown"),
+    [
+        (0.0, 0.0, 1_000, 5.0, ""),
+        (0.5, 0.5, 1_000, 5.0, ""),
+        (0.5, 0.0, 10_000_000, 8.0, "~625,000 items/s  ETA 0:08"),
+        (0.25, 0.0, 1_234_567, 100.0, "~3,090 items/s  ETA 5:00"),
+        (0.5, 0.4, 100, 36_000.0, "~0.000278 items/s  ETA 50:00:00"),
+        (1.0, 0.0, 10, 2.0, "~5 items/s  ETA 0:00"),
+        # What an earlier run has done is not counted for the speed of this one.
+        (0.75, 0.5, 4_000, 10.0, "~100 items/s  ETA 0:10"),
+    ],
+)
+def test_rate_and_time_left(
+    share: float, first: float, items: int, seconds: float, shown: str
+) -> None:
+    """Both are estimated from the share that was done since the run began."""
+    assert speed_text(share, first, items, seconds) == shown
+
+
+def test_a_line_fits_80_columns(
+    plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the bar shows phase, share, rate and ETA in one line."""
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("time.monotonic", iter(range(0, 10**6, 7)).__next__)
+    store = Store(plan.work_folder)
+    put(store.segments, "a.segments", 5)
+    with shown_progress(plan, quiet=False) as watch:
+        watch()
+        put(store.dataset, "x", sum(plan.planned.record_bytes.values()) // 2)
+        watch()
+        watch()
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", capfd.readouterr().err)
+    lines = re.split(r"[\r\n]+", shown)
+    assert all(len(line) <= 80 for line in lines)
+    assert re.search(
+        r"writing, .* written .* 75% ~[\d,.]+ items/s  ETA \d+:\d\d", shown
+    )
+
+
+def test_files_are_counted_while_they_are_listed(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is shown meanwhile counts the files of the folders that were read."""
+    for number in range(3):
+        (tmp_path / "in" / f"{number}").mkdir(parents=True)
+        (tmp_path / "in" / f"{number}" / "x.csv").touch()
+    seen = []
+
+    def watched(*arguments: Any) -> Any:
+        seen.append(files.listed_so_far())
+        return scan(*arguments)
+
+    scan = files._scan
+    monkeypatch.setattr(files, "_scan", watched)
+    assert len(files.list_tree(str(tmp_path / "in"))) == 3
+    assert seen[1:] == [0, 1, 2]
+    assert files.listed_so_far() == 3

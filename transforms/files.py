@@ -10,6 +10,7 @@ whole writing; see `transforms.storage.retry`. What changes names, and publishes
 directory, is in `transforms.storage.folders`.
 """
 
+import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -69,6 +70,7 @@ __all__ = [
     "is_inside",
     "is_pattern",
     "list_tree",
+    "listed_so_far",
     "mapped",
     "names_in",
     "open_input",
@@ -191,10 +193,20 @@ def list_tree(root: str) -> list[FileEntry]:
                 error,
             ) from error
         entries += found[0]
+        _listed.append(len(entries))
         for path in found[1]:
             heapq.heappush(pending, (os.fsencode(path), path))
     entries.sort(key=lambda entry: os.fsencode(entry.path))
     return entries
+
+
+# How many files the listing under way has found, for who shows it.
+_listed: collections.deque[int] = collections.deque([0], maxlen=1)
+
+
+def listed_so_far() -> int:
+    """Returns how many files the last `list_tree` of this process has found yet."""
+    return _listed[0]
 
 
 def _list_remote(root: str) -> list[FileEntry]:
