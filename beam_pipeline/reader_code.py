@@ -66,6 +66,8 @@ _UNITS = {
 _RAW_DTYPES = {"uint32": "int32", "uint64": "int64"}
 _COMPRESSION_TYPES = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 _INT64_MIN = -(2**63)
+# Without the last, an image has no known rank, and tf.image.resize refuses it.
+_DECODING = "channels=3, expand_animations=False"
 # More class names than this are left in the manifest.
 _MAX_CLASSES = 100
 _COLUMNS = 88
@@ -103,6 +105,7 @@ def tensorflow_code(dataset: Dataset) -> str:
         f"digest {manifest.digest[:12]}"
     )
     shards = {split.name: len(split.shards) for split in manifest.splits}
+    records = {split.name: split.records for split in manifest.splits}
     suffix = COMPRESSION_SUFFIXES[manifest.compression]
     compression = _COMPRESSION_TYPES[manifest.compression]
     option = f', compression_type="{compression}"' if compression else ""
@@ -113,6 +116,7 @@ def tensorflow_code(dataset: Dataset) -> str:
         f"DIRECTORY = {_literal(dataset.directory or '.')}",
         f"NAME = {_literal(manifest.name)}",
         *_dict("SHARDS", {_literal(k): str(n) for k, n in shards.items()}),
+        *_dict("RECORDS", {_literal(k): str(n) for k, n in records.items()}),
         *_class_lists(manifest),
         "",
         "feature_description = {",
@@ -139,7 +143,10 @@ def tensorflow_code(dataset: Dataset) -> str:
         "        for i in range(count)",
         "    ]",
         *_batching(manifest),
-        f"    return tf.data.TFRecordDataset(files{option}).map(parse)",
+        f"    dataset = tf.data.TFRecordDataset(files{option}).map(parse)",
+        "    # reading fails if a record is missing; Keras knows the number of steps",
+        "    counted = tf.data.experimental.assert_cardinality(RECORDS[split])",
+        "    return dataset.apply(counted)",
     ]
     return "\n".join(lines) + "\n"
 
@@ -222,9 +229,9 @@ def _comments(facts: FeatureFacts) -> Iterator[str]:
             yield "0 or 1"
         case Kind.IMAGE:
             if feature.is_list:
-                yield "encoded images: tf.io.decode_image(value[i], channels=3)"
+                yield f"encoded images: tf.io.decode_image(value[i], {_DECODING})"
             else:
-                yield "an encoded image: tf.io.decode_image(value, channels=3)"
+                yield f"an encoded image: tf.io.decode_image(value, {_DECODING})"
         case Kind.TIMESTAMP:
             unit = feature.unit or "s"
             yield (

@@ -5,12 +5,14 @@ import pathlib
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from beam_pipeline import reader_code
 from beam_pipeline.dataset import Dataset
 from tests.datasets import ANIMALS, animals, write_dataset, write_records
 from tests.kinds import write_kinds
+from tests.test_convert import convert
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.core.statistics import Statistics
@@ -135,6 +137,7 @@ import tensorflow as tf
 DIRECTORY = "out"
 NAME = "animals"
 SHARDS = {{"train": 2}}
+RECORDS = {{"train": 3}}
 CLASSES = {{
     "animal": ["dog", "goat", "고양이"],
 }}
@@ -165,9 +168,59 @@ def read(split):
         f"{{DIRECTORY}}/{{NAME}}-{{split}}.tfrecord-{{i:05d}}-of-{{count:05d}}"
         for i in range(count)
     ]
-    return tf.data.TFRecordDataset(files).map(parse)
+    dataset = tf.data.TFRecordDataset(files).map(parse)
+    # reading fails if a record is missing; Keras knows the number of steps
+    counted = tf.data.experimental.assert_cardinality(RECORDS[split])
+    return dataset.apply(counted)
 """
     )
+
+
+@reads
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_the_number_of_records_is_known_and_checked(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Each split has its cardinality; where a shard has lost records, reading fails."""
+    tensorflow = pytest.importorskip("tensorflow")
+    splits = {"train": animals(4, 3), "test": animals(2), "empty": []}
+    write_dataset(tmp_path / "out", splits, compression=compression)
+    names, _ = run(printed(tmp_path / "out", capsys))
+    for split, count in {"train": 7, "test": 2, "empty": 0}.items():
+        dataset = names["read"](split)
+        assert int(dataset.cardinality()) == count
+        assert sum(1 for _ in dataset) == count
+    first, second = sorted((tmp_path / "out").glob("*train*"))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(tensorflow.errors.FailedPreconditionError, match="7 elements"):
+        list(names["read"]("train"))
+
+
+@reads
+def test_the_comment_on_an_image_decodes_it_inside_a_map(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Images of all formats are decoded, resized and batched, as a user would do it."""
+    tensorflow = pytest.importorskip("tensorflow")
+    stored = "RGB.jpg L.jpg RGB.png RGBA.png L.png P.gif RGB.bmp".split()
+    for index, (mode, _, kind) in enumerate(each.partition(".") for each in stored):
+        path = tmp_path / "in" / "train" / f"{index % 2}" / f"{index}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.new(mode, (20 + index, 10)).save(path)
+    converted = convert(tmp_path / "in", tmp_path / "out")
+    assert converted.code == 0
+    capsys.readouterr()
+    code = printed(tmp_path / "out", capsys)
+    (comment,) = (line for line in code.splitlines() if "an encoded image: " in line)
+    assert len(comment) <= 88
+    decode = eval(f"lambda value: {comment.partition(': ')[2]}", {"tf": tensorflow})
+    names, _ = run(code)
+
+    def example(row: dict[str, Any]) -> tuple[Any, Any]:
+        return tensorflow.image.resize(decode(row["image"]), [8, 6]), row["label"]
+
+    batches = list(names["read"]("train").map(example).batch(7))
+    assert [images.shape for images, _ in batches] == [(7, 8, 6, 3)]
 
 
 def test_many_classes_stay_in_the_manifest(
