@@ -97,7 +97,11 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             default=None,
             help="CSV: the first row [a header; refused where it looks like data].",
         ),
-        _flag("--columns", metavar="A,B,...", help="CSV: names of the columns."),
+        _flag(
+            "--columns",
+            metavar="A,B,...",
+            help="CSV: names of the columns. .npz: the arrays to read.",
+        ),
         _flag("--encoding", help="CSV [utf-8]."),
         _flag(
             "--trim/--no-trim",

@@ -3,6 +3,7 @@
 import io
 import pathlib
 import pickle
+import struct
 import zipfile
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.table_reading import listed, read_all, source_of
+from tests.test_convert import convert, dataset, refused
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.columnar import numpy_files
@@ -155,11 +157,42 @@ def test_fault_133_a_flipped_bit_in_an_npz_is_an_error(tmp_path, compression):
 
 def test_unequal_first_dimensions_are_an_error(tmp_path):
     """It names the arrays; those that go together can be read by name."""
-    np.savez(tmp_path / "a.npz", x=np.arange(3), y=np.arange(3), z=np.arange(4))
-    with pytest.raises(SourceError, match=r"found 'x' 3, 'y' 3, 'z' 4"):
+    np.savez(
+        tmp_path / "a.npz",
+        w=np.arange(2),
+        x=np.arange(3),
+        y=np.arange(3),
+        z=np.arange(4),
+    )
+    with pytest.raises(SourceError, match=r"found 'w' 2, 'x' 3, .* --columns x,y\."):
         NumpyReader().sample(listed(tmp_path, ["a.npz"]))
-    read = read_all(NumpyReader(names=("x", "y")), tmp_path, ["a.npz"])
+    read = read_all(NumpyReader(columns=("x", "y")), tmp_path, ["a.npz"])
     assert read.columns == {"x": [0, 1, 2], "y": [0, 1, 2]}
+    run = convert(tmp_path / "a.npz", tmp_path / "out", "--columns", "x,y")
+    assert "3" in run.out
+    features = [each["name"] for each in dataset(tmp_path / "out")["features"]]
+    assert features == ["x", "y"]
+    np.savez(tmp_path / "b.npz", x=np.arange(3), one=np.float64(1))
+    with pytest.raises(SourceError, match="name the arrays to read with --columns"):
+        NumpyReader().sample(listed(tmp_path, ["b.npz"]))
+    np.save(tmp_path / "c.npy", np.arange(3))
+    message = refused(4, tmp_path / "c.npy", tmp_path / "no", "--columns", "x")
+    assert "--columns is for the arrays of an .npz" in message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_long_integers_of_python_2_are_read(tmp_path, version):
+    """Its NumPy wrote the shape (3L,), and names of fields that look like that."""
+    header = b"{'descr': [('3L', '<i8', (2L,)), (\"it's 4L\", '<i4')], "
+    header += b"'fortran_order': False, 'shape': (3L,), }\n"
+    size = len(header).to_bytes(2 if version == 1 else 4, "little")
+    values = b"".join(
+        struct.pack("<qqi", 2 * row, 2 * row + 1, -row) for row in range(3)
+    )
+    data = b"\x93NUMPY" + bytes([version, 0]) + size + header + values
+    (tmp_path / "a.npy").write_bytes(data)
+    read = read_all(NumpyReader(), tmp_path, ["a.npy"])
+    assert read.columns == {"3L": [[0, 1], [2, 3], [4, 5]], "it's 4L": [0, -1, -2]}
 
 
 def test_drift_between_files_is_an_error(tmp_path):

@@ -4,6 +4,7 @@ Source: `numpy/lib/_format_impl.py` of NumPy 2.
 """
 
 import ast
+import re
 import struct
 import sys
 import zipfile
@@ -33,6 +34,9 @@ _VERSIONS = {
 _HEADER_KEYS = {"descr", "fortran_order", "shape"}
 
 _MAX_HEADER_BYTES = 1 << 20
+
+# A text, which stays as it is, or the digits of a long integer.
+_LONG = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(\d+)L\b""")
 
 
 class StoredArray:
@@ -89,7 +93,7 @@ class StoredArray:
         if not shape:
             raise InputError(
                 f"{where} must have a first dimension, of rows; it is a single value. "
-                f"Leave it out, or name the arrays to read."
+                f"Leave it out, or name the arrays to read with --columns."
             )
         stated = self._begin + int(np.prod(shape, dtype=object)) * self._dtype.itemsize
         if stated != size:
@@ -198,7 +202,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     (size,) = length.unpack(stream.read(length.size))
     if size > _MAX_HEADER_BYTES:
         raise ValueError(f"its header claims {size:,} bytes")
-    header = ast.literal_eval(stream.read(size).decode(encoding))
+    header = _literal(stream.read(size).decode(encoding))
     if not isinstance(header, dict) or header.keys() != _HEADER_KEYS:
         raise ValueError("its header does not say descr, fortran_order and shape")
     shape = header["shape"]
@@ -206,6 +210,14 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         raise ValueError(f"its shape is {shape!r}")
     dtype = npy.descr_to_dtype(header["descr"])
     return shape, bool(header["fortran_order"]), dtype
+
+
+def _literal(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except SyntaxError:
+        # Python 2 wrote its long integers as 3L.
+        return ast.literal_eval(_LONG.sub(r"\1\2", text))
 
 
 def _arrow(values: npt.NDArray[Any], where: str) -> pa.Array:

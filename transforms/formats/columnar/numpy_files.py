@@ -16,11 +16,13 @@ Source: `numpy/lib/_format_impl.py` of NumPy 2 for the header, APPNOTE.TXT of PK
 for the zip's local header.
 """
 
+import collections
 import contextlib
 import dataclasses
 import errno
 import lzma
 import os
+import shlex
 import struct
 import zipfile
 import zlib
@@ -50,6 +52,8 @@ from transforms.formats.table import (
 
 __all__ = ["NumpyReader"]
 
+# Arrays that a message names.
+_NAMED = 8
 _PLACES = 64
 # Of a zip's local header: two bytes each for the lengths of name and extra field.
 _LOCAL_BYTES = 30
@@ -61,14 +65,14 @@ class NumpyReader(TableReader):
     """NumPy files of the same arrays.
 
     Attributes:
-      names: of an .npz, read these arrays only; empty for all.
+      columns: of an .npz, read these arrays only; empty for all.
       value: the column's name for an .npy file without named fields.
       null_values: see `TableReader`.
     """
 
     title: ClassVar[str] = "NumPy"
 
-    names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     value: str = "value"
     null_values: tuple[str, ...] = ()
 
@@ -143,7 +147,14 @@ class NumpyReader(TableReader):
             try:
                 if stream.read(4) == b"PK\x03\x04":
                     archive = stack.enter_context(zipfile.ZipFile(stream))
-                    items = _members(archive, stream, file.origin, self.names, columns)
+                    items = _members(
+                        archive, stream, file.origin, self.columns, columns
+                    )
+                elif self.columns:
+                    raise InputError(
+                        f"{file.origin} holds one array; --columns is for the arrays "
+                        f"of an .npz. Leave it out."
+                    )
                 else:
                     size = os.fstat(stream.fileno()).st_size
                     items = [StoredArray(self.value, stream, file.origin, 0, size)]
@@ -188,10 +199,13 @@ class _Arrays:
     def __init__(self, items: Sequence[StoredArray], origin: str) -> None:
         lengths = {item.name: item.rows for item in items}
         if len(set(lengths.values())) > 1:
-            shown = ", ".join(f"{k!r} {v:,}" for k, v in list(lengths.items())[:8])
+            [(most, _)] = collections.Counter(lengths.values()).most_common(1)
+            alike = [name for name, rows in lengths.items() if rows == most]
+            shown = ", ".join(f"{k!r} {v:,}" for k, v in list(lengths.items())[:_NAMED])
             raise InputError(
                 f"{origin}: the arrays of an .npz must have the same first dimension, "
-                f"the number of rows; found {shown}. Name those to read together."
+                f"the number of rows; found {shown}. Name those to read together with "
+                f"--columns {shlex.quote(','.join(alike[:_NAMED]))}."
             )
         self.items = items
         self.rows = items[0].rows if items else 0
