@@ -93,10 +93,21 @@ class JsonLinesReader(TableReader):
                     complaint = f"{origin}: {refused[0][2]}"
             always.append((origin, parts[first:]))
         rows = sum(rows_in(part) for part in parts)
-        if not rows or unread * 100 >= (rows + unread) * _UNREAD_IN_100:
+        lines = sum(len(lines_of(piece)) for text in texts for piece in text.pieces)
+        if not lines:
             raise InputError(
-                f"JSON lines must hold an object a line; {unread} of {rows + unread} "
-                f"sampled lines do not. {complaint}"
+                f"JSON lines must hold an object on each line; {chosen[0].origin} "
+                f"holds no line. Leave the file out."
+            )
+        if unread and (not rows or unread * 100 >= lines * _UNREAD_IN_100):
+            raise InputError(
+                f"Each line of JSON lines must be an object that can be read; {unread} "
+                f"of {lines} sampled lines are not. {complaint}"
+            )
+        if not rows:
+            raise InputError(
+                f"The objects of JSON lines must have members, which become columns; "
+                f"those of {chosen[0].origin} give no column. Leave the file out."
             )
         check_presence(always)
         complete = all(text.ended for text in texts) and len(chosen) == len(files)
