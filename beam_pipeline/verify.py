@@ -234,8 +234,18 @@ def _check_shard(
         more = count_text(found.records - facts.records, "record")
         meaning = f"Each record in it is sound, but there are {more} too many"
         meaning = meaning.replace("are 1 record ", "is 1 record ")
-    else:
+    elif found.payload_bytes != facts.payload_bytes:
+        meaning = (
+            f"Its records are sound, but other ones: of {found.payload_bytes:,} bytes "
+            f"in all, not {facts.payload_bytes:,}"
+        )
+    elif compression == "none":
         meaning = "Its records are sound, but other ones, or in another order"
+    else:
+        meaning = (
+            "It holds as many records, of as many bytes in all: the same ones "
+            "compressed again, or other ones, which their number and size do not tell"
+        )
     return Finding(facts.file, "content", f"{numbers}. {meaning}.")
 
 

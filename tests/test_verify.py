@@ -166,6 +166,31 @@ def test_swapped_records(folder: Folder) -> None:
     assert "in another order" in only(folder).message
 
 
+def test_a_shard_compressed_again(tmp_path: Folder) -> None:
+    """Its checksum differs; whether its records do, nothing in the manifest tells."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"train": animals(40)}, compression="gzip")
+    name = "animals-train.tfrecord-00000-of-00001.gz"
+    change(folder / name, lambda data: gzip.compress(gzip.decompress(data), 1))
+    found = only(folder)
+    assert found.kind == "content"
+    assert "holds 40 records" in found.message
+    assert "the same ones compressed again, or other ones" in found.message
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_as_many_records_of_other_lengths(tmp_path: Folder, compression: str) -> None:
+    """They are other ones for certain."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"train": animals(40)}, compression=compression)
+    write_dataset(
+        tmp_path / "b", {"train": animals(40, start=500)}, compression=compression
+    )
+    [name] = (each.name for each in folder.iterdir() if "tfrecord" in each.name)
+    (folder / name).write_bytes((tmp_path / "b" / name).read_bytes())
+    assert "but other ones: of " in only(folder).message
+
+
 def test_swapped_shards(folder: Folder) -> None:
     """Both are named, each with what it really is."""
     other = "animals-train.tfrecord-00002-of-00003"
