@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from transforms.core.facts_json import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.remarks import rounding_remarks
 from transforms.core.rows.coerce import coerce
@@ -195,3 +196,9 @@ def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
         "2 values of 'x' became 0, being nearer to it than float32 can be: b0",
         "4 values of 'x' of 2^24 and more changed in float32, by 65,536 at most: a1",
     ]
+
+
+def test_a_later_run_is_told_what_was_rounded() -> None:
+    """The facts of a block that is taken over keep its counts."""
+    facts = ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l", 0.5)})
+    assert from_json(to_json(facts)) == facts
