@@ -13,6 +13,7 @@ from transforms.core.rows.infer import Evidence
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import bounded
+from transforms.storage.paths import without_access
 
 __all__ = ["evidence_of", "rounding_notes", "with_classes"]
 
@@ -26,13 +27,17 @@ _MEASURED = frozenset([Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP])
 _EXAMPLES = 3
 
 
-def evidence_of(feature: Feature, columns: Columns, origins: pa.Array) -> Evidence:
+def evidence_of(
+    feature: Feature, columns: Columns, origins: pa.Array, *, are_paths: bool = False
+) -> Evidence:
     """Returns what a sample holds for a feature, and what of it does not fit.
 
     Args:
       feature: with a column, or a pattern over the paths of files.
       columns: raw columns by name, n values each.
       origins: paths of files; what a pattern without a column is matched against.
+      are_paths: whether the values are paths of images, as those of images are: what
+        they say of how to reach their place is not shown.
     """
     feature = dataclasses.replace(feature, missing=Missing.OMIT)
     raw: dict[str, pa.Array] = {}
@@ -64,7 +69,7 @@ def evidence_of(feature: Feature, columns: Columns, origins: pa.Array) -> Eviden
         misfits=bad,
         minimum=minimum,
         maximum=maximum,
-        examples=tuple(_examples(shown)),
+        examples=tuple(_examples(shown, are_paths=are_paths)),
         misfit_examples=tuple(odd[:_EXAMPLES]),
     )
 
@@ -112,18 +117,22 @@ def _extent(
     return extent["min"], extent["max"]
 
 
-def _examples(values: pa.Array) -> list[str]:
+def _examples(values: pa.Array, *, are_paths: bool = False) -> list[str]:
     """Returns the first distinct values as texts."""
     distinct: dict[str, None] = {}
     for value in values.slice(0, _ROWS_OF_LARGE):
         if value.is_valid:
-            distinct[_text(python_value(value))] = None
+            distinct[_text(python_value(value), are_paths=are_paths)] = None
         if len(distinct) == _EXAMPLES:
             break
     return list(distinct)
 
 
-def _text(value: object) -> str:
+def _text(value: object, *, are_paths: bool) -> str:
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path") or ""
+    if are_paths and isinstance(value, list):
+        value = [without_access(str(each)) for each in value]
+    elif are_paths and isinstance(value, str):
+        value = without_access(value)
     return example_text(value)

@@ -9,12 +9,20 @@ import pyarrow.compute as pc
 from beam_pipeline.spec import Spec
 from transforms.core.example.arrays import is_list
 from transforms.core.rows.scalars import is_image_struct
-from transforms.core.schema import Feature, Kind, Missing, Unknown
+from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 from transforms.formats.images import PRESETS, image_schema
+from transforms.storage.paths import SCHEMES
 
-__all__ = ["is_inline", "role_names", "with_images", "with_roles", "without_orphans"]
+__all__ = [
+    "is_inline",
+    "role_names",
+    "unread_images",
+    "with_images",
+    "with_roles",
+    "without_orphans",
+]
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
@@ -25,6 +33,12 @@ _IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_
 _LIST_COLUMNS = tuple(f"{name}s" for name in _IMAGE_COLUMNS)
 _LIST_ENDINGS = tuple(f"{ending}s" for ending in _IMAGE_ENDINGS)
 _LIST_NAME = "images"
+# What a table calls the files of images that it holds itself.
+_FILE_NAMES = frozenset(["file_name", "filename", "path"])
+# A manifest of tfrecorder: whatever the URIs end in, they are those of images.
+_TFRECORDER = frozenset(["split", "image_uri", "label"])
+# Behind the suffix of a path in a store: how the store is reached.
+_PARAMETERS = rf"^((?:{'|'.join(SCHEMES)})://.*)\?[A-Za-z_]+=[^?]*$"
 # Roles that are read from the column of the label, not from the image.
 _LABEL_ROLES = ("label", "text", "synset")
 
@@ -215,13 +229,45 @@ def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
     column = _items(columns.get(name))
     if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
         return False
-    known = _LIST_COLUMNS if feature.shape else _IMAGE_COLUMNS
-    endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
-    if name.lower() not in known and not name.lower().endswith(endings):
+    if name == "image_uri" and columns.keys() >= _TFRECORDER:
+        return True
+    if not _is_named_like_images(feature):
         return False
     from transforms.core.rows.infer_typed import looks_like_image_paths
 
-    return looks_like_image_paths(column, frozenset(IMAGE_SUFFIXES))
+    paths = pc.replace_substring_regex(column, _PARAMETERS, r"\1")
+    return looks_like_image_paths(paths, frozenset(IMAGE_SUFFIXES))
+
+
+def _is_named_like_images(feature: Feature) -> bool:
+    name = feature.source_column.lower()
+    known = _LIST_COLUMNS if feature.shape else _IMAGE_COLUMNS
+    endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
+    return name in known or name.endswith(endings)
+
+
+def unread_images(
+    features: Sequence[Feature], schema: Schema, spec: Spec
+) -> list[Feature]:
+    """Returns the features whose names say images, and whose values do not.
+
+    Args:
+      features: those to look at.
+      schema: all of them.
+      spec: the job; where it names the columns of images there are no others.
+    """
+    if spec.image_columns is not None:
+        return []
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
+    return [
+        feature
+        for feature in features
+        if feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
+        and not (feature.derived or feature.pattern or feature.constant is not None)
+        and feature.source_column not in images
+        and not (images and feature.source_column.lower() in _FILE_NAMES)
+        and _is_named_like_images(feature)
+    ]
 
 
 def _items(

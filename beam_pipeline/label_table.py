@@ -38,12 +38,14 @@ class LabelTable:
       columns: raw columns; n rows.
       numbers: n 0-based row numbers.
       refused: rows that cannot be read.
+      notes: what a person should know of how it was understood.
     """
 
     name: str
     columns: dict[str, pa.Array]
     numbers: npt.NDArray[np.int64]
     refused: Sequence[Complaint]
+    notes: tuple[str, ...] = ()
 
 
 def read_labels(spec: Spec) -> LabelTable:
@@ -92,7 +94,13 @@ def read_labels(spec: Spec) -> LabelTable:
         ).combine_chunks()
         for column in sample.columns
     }
-    return LabelTable(os.path.basename(path), columns, np.concatenate(numbers), refused)
+    return LabelTable(
+        os.path.basename(path),
+        columns,
+        np.concatenate(numbers),
+        refused,
+        sample.notes,
+    )
 
 
 def join_table(

@@ -4,6 +4,7 @@ import dataclasses
 
 import pyarrow as pa
 
+from beam_pipeline.column_notes import column_notes
 from beam_pipeline.feature_evidence import rounding_notes
 from beam_pipeline.features import declare, merged
 from beam_pipeline.sources import (
@@ -48,12 +49,18 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     entries = images.in_source_order(inputs.entries)
     labels = None
     evidence: dict[str, Evidence] = {}
+    notes: tuple[str, ...] = ()
     if spec.labels:
         from beam_pipeline.label_table import join_table, read_labels
 
         for role in ("label", "text", "synset"):
             names.pop(role, None)
-        labels, table_schema, evidence = join_table(spec, read_labels(spec), entries)
+        table = read_labels(spec)
+        labels, table_schema, evidence = join_table(spec, table, entries)
+        # Ids are texts, however much they look like numbers.
+        inferred = {k: v for k, v in evidence.items() if k != spec.id_column}
+        of_tree = spec.model_copy(update={"image_columns": []})
+        notes = (*table.notes, *column_notes(table_schema, inferred, of_tree))
         own = images.image_schema(names).features
         schema = merged(own, tuple(map(_as_listed, table_schema.features)))
     else:
@@ -120,7 +127,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
-        notes=rounding_notes(evidence),
+        notes=(*notes, *rounding_notes(evidence)),
         layout=f"images as {layout}",
     )
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_pipeline.column_notes import column_notes
 from beam_pipeline.dataset import count_text
 from beam_pipeline.feature_evidence import (
     evidence_of,
@@ -185,7 +186,11 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
         label_map=reader.label_map(),
         images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {width}{_said_by(by_file)}",
-        notes=(*sample.notes, *rounding_notes(evidence)),
+        notes=(
+            *sample.notes,
+            *column_notes(schema, evidence, spec),
+            *rounding_notes(evidence),
+        ),
     )
 
 
@@ -326,8 +331,9 @@ def _schema(
         for f, e in zip(inference.features, inference.evidence, strict=True)
     }
     origins = pa.array([file.origin for file in listed], pa.string())
+    paths = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
     evidence = {
-        feature.name: _evidence(feature, inferred, sample, origins)
+        feature.name: _evidence(feature, inferred, sample, origins, paths)
         for feature in schema.stored
         if not feature.derived
         and feature.constant is None
@@ -341,10 +347,13 @@ def _evidence(
     known: Mapping[str, tuple[Feature, Evidence]],
     sample: TableSample,
     origins: pa.Array,
+    paths: Collection[str],
 ) -> Evidence:
     """Returns what was inferred from, or what speaks for what is said instead."""
     column = feature.source_column
-    if column in known and _stored_alike(feature, known[column][0]):
+    if column in paths:
+        facts = evidence_of(feature, sample.columns, origins, are_paths=True)
+    elif column in known and _stored_alike(feature, known[column][0]):
         facts = known[column][1]
     else:
         facts = evidence_of(feature, sample.columns, origins)

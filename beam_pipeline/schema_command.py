@@ -1,6 +1,7 @@
 """The command `schema` for a source: its features as a spec to be edited."""
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 import yaml
 from rich.cells import cell_len
 
+from beam_pipeline.column_notes import near_in_words
 from beam_pipeline.evidence_words import (
     MOST_EXAMPLES,
     examples_text,
@@ -34,6 +36,11 @@ _WIDTH = 88
 _LABEL_ROLES = frozenset(["label", "text", "synset"])
 # Columns of the comments: as far right as the names need, but no farther.
 _LEAST_INDENT, _MOST_INDENT = 20, 40
+# Of whole seconds, the unit of a timestamp that says none.
+_DATE = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([ Tt][0-9]{2}:[0-9]{2}(:[0-9]{2})?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
+)
 
 
 def show(settings: Mapping[str, Any]) -> int:
@@ -323,4 +330,21 @@ def _comment(evidence: Evidence | None, feature: Feature) -> str:
     if evidence.misfits:
         wrong = examples_text(evidence.misfit_examples)
         parts.append(f"{evidence.misfits:,} DO NOT FIT, as {wrong}")
+    parts += _hints(evidence, feature)
     return "# " + "; ".join(parts)
+
+
+def _hints(evidence: Evidence, feature: Feature) -> Iterator[str]:
+    """Yields what else the column might be, or nearly is."""
+    if evidence.remark:
+        yield evidence.remark
+    if feature.kind not in (Kind.TEXT, Kind.LABEL):
+        return
+    if evidence.near is not None:
+        share, held = near_in_words(evidence.near)
+        yield f"{share}, the others hold {printable(held)}"
+    elif feature.kind is Kind.TEXT and evidence.examples:
+        if all(re.search(_DATE, text.strip()) for text in evidence.examples):
+            yield "or kind: timestamp, if these are dates"
+        elif evidence.few > 1:
+            yield f"{evidence.few} distinct: or kind: label"

@@ -162,7 +162,7 @@ def test_notes_say_what_is_not_obvious() -> None:
         "at": pa.array([datetime.datetime(2024, 5, 1)]),
         "n": pa.array([1]),
     }
-    price, at, n = infer_typed(columns).notes
+    price, at, n = (facts.remark for facts in infer_typed(columns).evidence)
     assert "decimal128(3, 2)" in price
     assert "UTC" in at
     assert n == ""

@@ -28,7 +28,7 @@ from transforms.core.shard import ShardRows
 from transforms.errors import SpecError
 from transforms.storage.file_systems import CONNECTIONS
 from transforms.storage.limits import TooLargeError
-from transforms.storage.paths import is_remote, plain
+from transforms.storage.paths import is_remote, plain, without_access
 
 __all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
 
@@ -122,7 +122,11 @@ class LoadedImage:
             line=None,
             stage="write",
             reason=fault.reason,
-            message=f"image {path!r}: {fault.message}" if path else fault.message,
+            message=(
+                f"image {without_access(path)!r}: {fault.message}"
+                if path
+                else fault.message
+            ),
             sha256=None if unread else hashlib.sha256(self.data).hexdigest(),
             raw=None if unread else self.data,
         )

@@ -38,6 +38,7 @@ from transforms.formats.table import (
     unreadable,
 )
 from transforms.formats.table_rejects import rejections_of
+from transforms.storage.paths import without_access
 
 __all__ = ["BY_SHARES", "DISCARD", "TableSource", "listing_of"]
 
@@ -201,6 +202,7 @@ class TableSource(Source):
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
             rows = _based(rows, self.schema, folder)
+        rows = _without_access(rows, self.schema)
         splits, discarded = None, None
         if self._splits_by:
             column = columns[self._splits_by]
@@ -322,6 +324,28 @@ def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:
         index = rows.schema.get_field_index(feature.name)
         based = lists_like(column, based) if feature.is_list else based
         rows = rows.set_column(index, rows.schema.field(index), based)
+    return rows
+
+
+def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Returns the rows; names of image files say no more how their place is reached.
+
+    The images themselves keep that until they are read.
+    """
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
+    for feature in schema.features:
+        if feature.kind is not Kind.TEXT or feature.source_column not in images:
+            continue
+        column = rows[feature.name]
+        names = column.flatten() if feature.is_list else column
+        given = pc.fill_null(pc.match_substring_regex(names, "://.*[?@]"), False)
+        if not pc.any(given).as_py():
+            continue
+        plain = pa.array(map(without_access, names.filter(given).to_pylist()))
+        names = pc.replace_with_mask(names, given, plain.cast(names.type))
+        index = rows.schema.get_field_index(feature.name)
+        names = lists_like(column, names) if feature.is_list else names
+        rows = rows.set_column(index, rows.schema.field(index), names)
     return rows
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "relative",
     "shown",
     "split_remote",
+    "without_access",
     "work_folder",
 ]
 
@@ -133,6 +134,18 @@ def plain(path: str) -> str:
     _remember(place, [(name, value) for name, value in said if value])
     parts = [part for part in key.split("/") if part]
     return place + slash + "/".join(parts) if parts else place
+
+
+def without_access(path: str) -> str:
+    """Returns a path as it may be shown: without how its place is reached.
+
+    What is no path of another place stays as it is. Never raises.
+    """
+    found = _REMOTE.match(path)
+    if found is None:
+        return path
+    authority, slash, key = _PARAMETERS.sub("", path)[found.end() :].partition("/")
+    return found[0] + authority.rpartition("@")[2] + slash + key
 
 
 def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:

@@ -36,6 +36,7 @@ from transforms.core.rows.float32 import (
     told_apart,
     unheld,
 )
+from transforms.core.rows.near_kind import NearKind, Texts
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError, nearest
 
@@ -69,6 +70,9 @@ class Evidence:
         fit were compared, and how many distinct ones float32 makes of them.
       whole: of a float of a typed source: whether all numbers are whole and inside
         int64.
+      near: the kind that most cells are of, where some are not.
+      few: of texts: how many distinct ones there are, where they are few; else 0.
+      remark: of a typed source: what its type means for the feature.
     """
 
     sampled: int
@@ -82,6 +86,9 @@ class Evidence:
     large: int = 0
     told_apart: int = 0
     whole: bool = False
+    near: NearKind | None = None
+    few: int = 0
+    remark: str = ""
 
     def merge(self, other: "Evidence") -> "Evidence":
         """Returns the facts of both, the examples of the first."""
@@ -99,6 +106,7 @@ class Evidence:
             large=worse.large,
             told_apart=worse.told_apart,
             whole=self.whole and other.whole,
+            remark=self.remark,
         )
 
     @property
@@ -237,6 +245,8 @@ class _Column:
             maximum=high,
             examples=_examples(tally.first if kind is not Kind.TEXT else self._first),
             misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
+            near=tally.near(kind),
+            few=tally.texts.few if kind is Kind.TEXT else 0,
         )
         if kind is Kind.FLOAT and tally.rounded:
             large, apart = told_apart(np.concatenate(tally.rounded))
@@ -264,6 +274,7 @@ class _Tally:
       zero_led: whether one has a leading zero, which a number would lose.
       bools: whether all of them are true or false.
       word_count, words: those that are no numbers, and the first of them.
+      texts: counts of some of those.
       beyond_count, beyond: numbers beyond float32, likewise.
       unheld_count, unheld: whole numbers that float32 does not hold, likewise.
       large_count, large: whole numbers outside int64, without point and exponent,
@@ -284,6 +295,7 @@ class _Tally:
     bools: bool = True
     word_count: int = 0
     words: list[str] = dataclasses.field(default_factory=list)
+    texts: Texts = dataclasses.field(default_factory=Texts)
     beyond_count: int = 0
     beyond: list[str] = dataclasses.field(default_factory=list)
     unheld_count: int = 0
@@ -326,6 +338,17 @@ class _Tally:
         is_large = self.large_count > 0 or max(-low, high) > FLOAT32_EXACT
         return Kind.INT64 if is_large or not self.pointed else Kind.FLOAT
 
+    def near(self, kind: Kind) -> NearKind | None:
+        """Returns what most cells of a column of this kind are, where not all are."""
+        if not self.word_count or self.zero_led or self.bools:
+            return None
+        if not self.numbers:
+            return self.texts.near_bool()
+        if kind is Kind.TEXT:
+            kind = dataclasses.replace(self, present=self.numbers, word_count=0).kind()
+        share = self.numbers / (self.numbers + self.word_count)
+        return None if kind is Kind.TEXT else self.texts.near_number(kind, share)
+
     @property
     def _is_whole(self) -> bool:
         """Whether all numbers so far are integers, or are so without the range."""
@@ -345,6 +368,7 @@ class _Tally:
                 # Words all the same, should a later chunk hold numbers.
                 self.word_count += len(present)
                 self.words += _examples(present)
+                self.texts.add(present)
                 return
         if not self._is_whole:
             self._add_floats(present)
@@ -389,6 +413,7 @@ class _Tally:
             texts = present.filter(pa.array(words))
             self.word_count += count
             self.words += _examples(texts)
+            self.texts.add(texts)
             pattern = pc.match_substring_regex(trimmed(texts), ZERO_LED)
             self.zero_led = self.zero_led or pc.any(pattern).as_py()
         if beyond.any():

@@ -52,7 +52,6 @@ from transforms.errors import InputError, SpecError, nearest
 
 __all__ = [
     "IMAGE_SIGNATURES",
-    "TypedInference",
     "infer_typed",
     "integers_if_whole",
     "looks_like_image_paths",
@@ -89,23 +88,12 @@ _EXAMPLES = 3
 _PATHS_IN_100 = 95
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TypedInference(Inference):
-    """The features of a typed source, the evidence, and what is worth a remark.
-
-    Attributes:
-      notes: for each feature, in the same order, a remark or nothing.
-    """
-
-    notes: tuple[str, ...] = ()
-
-
 def infer_typed(
     columns: Mapping[str, Column],
     *,
     label_column: str | None = None,
     is_part: bool = False,
-) -> TypedInference:
+) -> Inference:
     """Returns a feature for each column of a typed source, in the mapping's order.
 
     Args:
@@ -123,20 +111,19 @@ def infer_typed(
             f"the label must be a column of the source; found {label_column!r}"
             f"{nearest(label_column, columns)}"
         )
-    features, evidence, notes = [], [], []
+    features, evidence = [], []
     for name, column in columns.items():
-        feature, note = _feature(name, column)
+        feature, remark = _feature(name, column)
         if name == label_column:
             is_text = feature.kind is Kind.TEXT and not feature.shape
             kind = Kind.LABEL if is_text else feature.kind
             feature = dataclasses.replace(feature, kind=kind, is_label=True)
-        facts = _evidence(column, feature)
+        facts = dataclasses.replace(_evidence(column, feature), remark=remark)
         if not is_part:
             feature, facts = integers_if_whole(feature, facts)
         features.append(feature)
         evidence.append(facts)
-        notes.append(note)
-    return TypedInference(tuple(features), tuple(evidence), tuple(notes))
+    return Inference(tuple(features), tuple(evidence))
 
 
 def integers_if_whole(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
@@ -278,7 +265,7 @@ def _scalar_kind(kind: pa.DataType) -> Kind | None:
 
 def _note(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
-        return f"{kind} is exact as text; float would round it to 24 bits"
+        return f"{kind} is exact as text; kind: float would round it to 24 bits"
     if pa.types.is_time(kind):
         return f"{kind} is a time of day, as text"
     if pa.types.is_duration(kind):

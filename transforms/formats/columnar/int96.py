@@ -165,7 +165,7 @@ def beyond_nanoseconds(parquet: pq.ParquetFile, groups: Sequence[int]) -> bool:
 
 
 def int96_paths(parquet: pq.ParquetFile) -> list[str]:
-    """Returns where in the schema timestamps of 96 bits are: names with dots between."""
+    """Returns the paths of timestamps of 96 bits in the schema, dots between names."""
     schema = parquet.schema
     columns = (schema.column(index) for index in range(len(schema)))
     return [column.path for column in columns if column.physical_type == "INT96"]

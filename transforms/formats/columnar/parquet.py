@@ -104,9 +104,9 @@ class ParquetReader(TableReader):
         all_groups = groups
         if not whole and len(groups) > _PLACES:
             groups = [groups[i * len(groups) // _PLACES] for i in range(_PLACES)]
-        if wide and self.int96 == "ns":
-            if _beyond(all_groups if self.full else groups):
-                return dataclasses.replace(self, int96="us").sample(files)
+        looked_at = all_groups if self.full else groups
+        if wide and self.int96 == "ns" and _beyond(looked_at):
+            return dataclasses.replace(self, int96="us").sample(files)
         budget = SAMPLE_BYTES // max(len(groups), 1)
         parts = []
         for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
