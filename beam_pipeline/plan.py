@@ -38,6 +38,7 @@ from transforms.errors import (
 )
 from transforms.files import FileEntry
 from transforms.publishing import bucket, target, work_folder
+from transforms.reject_files import check_left
 from transforms.storage.paths import absolute, is_remote
 
 __all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
@@ -209,6 +210,7 @@ def prepare(spec: Spec) -> Prepared:
     seen = target.state(spec.output)
     manifest = target.check_contents(spec.output)
     work_folder.check(spec.output)
+    check_left(target.rejects_path(spec.output))
     name = spec.name or default_name(spec.source, standing)
     spec = spec.model_copy(update={"name": name})
     inputs = _with_tables(spec, find_inputs(spec, standing))

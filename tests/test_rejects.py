@@ -11,13 +11,15 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import google_crc32c
 import numpy as np
 import pytest
 
+from tests.datasets import example, write_records
 from tests.file_operations import failing_once, watched
+from tests.test_convert import command
 from transforms import rejects
 from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
@@ -25,7 +27,7 @@ from transforms.core.reasons import Reason
 from transforms.core.rejected_rows import RejectedRows
 from transforms.core.tfrecord import TFRecordReader
 from transforms.earlier_rejects import find_rejects
-from transforms.errors import DamageError, StorageError, UsageError
+from transforms.errors import DamageError, StorageError, TargetError, UsageError
 from transforms.reject_files import (
     is_items_name,
     is_rejects_name,
@@ -425,3 +427,76 @@ class TestFind:
         assert [e["row"] for e in find_rejects(str(path)).rejections()] == [
             *range(1, 201)
         ]
+
+
+class TestFilesOfOthers:
+    """Under the names of the rejects that a failed run leaves."""
+
+    TEXTS: ClassVar[dict[str, bytes]] = {
+        "text": b"mine\n",
+        "JSON lines": b'{"source": "a", "row": 1, "reason": "b", "message": "c"}\n',
+        "binary": bytes(range(256)) * 5000,
+        "TFRecord": b"",
+    }
+
+    @pytest.mark.parametrize("name", ["out.rejects.jsonl", "out.rejects.items"])
+    @pytest.mark.parametrize("content", [*TEXTS, "folder", "link", "pipe"])
+    @pytest.mark.parametrize("bad", [False, True])
+    def test_the_run_is_refused(
+        self, name: str, content: str, bad: bool, tmp_path: Folder
+    ) -> None:
+        """Before it starts; whether it would succeed or fail, nothing is touched."""
+        source, path = tmp_path / "t.csv", tmp_path / name
+        rows = [f"{i}" for i in range(50)] + ["1,2"] * (20 * bad)
+        source.write_text("\n".join(["n", *rows, ""]))
+        if content == "folder":
+            path.mkdir()
+        elif content == "link":
+            path.symlink_to(source)
+        elif content == "pipe":
+            os.mkfifo(path)
+        elif content == "TFRecord":
+            write_records(path, [example({"a": 5})])
+        else:
+            path.write_bytes(self.TEXTS[content])
+        before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+        for arguments in (("convert", source), ("clean",)):
+            run = command(*arguments, tmp_path / "out")
+            assert run.code == 2, run.err
+            assert repr(str(path)) in run.err
+            found = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+            assert found == before
+            assert os.path.lexists(path)
+
+    @pytest.mark.parametrize("keeps", [False, True])
+    def test_those_of_a_run_are_known(self, keeps: bool, tmp_path: Folder) -> None:
+        """They are replaced by the next run's, and go with a success, or `clean`."""
+        source, out = tmp_path / "t.csv", tmp_path / "out"
+        source.write_text("n,text\n" + "1,x\n" * 20 + "1,2,고양이\n" * 20)
+        flags = ["--keep-rejected-bytes"] * keeps
+        left = ["out.rejects.items"] * keeps + ["out.rejects.jsonl"]
+
+        def names() -> list[str]:
+            return sorted(n for n in os.listdir(tmp_path) if n.startswith("out."))
+
+        for _ in range(2):
+            assert command("convert", source, out, *flags).code == 3
+            assert names() == left
+        assert command("clean", out).code == 0
+        assert names() == []
+        assert command("convert", source, out, *flags).code == 3
+        more = ("--max-reject-rate", 1)
+        assert command("convert", source, out, *more).code == 0
+        assert names() == []
+
+    def test_one_that_comes_during_the_run_stays(
+        self, store: Store, tmp_path: Folder
+    ) -> None:
+        """It is looked at again before it would be replaced or removed."""
+        path = tmp_path / "out.rejects.jsonl"
+        path.write_text("mine\n")
+        log = gathered(store, "t", [rejection("a", 1)])
+        with pytest.raises(TargetError, match="not written by such a run"):
+            leave_rejects([log], str(path), attempts=store.attempts)
+        remove_left(str(path))
+        assert path.read_text() == "mine\n"

@@ -17,8 +17,10 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
@@ -30,11 +32,16 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.manifest import REJECTS_NAME, FileFacts
 from transforms.core.model import RejectLog
-from transforms.errors import StorageError
+from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.errors import StorageError, TargetError
 from transforms.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
+from transforms.storage import folders
+from transforms.storage.paths import is_remote
 from transforms.storage.retry import persistently
 
 __all__ = [
+    "check_left",
     "is_items_name",
     "is_rejects_name",
     "items_beside",
@@ -47,6 +54,14 @@ __all__ = [
 _PART_BYTES = 64 << 20
 _NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
 _ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")
+
+# Of the first line or record.
+_HEAD_BYTES = 1 << 20
+_LINE_KEYS = {"source", "row", "line", "stage", "reason", "message", "sha256"}
+# A tf.train.Example whose first feature is `bytes`, or `reason` without those.
+_ITEM = re.compile(
+    rb"(?:\n[\x80-\xff]*[\x00-\x7f]){2}\n(?:\x05bytes|\x06reason)", re.DOTALL
+)
 
 _Key = tuple[str, int]
 _Offsets = npt.NDArray[np.int64]
@@ -93,6 +108,49 @@ def write_rejects(
     return persistently(write, path=folder)
 
 
+def check_left(path: str) -> None:
+    """Looks whether files beside a target are those of a failed run, or none.
+
+    Args:
+      path: see `leave_rejects`.
+
+    Raises:
+      TargetError: one of them is something else, which a run would replace or remove.
+    """
+    for each in (path, items_beside(path)):
+        if not _is_left_or_free(each):
+            raise TargetError(
+                f"Rejects of a run that fails are left in {each!r}; what is there now "
+                f"was not written by such a run. Move it away, or choose another "
+                f"output."
+            )
+
+
+def _is_left_or_free(path: str) -> bool:
+    """Whether `leave_rejects` has written a file, or there is none, or an empty one."""
+    if not is_remote(path):
+        status = folders.status_of(path)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            return False
+    try:
+        with files.open_input(path) as file:
+            head = file.read(_HEAD_BYTES)
+    except FileNotFoundError:
+        return True
+    except IsADirectoryError:
+        return False
+    if not head:
+        return True
+    if path.endswith(".items"):
+        is_framed = is_frame_header(head[:HEADER_BYTES])
+        return is_framed and _ITEM.match(head, HEADER_BYTES) is not None
+    try:
+        found = json.loads(head.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() - {"part"} == _LINE_KEYS
+
+
 def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
     """Merges the logs of a job that was not committed into one file, or two.
 
@@ -100,10 +158,12 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
     gone.
 
     Raises:
+      TargetError: a file of somebody else is there.
       OSError: they could not be written.
       StorageError: nor could they when it was tried again.
     """
     folder, name = os.path.split(path)
+    check_left(path)
     files.remove_file(items_beside(path))
     names, item_names = [name], [items_beside(name)]
     write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
@@ -130,9 +190,11 @@ def _write_anew(
 def remove_left(path: str) -> None:
     """Removes what `leave_rejects` has written, by exactly these names.
 
-    The dataset is published: what cannot be removed stays, and that is no failure.
+    The dataset is published: what cannot be removed stays, and that is no failure; nor
+    is a file of somebody else.
     """
-    with contextlib.suppress(OSError, StorageError):
+    with contextlib.suppress(OSError, StorageError, TargetError):
+        check_left(path)
         files.remove_file(path)
         files.remove_file(items_beside(path))
 

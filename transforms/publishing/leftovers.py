@@ -57,9 +57,8 @@ def find(directory: str) -> list[Leftover]:
     ]
     rejects = target.rejects_path(directory)
     for path in (rejects, reject_files.items_beside(rejects)):
-        if files.is_file(path):
-            size = files.size_of(path)
-            found.append(Leftover(path, "rejects of a failed run", size))
+        if _is_there(path) or files.is_file(path):
+            found.append(_rejects(path))
     if files.is_folder(directory):
         for name in files.names_in(directory):
             path = os.path.join(directory, name)
@@ -67,6 +66,14 @@ def find(directory: str) -> list[Leftover]:
                 of = os.path.join(directory, known["name"])
                 found.append(_unfinished(path, of))
     return found
+
+
+def _rejects(path: str) -> Leftover:
+    try:
+        reject_files.check_left(path)
+    except TargetError as error:
+        return Leftover(path, "", not_ours=str(error))
+    return Leftover(path, "rejects of a failed run", files.size_of(path))
 
 
 def _is_there(folder: str) -> bool:
