@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -51,6 +52,8 @@ _INLINE_BYTES = 32 << 20
 # An input of less than this is converted sooner than more workers have started.
 _WORTH_WORKERS_BYTES = 64 << 20
 _LONGEST_NAME_BYTES = 255
+# Line ends, escapes, and what turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Settings that decide the schema and nothing else: it says all that comes of them,
 # and two ways to say the same give one digest.
 _SAID_BY_SCHEMA = frozenset(
@@ -372,6 +375,11 @@ def _check_name(spec: Spec, planned: PlannedSource) -> None:
     name = str(spec.name)
     if "/" in name or "\0" in name or name in ("", ".", ".."):
         raise SpecError(f"name must be part of a file name; found {name!r}.")
+    if _CONTROL.search(name):
+        raise SpecError(
+            f"name must have no control characters, which would change what a terminal "
+            f"shows; found {name!r}. Give another --name."
+        )
     longest = max(planned.rule.names, key=len, default="train")
     example = str(ShardName(name, longest, 0, 1, "zlib"))
     if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:

@@ -23,7 +23,13 @@ from beam_pipeline.report_file import ReportFile
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord.frame import DAMAGE_KINDS
-from transforms.errors import DamageError, SourceError, TargetError, UsageError
+from transforms.errors import (
+    DamageError,
+    SourceError,
+    TargetError,
+    UsageError,
+    first_few,
+)
 from transforms.sidecars import tfds
 from transforms.storage.paths import is_remote
 
@@ -31,6 +37,8 @@ __all__ = ["run"]
 
 # Ranges in memory before they go to a file of their own.
 _LOG_BYTES = 1 << 20
+# How many foreign names an error shows.
+_SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +95,8 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
         report = ReportFile(report_json)
         used = [path for task in tasks for path in (task.source, task.target)]
         report.check_apart({"source": source, "output": target}, used)
+    if files.is_folder(source) or files.is_pattern(source):
+        _check_folder(source, target, tasks, dataset)
     _check_target(tasks, target, overwrite=overwrite)
     width = max(len(printable(task.source)) for task in tasks)
     with _skipped_ranges() as ranges:
@@ -129,6 +139,29 @@ def _tasks(source: str, target: str) -> tuple[list[_Task], Dataset | None]:
     if os.path.isdir(target):
         target = os.path.join(target, os.path.basename(source))
     return [_Task(found.path, target, found.facts)], None
+
+
+def _check_folder(
+    source: str, target: str, tasks: list[_Task], dataset: Dataset | None
+) -> None:
+    """Raises where the output of several files is part of something else."""
+    if files.is_folder(source) and files.is_inside(target, source):
+        raise TargetError(
+            f"The output must be outside of what is repaired, or the next run would "
+            f"read it; {target!r} is in {source!r}. Name another folder."
+        )
+    if not files.is_folder(target):
+        return
+    # An earlier repair has written these, perhaps.
+    ours = {os.path.basename(task.target) for task in tasks} | {MANIFEST_NAME}
+    if dataset is not None:
+        manifest = dataset.manifest
+        ours |= {*manifest.file_names, *tfds.render(manifest).files}
+    if foreign := [name for name in files.names_in(target) if name not in ours]:
+        raise TargetError(
+            f"The output may hold only what a repair writes; {target!r} also holds "
+            f"{first_few([*map(repr, foreign)], _SHOWN)}. Name another folder."
+        )
 
 
 def _check_target(tasks: list[_Task], target: str, *, overwrite: bool) -> None:

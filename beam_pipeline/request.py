@@ -78,6 +78,11 @@ class Request:
             return "it does not say what made it"
         if made.settings != self.settings:
             return "it was made with other settings"
+        if made.fingerprint != self.fingerprint:
+            return (
+                f"it was made with --fingerprint {made.fingerprint}, so its inputs "
+                f"cannot be compared by {self.fingerprint}"
+            )
         if made.inputs != self.inputs:
             if made.files != self.files:
                 return (

@@ -818,6 +818,17 @@ class TestReport:
 
 
 class TestOptions:
+    @pytest.mark.parametrize(
+        "name", ["a\nb", "\x1b[31m", "a\x9b", "a\u202eb", "a\u2028b"]
+    )
+    def test_a_name_has_no_control_characters(
+        self, name: str, small: Folder, tmp_path: Folder
+    ) -> None:
+        """It becomes the name of files, and listings show these in terminals."""
+        message = refused(2, small, tmp_path / "out", "--name", name)
+        assert "no control characters" in message
+        assert name not in message
+
     def test_quiet_prints_nothing(self, small: Folder, tmp_path: Folder) -> None:
         """--quiet leaves both streams empty."""
         run = convert(small, tmp_path / "out", "--quiet")

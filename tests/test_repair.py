@@ -324,3 +324,29 @@ def test_throughput_and_memory(size: int, tmp_path: Folder, headline: Headline) 
 
 def len_of(_: Range) -> None:
     """Takes a range and keeps nothing."""
+
+
+def test_a_folder_is_not_repaired_into_another_thing(tmp_path: Folder) -> None:
+    """Not into itself, nor among foreign files; a second time with --overwrite."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    write_dataset(folder, {"train": animals(3, 2)})
+    shard = folder / "animals-train.tfrecord-00001-of-00002"
+    shard.write_bytes(flipped(shard.read_bytes(), 40))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("precious")
+    (tmp_path / "link").symlink_to(folder)
+    for source in (folder, tmp_path / "in" / "*.tfrecord-*"):
+        for target in (folder / "sub", folder, tmp_path / "link", tmp_path / "mine"):
+            if source != folder and target == folder / "sub":
+                continue
+            before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+            for overwrite in (False, True):
+                with pytest.raises(TargetError, match=r"outside of|also holds"):
+                    repair(source, target, overwrite=overwrite)
+            after = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+            assert after == before
+    assert repair(folder, out) == 0
+    with pytest.raises(TargetError, match="--overwrite"):
+        repair(folder, out)
+    assert repair(folder, out, overwrite=True) == 0
+    assert repair(tmp_path / "in" / "*.tfrecord-*", tmp_path / "out2") == 0

@@ -341,6 +341,19 @@ class TestUpToDate:
         convert(source, tmp_path / "whole", *OPTIONS)
         assert same(out, tmp_path / "whole")
 
+    def test_another_kind_of_fingerprint_is_named(self, tmp_path: Folder) -> None:
+        """Inputs that cannot be compared are not said to have changed."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        kinds = [("--fingerprint", kind) for kind in ("stat", "content")]
+        for made, asked in (kinds, kinds[::-1]):
+            convert(source, out, *OPTIONS, *made, "--overwrite")
+            run = command("convert", source, out, *OPTIONS, *asked)
+            assert run.code == 2
+            assert f"it was made with {' '.join(made)}" in run.err
+            assert "changed since" not in run.err
+            run = command("convert", source, out, *OPTIONS, *made)
+            assert run.out.startswith("up to date")
+
     def test_content_tells_a_touched_file_from_a_changed_one(
         self, tmp_path: Folder
     ) -> None:
