@@ -15,6 +15,7 @@ from beam_pipeline.progress import shown_progress
 from beam_pipeline.python_sources import is_object_source, store_rows
 from beam_pipeline.python_words import in_python, raising_in_python
 from beam_pipeline.report import success_json
+from beam_pipeline.sources import output_name
 from beam_pipeline.spec import Spec, make_spec
 from transforms.core.manifest import Manifest
 from transforms.publishing import work_folder
@@ -115,7 +116,11 @@ def _convert(
             )
             # Paths of images in the rows are as the caller's own program means them.
             images_root = spec.images_root or os.getcwd()
-            stored = {"source": path, "images_root": images_root}
+            stored = {
+                "source": path,
+                "images_root": images_root,
+                "name": spec.name or output_name(spec.output),
+            }
             # The copy is a new file each time; what it holds is what counts.
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})
         work_folder.recover(spec.output)

@@ -89,6 +89,11 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             metavar="COLUMN",
             help="Of --labels: the images' names without suffix, or their paths.",
         ),
+        _flag(
+            "--unlabelled/--no-unlabelled",
+            default=None,
+            help="Images: folders and --labels name no label.",
+        ),
         _flag("--delimiter", metavar="CHAR", help="CSV [, or tab for .tsv]."),
         _flag("--quote", metavar="CHAR", help='CSV ["]; empty for none.'),
         _flag("--escape", metavar="CHAR", help="CSV: makes the next character plain."),

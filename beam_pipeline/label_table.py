@@ -24,7 +24,7 @@ from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.table import Complaint, TableReader
 from transforms.storage.paths import absolute
 
-__all__ = ["LabelTable", "join_table", "read_labels"]
+__all__ = ["LabelTable", "join_table", "labelled", "read_labels"]
 
 _BLOCK_BYTES = 64 << 20
 
@@ -100,6 +100,28 @@ def read_labels(spec: Spec) -> LabelTable:
         np.concatenate(numbers),
         refused,
         sample.notes,
+    )
+
+
+def labelled(spec: Spec, table: LabelTable) -> Spec:
+    """Returns the job with the column of the label: the only one beside the ids.
+
+    Raises:
+      SpecError: there are several, or none, and nothing says which is the label.
+    """
+    declared = any(
+        said.kind == "label" or said.label for said in spec.features.values()
+    )
+    if spec.label_column or spec.unlabelled or declared:
+        return spec
+    known = {spec.id_column, spec.key_column, spec.group_column, *spec.drop}
+    others = [name for name in table.columns if name not in known]
+    if len(others) == 1:
+        return spec.model_copy(update={"label_column": others[0]})
+    found = f"one of {', '.join(map(repr, others[:20]))}" if others else "it has none"
+    raise SpecError(
+        f"The table of labels {table.name!r} must say which column is the label: "
+        f"{found}. Name it with --label-column, or use --unlabelled for none."
     )
 
 

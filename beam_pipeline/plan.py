@@ -214,7 +214,7 @@ def prepare(spec: Spec) -> Prepared:
     manifest = target.check_contents(spec.output)
     work_folder.check(spec.output)
     check_left(target.rejects_path(spec.output))
-    name = spec.name or default_name(spec.source, standing)
+    name = spec.name or default_name(spec.source, standing, spec.output)
     spec = spec.model_copy(update={"name": name})
     inputs = _with_tables(spec, find_inputs(spec, standing))
     request = make_request(spec, inputs)

@@ -17,7 +17,7 @@ from beam_pipeline.spec import Spec
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
 from transforms.core.rows.infer import Evidence
 from transforms.core.schema import Feature, Kind
-from transforms.errors import SpecError
+from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
 from transforms.formats.images import ImageTree
 
@@ -50,12 +50,14 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     labels = None
     evidence: dict[str, Evidence] = {}
     notes: tuple[str, ...] = ()
-    if spec.labels:
-        from beam_pipeline.label_table import join_table, read_labels
-
+    if spec.labels or spec.unlabelled:
         for role in ("label", "text", "synset"):
             names.pop(role, None)
+    if spec.labels:
+        from beam_pipeline.label_table import join_table, labelled, read_labels
+
         table = read_labels(spec)
+        spec = labelled(spec, table)
         labels, table_schema, evidence = join_table(spec, table, entries)
         # Ids are texts, however much they look like numbers.
         inferred = {k: v for k, v in evidence.items() if k != spec.id_column}
@@ -67,16 +69,25 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         features = images.image_schema(names).features
         if spec.preset == "imagenet":
             features = tuple(map(images.with_background, features))
-        columns = {"label": pa.nulls(0, pa.string())}
+        columns = {} if spec.unlabelled else {"label": pa.nulls(0, pa.string())}
         schema = declare(features, columns, spec, is_tree=True)
-    listing = images.arrange(
-        entries,
-        inputs.skipped,
-        root=inputs.root,
-        limit=spec.limit,
-        allow_empty=spec.allow_empty,
-        labels=labels,
-    )
+    try:
+        listing = images.arrange(
+            entries,
+            inputs.skipped,
+            root=inputs.root,
+            limit=spec.limit,
+            allow_empty=spec.allow_empty,
+            labels=labels,
+            unlabelled=spec.unlabelled,
+        )
+    except InputError as error:
+        from beam_pipeline.label_hint import hint_of
+
+        if hint := hint_of(spec, entries):
+            room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
+            raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
+        raise
     count = listing.table.num_rows
     found = dict(listing.splits) or {"": (count, listing.bytes)}
     if listing.splits and spec.splits:
@@ -98,6 +109,8 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     layout = "split/label/file" if listing.splits else "label/file"
     if labels is not None:
         layout = f"{'split/' if listing.splits else ''}file, labelled by {labels.table}"
+    elif spec.unlabelled:
+        layout = f"{'split/' if listing.splits else ''}file"
     return PlannedSource(
         make=lambda path: ImageTree(
             inputs.root,
@@ -121,7 +134,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         classes={
             feature.name: listing.labels
             for feature in schema.of_kind(Kind.LABEL)
-            if labels is None
+            if labels is None and not spec.unlabelled
         },
         skipped=listing.skipped,
         expected_rows=count,

@@ -106,6 +106,8 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     """
     if spec.labels:
         raise SpecError("labels are for folders of images; the source holds tables.")
+    if spec.unlabelled:
+        raise SpecError("unlabelled is for folders of images; the source holds tables.")
     reader = make_reader(spec, inputs.format)
     found = table_files(inputs)
     listed = reader.inputs(found)

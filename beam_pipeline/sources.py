@@ -23,11 +23,14 @@ from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.source import Source
+from transforms.formats.split_words import is_split_word
 from transforms.formats.unpacked import plain_name
 from transforms.storage.paths import absolute, common_folder
 
 # Enough to tell a format by.
 _HEAD_BYTES = 4096
+# TFDS keeps each version of a dataset in a folder of its own.
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 __all__ = [
     "Inputs",
@@ -35,6 +38,7 @@ __all__ = [
     "default_name",
     "find_inputs",
     "named_entry",
+    "output_name",
     "portions_of",
     "rule_of",
 ]
@@ -119,12 +123,15 @@ class PlannedSource:
     notes: tuple[str, ...] = ()
 
 
-def default_name(source: str, standing: files.Standing) -> str:
-    """Returns the dataset's name for a source: its base name without suffix.
+def default_name(source: str, standing: files.Standing, output: str) -> str:
+    """Returns the dataset's name: the source's base name without suffix.
+
+    Where that is a word for a split, and so no name, it is that of the output.
 
     Args:
       source: a path or a pattern.
       standing: what `files.standing` says of it.
+      output: of the job.
     """
     path = source.rstrip("/")
     if not standing and any(c in os.path.basename(path) for c in "*?["):
@@ -132,8 +139,21 @@ def default_name(source: str, standing: files.Standing) -> str:
     base = os.path.basename(absolute(path))
     if standing == "file":
         base = os.path.splitext(plain_name(base))[0]
+    name = _as_name(base)
+    return output_name(output) if not name or is_split_word(name) else name
+
+
+def output_name(output: str) -> str:
+    """Returns the dataset's name for an output: its folder's, which is no version."""
+    path = absolute(output)
+    if _VERSION.fullmatch(os.path.basename(path)):
+        path = os.path.dirname(path)
+    return _as_name(os.path.basename(path)) or "dataset"
+
+
+def _as_name(base: str) -> str:
     base = unicodedata.normalize("NFC", base)
-    return re.sub(r"[^\w.-]+", "_", base).strip("._-") or "dataset"
+    return re.sub(r"[^\w.-]+", "_", base).strip("._-")
 
 
 def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:

@@ -245,6 +245,7 @@ class Spec(pydantic.BaseModel):
     label_column: str | None = None
     labels: Location | None = None
     id_column: str | None = None
+    unlabelled: bool = False
     image_columns: list[str] | None = None
     key_column: str | None = None
     group_column: str | None = None
@@ -324,6 +325,8 @@ class Spec(pydantic.BaseModel):
             raise ValueError("stratify_column needs splits, as in train=0.9,test=0.1")
         if self.labels and not self.id_column:
             raise ValueError("labels needs the id_column that names the images")
+        if self.unlabelled and self.label_column:
+            raise ValueError("unlabelled and label_column exclude each other")
         if self.shards and self.shard_size:
             raise ValueError("shards and shard_size exclude each other")
         try:

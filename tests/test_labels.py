@@ -4,16 +4,19 @@ import csv
 import json
 import os
 import pathlib
+import shlex
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+import beam_pipeline
 from tests.test_bad_input import picture
 from tests.test_convert import command, convert, refused
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
+from transforms.publishing import target
 
 Folder = pathlib.Path
 TOLERANT = ("--max-reject-rate", 0.9)
@@ -345,3 +348,155 @@ def test_classes_without_a_record_among_many(tmp_path: Folder) -> None:
     given = ("--label-column", "y", "--vocabulary", tmp_path / "names.txt")
     run = convert(tmp_path / "t.csv", tmp_path / "out", *given)
     assert "19,998 classes of 'y' have no record" in run.out + run.err
+
+
+def features_of(directory: Folder) -> dict[str, dict[str, Any]]:
+    """Returns the features of a dataset's manifest by name."""
+    manifest = json.loads((directory / "manifest.json").read_text())
+    return {each["name"]: each for each in manifest["dataset"]["features"]}
+
+
+def labels_of(directory: Folder) -> list[str]:
+    """Returns the names of the features that are to be predicted."""
+    found = features_of(directory)
+    return [name for name, feature in found.items() if feature.get("is_label")]
+
+
+@pytest.mark.parametrize("values", [(3, 1, 2, 3), ("a", "b", "a", "c")])
+def test_the_only_other_column_is_the_label(
+    tmp_path: Folder, values: tuple[object, ...]
+) -> None:
+    """As if it were named: the same bytes, in `convert`, `schema` and Python."""
+    tree(tmp_path / "in")
+    rows = zip(stems(), values, strict=True)
+    labels = table(tmp_path / "t.csv", [("id", "kind"), *rows])
+    options = ("--labels", labels, "--id-column", "id")
+    convert(tmp_path / "in", tmp_path / "a", *options)
+    convert(tmp_path / "in", tmp_path / "b", *options, "--label-column", "kind")
+    assert labels_of(tmp_path / "a") == ["kind"]
+    digests = {dataset_digest(tmp_path / name) for name in "ab"}
+    beam_pipeline.convert(
+        tmp_path / "in", tmp_path / "c", labels=str(labels), id_column="id"
+    )
+    assert digests == {dataset_digest(tmp_path / "c")}
+    said = command("schema", tmp_path / "in", *options)
+    assert "label: true" in said.out or "kind: label" in said.out
+
+
+def dataset_digest(directory: Folder) -> str:
+    return target.read_manifest(str(directory)).digest
+
+
+def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
+    """Without a word they are listed; ids, groups and what is dropped are no labels."""
+    tree(tmp_path / "in")
+    rows = [(stem, "x", n, n % 2) for n, stem in enumerate(stems())]
+    labels = table(tmp_path / "t.csv", [("id", "kind", "age", "who"), *rows])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(2, tmp_path / "in", tmp_path / "out", *options)
+    assert "'kind', 'age', 'who'" in message
+    assert "--label-column" in message
+    assert "--unlabelled" in message
+    more = ("--group-column", "who", "--drop", "age", "--splits", "train=0.5,test=0.5")
+    convert(tmp_path / "in", tmp_path / "a", *options, *more)
+    assert labels_of(tmp_path / "a") == ["kind"]
+    convert(tmp_path / "in", tmp_path / "b", *options, "--unlabelled")
+    assert labels_of(tmp_path / "b") == []
+    assert {"kind", "age", "who"} <= set(features_of(tmp_path / "b"))
+    (tmp_path / "s.yaml").write_text("features: {age: {kind: label, label: true}}\n")
+    convert(tmp_path / "in", tmp_path / "c", *options, "--spec", tmp_path / "s.yaml")
+    assert labels_of(tmp_path / "c") == ["age"]
+    ids = table(tmp_path / "ids.csv", [("id",), *((stem,) for stem in stems())])
+    message = refused(
+        2, tmp_path / "in", tmp_path / "out", "--labels", ids, "--id-column", "id"
+    )
+    assert "it has none" in message
+
+
+@pytest.mark.parametrize("place", ["in", "."])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_table_that_fits_is_pointed_at(
+    place: str, suffix: str, tmp_path: Folder
+) -> None:
+    """In the folder or beside it: the command that is printed converts the images."""
+    tree(tmp_path / "in", [f"x y/{name}" for name in ("a.jpg", "b.jpg", "c.jpg")])
+    (tmp_path / "in" / "x y" / "a.jpg").rename(tmp_path / "in" / "a.jpg")
+    other = table(tmp_path / place / "aaa.csv", [("id", "n"), ("z", 1), ("y", 2)])
+    path = tmp_path / place / f"its labels.{suffix}"
+    if suffix == "csv":
+        table(path, [("n", "name"), (1, "a"), (2, "b"), (3, "c"), (4, "gone")])
+    else:
+        lines = [{"n": n, "name": name} for n, name in enumerate("abc")]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    message = refused(4, tmp_path / "in", tmp_path / "out")
+    assert str(other) not in message
+    words = shlex.split(message.partition("try: beam-tfrecord ")[2])
+    assert words[-4:] == ["--id-column", "name", "--label-column", "n"]
+    run = command(*words, "--max-reject-rate", "0.5")
+    assert run.code == 0, run.err
+    assert len(records(tmp_path / "out")) == 3
+
+
+def test_no_table_is_pointed_at_where_none_fits(tmp_path: Folder) -> None:
+    """Other ids, no ids, what is damaged and what is no file are no hints."""
+    tree(tmp_path / "in", ["a.jpg", "b.jpg"])
+    table(tmp_path / "other.csv", [("id", "n"), ("z", 1)])
+    (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1")
+    (tmp_path / "latin.csv").write_bytes(b"id,n\na,\xe9\n")
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "try:" not in refused(4, tmp_path / "in", tmp_path / "out")
+
+
+def test_images_without_labels(tmp_path: Folder) -> None:
+    """A flat folder, and one of any depth; the features but the label, and splits."""
+    images = tree(tmp_path / "flat", ["a.jpg", "b.jpg", "c.jpg"])
+    assert "--unlabelled" in refused(4, tmp_path / "flat", tmp_path / "out")
+    convert(tmp_path / "flat", tmp_path / "out", "--unlabelled")
+    found = {r["filename"].decode(): r for r in records(tmp_path / "out")}
+    assert {name: record["image"] for name, record in found.items()} == images
+    assert list(features_of(tmp_path / "out")) == [
+        *("image", "filename", "height", "width", "depth")
+    ]
+    assert command("verify", tmp_path / "out").code == 0
+    tree(tmp_path / "deep", ["a.jpg", "x/y/z/b.jpg", "x/c.jpg"])
+    convert(tmp_path / "deep", tmp_path / "deeper", "--unlabelled", "--splits", "a=1")
+    assert len(records(tmp_path / "deeper")) == 3
+    tree(tmp_path / "split", ["train/a.jpg", "train/x/b.jpg", "test/c.jpg"])
+    beam_pipeline.convert(tmp_path / "split", tmp_path / "s", unlabelled=True)
+    names = [path.name for path in sorted((tmp_path / "s").glob("*.tfrecord-*"))]
+    assert [name.split(".")[0] for name in names] == ["split-test", "split-train"]
+    both = ("--unlabelled", "--label-column", "x")
+    assert "exclude" in refused(2, tmp_path / "flat", tmp_path / "out2", *both)
+    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    assert "holds tables" in refused(2, labels, tmp_path / "out2", "--unlabelled")
+
+
+def test_a_folder_that_is_no_known_split_is_named(tmp_path: Folder) -> None:
+    """`t/dress/x.jpg` is split/label/file but for `t`; the known names are listed."""
+    tree(tmp_path / "in", ["t/dress/x.jpg", "train/hat/y.jpg"])
+    message = refused(4, tmp_path / "in", tmp_path / "out")
+    assert "'t': not among the names of splits, which are dev, eval, test" in message
+
+
+@pytest.mark.parametrize("output", ["pets", "pets/1.0.0"])
+def test_a_source_called_by_a_split_takes_the_name_of_the_output(
+    output: str, tmp_path: Folder
+) -> None:
+    """`train.csv`, `train/` and Python data make `pets-train`, not `train-train`."""
+    source = table(tmp_path / "train.csv", [("n",), (1,), (2,)])
+    out = tmp_path / output
+    out.parent.mkdir(exist_ok=True)
+    made = []
+    convert(source, out)
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    beam_pipeline.convert([{"n": 1}, {"n": 2}], out, overwrite=True)
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    beam_pipeline.convert({"n": [1, 2]}, out, overwrite=True, name="mine")
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    tree(tmp_path / "train", ["a/x.jpg"])
+    convert(tmp_path / "train", out, "--overwrite")
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    end = "train.tfrecord-00000-of-00001"
+    assert made == [f"pets-{end}", f"pets-{end}", f"mine-{end}", f"pets-{end}"]

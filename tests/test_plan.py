@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from beam_pipeline.plan import Plan, choose_shards, make_plan
-from beam_pipeline.sources import default_name
+from beam_pipeline.sources import default_name, output_name
 from beam_pipeline.spec import make_spec
 from tests.datasets import animals, write_dataset
 from transforms import files
@@ -178,32 +178,59 @@ def test_a_dataset_at_the_target_is_told_before_the_source_is_read(
         ("data/*.csv", "data"),
         ("my photos (2)", "my_photos_2"),
         ("고양이", "고양이"),
-        ("...", "dataset"),
-        ("🐈", "dataset"),
+        ("...", "sets"),
+        ("🐈", "sets"),
+        ("train", "sets"),
+        ("a/Test/*.csv", "sets"),
+        ("trains", "trains"),
+        ("train-2", "train-2"),
         ("a\nb", "a_b"),
     ],
 )
 def test_default_names(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, source: str, name: str
 ) -> None:
-    """The source's base name, in characters that a file name takes anywhere."""
+    """The source's base name, in characters that a file name takes anywhere; where it
+    is none, or that of a split, the output's."""
     monkeypatch.chdir(tmp_path)
-    assert default_name(source, files.standing(source)) == name
+    assert default_name(source, files.standing(source), "out/sets") == name
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("out/pets", "pets"),
+        ("out/pets/", "pets"),
+        ("out/my pets", "my_pets"),
+        ("out/pets/1.0.0", "pets"),
+        ("s3://bucket/x/pets/1.0.0", "pets"),
+        ("s3://bucket/x/1.0.0/", "x"),
+        ("s3://bucket/1.0.0", "bucket"),
+        ("gs://bucket/a/pets", "pets"),
+        ("out/1.0", "1.0"),
+        ("out/v1", "v1"),
+        ("🐈", "dataset"),
+    ],
+)
+def test_the_name_of_an_output(output: str, name: str) -> None:
+    """Its folder's, or that of the folder of its versions; near and far alike."""
+    assert output_name(output) == name
+    assert default_name("train.csv", "file", output) == name
 
 
 def test_default_name_of_a_file_has_no_suffix(tmp_path: Folder) -> None:
     """`rows.csv` makes `rows`; a folder keeps its dots."""
     table = write_csv(tmp_path / "rows.v2.csv")
-    assert default_name(str(table), files.standing(str(table))) == "rows.v2"
+    assert default_name(str(table), files.standing(str(table)), "o") == "rows.v2"
     folder = tmp_path / "v1.0"
     folder.mkdir()
-    assert default_name(str(folder), files.standing(str(folder))) == "v1.0"
+    assert default_name(str(folder), files.standing(str(folder)), "o") == "v1.0"
 
 
 def test_default_name_in_any_normal_form() -> None:
     """A folder copied in NFD gives the same shard names."""
     names = [unicodedata.normalize(form, "café") for form in ("NFC", "NFD")]
-    assert len({default_name(name, "folder") for name in names}) == 1
+    assert len({default_name(name, "folder", "o") for name in names}) == 1
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "a\0b", "x" * 240])

@@ -35,6 +35,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "label_column": ("kind", "kind"),
     "labels": ("labels.csv", "labels.csv"),
     "id_column": ("id", "id"),
+    "unlabelled": (True, True),
     "image_columns": (["photo"], ["photo"]),
     "key_column": ("id", "id"),
     "group_column": ("patient", "patient"),
@@ -104,6 +105,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
 }
 # Settings that cannot stand together with others, and those that need another.
 EXCLUSIVE = {
+    "label_column": "unlabelled",
     "split_column": "splits",
     "shard_size": "shards",
     "group_column": "key_column",

@@ -44,7 +44,7 @@ from transforms.core.model import (
 from transforms.core.placing.placement import usual_order
 from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import InputError, SpecError, bounded
+from transforms.errors import InputError, SpecError, bounded, first_few
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels
 from transforms.formats.source import Source, run_facts
@@ -220,6 +220,7 @@ def arrange(
     limit: int | None = None,
     allow_empty: bool = False,
     labels: Labels | None = None,
+    unlabelled: bool = False,
 ) -> Listing:
     """Returns the listing of a tree of images, by the rule of the module.
 
@@ -231,6 +232,7 @@ def arrange(
       allow_empty: a tree without images is a listing of none.
       labels: what a table says of each image, which are then in source order; folders
         say nothing but, perhaps, the split.
+      unlabelled: folders say no label either, and may be as deep as they like.
 
     Raises:
       InputError: no image; no rule for these folders; names that are equal in NFC
@@ -244,14 +246,15 @@ def arrange(
             f".jpg or .png. Name another folder, or use --include."
         )
     parts = [entry.path.split("/") for entry in entries]
-    with_splits = _has_splits(parts, root, labelled=labels is not None)
+    by_folders = labels is None and not unlabelled
+    with_splits = _has_splits(parts, root, by_folders=by_folders)
     left_out = dict(skipped)
     if limit is not None and len(entries) > limit:
         left_out[Skipped.BEYOND_LIMIT] = len(entries) - limit
         entries, parts = entries[:limit], parts[:limit]
     classes = (
         [unicodedata.normalize("NFC", part[-2]) for part in parts]
-        if labels is None
+        if by_folders
         else [None] * len(parts)
     )
     splits = [part[0] for part in parts] if with_splits else [""] * len(parts)
@@ -344,12 +347,12 @@ def _check_names(entries: Sequence[FileEntry]) -> None:
             )
 
 
-def _has_splits(parts: Sequence[Sequence[str]], root: str, *, labelled: bool) -> bool:
+def _has_splits(parts: Sequence[Sequence[str]], root: str, *, by_folders: bool) -> bool:
     """Whether the first level says the split; raises where no rule fits."""
     depths = collections.Counter(map(len, parts))
     first = {part[0].lower() for part in parts if len(part) > 1}
     with_splits = bool(first) and first <= SPLIT_WORDS
-    if labelled:
+    if not by_folders:
         return with_splits and 1 not in depths
     wanted = 3 if with_splits else 2
     if set(depths) - {wanted}:
@@ -358,10 +361,20 @@ def _has_splits(parts: Sequence[Sequence[str]], root: str, *, labelled: bool) ->
             shown = ["/".join(p) for p in parts if len(p) == depth][:_SHOWN]
             examples.append(f"{depths[depth]} like {', '.join(shown)}")
         rule = "split/label/file" if with_splits else "label/file or split/label/file"
+        folders = sorted({part[0] for part in parts})
+        unknown = [name for name in folders if name.lower() not in SPLIT_WORDS]
+        if set(depths) == {3} and unknown:
+            # It looks like the rule, but for the name.
+            names = first_few([repr(name) for name in unknown], _SHOWN)
+            examples.append(
+                f"{names}: not among the names of splits, which are "
+                f"{', '.join(sorted(SPLIT_WORDS))}"
+            )
         raise InputError(
             f"Images must lie as {rule} below {root!r}; found "
             f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
-            f"the splits), or leave files out with --exclude."
+            f"the splits), leave files out with --exclude, or use --unlabelled where "
+            f"they have no labels."
         )
     return with_splits
 

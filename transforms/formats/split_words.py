@@ -23,7 +23,7 @@ import re
 
 from transforms.formats.unpacked import plain_name
 
-__all__ = ["split_in_path", "split_of_stem", "split_of_table"]
+__all__ = ["is_split_word", "split_in_path", "split_of_stem", "split_of_table"]
 
 _SPLITS = {
     "train": "train",
@@ -39,6 +39,11 @@ _SPLITS = {
 }
 _NUMBERED = re.compile(r"([a-z]+)-\d+-of-\d+[-.]")
 _LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def is_split_word(name: str) -> bool:
+    """Whether a name is nothing but a word for a split."""
+    return name.lower() in _SPLITS
 
 
 def split_in_path(path: str) -> str:
