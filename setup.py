@@ -39,6 +39,16 @@ setup(
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    keywords=[
+        "tfrecord",
+        "tensorflow",
+        "apache-beam",
+        "dataset",
+        "images",
+        "csv",
+        "parquet",
+        "conversion",
+    ],
     # `include`, or the tests would be installed as a top-level package too.
     packages=find_packages(include=["beam_pipeline*", "transforms*"]),
     package_data={"": ["*.proto", "py.typed"]},

@@ -22,7 +22,7 @@ from beam_pipeline import standard_error
 from beam_pipeline.beam_loading import spare_imports
 from beam_pipeline.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.flags_only import is_flags_only, split_flags
-from beam_pipeline.job_options import LOCATION, JobCommand, job_options
+from beam_pipeline.job_options import LOCATION, JobCommand, complete_path, job_options
 from beam_pipeline.usage_errors import explain, no_command
 from beam_pipeline.version import __version__
 from transforms.errors import (
@@ -105,13 +105,27 @@ def cli() -> None:
 )
 @job_options
 @click.argument("output", required=False, type=LOCATION)
-@click.option("--report-json", metavar="FILE", help="Write the result as JSON.")
+@click.option(
+    "--report-json",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Write the result as JSON.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
 def convert(
     ctx: click.Context, /, report_json: str | None, quiet: bool, **flags: Any
 ) -> int:
-    """Convert SOURCE (a folder of images, CSV by file, folder or glob) into OUTPUT."""
+    """Convert SOURCE into the TFRecord dataset OUTPUT.
+
+    SOURCE is a folder of images, or a file, folder or quoted pattern of CSV, JSON
+    lines, Parquet and more; the README lists all formats. No option is needed:
+
+    \b
+      beam-tfrecord convert photos out/photos
+      beam-tfrecord convert rows.csv out/rows --splits train=0.8,test=0.2
+      beam-tfrecord convert 'logs/*.parquet' out/logs --label-column kind --overwrite
+    """
     from beam_pipeline import convert_command
 
     return convert_command.run(
@@ -128,7 +142,7 @@ def convert(
 @click.argument("output", required=False, type=LOCATION)
 @click.pass_context
 def plan(ctx: click.Context, /, **flags: Any) -> int:
-    """Print what `convert` would do with the same arguments; write nothing."""
+    """Show what `convert` would do with the same arguments; write nothing."""
     from beam_pipeline import report
     from beam_pipeline.plan import make_plan, prepare
     from beam_pipeline.spec import make_spec
@@ -144,7 +158,7 @@ def plan(ctx: click.Context, /, **flags: Any) -> int:
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 def inspect(target: str) -> int:
-    """Show splits, shards, features with types and ranges, labels, counts."""
+    """Show the splits, features, labels and counts of a dataset."""
     from beam_pipeline import inspect as command
 
     return command.show(target)
@@ -152,9 +166,11 @@ def inspect(target: str) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DATASET|FILE", type=LOCATION)
-@click.option("-n", "count", default=3, show_default=True, help="How many records.")
+@click.option(
+    "-n", "count", default=3, show_default=True, help="Show this number of records."
+)
 def head(target: str, count: int) -> int:
-    """Show the first records, readable, long bytes shortened."""
+    """Show the first records of each split; long bytes are shortened."""
     from beam_pipeline import head as command
 
     return command.show(target, count)
@@ -162,11 +178,20 @@ def head(target: str, count: int) -> int:
 
 @cli.command(cls=JobCommand)
 @job_options
-@click.option("--as", "style", type=click.Choice(["tensorflow"]), default="tensorflow")
+@click.option(
+    "--as",
+    "style",
+    type=click.Choice(["tensorflow"]),
+    default="tensorflow",
+    help="Print a reader for this library.",
+)
 @click.pass_context
 def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
-    """Print the features of SOURCE: for a dataset, ready to paste into its reader; for
-    anything else as a --spec to be edited, with the evidence for each feature."""
+    """Print code that reads a dataset, or the features of SOURCE.
+
+    For a dataset: a reader to be pasted. For anything else: a --spec to be edited, with
+    what speaks for each feature.
+    """
     from beam_pipeline import dataset, reader_code, schema_command
 
     target = flags.pop("source")
@@ -180,7 +205,7 @@ def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 @click.option("--quiet", is_flag=True, help="Print damage only.")
 def verify(target: str, quiet: bool) -> int:
-    """Check both CRCs of every record, counts, sizes and checksums; 1 for damage."""
+    """Check every record, count and file of a dataset; exit with 1 for damage."""
     from beam_pipeline import verify as command
 
     return command.show(target, quiet)
@@ -188,17 +213,20 @@ def verify(target: str, quiet: bool) -> int:
 
 @cli.command()
 @click.argument("target", metavar="DIR|FILE", type=LOCATION)
-@click.option("--reason", metavar="REASON", help="List those of this reason.")
+@click.option("--reason", metavar="REASON", help="List the rejects of this reason.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     default=20,
     show_default=True,
-    help="How many are listed; 0 for all.",
+    help="List at most this number; 0 for all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
-    """Show by reason what the run that wrote DIR, or failed to, has rejected."""
+    """Show which items a run rejected, and why.
+
+    DIR is the output of the run, also of one that failed; FILE is a list of rejects.
+    """
     from beam_pipeline import rejects_command
 
     return rejects_command.show(target, reason=reason, limit=limit, as_json=as_json)
@@ -208,13 +236,20 @@ def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
     epilog="Exit codes: 0 there is an output for every file, whatever was skipped; 1 "
     "there is none for some; 2 wrong usage.",
 )
-@click.argument("source", metavar="IN")
-@click.argument("output", metavar="OUT")
+@click.argument("source", metavar="IN", shell_complete=complete_path)
+@click.argument("output", metavar="OUT", shell_complete=complete_path)
 @click.option("--overwrite", is_flag=True, help="Replace files of the same names.")
-@click.option("--report-json", metavar="FILE", help="Write what was skipped as JSON.")
+@click.option(
+    "--report-json",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Write what was skipped as JSON.",
+)
 def repair(source: str, output: str, overwrite: bool, report_json: str | None) -> int:
-    """Write every sound record of IN, a file, folder or glob of TFRecord files, to OUT;
-    name every byte that is left out."""
+    """Copy the sound records of damaged TFRecord files from IN to OUT.
+
+    IN is a file, folder or pattern. Every range of bytes that is left out is listed.
+    """
     from beam_pipeline import repair_command
 
     return repair_command.run(
@@ -224,10 +259,10 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
 
 @cli.command()
 @click.argument("directory", metavar="OUTPUT|FOLDER", type=LOCATION)
-@click.option("--dry-run", is_flag=True, help="Only list it.")
+@click.option("--dry-run", is_flag=True, help="List it and remove nothing.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def clean(directory: str, dry_run: bool, quiet: bool) -> int:
-    """List and remove what dead runs have left of OUTPUT, or in FOLDER."""
+    """Remove what runs that were killed or failed left behind, and list it."""
     from beam_pipeline import clean_command
 
     return clean_command.run(directory, dry_run=dry_run, quiet=quiet)

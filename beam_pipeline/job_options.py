@@ -4,20 +4,30 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from beam_pipeline.engines.table import RUNNERS
 from beam_pipeline.formats import FORMATS
 from transforms.storage.paths import plain
 
-__all__ = ["LOCATION", "JobCommand", "job_options"]
+__all__ = ["LOCATION", "JobCommand", "complete_path", "job_options"]
 
 _Command = Callable[..., int | None]
+
+
+def complete_path(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Leaves the completion of a path to the shell."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class _Flag(click.Option):
     """A flag with the section of the help that it stands in."""
 
     def __init__(self, *arguments: Any, section: str = "", **extra: Any) -> None:
+        if extra.get("metavar") in ("FILE", "FOLDER", "DIR"):
+            extra["shell_complete"] = complete_path
         super().__init__(*arguments, **extra)
         self.section = section
 
@@ -52,6 +62,12 @@ class _Location(click.ParamType[str]):
         """Returns the path as the program uses it; see `transforms.storage.paths`."""
         return plain(value)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Lets the shell complete paths."""
+        return complete_path(ctx, param, incomplete)
+
 
 LOCATION = _Location()
 
@@ -69,34 +85,79 @@ def _flag(*names: str, **extra: Any) -> _Declaration:
 
 # Section -> its flags. A flag that is not given stays None, and the spec decides.
 _SECTIONS: dict[str, list[_Declaration]] = {
+    "Often used": [
+        _flag(
+            "--label-column",
+            metavar="COLUMN",
+            help="Tables: column that a model is to predict.",
+        ),
+        _flag(
+            "--splits",
+            metavar="NAME=SHARE,...",
+            help="Split by shares, as in train=0.8,test=0.2.",
+        ),
+        _flag(
+            "--overwrite/--no-overwrite",
+            default=None,
+            help="Replace the dataset at the output.",
+        ),
+        _flag("--spec", metavar="FILE", help="Read settings from YAML; - for stdin."),
+    ],
     "Source": [
         _flag(
             "--format",
             type=_choice("auto", *FORMATS),
-            help="What the source is [auto].",
+            metavar="FORMAT",
+            help=f"Read the source as one of {', '.join(FORMATS)} [auto].",
         ),
-        _flag("--include", multiple=True, metavar="GLOB", help="Only these files."),
-        _flag("--exclude", multiple=True, metavar="GLOB", help="Not these files."),
-        _flag("--limit", type=int, metavar="N", help="Only the first N items."),
+        _flag(
+            "--include",
+            multiple=True,
+            metavar="GLOB",
+            help="Read only these files; may be given again.",
+        ),
+        _flag(
+            "--exclude",
+            multiple=True,
+            metavar="GLOB",
+            help="Leave these files out; may be given again.",
+        ),
+        _flag("--limit", type=int, metavar="N", help="Read only the first N items."),
         _flag(
             "--only-rejected",
             metavar="DIR",
-            help="Only the items that the dataset or failed run DIR rejected.",
+            help="Read only the items that the dataset or failed run DIR rejected.",
         ),
-        _flag("--labels", metavar="FILE", help="Images: table that labels them by id."),
+        _flag(
+            "--labels",
+            metavar="FILE",
+            help="Images: read their labels from this table, by id.",
+        ),
         _flag(
             "--id-column",
             metavar="COLUMN",
-            help="Of --labels: the images' names without suffix, or their paths.",
+            help="Column of --labels: names of images without suffix, or paths.",
+        ),
+        _flag(
+            "--delimiter",
+            metavar="CHAR",
+            help="CSV: this separates cells [, or tab for .tsv].",
+        ),
+        _flag(
+            "--quote",
+            metavar="CHAR",
+            help='CSV: this encloses cells; empty for none ["].',
+        ),
+        _flag(
+            "--escape",
+            metavar="CHAR",
+            help="CSV: this makes the next character plain [none].",
         ),
         _flag(
             "--unlabelled/--no-unlabelled",
             default=None,
-            help="Images: folders and --labels name no label.",
+            help="Images: take no label from folders or --labels.",
         ),
-        _flag("--delimiter", metavar="CHAR", help="CSV [, or tab for .tsv]."),
-        _flag("--quote", metavar="CHAR", help='CSV ["]; empty for none.'),
-        _flag("--escape", metavar="CHAR", help="CSV: makes the next character plain."),
         _flag(
             "--header/--no-header",
             default=None,
@@ -105,102 +166,150 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag(
             "--columns",
             metavar="A,B,...",
-            help="CSV: names of the columns. .npz: the arrays to read.",
+            help="CSV: name the columns. .npz: read these arrays.",
         ),
-        _flag("--encoding", help="CSV [utf-8]."),
+        _flag("--encoding", help="CSV: the text is in this encoding [utf-8]."),
         _flag(
             "--trim/--no-trim",
             default=None,
-            help="CSV: no spaces around names and cells [as they are].",
+            help="CSV: remove spaces around names and cells [keep].",
         ),
         _flag(
             "--null-values",
             metavar="A,B,...",
             help="Tables: texts that mean missing, as in -,? or '' [empty cells].",
         ),
-        _flag("--layout", metavar="FILE", help="Binary records: how they lie, YAML."),
+        _flag(
+            "--layout",
+            metavar="FILE",
+            help="Binary records: YAML file that describes their fields.",
+        ),
         _flag(
             "--encode",
             type=_choice("raw", "png"),
-            help="Binary images: how they are stored [raw].",
+            help="Binary images: store raw pixels or PNG [raw].",
         ),
         _flag(
             "--bad-box",
             type=_choice("box", "image", "clip"),
-            help="Detection: what a bad box costs [box].",
+            help="Detection: reject the box or its image, or clip the box [box].",
         ),
-        _flag("--images-root", metavar="FOLDER", help="Where images' paths start."),
-        _flag("--first-pixel", type=int, metavar="0|1", help="Of VOC boxes [0]."),
-        _flag("--zip-encoding", metavar="NAME", help="Of names that are not UTF-8."),
+        _flag(
+            "--images-root",
+            metavar="FOLDER",
+            help="Folder that paths of images are relative to.",
+        ),
+        _flag(
+            "--first-pixel",
+            type=int,
+            metavar="0|1",
+            help="VOC: number of the first pixel in boxes [0].",
+        ),
+        _flag(
+            "--zip-encoding",
+            metavar="NAME",
+            help="Archives: encoding of names that are not UTF-8.",
+        ),
     ],
     "Features": [
-        _flag("--label-column", metavar="COLUMN", help="Tables: what to predict."),
-        _flag("--image-columns", metavar="A,B,...", help="Tables: hold images."),
-        _flag("--drop", metavar="A,B,...", help="Tables: columns to leave out."),
+        _flag(
+            "--image-columns",
+            metavar="A,B,...",
+            help="Tables: columns that hold images or their paths.",
+        ),
+        _flag("--drop", metavar="A,B,...", help="Tables: leave these columns out."),
         _flag(
             "--infer",
             type=_choice("sample", "full"),
-            help="How much is read to infer the features [sample].",
+            help="Infer features from a sample or from all rows [sample].",
         ),
         _flag(
             "--preset",
             type=_choice("default", "tutorial", "imagenet"),
-            help="Images: names of the features.",
+            help="Images: name the features as these programs do.",
         ),
         _flag(
             "--feature-name",
             "feature_names",
             multiple=True,
             metavar="ROLE=NAME",
-            help="Images: name a feature; an empty name drops it.",
+            help="Images: name one feature; an empty name drops it.",
         ),
-        _flag("--vocabulary", metavar="FILE", help="Class names in order, one a line."),
+        _flag(
+            "--vocabulary",
+            metavar="FILE",
+            help="File with the class names in the order of their ids.",
+        ),
         _flag(
             "--vocabulary-lock",
             metavar="FILE",
-            help="Keeps class ids over runs; new names are appended.",
+            help="File that keeps class ids over runs; new names are appended.",
         ),
         _flag(
             "--unknown-label",
             type=_choice("reject", "oov", "append"),
-            help="Names outside the vocabulary [reject].",
+            help="Names outside the vocabulary: reject, one id, or append [reject].",
         ),
     ],
     "Splits": [
-        _flag("--splits", metavar="NAME=SHARE,...", help="Split by shares."),
-        _flag("--split-column", metavar="COLUMN", help="Tables: says the split."),
-        _flag("--key-column", metavar="COLUMN", help="Tables: says the identity."),
-        _flag("--group-column", metavar="COLUMN", help="Tables: is never torn apart."),
+        _flag(
+            "--split-column",
+            metavar="COLUMN",
+            help="Tables: column that names each row's split.",
+        ),
+        _flag(
+            "--key-column",
+            metavar="COLUMN",
+            help="Tables: column that identifies rows; it decides their split.",
+        ),
+        _flag(
+            "--group-column",
+            metavar="COLUMN",
+            help="Tables: keep all rows with the same value in one split.",
+        ),
         _flag(
             "--stratify-column",
             metavar="COLUMN",
-            help="Shares hold within each class of it.",
+            help="Keep the shares of the splits within each class of this column.",
         ),
-        _flag("--split-ids", metavar="FILE", help="Table of keys and their splits."),
-        _flag("--split-lock", metavar="FILE", help="Keeps rows' splits over runs."),
+        _flag(
+            "--split-ids",
+            metavar="FILE",
+            help="Table that gives the split of each key.",
+        ),
+        _flag(
+            "--split-lock",
+            metavar="FILE",
+            help="File that keeps the splits of rows over runs.",
+        ),
     ],
     "Images": [
         _flag(
             "--image-check",
             type=_choice("structure", "decode", "none"),
-            help="How images are checked [structure].",
+            help="Check the structure of images, decode them, or neither [structure].",
         ),
         _flag(
             "--foreign-images",
             type=_choice("png", "reject"),
-            help="What TensorFlow cannot read: as PNG, or rejected [png].",
+            help="Store what TensorFlow cannot read as PNG, or reject it [png].",
         ),
         _flag(
             "--animations",
             type=_choice("reject", "first"),
-            help="Moving images: rejected, or their first frame [reject].",
+            help="Reject animations, or take their first frame [reject].",
         ),
         _flag(
             "--exif",
             type=_choice("keep", "apply"),
-            help="Orientation: left in the file, or applied [keep].",
+            help="Leave the orientation in the file, or apply it to the pixels [keep].",
         ),
-        _flag("--channels", type=int, metavar="1|3|4", help="Of every image."),
+        _flag(
+            "--channels",
+            type=int,
+            metavar="1|3|4",
+            help="Convert images to this number of channels.",
+        ),
         _flag(
             "--resize",
             metavar="MODE:SIZE",
@@ -209,38 +318,61 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag(
             "--resize-filter",
             type=_choice("hamming", "box", "bilinear", "bicubic", "lanczos"),
-            help="Hamming is nearest to the mean of an area [hamming].",
+            help="Filter of --resize [hamming, the nearest to the mean of an area].",
         ),
         _flag("--enlarge/--no-enlarge", default=None, help="Resize small images too."),
         _flag(
             "--image-format",
             type=_choice("jpeg", "png"),
-            help="Of every image [as it is].",
+            help="Encode every image in this format [as it is].",
         ),
-        _flag("--image-quality", type=int, metavar="1-100", help="Of JPEG [95]."),
-        _flag("--max-pixels", type=int, metavar="N", help="Of an image [64,000,000]."),
-        _flag("--max-image-bytes", metavar="SIZE", help="Of an image file."),
+        _flag(
+            "--image-quality",
+            type=int,
+            metavar="1-100",
+            help="Quality of JPEG that is encoded here [95].",
+        ),
+        _flag(
+            "--max-pixels",
+            type=int,
+            metavar="N",
+            help="Reject images with more pixels [64,000,000].",
+        ),
+        _flag("--max-image-bytes", metavar="SIZE", help="Reject larger image files."),
         _flag(
             "--max-image-seconds",
             type=float,
             metavar="N",
-            help="Of decoding what TensorFlow cannot read [120].",
+            help="Reject images that take longer to decode [120].",
         ),
     ],
     "Output": [
-        _flag("--name", help="Prefix of the shards [the source's base name]."),
-        _flag("--shards", type=int, metavar="N", help="Shards of each split."),
-        _flag("--shard-size", metavar="SIZE", help="As in 150MB [100-200 MB]."),
-        _flag("--seed", type=int, help="Of the order; moves no split [0]."),
+        _flag("--name", help="Prefix of the names of shards [the source's base name]."),
+        _flag(
+            "--shards",
+            type=int,
+            metavar="N",
+            help="Write this number of shards for each split.",
+        ),
+        _flag(
+            "--shard-size",
+            metavar="SIZE",
+            help="Write shards of about this size, as in 150MB [100-200 MB].",
+        ),
+        _flag(
+            "--seed",
+            type=int,
+            help="Seed of the order; it moves no row to another split [0].",
+        ),
         _flag(
             "--shuffle/--no-shuffle",
             default=None,
-            help="Or keep the source's order [shuffle].",
+            help="Shuffle records, or keep the source's order [shuffle].",
         ),
         _flag(
             "--compression",
             type=_choice("none", "gzip", "zlib"),
-            help="Of the shards [none].",
+            help="Compress the shards [none].",
         ),
         _flag(
             "--max-reject-rate",
@@ -258,21 +390,28 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             default=None,
             help="Commit a dataset without records.",
         ),
-        _flag(
-            "--overwrite/--no-overwrite",
-            default=None,
-            help="Replace the dataset at the output.",
-        ),
     ],
     "Run": [
-        _flag("--workers", metavar="N|auto", help="Processes [auto]."),
+        _flag(
+            "--workers",
+            metavar="N|auto",
+            help="Number of processes [auto: the cores, when worth it].",
+        ),
         _flag(
             "--runner",
             metavar="NAME",
             help=f"{', '.join(RUNNERS)}, or Beam's name of one [local].",
         ),
-        _flag("--flink-master", metavar="HOST:PORT", help="[last started, or 8081]."),
-        _flag("--spark-master", metavar="URL", help="[last started, or 7077]."),
+        _flag(
+            "--flink-master",
+            metavar="HOST:PORT",
+            help="Address of Flink [last started, or port 8081].",
+        ),
+        _flag(
+            "--spark-master",
+            metavar="URL",
+            help="Address of Spark [last started, or port 7077].",
+        ),
         _flag(
             "--shared-output/--no-shared-output",
             default=None,
@@ -281,7 +420,7 @@ _SECTIONS: dict[str, list[_Declaration]] = {
         _flag(
             "--segments",
             type=_choice("auto", "inline", "files"),
-            help="Where rows wait for their shard [auto].",
+            help="Keep rows in memory (inline) or files until they are written [auto].",
         ),
         _flag(
             "--fingerprint",
@@ -299,7 +438,6 @@ _SECTIONS: dict[str, list[_Declaration]] = {
             default=None,
             help="Read finished shards again before the commit [up to 64 MiB].",
         ),
-        _flag("--spec", metavar="FILE", help="Read settings from YAML; - for stdin."),
     ],
 }
 
