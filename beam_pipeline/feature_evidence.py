@@ -6,13 +6,13 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipeline.pattern_trial import try_pattern
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.example_text import example_text
 from transforms.core.rows.infer import Evidence
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import bounded
+from transforms.formats.pattern_trial import try_pattern
 from transforms.storage.paths import without_access
 
 __all__ = ["evidence_of", "rounding_notes", "with_classes"]

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from beam_pipeline.features import declare, infer_columns
 from beam_pipeline.formats import claimed_by
-from beam_pipeline.pattern_trial import try_pattern
 from beam_pipeline.sources import Inputs
 from beam_pipeline.spec import Spec
 from transforms import files
@@ -21,6 +20,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, source_error
 from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
+from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.table import Complaint, TableReader
 from transforms.storage.paths import absolute
 

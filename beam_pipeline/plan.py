@@ -12,7 +12,6 @@ from typing import Any
 
 from beam_pipeline.codec_versions import deciding_versions
 from beam_pipeline.only_rejected import Selection, select_rejected
-from beam_pipeline.pattern_trial import try_pattern
 from beam_pipeline.request import Request, make_request, with_images
 from beam_pipeline.sources import (
     Inputs,
@@ -38,6 +37,7 @@ from transforms.errors import (
     TargetError,
 )
 from transforms.files import FileEntry
+from transforms.formats.pattern_trial import try_pattern
 from transforms.publishing import bucket, target, work_folder
 from transforms.reject_files import check_left
 from transforms.storage.paths import absolute, is_remote

@@ -7,9 +7,10 @@ import time
 import pytest
 from PIL import Image
 
-from beam_pipeline.pattern_trial import try_pattern
 from tests.test_convert import command
+from transforms.core.example.parse import read_examples
 from transforms.errors import SpecError
+from transforms.formats.pattern_trial import try_pattern
 
 Folder = pathlib.Path
 
@@ -72,3 +73,31 @@ def test_a_good_pattern_on_many_names() -> None:
     try_pattern("f", ENDLESS, [])
     with pytest.raises(SpecError, match="nested repetitions"):
         try_pattern("f", ENDLESS, ["a"] * 5000 + [NAME])
+
+
+def test_a_value_that_no_sample_held(tmp_path: Folder) -> None:
+    """The worker that meets it ends the run; it does not wait."""
+    table = tmp_path / "t.csv"
+    rows = [f"a{i},{i}" for i in range(600_000)]
+    rows[311_111] = f"{NAME},1"
+    table.write_text("\n".join(["x,y", *rows, ""]))
+    feature = {"kind": "text", "column": "x", "path": ENDLESS}
+    spec = tmp_path / "job.yaml"
+    spec.write_text(json.dumps({"features": {"f": feature}}))
+    run = command("convert", table, tmp_path / "out", "--spec", spec)
+    assert run.code == 2, run.err
+    assert ENDLESS in run.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_values_of_a_good_pattern(tmp_path: Folder) -> None:
+    """The trial changes no value."""
+    table = tmp_path / "t.csv"
+    table.write_text("x,y\n" + "".join(f"{i}-{i * 7},{i}\n" for i in range(500)))
+    feature = {"kind": "int64", "column": "x", "path": r"-(\d+)$"}
+    spec = tmp_path / "job.yaml"
+    spec.write_text(json.dumps({"features": {"f": feature}}))
+    run = command("convert", table, tmp_path / "out", "--spec", spec)
+    assert run.code == 0, run.err
+    found = [record["f"] for record in read_examples(tmp_path / "out")]
+    assert sorted(int(each[0]) for each in found) == [i * 7 for i in range(500)]

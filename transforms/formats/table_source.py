@@ -29,6 +29,7 @@ from transforms.core.rows.record_columns import count_parts, lists_like
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import DamageError
+from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.source import Source
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
@@ -187,11 +188,24 @@ class TableSource(Source):
         except (OSError, DamageError) as error:
             raise unreadable(path, error) from error
 
+    def _try_patterns(
+        self, columns: Mapping[str, pa.Array], origins: pa.Array | None
+    ) -> None:
+        """Raises SpecError where a pattern would not end on what no plan has seen."""
+        for feature in self.schema.features:
+            if not feature.pattern:
+                continue
+            texts = columns.get(feature.column) if feature.column else origins
+            if texts is not None:
+                names = texts.cast(pa.string()).unique().to_pylist()
+                try_pattern(feature.name, feature.pattern, names)
+
     def reading(self, raw: RawRows) -> Reading:
         """Returns the typed rows of raw ones, and those that do not fit."""
         count = len(raw.numbers)
         origins = raw.block.origin if raw.origins is None else raw.origins
         columns = with_nulls(raw.columns, self.reader.null_values)
+        self._try_patterns(columns, raw.origins)
         rows, misfits = conform(
             columns,
             self.schema,

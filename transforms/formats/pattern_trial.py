@@ -2,8 +2,8 @@
 
 A pattern like `(a+)+$` may need longer for one name than anybody waits, and Python
 cannot interrupt it in a thread. So it is tried in a process of its own, on the texts
-that it will be used on, before this process uses it: all names of files, and of a
-column the values that are sampled.
+that it will be used on, before this process uses it: names of files when the job is
+planned, values of a column, and names of members that are not listed, in each block.
 """
 
 import json
