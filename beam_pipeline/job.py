@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import platform
+from fractions import Fraction
 
 import apache_beam as beam
 
@@ -161,6 +162,15 @@ def _settle(plan: Plan, source: Source, store: Store) -> SettleSplits | None:
     )
 
 
+def _shares(plan: Plan) -> dict[str, Fraction]:
+    """Returns the shares of splits where nothing else has a say."""
+    rule = plan.sharding.rule
+    alone = plan.selection is None and plan.splits.lock is None
+    if not alone or rule.source not in (SplitSource.SHARES, SplitSource.STRATIFIED):
+        return {}
+    return dict(zip(rule.names, rule.proportions(), strict=True))
+
+
 def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     """Returns what the stages are given for a plan; each its own values only.
 
@@ -221,6 +231,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
             new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
             keeps_work=spec.keep_work,
             selected=0 if plan.selection is None else len(plan.selection.places),
+            shares=_shares(plan),
             verified=spec.verify,
         ),
         vocabularies=plan.vocabularies,

@@ -36,12 +36,15 @@ class Selection:
       places: their hashes, ascending; see `transforms.core.placing.selection`.
       digest: of these: it decides bytes, where they come from does not.
       features: of that dataset by name; none of a failed run.
+      content: the columns whose content decided the splits of that dataset's rows;
+        empty where something else did. None of a failed run, which does not say.
     """
 
     by: str
     places: npt.NDArray[np.uint64]
     digest: str
     features: Mapping[str, FeatureFacts]
+    content: tuple[str, ...] | None = None
 
     def places_in(self, folder: str) -> str:
         """Returns where the list lies in a work folder."""
@@ -115,10 +118,12 @@ def select_rejected(path: str) -> Selection:
             f"The run that only_rejected names must have rejected something; "
             f"{path!r} has rejected nothing. There is nothing left to convert."
         )
-    features = () if found.manifest is None else found.manifest.features
+    manifest = found.manifest
+    features = () if manifest is None else manifest.features
     return Selection(
         by=path,
         places=places,
         digest=hashlib.sha256(places.tobytes()).hexdigest(),
         features={facts.feature.name: facts for facts in features},
+        content=None if manifest is None else manifest.content_columns,
     )

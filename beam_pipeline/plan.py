@@ -118,6 +118,11 @@ class Plan:
             "format": self.inputs.format,
             "schema": self.planned.schema.to_json(),
             "shards": dict(self.sharding.shards),
+            **(
+                {"rows_known_by": {"content": list(self.planned.content)}}
+                if self.planned.rule.by_content
+                else {}
+            ),
             **({"only_rejected": self.selection.digest} if self.selection else {}),
         }
 
@@ -278,7 +283,10 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     """
     prepared = prepare(spec) if isinstance(spec, Spec) else spec
     spec, inputs = prepared.spec, prepared.inputs
-    planned = _plan_inputs(spec, inputs)
+    selection, notes = None, prepared.notes
+    if spec.only_rejected is not None:
+        selection = select_rejected(spec.only_rejected)
+    planned = _plan_inputs(spec, inputs, selection)
     if isinstance(spec.layout, str):
         # What it says decides bytes, not where it lies.
         spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
@@ -287,9 +295,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     remarks = (*planned.notes, *share_notes(spec))
     planned = dataclasses.replace(planned, notes=remarks)
     vocabularies = vocabularies_of(planned.schema, spec)
-    selection, notes = None, prepared.notes
-    if spec.only_rejected is not None:
-        selection = select_rejected(spec.only_rejected)
+    if selection is not None:
         planned = selection.scaled(planned)
         vocabularies = selection.named(vocabularies, planned.schema)
         notes = (*notes, *selection.notes(planned.schema))
@@ -331,7 +337,9 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     return inputs, _plan_inputs(spec, inputs)
 
 
-def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
+def _plan_inputs(
+    spec: Spec, inputs: Inputs, selection: Selection | None = None
+) -> PlannedSource:
     for name, said in spec.features.items():
         if said.path is not None:
             try_pattern(name, said.path, (entry.origin for entry in inputs.entries))
@@ -343,7 +351,7 @@ def _plan_inputs(spec: Spec, inputs: Inputs) -> PlannedSource:
             return plan_images(spec, inputs)
         from beam_pipeline.plan_tables import plan_tables
 
-        return plan_tables(spec, inputs)
+        return plan_tables(spec, inputs, selection)
     except DamageError as error:
         # Of the source: nothing of this program's own is read here.
         raise InputError(str(error)) from error

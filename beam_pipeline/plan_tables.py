@@ -19,6 +19,7 @@ from beam_pipeline.feature_evidence import (
 )
 from beam_pipeline.features import declare, infer_all, infer_columns
 from beam_pipeline.formats import FORMATS
+from beam_pipeline.only_rejected import Selection
 from beam_pipeline.sources import (
     Inputs,
     PlannedSource,
@@ -29,6 +30,7 @@ from beam_pipeline.spec import Spec, load_spec
 from beam_pipeline.vocabularies import class_names
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Skipped
+from transforms.core.placing.content import content_hashes, holds_images
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
@@ -97,8 +99,15 @@ _STEM_FORMATS = frozenset(["csv", "jsonl", "parquet", "arrow", "numpy"])
 _IMAGE_BYTES = 100_000
 
 
-def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
+def plan_tables(
+    spec: Spec, inputs: Inputs, selection: Selection | None = None
+) -> PlannedSource:
     """Plans the files of a table format: samples them and infers their schema.
+
+    Args:
+      spec: of the job.
+      inputs: the files.
+      selection: the items that alone are to be read; None for all.
 
     Raises:
       InputError: they cannot be read as one table.
@@ -155,23 +164,27 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
     row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
     # Files of one row each are read by the thousand.
     source_class = FileRunSource if isinstance(reader, FileRunReader) else TableSource
+    source = source_class(
+        reader=reader,
+        root=inputs.root,
+        listing="",
+        schema=schema,
+        images_root=spec.images_root,
+        split_column="" if splits_by == reader.split_column else splits_by,
+        split_words=words.meanings,
+        default_split=_DEFAULT_SPLIT if by_file else "",
+        split_stems=by_stem,
+        key_column=spec.key_column or "",
+        group_column=spec.group_column or "",
+        block_bytes=_block_bytes(inputs.bytes),
+        limit=spec.limit,
+    )
+    if rule.shares and not (spec.key_column or spec.group_column):
+        source = source.known_by(_content(source, sample, selection))
+        rule = dataclasses.replace(rule, by_content=bool(source.content))
     width = count_text(len(columns), "column")
     return PlannedSource(
-        make=lambda path: source_class(
-            reader=reader,
-            root=inputs.root,
-            listing=path,
-            schema=schema,
-            images_root=spec.images_root,
-            split_column="" if splits_by == reader.split_column else splits_by,
-            split_words=words.meanings,
-            default_split=_DEFAULT_SPLIT if by_file else "",
-            split_stems=by_stem,
-            key_column=spec.key_column or "",
-            group_column=spec.group_column or "",
-            block_bytes=_block_bytes(inputs.bytes),
-            limit=spec.limit,
-        ),
+        make=lambda path: dataclasses.replace(source, listing=path),
         listing=listing_of(listed),
         schema=schema,
         rule=rule,
@@ -193,7 +206,34 @@ def plan_tables(spec: Spec, inputs: Inputs) -> PlannedSource:
             *column_notes(schema, evidence, spec),
             *rounding_notes(evidence),
         ),
+        content=source.content,
     )
+
+
+def _content(
+    source: TableSource, sample: TableSample, selection: Selection | None
+) -> Sequence[str]:
+    """Returns the columns whose content decides a row's split; empty for its place.
+
+    Rows that an earlier run rejected go by what that run went by.
+    """
+    names = [*sample.columns]
+    if selection is not None and selection.content is not None:
+        return [name for name in selection.content if name in sample.columns]
+    content = source.reader.content_columns(names, source.wanted)
+    if not any(map(_holds_images, (sample.columns[name] for name in content))):
+        return content
+    # An image's bytes are no content: what is left may be little more than a class.
+    columns = {name: _head(sample.columns[name], _SIZED_ROWS) for name in content}
+    found = content_hashes(pa.RecordBatch.from_pydict(columns), content)
+    return content if len(np.unique(found)) * 2 > len(found) else ()
+
+
+def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_primitive(kind):
+        return False
+    return holds_images(_head(column, _SIZED_ROWS))
 
 
 def make_reader(spec: Spec, format_name: str) -> TableReader:

@@ -174,6 +174,9 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
     given = spec.changed_json()
     out = {key: given[key] for key in sorted(given) if key in BYTE_DECIDING}
     out |= {"name": spec.name, "format": format_, "version": __version__}
+    if spec.splits and not (spec.key_column or spec.group_column):
+        # Earlier programs went by the place of a row.
+        out["rows_known_by"] = "content"
     # What files say decides bytes, not where they lie.
     if isinstance(spec.layout, str):
         out["layout"] = load_spec(spec.layout)

@@ -103,6 +103,8 @@ class PlannedSource:
       images_settled: whether the format says what is stored of images, and under
         which names.
       notes: what a person should know of how the source was understood.
+      content: the columns whose content decides the split of a row; empty where
+        something else does.
     """
 
     make: Callable[[str], Source]
@@ -121,6 +123,7 @@ class PlannedSource:
     label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
     images_settled: bool = False
     notes: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
 
 
 def default_name(source: str, standing: files.Standing, output: str) -> str:

@@ -12,7 +12,12 @@ from beam_pipeline.sources import PlannedSource
 from beam_pipeline.spec import Spec
 from transforms import files
 from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.core.placing.split_lock import Assignments, check_lock
+from transforms.core.placing.split_lock import (
+    CONTENT,
+    PLACE,
+    Assignments,
+    check_lock,
+)
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, bounded
 from transforms.split_ids import SplitIds, read_split_ids
@@ -92,7 +97,7 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
     Raises:
       UsageError: a table or a lock cannot be used; its type says what is wrong.
     """
-    identity = _identity(spec)
+    identity = _identity(spec, rule)
     ids = None
     if spec.split_ids:
         ids = read_split_ids(spec.split_ids, identity=identity)
@@ -139,8 +144,10 @@ def share_notes(spec: Spec) -> list[str]:
     ]
 
 
-def _identity(spec: Spec) -> str:
-    own = f"key column {spec.key_column!r}" if spec.key_column else "row"
+def _identity(spec: Spec, rule: SplitRule) -> str:
+    own = CONTENT if rule.by_content else PLACE
+    if spec.key_column:
+        own = f"key column {spec.key_column!r}"
     return f"group column {spec.group_column!r}" if spec.group_column else own
 
 

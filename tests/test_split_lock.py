@@ -122,7 +122,7 @@ def test_what_is_no_lock(tmp_path: Folder) -> None:
 def test_a_lock_that_does_not_fit() -> None:
     """Other identities and unknown splits are named; unused names do not matter."""
     shares = SplitRule(SplitSource.SHARES, ("train", "val"), ("1", "1"))
-    with pytest.raises(SpecError, match=r"by row.*by key 'id'"):
+    with pytest.raises(SpecError, match=r"by their place.*by key 'id'"):
         check_lock(assignments({1: 0}, "key 'id'"), shares, identity="row", path="l")
     with pytest.raises(SpecError, match=r"found \['test'\]"):
         check_lock(assignments({1: 1}), shares, identity="row", path="l")

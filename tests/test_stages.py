@@ -119,7 +119,7 @@ def doubled(batch: Batch) -> Batch:
 
 
 def without_first(batch: Batch) -> Batch:
-    return dataclasses.replace(batch, rows=batch.rows[1:], numbers=batch.numbers[1:])
+    return batch.filter(np.arange(batch.rows.num_rows) > 0)
 
 
 def nothing_of(batch: Batch) -> list[Batch]:
@@ -131,11 +131,8 @@ def twice(batch: Batch) -> list[Batch]:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    middle = batch.rows.num_rows // 2
-    return [
-        dataclasses.replace(batch, rows=batch.rows[part], numbers=batch.numbers[part])
-        for part in (slice(middle), slice(middle, None))
-    ]
+    first = np.arange(batch.rows.num_rows) < batch.rows.num_rows // 2
+    return [batch.filter(first), batch.filter(~first)]
 
 
 def relabelled(batch: Batch) -> Batch:

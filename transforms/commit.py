@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -27,7 +28,11 @@ from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
-from transforms.core.remarks import padding_remarks, rounding_remarks
+from transforms.core.remarks import (
+    padding_remarks,
+    rounding_remarks,
+    share_remarks,
+)
 from transforms.core.schema import Kind, Schema
 from transforms.core.shard import Census
 from transforms.core.statistics import Statistics, merge_all
@@ -77,6 +82,7 @@ class Publication:
         nowhere.
       keeps_work: whether the next run finds the segments of this one.
       selected: how many items alone were to be converted; 0 for all.
+      shares: of the splits, where shares alone decide; they sum to one.
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
       token: of a job that nobody waits for, which therefore ends its work itself;
@@ -101,6 +107,7 @@ class Publication:
     new_lock: str = ""
     keeps_work: bool = False
     selected: int = 0
+    shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
     token: str = ""
 
@@ -187,6 +194,11 @@ def commit_dataset(
             *publication.run.get("notes", ()),
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
             *_absences(account, publication.selected),
+            *share_remarks(
+                {split.name: split.records for split in manifest.splits},
+                publication.shares,
+                _of_type(facts, PlaceFacts),
+            ),
         ],
     }
     if publication.new_lock:

@@ -39,6 +39,9 @@ FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
 
 _NO_TABLES = SplitTables()
+# Rows of a batch that are looked at for frequent ones, and how many of these are kept.
+_SAMPLED_ROWS = 1024
+_FREQUENT = 4
 
 
 def assign(
@@ -128,24 +131,8 @@ def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]
     if not homeless.any():
         return batch, splits, []
     rejections = [_rejection(batch, row) for row in np.flatnonzero(homeless).tolist()]
-    mask = pa.array(~homeless)
-
-    def kept(column: pa.Array | None) -> pa.Array | None:
-        return None if column is None else column.filter(mask)
-
-    positions = batch.positions
-    rest = dataclasses.replace(
-        batch,
-        rows=batch.rows.filter(mask),
-        numbers=batch.numbers[~homeless],
-        origins=kept(batch.origins),
-        stamps=kept(batch.stamps),
-        splits=kept(batch.splits),
-        keys=kept(batch.keys),
-        groups=kept(batch.groups),
-        positions=None if positions is None else positions[~homeless],
-    )
     index = splits.index[~homeless]
+    rest = batch.filter(~homeless)
     return rest, dataclasses.replace(splits, index=index), rejections
 
 
@@ -252,6 +239,7 @@ class _CutByShard(beam.DoFn):
             rows={key: rows.num_rows for key, rows in cut},
             labels={name: _distinct(batch.rows[name]) for name in self.labels},
             made_of="" if piece is None else piece.made_of,
+            frequent=() if batch.contents is None else _frequent(batch, batch.contents),
         )
         self.rows_placed.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(FACTS, facts)
@@ -307,6 +295,28 @@ class _CutByShard(beam.DoFn):
             dataclasses.replace(piece, origin=batch.block.origin),
             splits.overruled,
         )
+
+
+def _frequent(
+    batch: Batch, contents: placement.UInt64s
+) -> tuple[tuple[int, int, str, int], ...]:
+    """Returns the contents that most rows have; see `PlaceFacts`.
+
+    Found in a sample, counted in all rows: of those left out none has many rows.
+    """
+    sample = contents[:: max(len(contents) // _SAMPLED_ROWS, 1)]
+    values, counts = np.unique(sample, return_counts=True)
+    found = []
+    for place in np.lexsort((values, -counts))[:_FREQUENT].tolist():
+        if counts[place] == 1:
+            break
+        rows = np.flatnonzero(contents == values[place])
+        first = int(rows[0])
+        origins = batch.origins
+        origin = batch.block.origin if origins is None else origins[first].as_py()
+        number = int(batch.numbers[first])
+        found.append((int(values[place]), len(rows), origin, number))
+    return tuple(found)
 
 
 def _distinct(labels: pa.Array) -> frozenset[str]:

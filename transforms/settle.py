@@ -23,7 +23,7 @@ from transforms.core.placing.leakage import (
     fingerprint_schema,
 )
 from transforms.core.placing.placement import UInt64s, usual_order
-from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.split_lock import PLACE, Assignments
 from transforms.split_ids import missing_keys
 from transforms.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.store import Store
@@ -57,7 +57,7 @@ class SettleSplits(beam.PTransform):
     """
 
     store: Store
-    identity: str = "row"
+    identity: str = PLACE
     keyed: bool = False
     lock: str = ""
     make_lock: bool = False

@@ -18,6 +18,7 @@ from transforms.core.model import Batch, Block, Segment
 from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
 from transforms.core.placing.placement import SplitRule, UInt64s
 from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import check_contents
 from transforms.core.placing.strata import (
     ClassCount,
     Strata,
@@ -106,7 +107,12 @@ class TakeStrata(beam.PTransform):
             # (bucket, segment) -> (bucket, [segment, ...]), in any order
             | "Group by class" >> beam.GroupByKey()
             | "Cut classes"
-            >> beam.Map(_cut, self.store, beam.pvalue.AsSingleton(wanted))
+            >> beam.Map(
+                _cut,
+                self.store,
+                beam.pvalue.AsSingleton(wanted),
+                self.rule,
+            )
             | "Gather bounds" >> beam.combiners.ToList()
             | "Join bounds" >> beam.Map(_join, splits)
         )
@@ -160,6 +166,7 @@ def hash_classes(
         null_encoding="encode"
     )
     names, codes = encoded.dictionary, np.asarray(encoded.indices).astype(np.int64)
+    check_contents(batch, rule)
     hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
     locked = np.zeros((len(names), len(rule.names)), np.int64)
     if lock is not None:
@@ -192,7 +199,10 @@ def _share_out(counts: _Counts, rule: SplitRule) -> _Wanted:
 
 
 def _cut(
-    element: tuple[int, Iterable[Segment]], store: Store, wanted: _Wanted
+    element: tuple[int, Iterable[Segment]],
+    store: Store,
+    wanted: _Wanted,
+    rule: SplitRule,
 ) -> _Bounds:
     """Returns the bounds of the classes in one bucket."""
     _, segments = element
@@ -207,8 +217,9 @@ def _cut(
     names = encoded.dictionary.to_pylist()
     stops = np.cumsum(np.bincount(codes, minlength=len(names)))
     parts = np.split(hashes, stops[:-1])
+    thresholds = rule.thresholds() if rule.by_content else None
     return {
-        name: cut_class(part, wanted[name])
+        name: cut_class(part, wanted[name], thresholds)
         for name, part in zip(names, parts, strict=True)
     }
 

@@ -186,7 +186,8 @@ class Manifest:
       files: sidecars and rejects; all files but shards and the manifest itself.
       account: items of the source.
       inputs: {"files": n, "bytes": n, "sha256": of the sorted (origin, size) list}.
-      settings: the settings that decide bytes.
+      settings: the settings that decide bytes; {"rows_known_by": {"content": [...]}}
+        are the `content_columns`.
       image_notes: images of which something is worth knowing, by `ImageNote`.
       run: what differs from run to run; "spec" in it is a valid --spec.
     """
@@ -206,6 +207,16 @@ class Manifest:
     def records(self) -> int:
         """Records of all splits."""
         return sum(split.records for split in self.splits)
+
+    @property
+    def content_columns(self) -> tuple[str, ...]:
+        """The columns whose content decided splits by shares; empty for none.
+
+        Without them rows are known by their group, their key, or else their place.
+        """
+        return tuple(
+            map(str, self.settings.get("rows_known_by", {}).get("content", ()))
+        )
 
     @property
     def file_names(self) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ class Batch:
       keys: a string array of n: each row's key, where a column says the identity
         instead of origin and number; else None.
       groups: a string array of n: rows of one value share a split; else None.
+      contents: uint64 array of n: the hash of each row's content, where a split goes
+        by it; else None. See `transforms.core.placing.content`.
       positions: int64 array of n: bytes of input before each row, in its split
         where the source says the split.
       piece: what a later run is told of these rows, where they are to be kept for it.
@@ -101,6 +103,7 @@ class Batch:
     splits: pa.StringArray | None = None
     keys: pa.StringArray | None = None
     groups: pa.StringArray | None = None
+    contents: npt.NDArray[np.uint64] | None = None
     positions: npt.NDArray[np.int64] | None = None
     piece: "Piece | None" = None
 
@@ -120,6 +123,7 @@ class Batch:
             splits=kept(self.splits),
             keys=kept(self.keys),
             groups=kept(self.groups),
+            contents=None if self.contents is None else self.contents[keep],
             positions=None if self.positions is None else self.positions[keep],
         )
 
@@ -331,6 +335,8 @@ class PlaceFacts:
       rows: rows placed, by shard.
       labels: distinct class names, by label feature.
       made_of: digest of what decides the rows of the batch's block; see `Piece`.
+      frequent: contents that many rows have, where splits go by it: the hash, the
+        number of rows, and origin and 0-based number of the first of them.
     """
 
     origin: str
@@ -338,6 +344,7 @@ class PlaceFacts:
     rows: Mapping[ShardKey, int]
     labels: Mapping[str, frozenset[str]]
     made_of: str = ""
+    frequent: tuple[tuple[int, int, str, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """What a run found that is no fault and that a person should know, in sentences."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 
-from transforms.core.model import ReadFacts, Rounding
+from transforms.core.model import PlaceFacts, ReadFacts, Rounding
 from transforms.core.schema import Feature
 from transforms.errors import bounded, first_few
 
-__all__ = ["padding_remarks", "rounding_remarks"]
+__all__ = ["padding_remarks", "rounding_remarks", "share_remarks"]
 
 _SHOWN = 10
+# How far a split may be off its share, in parts of the share.
+_TOLERATED = Fraction(1, 5)
 _SHOWN_CHARS = 60
 
 
@@ -57,3 +60,41 @@ def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
 
 def _values(count: int) -> str:
     return f"{count:,} {'value' if count == 1 else 'values'}"
+
+
+def share_remarks(
+    records: Mapping[str, int],
+    shares: Mapping[str, Fraction],
+    facts: Iterable[PlaceFacts],
+) -> list[str]:
+    """Returns which splits are empty or far off their shares, and a row to blame.
+
+    Args:
+      records: of each split.
+      shares: of the splits that shares decide; they sum to one.
+      facts: of all batches; with `frequent` where equal rows share a split.
+    """
+    total = sum(records.get(name, 0) for name in shares)
+    off = [
+        f"{name} has {records.get(name, 0):,} of {total:,} records, and its share is "
+        f"{100 * float(share):.4g}%"
+        for name, share in shares.items()
+        if abs(records.get(name, 0) - share * total) > share * total * _TOLERATED
+    ]
+    if not off:
+        return []
+    counts: dict[int, int] = {}
+    first: dict[int, tuple[str, int]] = {}
+    for each in facts:
+        for content, count, origin, row in each.frequent:
+            counts[content] = counts.get(content, 0) + count
+            first[content] = min(first.get(content, (origin, row)), (origin, row))
+    why = "few rows meet their shares only roughly, for a hash decides"
+    if counts:
+        most = min(counts, key=lambda content: (-counts[content], first[content]))
+        origin, row = first[most]
+        why = (
+            f"equal rows share a split, and the most frequent one, row {row + 1:,} of "
+            f"{origin}, stands {counts[most]:,} times; --key-column tells rows apart"
+        )
+    return [bounded(f"{first_few(off, _SHOWN)}: {why}")]

@@ -112,7 +112,7 @@ class FileRunSource(TableSource):
             for row in table.to_pylist()
         ]
         try:
-            for raw in self.reader.read_files(files, block, self._wanted):
+            for raw in self.reader.read_files(files, block, self.wanted):
                 reading = self.reading(raw)
                 batch = reading.batch
                 # Each is the first row of its file.

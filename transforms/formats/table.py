@@ -131,6 +131,8 @@ class TableReader(abc.ABC):
       image_base: what paths of images are relative to: the folder of the file that
         names them ("file"), or the source's root ("root").
       texts_checked: whether the texts it gives are valid UTF-8 for sure.
+      beside: columns that `read` gives beside those asked for, for the content of rows
+        alone: nothing in them refuses a row.
       images_named: whether its images keep their names, and nothing is stored beside
         them that is not there yet.
       null_values: texts that mean missing, for formats whose texts may be said to.
@@ -141,6 +143,7 @@ class TableReader(abc.ABC):
     texts_checked: ClassVar[bool] = False
     many_origins: ClassVar[bool] = False
     split_column: ClassVar[str] = ""
+    beside: Sequence[str] = ()
     images_named: ClassVar[bool] = False
     null_values: tuple[str, ...] = ()
 
@@ -191,6 +194,23 @@ class TableReader(abc.ABC):
           block: as `blocks` gave it.
           columns: the names of the columns that are wanted.
         """
+
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns the columns whose content rows are known by, without a key.
+
+        By default none: rows are known by their place, as images are.
+
+        Args:
+          names: of all columns.
+          wanted: those that are read anyway.
+        """
+        return ()
+
+    def giving(self, beside: Sequence[str]) -> "TableReader":
+        """Returns the reader that gives columns `beside`; else they are asked for."""
+        return self
 
     def declared(self, sample: TableSample) -> tuple[Feature, ...]:
         """Returns features that the format knows more of than its columns say.

@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 
 from transforms import files
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
-from transforms.core.placing.placement import is_split_name
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import count_parts, lists_like
 from transforms.core.rows.rounding import roundings_of
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
 from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.source import Source
@@ -46,6 +47,9 @@ __all__ = ["BY_SHARES", "DISCARD", "TableSource", "listing_of"]
 # Values of `TableSource.split_words` beside names of splits.
 BY_SHARES = ""
 DISCARD = "/discard"
+
+# Up to here a float64 holds every integer.
+_EXACT = 2**53
 
 
 def listing_of(files: Sequence[InputFile]) -> pa.Table:
@@ -79,6 +83,8 @@ class TableSource(Source):
       split_stems: whether the names of files are words for splits, all of them.
       key_column: the column that says each row's identity; empty for none.
       group_column: rows of one value in it share a split; empty for none.
+      content: columns whose content rows are known by; empty where they are known by
+        something else, or where nothing asks.
       block_bytes: least size of a block.
       limit: read so many rows, the first in source order; None for all.
     """
@@ -94,6 +100,7 @@ class TableSource(Source):
     split_stems: bool = False
     key_column: str = ""
     group_column: str = ""
+    content: tuple[str, ...] = ()
     block_bytes: int = 16 << 20
     limit: int | None = None
 
@@ -124,8 +131,11 @@ class TableSource(Source):
         """Yields the rows of a block that fit the schema, and the rest."""
         path = os.path.join(self.root, block.origin)
         file = InputFile(block.origin, path, 0, stamp=block.stamp)
+        beside = frozenset(self.reader.beside)
+        asked = [name for name in self.content if name not in beside]
+        wanted = list(dict.fromkeys([*self.wanted, *asked]))
         try:
-            for raw in self.reader.read(file, block, self._wanted):
+            for raw in self.reader.read(file, block, wanted):
                 reading = self.reading(raw)
                 # The raw rows would take their memory until the next ones are read.
                 del raw
@@ -149,8 +159,16 @@ class TableSource(Source):
         digest.update(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
         return digest.hexdigest(), position
 
+    def known_by(self, content: Sequence[str]) -> "TableSource":
+        """Returns the source whose batches have the content of these columns."""
+        wanted = set(self.wanted)
+        beside = [name for name in content if name not in wanted]
+        reader = self.reader.giving(beside)
+        return dataclasses.replace(self, reader=reader, content=tuple(content))
+
     @property
-    def _wanted(self) -> list[str]:
+    def wanted(self) -> list[str]:
+        """The columns that rows are made of."""
         names = [
             feature.source_column
             for feature in self.schema.features
@@ -213,6 +231,7 @@ class TableSource(Source):
             origins,
             texts_checked=self.reader.texts_checked,
         )
+        read = rows
         if self.reader.image_base == "file":
             folder = self.images_root or posixpath.dirname(raw.block.origin)
             rows = _based(rows, self.schema, folder)
@@ -246,6 +265,7 @@ class TableSource(Source):
             splits=splits,
             keys=keys,
             groups=groups,
+            contents=self._contents(raw, read),
         )
         if not keep.all():
             batch = batch.filter(keep)
@@ -257,6 +277,17 @@ class TableSource(Source):
             gone,
             roundings,
         )
+
+    def _contents(self, raw: RawRows, rows: pa.RecordBatch) -> UInt64s | None:
+        if not self.content:
+            return None
+        own = {name: raw.columns[name] for name in self.content}
+        for feature in self.schema.features:
+            name = feature.source_column
+            if name in own and _reads_alike(feature, own[name], rows):
+                own[name] = rows[feature.name]
+        batch = pa.RecordBatch.from_arrays([*own.values()], [*own])
+        return content_hashes(batch, self.content)
 
     def _split_of(self, origin: str) -> str:
         """Returns the split that the path of a file says, or the one for the rest."""
@@ -321,6 +352,31 @@ class TableSource(Source):
             feature = Feature(name, Kind.TEXT)
             misfits.append(Misfit(feature, column, bad, Reason.MISSING_VALUE))
         return texts
+
+
+def _reads_alike(feature: Feature, raw: pa.Array, rows: pa.RecordBatch) -> bool:
+    """Tells whether a column of text has, as typed, the content that it has as text.
+
+    Integers and bools that were all read, and not as missing: reading costs most.
+    """
+    if (
+        feature.kind not in (Kind.INT64, Kind.BOOL)
+        or feature.shape
+        or feature.derived
+        or feature.pattern
+        or feature.constant is not None
+        or feature.missing is Missing.FILL
+        or not pa.types.is_string(raw.type)
+    ):
+        return False
+    typed = rows[feature.name]
+    if typed.null_count != raw.null_count:
+        return False
+    if feature.kind is Kind.BOOL or not len(typed):
+        return True
+    # With an exponent, larger ones may be other numbers as text.
+    extent = pc.min_max(typed).as_py()
+    return max(-(extent["min"] or 0), extent["max"] or 0) <= _EXACT
 
 
 def _based(rows: pa.RecordBatch, schema: Schema, folder: str) -> pa.RecordBatch:

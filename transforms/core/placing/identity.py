@@ -1,11 +1,12 @@
-"""Identities of rows as 64-bit hashes: of a group, of a key, or of a place.
+"""Identities of rows as 64-bit hashes: of a group, a key, a content, or a place.
 
     unit  what is in one split as a whole: the row's group, else its key, else its
-          place (origin and number)
-    order identity  the row's key, else its place; never its group
+          content, where the batch has it, else its place (origin and number)
+    order identity  the row's key, else its place; never its group or content
 
-Places hash as `placement.hash_rows` has it. Texts hash in NFC, with splitmix64 over
-their UTF-8 bytes, eight at a time from the end:
+Places hash as `placement.hash_rows` has it, contents as splitmix64(base + content),
+with the base below. Texts hash in NFC, with splitmix64 over their UTF-8 bytes, eight at
+a time from the end:
 
     base = blake2b(kind "\\0" purpose "\\0" seed "\\0"), 8 bytes, little-endian
     h    = splitmix64(base + length)
@@ -55,6 +56,7 @@ LOCK = "lock"
 # Kinds of texts.
 KEY = "key"
 _GROUP = "group"
+_CONTENT = "content"
 
 _LONGEST_MIXED = 128
 
@@ -153,12 +155,20 @@ def unit_hashes(batch: Batch, *, purpose: str, seed: int = 0) -> UInt64s:
       seed: of that purpose.
     """
     if batch.groups is None:
-        return _identities(batch, purpose=purpose, seed=seed)
+        return _own(batch, purpose=purpose, seed=seed)
     hashes = hash_texts(batch.groups, _GROUP, purpose=purpose, seed=seed)
     if not batch.groups.null_count:
         return hashes
-    own = _identities(batch, purpose=purpose, seed=seed)
+    own = _own(batch, purpose=purpose, seed=seed)
     return np.where(np.asarray(batch.groups.is_valid()), hashes, own)
+
+
+def _own(batch: Batch, *, purpose: str, seed: int) -> UInt64s:
+    if batch.keys is not None or batch.contents is None:
+        return _identities(batch, purpose=purpose, seed=seed)
+    (base,) = origin_bases([""], f"{_CONTENT}\0{purpose}", seed)
+    with np.errstate(over="ignore"):
+        return splitmix64(base + batch.contents)
 
 
 def _identities(batch: Batch, *, purpose: str, seed: int) -> UInt64s:

@@ -1,8 +1,8 @@
 """Where each row goes: identity -> hash -> split, shard and order.
 
 A row's identity is its origin (path relative to the source's root, NFC) and its
-0-based number in that origin, or the key that a column gives it: see
-`identity.py`. Two independent 64-bit hashes of it decide everything:
+0-based number in that origin, or the key that a column gives it, or, for its split
+alone, its content: see `identity.py`. Two independent 64-bit hashes decide everything:
 
     split  thresholds over  splitmix64(blake2b("split", split seed, origin) + row)
     order  key           =  splitmix64(blake2b("order", seed, origin) + row)
@@ -95,7 +95,7 @@ class SplitSource(enum.StrEnum):
     """
 
     SINGLE = "single"
-    # The split hash of the row's group, key or place.
+    # The split hash of the row's group, key, content or place.
     SHARES = "shares"
     # What the source says: a column, a folder.
     COLUMN = "column"
@@ -123,6 +123,8 @@ class SplitRule:
         SHARES and STRATIFIED; they need not sum to one.
       seed: of the split hash, apart from the order's.
       stratify_by: for STRATIFIED, the feature that holds a row's class.
+      by_content: whether shares go by the content of a row, which its batch must
+        have; else by its group, key or place.
     """
 
     source: SplitSource = SplitSource.SINGLE
@@ -130,6 +132,7 @@ class SplitRule:
     shares: tuple[str, ...] = ()
     seed: int = 0
     stratify_by: str = ""
+    by_content: bool = False
 
     def __post_init__(self) -> None:
         for name in self.names:

@@ -24,13 +24,17 @@ from transforms.core.nesting import parse_json
 from transforms.core.placing.placement import SplitRule, UInt64s, check_split_name
 from transforms.errors import SpecError
 
-__all__ = ["Assignments", "check_lock"]
+__all__ = ["CONTENT", "PLACE", "Assignments", "check_lock"]
 
 Codes = npt.NDArray[np.int64]
 
 _METADATA = b"beam-tfrecord"
 _FORMAT = "splits of units"
 _VERSION = 1
+# What a lock says of rows that have neither key nor group.
+CONTENT = "content"
+PLACE = "row"
+_IN_WORDS = {CONTENT: "their content", PLACE: "their place (file and row number)"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +45,7 @@ class Assignments:
       units: n distinct hashes, ascending.
       codes: n indices into `names`.
       names: splits.
-      identity: what the units are hashes of, in words: "row", "key column id".
+      identity: what the units are hashes of: `CONTENT`, `PLACE`, "key column id".
     """
 
     units: UInt64s
@@ -155,10 +159,16 @@ def check_lock(lock: Assignments, rule: SplitRule, *, identity: str, path: str) 
       SpecError: the lock knows rows by something else, or splits that the rule lacks.
     """
     if lock.identity != identity:
+        ours, theirs = (_IN_WORDS.get(each, each) for each in (identity, lock.identity))
+        advice = "Use the same key and group columns, or another lock."
+        if {lock.identity, identity} <= _IN_WORDS.keys():
+            advice = (
+                "No row of it can be found by the other. Begin a new lock: name a file "
+                "that does not exist; the splits are then those of the shares."
+            )
         raise SpecError(
-            f"The split lock {path!r} must know rows as this run does, by {identity}; "
-            f"it knows them by {lock.identity}. Use the same key and group columns, "
-            f"or another lock."
+            f"The split lock {path!r} must know rows as this run does, by {ours}; it "
+            f"was made of rows known by {theirs}. {advice}"
         )
     used = {lock.names[code] for code in np.unique(lock.codes).tolist()}
     strange = sorted(used - set(rule.names))

@@ -20,7 +20,7 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.strata import Strata, class_names
 from transforms.errors import EncodingError
 
-__all__ = ["NOWHERE", "SplitTables", "Splits", "split_rows"]
+__all__ = ["NOWHERE", "SplitTables", "Splits", "check_contents", "split_rows"]
 
 # The index of a row that no split takes.
 NOWHERE = -1
@@ -64,6 +64,7 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     Raises:
       EncodingError: the rule needs what the batch or the tables do not have.
     """
+    check_contents(batch, rule)
     splits = _by_rule(batch, rule, tables)
     if tables.lock is None or not len(tables.lock):
         return splits
@@ -78,6 +79,22 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     says_all = rule.source is not SplitSource.STRATIFIED
     overruled = int((index != splits.index).sum()) if says_all else 0
     return Splits(names, index, overruled)
+
+
+def check_contents(batch: Batch, rule: SplitRule) -> None:
+    """Raises EncodingError unless a batch has its contents where the rule needs them.
+
+    Rows would silently be known by something else than the rest of the dataset.
+    """
+    found = batch.contents
+    if rule.by_content != (found is not None) or (
+        found is not None and len(found) != batch.rows.num_rows
+    ):
+        wanted = "the hash" if rule.by_content else "no hash"
+        raise EncodingError(
+            f"Every row must have {wanted} of its content in this job; {batch.block} "
+            f"differs. A step between reading and placing must keep it."
+        )
 
 
 def _by_rule(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:

@@ -7,7 +7,8 @@ numbers, the rows of a class are sorted by their split hash and cut:
     class -> hashes, ascending -> bounds: hash < bound 0 -> the first split ...
 
 Rows that a lock knows count, but stay where they are; the others fill what is missing.
-Rows of equal hash (of one key, that is) stay together, at the cost of exactness.
+Rows of equal hash (of one key or content, that is) stay together, at the cost of
+exactness: of one key in the later split, of one content in the one of their shares.
 """
 
 import dataclasses
@@ -188,13 +189,22 @@ def _in_proportion(count: ClassCount, exact: Sequence[int], whole: int) -> list[
     return wanted
 
 
-def cut_class(hashes: UInt64s, wanted: Sequence[int]) -> UInt64s:
+def cut_class(
+    hashes: UInt64s, wanted: Sequence[int], thresholds: UInt64s | None = None
+) -> UInt64s:
     """Returns the bounds between the splits of one class.
 
     Args:
       hashes: of its n new rows, ascending.
       wanted: rows for each of k splits; they sum to n.
+      thresholds: of a rule by shares alone, which has the rows of one hash that a
+        bound would part; by default they go to the later split.
     """
     cuts = np.cumsum(wanted)[:-1]
     # The chance that a hash is the very last number is 5e-20.
-    return np.append(hashes, _ABOVE_ALL)[cuts]
+    bounds = np.append(hashes, _ABOVE_ALL)[cuts]
+    if thresholds is not None and len(hashes):
+        parted = (cuts > 0) & (hashes[cuts - 1] == bounds)
+        earlier = np.searchsorted(thresholds, bounds, "right") <= np.arange(len(cuts))
+        bounds[parted & earlier] += np.uint64(1)
+    return bounds

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.example.arrays import offsets_of
 from transforms.core.model import Reason
 from transforms.core.rows.float32 import unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
@@ -40,6 +41,7 @@ __all__ = [
     "in_int64",
     "trimmed",
     "without_missing",
+    "zero_led",
 ]
 
 Mask = npt.NDArray[np.bool_]
@@ -240,7 +242,7 @@ def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
         # Arrow takes 1 and 0 too; the words have four letters or five.
         shortest = pc.min(pc.binary_length(column)).as_py()
         return values if shortest is None or shortest >= 4 else None
-    if _zero_led(column):
+    if zero_led(column):
         return None
     # Arrow reads 1e39 as infinite and nan(1) as a number.
     if kind is Kind.FLOAT and not pc.all(pc.is_finite(values), min_count=0).as_py():
@@ -248,14 +250,13 @@ def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
     return values
 
 
-def _zero_led(column: pa.Array) -> bool:
+def zero_led(column: pa.Array) -> bool:
     """Tells if a cell may start like 007, -01 or 0x1f; the cast has accepted all."""
     count = len(column)
-    _, offsets_buffer, data_buffer = column.buffers()
+    data_buffer = column.buffers()[2]
     if count == column.null_count or data_buffer is None:
         return False
-    offsets = np.frombuffer(offsets_buffer, np.int32)
-    offsets = offsets[column.offset : column.offset + count + 1]
+    offsets = offsets_of(column)
     data = np.frombuffer(data_buffer, np.uint8)
     at = offsets[:-1]
     first = data.take(at, mode="clip")

@@ -108,6 +108,21 @@ class ArchiveTables(TableReader):
             inner = self.inner.planned(sample, chosen)
         return dataclasses.replace(self, inner=inner)
 
+    @property
+    def beside(self) -> Sequence[str]:  # type: ignore[override]
+        """Those of the members' reader."""
+        return self.inner.beside
+
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns those of the members' reader."""
+        return self.inner.content_columns(names, wanted)
+
+    def giving(self, beside: Sequence[str]) -> "ArchiveTables":
+        """Returns the reader whose inner one gives columns `beside`."""
+        return dataclasses.replace(self, inner=self.inner.giving(beside))
+
     def declared(self, sample: TableSample) -> tuple[Feature, ...]:
         """Returns what the members' format declares."""
         return self.inner.declared(sample)

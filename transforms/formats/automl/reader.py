@@ -99,6 +99,12 @@ class AutomlReader(TableReader):
         """Returns the reader that knows what all files hold."""
         return self._informed(files)
 
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns the column of the image's path: the other columns are joined."""
+        return ("image/source_id",) if self.boxed else (_IMAGE,)
+
     def label_map(self) -> dict[int, str]:
         """Returns class id -> name of boxes, once the reader is planned."""
         return dict(enumerate(self.names, start=1)) if self.boxed else {}

@@ -86,6 +86,13 @@ class ArrowReader(TableReader):
         )
         return dataclasses.replace(sample, complete=sample.rows == total)
 
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns the columns that are read anyway: of others no byte is read."""
+        read = frozenset(wanted)
+        return tuple(name for name in names if name in read)
+
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:

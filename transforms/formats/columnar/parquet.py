@@ -133,6 +133,13 @@ class ParquetReader(TableReader):
             return dataclasses.replace(self, int96=sample.int96)
         return self
 
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns the columns that are read anyway: of others no byte is read."""
+        read = frozenset(wanted)
+        return tuple(name for name in names if name in read)
+
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:

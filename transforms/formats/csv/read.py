@@ -48,11 +48,13 @@ def read_raw(
     dialect: CsvDialect,
     columns: Sequence[str],
     wanted: Sequence[str],
+    beside: Sequence[str] = (),
 ) -> RawRows:
     """Returns the records of a block as columns of text.
 
     A row with another number of fields, or with a cell that is not valid text, is
-    refused; only the columns wanted are looked at. A record that says the header
+    refused; only the columns wanted are looked at. Those beside are of text too, or
+    binary where one of their cells is not valid text. A record that says the header
     again, as in files that were joined, is skipped, and so is a lone Ctrl-Z.
 
     Args:
@@ -61,6 +63,7 @@ def read_raw(
       dialect: how the file is written.
       columns: the names of all columns of the file.
       wanted: the names of the columns to return.
+      beside: and of other columns to return.
 
     Raises:
       InputError: the file has no column of a wanted name.
@@ -72,7 +75,7 @@ def read_raw(
         )
     source = _Source(data, block, dialect)
     # Something has to be parsed for the records to be counted.
-    records, texts = _texts(source, columns, wanted or columns[:1])
+    records, texts = _texts(source, columns, [*wanted, *beside] or columns[:1])
     if len(records) != block.rows:
         raise ConservationError(
             f"{block.origin}, bytes {block.start} to {block.stop}: the scan counted "
@@ -92,7 +95,8 @@ def read_raw(
     for skip, these in no_rows.items():
         skipped[skip] = skipped.get(skip, 0) + int(these.sum())
         unread |= these
-    for name, (text, mask) in texts.items():
+    for name in wanted or columns[:1]:
+        text, mask = texts.get(name, (None, None))
         if mask is None:
             continue
         for place in np.flatnonzero(mask & ~unread).tolist():
@@ -100,6 +104,9 @@ def read_raw(
             refused.append((int(numbers[place]), Reason.INVALID_ENCODING, message))
         unread |= mask
     found = {name: _as_string(*texts[name]) for name in wanted}
+    for name in beside:
+        text, mask = texts[name]
+        found[name] = _as_string(text, None) if mask is None else text
     if unread.any():
         fits = pa.array(~unread)
         found = {name: column.filter(fits) for name, column in found.items()}

@@ -45,6 +45,7 @@ class CsvReader(TableReader):
       null_values: see `TableReader`.
       names: the names of all columns, once they are known.
       named_in: the file that they were read from.
+      beside: see `TableReader`.
     """
 
     title: ClassVar[str] = "CSV"
@@ -60,6 +61,7 @@ class CsvReader(TableReader):
     null_values: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     named_in: str = ""
+    beside: tuple[str, ...] = ()
 
     def dialect_of(self, origin: str) -> CsvDialect:
         """Returns how a file is written."""
@@ -132,6 +134,16 @@ class CsvReader(TableReader):
             self, names=tuple(sample.columns), named_in=first.origin
         )
 
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns all columns."""
+        return tuple(names)
+
+    def giving(self, beside: Sequence[str]) -> "CsvReader":
+        """Returns the reader that gives columns `beside`."""
+        return dataclasses.replace(self, beside=tuple(beside))
+
     def decisive(self) -> "CsvReader":
         """Returns the reader without what served messages and checks only."""
         header = self.header is not False
@@ -196,6 +208,7 @@ class CsvReader(TableReader):
                 dialect,
                 self.names,
                 columns,
+                self.beside,
             )
             return
         with open_unpacked(file.path, file.origin, stamp=stamp) as stream:
@@ -210,7 +223,7 @@ class CsvReader(TableReader):
                 stream.forget(piece.stop)
                 at = block.position + min(stream.consumed, block.stop)
                 placed = dataclasses.replace(piece, position=at, stamp=stamp)
-                yield read_raw(data, placed, dialect, self.names, columns)
+                yield read_raw(data, placed, dialect, self.names, columns, self.beside)
 
     def _check_header(self, stream: Any, origin: str) -> None:
         names = read_header(stream, self.dialect_of(origin), origin)

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
@@ -60,6 +61,7 @@ class JsonLinesReader(TableReader):
       kind: the type of the rows, once it is known.
       full: settle the types by all rows of all files; else by those of the sample.
       null_values: see `TableReader`.
+      beside: see `TableReader`.
     """
 
     title: ClassVar[str] = "JSON lines"
@@ -67,6 +69,7 @@ class JsonLinesReader(TableReader):
     kind: JsonType = NO_COLUMNS
     full: bool = False
     null_values: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     def sample(self, files: Sequence[InputFile]) -> "JsonLinesSample":
         """Returns rows from places spread evenly; of compressed files the first."""
@@ -131,6 +134,16 @@ class JsonLinesReader(TableReader):
             return dataclasses.replace(self, kind=sample.kind)
         return self
 
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns all columns."""
+        return tuple(names)
+
+    def giving(self, beside: Sequence[str]) -> "JsonLinesReader":
+        """Returns the reader that gives columns `beside`."""
+        return dataclasses.replace(self, beside=tuple(beside))
+
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
@@ -190,21 +203,31 @@ class JsonLinesReader(TableReader):
                 f"counted, now there are {len(lines)}; the file has perhaps changed "
                 f"since it was listed"
             )
+        columns, places, refused = columns_of(data, lines, self._only(wanted))
+        found = {name: columns[name] for name in wanted}
+        if self.beside:
+            # By themselves: what does not fit there is missing, and refuses no row.
+            others, there, _ = columns_of(data, lines, self._only(self.beside))
+            at = np.searchsorted(there, places)
+            taken = pa.array(at, mask=np.isin(places, there, invert=True))
+            found |= {name: others[name].take(taken) for name in self.beside}
+        first = block.first_row
+        return RawRows(
+            block,
+            found,
+            places + first,
+            [(index + first, reason, message) for index, reason, message in refused],
+            _rejecter(data, lines, block),
+        )
+
+    def _only(self, wanted: Sequence[str]) -> JsonType:
+        """Returns the type of rows that have the wanted columns alone."""
         members = [
             (name, kept)
             for name, inner in self.kind.members
             if (kept := inner.only(frozenset(wanted), name)) is not None
         ]
-        kind = JsonType("object", tuple(members))
-        columns, places, refused = columns_of(data, lines, kind)
-        first = block.first_row
-        return RawRows(
-            block,
-            {name: columns[name] for name in wanted},
-            places + first,
-            [(index + first, reason, message) for index, reason, message in refused],
-            _rejecter(data, lines, block),
-        )
+        return JsonType("object", tuple(members))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

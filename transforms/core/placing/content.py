@@ -1,0 +1,515 @@
+"""What a row without a key is known by: the content of its own columns, as a hash.
+
+    row    sum over its cells of  splitmix64(base(name) + word(value)), modulo 2^64
+    base   blake2b("column \\0" "content \\0" 0 "\\0" name in NFC), 8 bytes
+
+The sum makes the order of columns free. Null, NaN, an empty text and a column that is
+not there add nothing, and so do the bytes of an image. The word of a value:
+
+| value                          | word                                            |
+| ------------------------------ | ----------------------------------------------- |
+| number that a float64 equals   | its float64, -0 as 0                            |
+| other integer in int64, uint64 | splitmix64(base("int64" or "uint64") + integer) |
+| other number                   | the nearest float64                             |
+| text that reads as a number    | as that number; spaces around it do not count   |
+| bool; text true or false       | base("bool"), and 1 more for true               |
+| other text, bytes in UTF-8     | `identity.hash_texts`, in NFC                   |
+| other bytes                    | blake2b, 8 bytes                                |
+| timestamp, date                | splitmix64(base("instant") + seconds) + nanos   |
+| time of day, duration          | the same with bases of their own                |
+| list, tensor, map              | splitmix64(base("list") + length + sum over its |
+|                                | items of splitmix64(word + number * odd))       |
+| struct                         | base("struct") + sum over its fields, as a row  |
+
+A text reads as a number by the rules of `rows.coerce` for float, up to the largest
+float64: `1`, `1.0` and `1e0` are one number, `007` is a text. With an exponent it is
+the nearest float64, as programs write that. How a value is stored
+does not count: dictionaries, views, the width of integers, the unit and zone of times.
+A float32 counts as the float64 that equals it.
+
+None of this may change: the splits of every dataset written by shares hang on it. The
+golden values in tests/test_content.py pin it. In an Arrow array an integer or a float
+takes 3 ns, a text that is a number 17, another text 30 to 50.
+"""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.example.arrays import is_list, offsets_of, raw_values
+from transforms.core.placing.identity import hash_texts
+from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
+from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, zero_led
+
+__all__ = ["content_hashes", "holds_images"]
+
+Mask = npt.NDArray[np.bool_]
+# The words of n values, and which of them are there; None for all.
+_Words = tuple[UInt64s, Mask | None]
+
+_PURPOSE = "content"
+# Rows at a time: few enough for the processor's cache.
+_ROWS = 1 << 15
+_PROBES = (8, 256)
+_SAMPLE_CELLS = 256
+# Texts are worth encoding where of the sample at most a quarter is distinct.
+_CELLS_EACH = 4
+_EXACT = 2**53
+# Beyond every integer of 64 bits.
+_NO_INTEGER = 2.0**65
+_NANOS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY_SECONDS = 86_400
+# A power of ten up to here is a float64, and so is a quotient's exact rounding.
+_MOST_SCALE = 22
+_ODD = np.uint64(0xD1342543DE82EF95)
+# Of image files: (position, bytes). Frozen: those that inference learns move no row.
+_IMAGES: tuple[tuple[int, bytes], ...] = (
+    (0, b"\xff\xd8\xff"),
+    (0, b"\x89PNG\r\n\x1a\n"),
+    (0, b"GIF87a"),
+    (0, b"GIF89a"),
+    (8, b"WEBP"),
+    (0, b"II*\x00"),
+    (0, b"MM\x00*"),
+    (0, b"\x00\x00\x00\x0cjP  "),
+    (0, b"\xff\x4f\xff\x51"),
+    (4, b"ftypavif"),
+    (4, b"ftypheic"),
+    (4, b"ftypheix"),
+    (4, b"ftypmif1"),
+)
+_IMAGE_HEAD = 12
+
+
+def _bytes(given: bytes) -> Mask:
+    """Returns which of the 256 bytes are among the given ones."""
+    return np.isin(np.arange(256), list(given))
+
+
+_DIGIT = _bytes(b"0123456789")
+_NUMBER_STARTS = _bytes(b"0123456789+-. \t")
+_WORD_STARTS = _bytes(b"nNiI")
+_TRUTH_STARTS = _bytes(b"tTfF")
+# nan, inf, infinity; true, false
+_WORD_LENGTHS = (3, 8)
+_TRUTH_LENGTHS = (4, 5)
+_TRUTH = pa.array(["false", "true"])
+
+
+def _base(kind: str) -> np.uint64:
+    return origin_bases([kind], _PURPOSE, 0)[0]
+
+
+_INT64, _UINT64, _BOOL = _base("int64"), _base("uint64"), _base("bool")
+_INSTANT, _CLOCK, _DURATION = _base("instant"), _base("clock"), _base("duration")
+_LIST, _STRUCT, _NULL = _base("list"), _base("struct"), _base("null")
+
+
+def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
+    """Returns the 64-bit hashes of the contents of n rows.
+
+    How rows are batched does not matter.
+
+    Args:
+      rows: the source's own columns, as it has them.
+      names: of the columns that count; those that are not there add nothing.
+    """
+    places = {name: place for place, name in enumerate(rows.schema.names)}
+    columns = [
+        (_base_of(name), rows.column(places[name])) for name in names if name in places
+    ]
+    out = np.zeros(rows.num_rows, np.uint64)
+    for start in range(0, rows.num_rows, _ROWS):
+        part = out[start : start + _ROWS]
+        for base, column in columns:
+            part += _mixed(base, _words(column.slice(start, _ROWS)))
+    return out
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _base_of(name: str) -> np.uint64:
+    return origin_bases([name], f"column\0{_PURPOSE}", 0)[0]
+
+
+def holds_images(array: pa.Array) -> bool:
+    """Tells whether some of the values are images, whose bytes are no content."""
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return holds_images(array.storage)
+    if pa.types.is_dictionary(kind):
+        return holds_images(array.dictionary)
+    if pa.types.is_struct(kind):
+        fields = range(kind.num_fields)
+        return any(holds_images(pc.struct_field(array, i)) for i in fields)
+    if is_list(kind):
+        return holds_images(array.flatten())
+    return _is_binary(kind) and bool(_images(array.cast(pa.large_binary())).any())
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _mixed(base: np.uint64, words: _Words) -> UInt64s:
+    """Returns what n values of one name add to their rows."""
+    values, present = words
+    with np.errstate(over="ignore"):
+        found = splitmix64(values + base)
+    if present is not None:
+        found *= present
+    return found
+
+
+def _words(array: pa.Array) -> _Words:
+    kind = array.type
+    types = pa.types
+    if isinstance(array, pa.ExtensionArray):
+        return _words(array.storage)
+    if types.is_null(kind):
+        return np.zeros(len(array), np.uint64), np.zeros(len(array), np.bool_)
+    if types.is_dictionary(kind):
+        return _taken(_words(array.dictionary), array.indices)
+    if types.is_run_end_encoded(kind):
+        return _words(pc.run_end_decode(array))
+    if types.is_string(kind) or types.is_large_string(kind):
+        return _of_texts(array)
+    if types.is_string_view(kind):
+        return _of_texts(array.cast(pa.large_string()))
+    if types.is_floating(kind):
+        return _of_floats(array)
+    if types.is_struct(kind):
+        return _of_structs(array)
+    if is_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+        return _of_lists(array)
+    if types.is_map(kind):
+        return _of_lists(array.cast(pa.list_(pa.struct(list(kind.field(0).type)))))
+    if types.is_boolean(kind):
+        values = array.fill_null(False).to_numpy(zero_copy_only=False)
+        return _BOOL + values.astype(np.uint64), _present(array)
+    if types.is_integer(kind):
+        return _of_integers(_numbers(array)), _present(array)
+    if types.is_decimal(kind):
+        return _of_decimals(array)
+    if _is_binary(kind):
+        return _of_bytes(array.cast(pa.large_binary()))
+    if types.is_temporal(kind) and not types.is_interval(kind):
+        return _of_times(array)
+    # Intervals and unions: their text in Python.
+    texts = [None if v is None else str(v) for v in array.to_pylist()]
+    return _of_texts(pa.array(texts, pa.string()))
+
+
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+    return raw_values(array)
+
+
+def _present(array: pa.Array) -> Mask | None:
+    if not array.null_count:
+        return None
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _taken(words: _Words, indices: pa.Array) -> _Words:
+    """Returns the words of values by their number; a null has none."""
+    values, present = words
+    there = _present(indices)
+    if not len(values):
+        return np.zeros(len(indices), np.uint64), np.zeros(len(indices), np.bool_)
+    places = indices.fill_null(0).to_numpy()
+    if present is not None:
+        there = present[places] if there is None else there & present[places]
+    return values[places], there
+
+
+def _of_floats(array: pa.Array) -> _Words:
+    values = _numbers(array).astype(np.float64)
+    missing = np.isnan(values)
+    present = _present(array)
+    if missing.any():
+        present = ~missing if present is None else present & ~missing
+    return _bits(values), present
+
+
+def _bits(values: npt.NDArray[np.float64]) -> UInt64s:
+    # Adding 0 makes a 0 of -0.
+    return (values + 0.0).view(np.uint64)
+
+
+def _of_integers(values: npt.NDArray[np.integer]) -> UInt64s:
+    floats = values.astype(np.float64)
+    words = _bits(floats)
+    if values.dtype.itemsize < 8:
+        return words
+    if values.min(initial=0) >= -_EXACT and values.max(initial=0) <= _EXACT:
+        return words
+    signed = values.dtype.kind == "i"
+    inside = floats < (2.0**63 if signed else 2.0**64)
+    back = np.where(inside, floats, 0.0).astype(values.dtype)
+    others = np.flatnonzero(~inside | (back != values))
+    whole = values[others]
+    is_wide = (whole > 2**63 - 1) if not signed else np.zeros(len(whole), np.bool_)
+    with np.errstate(over="ignore"):
+        base = np.where(is_wide, _UINT64, _INT64)
+        words[others] = splitmix64(base + whole.astype(np.uint64))
+    return words
+
+
+def _of_decimals(array: pa.Array) -> _Words:
+    if not pa.types.is_decimal128(array.type) and array.type.precision <= 38:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    present = _present(array)
+    count, scale = len(array), array.type.scale
+    words = np.zeros(count, np.uint64)
+    simple = np.zeros(count, np.bool_)
+    if pa.types.is_decimal128(array.type) and 0 <= scale <= _MOST_SCALE and count:
+        stored = np.frombuffer(array.buffers()[1], "<i8")
+        low, high = stored.reshape(-1, 2)[array.offset :][:count].T
+        simple = (high == low >> 63) & (low >= -_EXACT) & (low <= _EXACT)
+        words = _bits(low.astype(np.float64) / 10.0**scale)
+    if present is not None:
+        simple |= ~present
+    others = np.flatnonzero(~simple)
+    if len(others):
+        texts = array.take(pa.array(others)).cast(pa.string())
+        words[others] = _of_texts(texts)[0]
+    return words, present
+
+
+def _of_times(array: pa.Array) -> _Words:
+    kind = array.type
+    types = pa.types
+    base = _INSTANT
+    if types.is_date32(kind):
+        seconds = array.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
+        return splitmix64(base + _unsigned(seconds * _DAY_SECONDS)), _present(array)
+    if types.is_time(kind):
+        base = _CLOCK
+    elif types.is_duration(kind):
+        base = _DURATION
+    unit = "ms" if types.is_date64(kind) else kind.unit
+    narrow = pa.int32() if types.is_time32(kind) else pa.int64()
+    values = array.view(narrow).fill_null(0).to_numpy().astype(np.int64)
+    seconds, rest = np.divmod(values, _NANOS[unit])
+    nanos = rest * (_NANOS["ns"] // _NANOS[unit])
+    with np.errstate(over="ignore"):
+        words = splitmix64(base + _unsigned(seconds)) + _unsigned(nanos)
+    return words, _present(array)
+
+
+def _unsigned(values: npt.NDArray[np.int64]) -> UInt64s:
+    return values.astype(np.uint64)
+
+
+def _of_structs(array: pa.Array) -> _Words:
+    words = np.full(len(array), _STRUCT)
+    for index, field in enumerate(array.type):
+        words += _mixed(_base_of(field.name), _words(pc.struct_field(array, index)))
+    return words, _present(array)
+
+
+def _of_lists(array: pa.Array) -> _Words:
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    stops = np.cumsum(lengths)
+    values, present = _words(array.flatten())
+    if present is not None:
+        values = np.where(present, values, _NULL)
+    places = np.arange(1, len(values) + 1, dtype=np.int64)
+    places -= np.repeat(stops - lengths, lengths)
+    with np.errstate(over="ignore"):
+        items = splitmix64(values + places.astype(np.uint64) * _ODD)
+        sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(items)))
+        each = sums[stops] - sums[stops - lengths]
+        return splitmix64(_LIST + lengths.astype(np.uint64) + each), _present(array)
+
+
+def _of_bytes(array: pa.Array) -> _Words:
+    images = _images(array)
+    if images.any():
+        array = pc.if_else(pa.array(images), pa.scalar(None, array.type), array)
+    try:
+        return _of_texts(array.cast(pa.large_string()))
+    except pa.ArrowInvalid:
+        pass
+    cells = array.to_pylist()
+    raw = np.array([cell is not None and not _is_text(cell) for cell in cells])
+    texts = pc.if_else(pa.array(raw), pa.scalar(None, array.type), array)
+    words, there = _of_texts(texts.cast(pa.large_string()))
+    for row in np.flatnonzero(raw).tolist():
+        digest = hashlib.blake2b(cells[row], digest_size=8).digest()
+        words[row] = int.from_bytes(digest, "little")
+    return words, None if there is None else there | raw
+
+
+def _is_text(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _images(array: pa.LargeBinaryArray) -> Mask:
+    heads = pc.binary_slice(array, 0, _IMAGE_HEAD)
+    out = np.zeros(len(array), np.bool_)
+    for at, mark in _IMAGES:
+        found = pc.equal(pc.binary_slice(heads, at, at + len(mark)), pa.scalar(mark))
+        out |= found.fill_null(False).to_numpy(zero_copy_only=False)
+    return out
+
+
+def _of_texts(texts: pa.Array) -> _Words:
+    """Returns the words of texts; those that are empty have none."""
+    numbers = _all_numbers(texts)
+    if numbers is not None:
+        return numbers, _present(texts)
+    if _repeats(texts):
+        encoded = texts.dictionary_encode()
+        return _taken(_of_different(encoded.dictionary), encoded.indices)
+    return _of_different(texts)
+
+
+def _all_numbers(texts: pa.Array) -> UInt64s | None:
+    """Returns the words of texts that are plain numbers, all of them; else None."""
+    integers = _all_integers(texts)
+    if integers is not None:
+        return None if zero_led(texts) else integers
+    values = _cast(texts, pa.float64())
+    # Arrow reads 1e999 as infinite and nan(1) as a number.
+    if (
+        values is None
+        or zero_led(texts)
+        or not pc.all(pc.is_finite(values), min_count=0).as_py()
+    ):
+        return None
+    return _of_parsed(_numbers(values), texts)
+
+
+def _all_integers(texts: pa.Array) -> UInt64s | None:
+    for target in (pa.int64(), pa.uint64()):
+        if (values := _cast(texts, target)) is not None:
+            return _of_integers(_numbers(values))
+    return None
+
+
+def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
+    """Returns texts as numbers; None where Arrow does not take one for a number."""
+    try:
+        # A cell that fails costs Arrow a microsecond, and it tries them all.
+        for cells in _PROBES:
+            pc.cast(texts.slice(0, cells), target)
+        return pc.cast(texts, target)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _of_parsed(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt64s:
+    """Returns the words of decimals, as float64 and as they are written."""
+    words = _bits(values)
+    sizes = np.abs(values)
+    # Where float64 has no place for each integer, those without an exponent.
+    large = np.flatnonzero((sizes >= _EXACT) & (sizes < _NO_INTEGER))
+    if not len(large):
+        return words
+    written = texts.take(pa.array(large))
+    written = pc.replace_substring_regex(written, r"\.0*$", "")
+    whole = pc.match_substring_regex(written, INTEGER).fill_null(False)
+    large = large[whole.to_numpy(zero_copy_only=False)]
+    written = written.filter(whole)
+    integers = _all_integers(written)
+    if integers is not None:
+        words[large] = integers
+        return words
+    for row, text in zip(large.tolist(), written.to_pylist(), strict=True):
+        number = int(text)
+        if -(2**63) <= number < 2**64:
+            kind = np.int64 if number < 2**63 else np.uint64
+            words[row] = _of_integers(np.array([number], kind))[0]
+    return words
+
+
+def _repeats(texts: pa.Array) -> bool:
+    """Tells whether texts repeat so often that each is better looked at once."""
+    if len(texts) < _SAMPLE_CELLS * _CELLS_EACH:
+        return False
+    places = np.arange(_SAMPLE_CELLS) * (len(texts) // _SAMPLE_CELLS)
+    sample = texts.take(pa.array(places))
+    return len(sample.unique()) * _CELLS_EACH <= _SAMPLE_CELLS
+
+
+def _of_different(texts: pa.Array) -> _Words:
+    """Returns the words of texts of any kind."""
+    texts = texts.cast(pa.large_string())
+    offsets = offsets_of(texts)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    buffer = texts.buffers()[2]
+    data = np.frombuffer(buffer if buffer is not None else b"", np.uint8)
+    if not len(data):
+        return np.zeros(len(texts), np.uint64), np.zeros(len(texts), np.bool_)
+    first = data.take(starts, mode="clip")
+    is_word = _WORD_STARTS[first] & np.isin(lengths, _WORD_LENGTHS)
+    # In 2024-05-01 the first minus follows a digit: no number has that.
+    is_date = (data.take(starts + 4, mode="clip") == ord("-")) & (lengths > 4)
+    is_date &= _DIGIT[data.take(starts + 3, mode="clip")]
+    present = lengths > 0
+    if texts.null_count:
+        present &= np.asarray(texts.is_valid().to_numpy(zero_copy_only=False), bool)
+    words = np.zeros(len(texts), np.uint64)
+    rest = present.copy()
+    maybe = np.flatnonzero((is_word | _NUMBER_STARTS[first]) & present & ~is_date)
+    if len(maybe):
+        found, numbers, missing = _of_candidates(texts.take(pa.array(maybe)))
+        words[maybe] = found
+        rest[maybe[numbers]] = False
+        present[maybe[missing]] = False
+    truth = np.flatnonzero(_TRUTH_STARTS[first] & np.isin(lengths, _TRUTH_LENGTHS))
+    if len(truth):
+        lower = pc.ascii_lower(texts.take(pa.array(truth)))
+        which = pc.index_in(lower.cast(pa.string()), value_set=_TRUTH)
+        said = which.is_valid().to_numpy(zero_copy_only=False) & rest[truth]
+        values = which.fill_null(0).to_numpy().astype(np.uint64)
+        words[truth[said]] = _BOOL + values[said]
+        rest[truth[said]] = False
+    if rest.all():
+        return hash_texts(texts, "text", purpose=_PURPOSE), None
+    if rest.any():
+        others = texts.filter(pa.array(rest))
+        words[rest] = hash_texts(others, "text", purpose=_PURPOSE)
+    return words, None if present.all() else present
+
+
+def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
+    """Returns the words of those texts that are numbers, which are, and which NaN."""
+    quick = _all_numbers(texts)
+    if quick is not None:
+        every = np.ones(len(texts), np.bool_)
+        return quick, every, ~every
+    texts = trimmed(texts)
+    decimals = pc.match_substring_regex(texts, DECIMAL)
+    numbers = decimals.to_numpy(zero_copy_only=False).copy()
+    words = np.zeros(len(texts), np.uint64)
+    missing = np.zeros(len(texts), np.bool_)
+    written = texts.filter(decimals)
+    values = _numbers(pc.cast(written, pa.float64()))
+    words[numbers] = _of_parsed(values, written)
+    # A decimal beyond float64 is a text.
+    numbers[np.flatnonzero(numbers)[np.isinf(values)]] = False
+    others = np.flatnonzero(~numbers)
+    named = pc.match_substring_regex(texts.take(pa.array(others)), NUMBER_WORD)
+    others = others[named.to_numpy(zero_copy_only=False)]
+    if len(others):
+        values = _numbers(pc.cast(texts.take(pa.array(others)), pa.float64()))
+        words[others] = _bits(values)
+        numbers[others] = True
+        missing[others] = np.isnan(values)
+    return words, numbers, missing
