@@ -13,9 +13,12 @@ from beam_pipeline.formats import claimed_by
 from beam_pipeline.sources import Inputs
 from beam_pipeline.spec import Spec
 from transforms import files
+from transforms.core.model import ReadFacts
+from transforms.core.remarks import rounding_remarks
 from transforms.core.rows.conform import conform
 from transforms.core.rows.infer import Evidence
 from transforms.core.rows.null_values import with_nulls
+from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, source_error
 from transforms.files import FileEntry
@@ -179,6 +182,14 @@ def join_table(
             for number, reason, message in table.refused
         ),
     ]
+    kept = matched & np.array([fault is None for fault in faults], np.bool_)
+
+    def place(index: int, shown: str) -> str:
+        row = int(table.numbers[joined.rows[index]]) + 1
+        return f"{shown!r} in row {row:,} of {table.name}"
+
+    roundings = roundings_of(taken, rows, schema, kept, place)
+    read = ReadFacts(table.name, 0, len(entries), roundings=roundings)
     evidence = {
         f.name: facts
         for f, facts in zip(inference.features, inference.evidence, strict=True)
@@ -189,5 +200,6 @@ def join_table(
         columns={name: rows[name] for name in rows.schema.names},
         faults=faults,
         orphans=sorted(orphans, key=lambda orphan: orphan.row),
+        notes=tuple(rounding_remarks([read])),
     )
     return labels, schema, evidence

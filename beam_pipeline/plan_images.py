@@ -140,7 +140,11 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         expected_rows=count,
         rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
         evidence=evidence,
-        notes=(*notes, *rounding_notes(evidence)),
+        notes=(
+            *notes,
+            *(labels.notes if labels else ()),
+            *rounding_notes(evidence),
+        ),
         layout=f"images as {layout}",
     )
 

@@ -357,17 +357,22 @@ def test_labels_of_images_by_the_same_rule(tmp_path: Folder) -> None:
     Image.new("RGB", (4, 4)).save(buffer, "PNG")
     (tmp_path / "images").mkdir()
     lines = ["id,label,x"]
-    for index, value in enumerate(["0.5"] * 20 + ["16777217"]):
+    for index, value in enumerate(["0.5"] * 20 + ["16777217", "16777216.5"]):
         (tmp_path / f"images/{index}.png").write_bytes(buffer.getvalue())
         lines.append(f"{index},a,{value}")
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
-    convert(
+    run = convert(
         *(tmp_path / "images", tmp_path / "out", "--labels", tmp_path / "labels.csv"),
         *("--id-column", "id", "--label-column", "label", "--max-reject-rate", 0.1),
     )
     (reject,) = rejects(tmp_path / "out")
     assert reject["reason"] == "not_float32"
     assert "16777217 would become 16777216" in reject["message"]
+    place = "'16777216.5' in row 22 of labels.csv"
+    note = (
+        f"1 value of 'x' of 2^24 and more changed in float32, by 0.5 at most: {place}"
+    )
+    assert note in run.out
 
 
 def test_a_list_names_the_number_that_is_lost(tmp_path: Folder) -> None:

@@ -50,12 +50,14 @@ class Labels:
       columns: typed values by feature name, one for each image.
       faults: for each image (reason, message) of its reject, or None.
       orphans: the table's rows that become rejects of their own.
+      notes: what a person should know of its values.
     """
 
     table: str
     columns: Mapping[str, pa.Array]
     faults: Sequence[tuple[str, str] | None]
     orphans: Sequence[Orphan]
+    notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
