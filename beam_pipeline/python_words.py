@@ -26,9 +26,11 @@ from transforms.errors import BeamTFRecordError, bounded
 __all__ = ["in_python", "raising_in_python"]
 
 _PIECE = re.compile(
-    r"(?P<quoted>(?<!\w)(?:'[^']*'|\"[^\"]*\"))"
+    # A command for the shell, to the end of its sentence.
+    r"(?P<command>\bbeam-tfrecord (?:(?! \(|[.;,] |\.$).)+)"
+    r"|(?P<quoted>(?<!\w)(?:'[^']*'|\"[^\"]*\"))"
     r"|(?<![\w-])--(?P<flag>[a-z][a-z-]*[a-z])(?:=(?P<value>[\w./:,*-]*[\w/*])|(?![\w=-]))"
-    r"(?:(?P<space> )(?P<next>(?!-)[\w./:-]*\w))?"
+    r"(?:(?P<space> )(?P<next>'[^']*'|(?!-)[\w./:-]*\w))?"
 )
 _NO_WORD = re.compile(r"[\d._/]")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -71,12 +73,14 @@ def _translated(match: re.Match[str]) -> str:
 
 
 def _value(text: str) -> str:
-    return text if _NUMBER.fullmatch(text) else repr(text)
+    is_literal = _NUMBER.fullmatch(text) or text.startswith("'")
+    return text if is_literal else repr(text)
 
 
 def _takes(name: str, text: str) -> bool:
     """Whether what follows an option is a value of it, and no word of the sentence."""
-    return bool(_NO_WORD.search(text)) or text in _choices(name)
+    is_value = text.startswith("'") or _NO_WORD.search(text)
+    return bool(is_value) or text in _choices(name)
 
 
 def _is_switch(name: str) -> bool:

@@ -38,6 +38,15 @@ Folder = pathlib.Path
             "the file's encoding=... is 'x --trim y'",
         ),
         ('"it\'s --trim" --trim', '"it\'s --trim" trim=True'),
+        ("say --null-values '-,?'", "say null_values='-,?'"),
+        (
+            "try: beam-tfrecord convert a.b --labels x.csv --unlabelled (or --trim)",
+            "try: beam-tfrecord convert a.b --labels x.csv --unlabelled (or trim=True)",
+        ),
+        (
+            "to list: beam-tfrecord rejects out --limit 0. Raise --max-reject-rate 0.5",
+            "to list: beam-tfrecord rejects out --limit 0. Raise max_reject_rate=0.5",
+        ),
         # Flags of others, and of commands that Python has not.
         ("--template_location and --reason", "--template_location and --reason"),
         ("without --sparse, a--trim, ---trim", "without --sparse, a--trim, ---trim"),
