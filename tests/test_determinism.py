@@ -99,13 +99,13 @@ GOLDEN_PETS = {
 }
 GOLDEN_MEASURES = {
     "c.labels.txt": "880553fca8fcea94",
-    "dataset_info.json": "092cc0b1a81a9659",
+    "dataset_info.json": "a8653b4cdff971ef",
     "features.json": "ffdfc70a23e54ea9",
-    "manifest.json": "75b2e9177ac56dcd",
-    "measures-test.tfrecord-00000-of-00002": "5f1991fbaf9ae6e2",
-    "measures-test.tfrecord-00001-of-00002": "742426f20b5c720c",
-    "measures-train.tfrecord-00000-of-00002": "a621b2ed12ecf9ce",
-    "measures-train.tfrecord-00001-of-00002": "28fb81f3ed9dc938",
+    "manifest.json": "f9068a91d6b6ed19",
+    "measures-test.tfrecord-00000-of-00002": "0feaf1351ebcf952",
+    "measures-test.tfrecord-00001-of-00002": "ba2336f6cfe4d737",
+    "measures-train.tfrecord-00000-of-00002": "7a145860988e928a",
+    "measures-train.tfrecord-00001-of-00002": "020fa739fc2a3227",
     "rejects.jsonl": "8bb0c17ae91d890e",
 }
 
@@ -338,18 +338,20 @@ class TestSeed:
             held.append({number for number in test if number < 500})
         assert held[0] == held[1]
 
-    def test_files_of_one_name_in_other_folders_are_told_apart(
+    def test_equal_tables_share_splits_and_are_ordered_apart(
         self, tmp_path: Folder
     ) -> None:
-        """Equal tables under two names fall into splits and order independently."""
+        """Rows of equal content share a split; their order goes by file and row."""
         for name in ("a.csv", "b.csv"):
             write_csv(tmp_path / "s" / name, "n", range(300))
         convert(tmp_path / "s", tmp_path / "out", "--splits", "x=0.5,y=0.5")
         sizes = split_sizes(tmp_path / "out")
         assert sum(sizes.values()) == 600
         numbers = [row_of(payload)["n"] for payload in payloads(tmp_path / "out", "x")]
-        assert len(set(numbers)) < len(numbers)
-        assert len(set(numbers)) > sizes["x"] / 2
+        assert len(set(numbers)) * 2 == len(numbers) == sizes["x"]
+        firsts = list(dict.fromkeys(numbers))
+        lasts = list(dict.fromkeys(numbers[::-1]))[::-1]
+        assert firsts != lasts
 
 
 class TestPromise:

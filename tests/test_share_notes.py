@@ -39,9 +39,10 @@ def test_the_plan_says_what_results(source: Folder, shares: str, said: str) -> N
 def test_the_result_says_it_too(source: Folder, tmp_path: Folder) -> None:
     """The note stands in summary and manifest, and in the report of Python."""
     summary = convert(source, tmp_path / "out", "--splits", "train=0.8,test=0.02").out
-    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    note, off = manifest(tmp_path / "out")["run"]["notes"]
     assert "add up to 0.82" in note
+    assert "its share is 2.439%" in off
     assert f"note: {note}" in summary
     splits = {"train": 0.8, "test": 0.02}
     report = beam_pipeline.convert(source, tmp_path / "python", splits=splits)
-    assert report.notes == [note]
+    assert report.notes == [note, off]
