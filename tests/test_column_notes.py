@@ -12,7 +12,7 @@ from beam_pipeline.column_notes import column_notes
 from beam_pipeline.plan import plan_source
 from beam_pipeline.schema_command import render
 from beam_pipeline.spec import make_spec
-from tests.test_convert import command, convert, rows, write_files
+from tests.test_convert import command, convert, rejects, rows, write_files
 from tests.test_features import png
 from transforms.core.rows.infer import infer_batches, infer_features
 from transforms.core.rows.near_kind import NearKind
@@ -312,3 +312,17 @@ def test_file_names_beside_images_are_no_images(tmp_path: Folder) -> None:
     assert notes_of(tmp_path / "out") == []
     convert(tmp_path / "out", tmp_path / "again")
     assert notes_of(tmp_path / "again") == []
+
+
+def test_secrets_in_uris_are_in_no_reject(tmp_path: Folder) -> None:
+    """A URI that cannot be read is named without what it says of its place."""
+    uri = "s3://TOPAK:TOPSK@b/x.jpg?wrong=TOPSK"
+    text = f"split,image_uri,label\nTRAIN,{uri},a\n"
+    source = write_files(tmp_path / "s", {"m.csv": text.encode()}) / "m.csv"
+    flags = ("--max-reject-rate", "1", "--allow-empty")
+    convert(source, tmp_path / "out", *flags)
+    (reject,) = rejects(tmp_path / "out")
+    assert reject["reason"] == "unreadable"
+    assert reject["message"].startswith("image 's3://b/x.jpg': ")
+    for path in (tmp_path / "out").iterdir():
+        assert b"TOP" not in path.read_bytes()
