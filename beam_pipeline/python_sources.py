@@ -32,7 +32,13 @@ import pyarrow.compute as pc
 
 from beam_pipeline.python_rows import batches_of_rows, column_of
 from beam_pipeline.spool import odd_name, odd_row, store_batches
-from transforms.core.nesting import MAX_NESTING, TOO_DEEP, check_key, type_nesting
+from transforms.core.nesting import (
+    MAX_NESTING,
+    TOO_DEEP,
+    check_key,
+    has_arrays,
+    type_nesting,
+)
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError, SourceError
 
@@ -170,6 +176,8 @@ def _from_reader(
     for field in reader.schema:
         if type_nesting(field.type) > MAX_NESTING:
             raise odd_row(field.name, -1, ValueError(TOO_DEEP))
+        if not has_arrays(field.type):
+            raise odd_row(field.name, -1, ValueError(f"they are {field.type}"))
     rows = 0
     for batch in reader:
         for first in range(0, batch.num_rows, _PIECE_ROWS):

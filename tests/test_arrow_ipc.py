@@ -178,3 +178,81 @@ def test_through_the_source(tmp_path):
     readings = [reading for block in source.blocks(0) for reading in source.read(block)]
     rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
     assert rows == [{"i": n, "d": f"c{n % 3}"} for n in range(50)]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_list_views_of_any_layout(tmp_path, large):
+    """Lists that overlap, go backwards, or hold garbage where they are null."""
+    make = pa.LargeListViewArray if large else pa.ListViewArray
+    offsets = pa.array([5, 0, 3, 4, 1, 0], pa.int64() if large else pa.int32())
+    sizes = pa.array([2, 3, 2, 3, 0, 7], offsets.type)
+    missing = pa.array([False, False, False, True, False, False])
+    values = pa.array([10, 11, None, 13, 14, 15, 16])
+    wanted = [[15, 16], [10, 11, None], [13, 14], None, [], values.to_pylist()]
+    numbers = make.from_arrays(offsets, sizes, values, mask=missing)
+    texts = make.from_arrays(
+        *(offsets, sizes, values.cast(pa.string()).dictionary_encode()), mask=missing
+    )
+    inner = pa.StructArray.from_arrays([numbers.slice(1, 5)], ["i"])
+    table = pa.table(
+        {
+            "n": numbers.slice(1, 5),
+            "t": texts.slice(1, 5),
+            "s": inner,
+            "deep": pa.ListArray.from_arrays([0, 2, 2, 3, 4, 5], numbers.slice(1, 5)),
+        }
+    )
+    write(tmp_path / "a.arrow", table, rows=2)
+    read = read_all(ArrowReader(), tmp_path, ["a.arrow"])
+    assert read.columns["n"] == wanted[1:]
+    assert read.columns["s/i"] == wanted[1:]
+    assert read.columns["t"] == [
+        None if row is None else [None if v is None else str(v) for v in row]
+        for row in wanted[1:]
+    ]
+    assert read.columns["deep"] == table["deep"].to_pylist()
+
+
+def test_unions_without_rows_are_no_crash(tmp_path):
+    """A batch may be empty; Arrow's own count of its bytes reads beyond a buffer."""
+    union = pa.UnionArray.from_sparse(
+        pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]
+    )
+    table = pa.table({"u": union, "n": [1, 2]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_batch(empty(table))
+        writer.write_table(table)
+    run = subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", "plan", tmp_path / "a.arrow", "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 4, run
+    assert "column 'u' must be of single values" in run.stderr
+
+
+def empty(table):
+    """A batch of no rows."""
+    columns = [pa.array([], kind) for kind in table.schema.types[1:]]
+    children = [pa.array([], pa.int64()), pa.array([], pa.string())]
+    union = pa.UnionArray.from_sparse(pa.array([], pa.int8()), children)
+    return pa.record_batch([union, *columns], schema=table.schema)
+
+
+def test_intervals_are_named(tmp_path):
+    """pyarrow knows the type of months, and has no class for arrays of it."""
+    from pyarrow.cffi import ffi
+
+    schema = ffi.new("struct ArrowSchema*")
+    release = ffi.callback(
+        "void(struct ArrowSchema*)", lambda it: setattr(it, "release", ffi.NULL)
+    )
+    kind, name = ffi.new("char[]", b"tiM"), ffi.new("char[]", b"")
+    schema.format, schema.name, schema.release = kind, name, release
+    months = pa.DataType._import_from_c(int(ffi.cast("uintptr_t", schema)))
+    columns = pa.schema([("n", pa.int64()), ("m", pa.list_(months))])
+    with pa.ipc.new_stream(tmp_path / "a.arrows", columns):
+        pass
+    with pytest.raises(SourceError, match="column 'm' is list<item: month_interval>"):
+        ArrowReader().sample(listed(tmp_path, ["a.arrows"]))

@@ -17,6 +17,7 @@ __all__ = [
     "TOO_DEEP",
     "check_json_nesting",
     "check_key",
+    "has_arrays",
     "json_nesting",
     "openings",
     "parse_json",
@@ -28,6 +29,8 @@ MAX_NESTING = 62
 TOO_DEEP = f"values are nested more than {MAX_NESTING} levels deep"
 
 _PIECE_BYTES = 1 << 20
+# Intervals of months, and of days and milliseconds.
+_WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 # With this bit, "[" is "{" and "]" is "}"; nothing else becomes one of them.
 _FOLD = 0x20
 _OPENS, _CLOSES, _QUOTE = b'{}"'
@@ -118,6 +121,17 @@ def type_nesting(kind: pa.DataType) -> int:
         deepest = max(deepest, level)
         inside += [(child, level) for child in children]
     return deepest
+
+
+def has_arrays(kind: pa.DataType) -> bool:
+    """Whether pyarrow has a class for arrays of a type; it lacks those of intervals."""
+    inside = [kind]
+    while inside:
+        each = inside.pop()
+        if each.id in _WITHOUT_ARRAYS:
+            return False
+        inside += _children(each)
+    return True
 
 
 def _children(kind: pa.DataType) -> Sequence[pa.DataType]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from transforms import files
 from transforms.core.example.arrays import is_list
 from transforms.core.model import Block, Reason
+from transforms.core.rows.cells import is_list_view
 from transforms.core.rows.common_type import (
     as_type,
     canonical_type,
@@ -164,16 +165,20 @@ def _plain(array: pa.Array) -> pa.Array:
         return array
     if pa.types.is_large_string(array.type):
         return array.cast(target) if _text_bytes(array) <= _MAX_OFFSET else array
-    if is_list(array.type) and _holds_encoded(array.type):
-        # There is no cast of a dictionary of views.
+    if not _has_cast(array.type):
         array = as_type(array, canonical_type(array.type))
     return array.cast(target)
 
 
-def _holds_encoded(kind: pa.DataType) -> bool:
+def _has_cast(kind: pa.DataType) -> bool:
+    """Whether Arrow can cast lists to plain ones.
+
+    It has no cast of dictionaries of views, and that of list views gives offsets
+    beyond their values.
+    """
     while is_list(kind):
         kind = kind.value_type
-    return is_encoded(kind)
+    return not (is_encoded(kind) or is_list_view(kind))
 
 
 def _text_bytes(array: pa.Array) -> int:

@@ -246,7 +246,7 @@ class _Stream:
             batch = _checked(batch)
             out.append(_cut(batch, budget))
             rows += batch.num_rows
-            budget -= out[-1].nbytes
+            budget -= _size(out[-1])
             if out[-1].num_rows < batch.num_rows or budget <= 0:
                 return out
         self.rows = rows
@@ -325,9 +325,14 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def _size(batch: pa.RecordBatch) -> int:
+    # Arrow 25 crashes on the size of a union without rows.
+    return batch.nbytes if batch.num_rows else 0
+
+
 def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
     """Returns rows of a batch, evenly taken, of about so many bytes."""
-    step = -(-batch.nbytes // max(budget, 1))
+    step = -(-_size(batch) // max(budget, 1))
     if step <= 1:
         return batch
     return batch.take(pa.array(np.arange(0, batch.num_rows, step)))
@@ -338,11 +343,11 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        parts = max(1, batch.nbytes // PIECE_BYTES)
+        parts = max(1, _size(batch) // PIECE_BYTES)
         rows = max(1, -(-batch.num_rows // parts))
         for start in range(0, batch.num_rows, rows):
             waiting.append(batch.slice(start, rows))
-            size += waiting[-1].nbytes
+            size += _size(waiting[-1])
             if size >= PIECE_BYTES:
                 yield pa.Table.from_batches(waiting)
                 waiting, size = [], 0

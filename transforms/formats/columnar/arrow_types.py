@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from transforms.core.example.arrays import is_list
-from transforms.core.nesting import MAX_NESTING, type_nesting
+from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
 from transforms.errors import InputError, first_few
 
 __all__ = [
@@ -48,6 +48,12 @@ def flat_types(schema: pa.Schema, origin: str) -> Columns:
                 f"{origin}: values of a column must be nested at most {MAX_NESTING} "
                 f"levels deep; those of {field.name[:60]!r} are nested deeper. Leave "
                 f"the column out where the file is written."
+            )
+        if not has_arrays(field.type):
+            raise InputError(
+                f"{origin}: column {field.name[:60]!r} is {_short(field.type)}, which "
+                f"no feature holds. Leave it out where the file is written, or write "
+                f"it as another type."
             )
         for name, _, kind in _flat_type(field.name, field.name, field.type):
             if name in out or not name:
