@@ -24,6 +24,7 @@ from beam_pipeline.plan import Plan
 from beam_pipeline.terminal import Console
 from transforms import files
 from transforms.errors import StorageError
+from transforms.receipts import new_rejects
 from transforms.storage.paths import is_remote
 from transforms.store import Store
 
@@ -94,7 +95,12 @@ def _bytes(folder: str) -> int:
 
 
 class _Looker:
-    """Looks at the work folder, seldom where that lies far away."""
+    """Looks at the work folder, seldom where that lies far away.
+
+    Attributes:
+      rejected: items that finished tasks have rejected so far. Only tasks that leave a
+        receipt on this machine count, so it may lag behind.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -105,6 +111,8 @@ class _Looker:
         self._began = time.monotonic()
         # What an earlier run has done: it is not of this one's speed.
         self._first: float | None = None
+        self._counted: set[str] = set()
+        self.rejected = 0
 
     def look(self) -> Progressed:
         """Returns how far the run has come, as it was seen last."""
@@ -114,6 +122,10 @@ class _Looker:
                 self._seen = look(self._plan)
                 if self._first is None:
                     self._first = self._seen.share
+                # In an object store each receipt is a request.
+                if not is_remote(self._plan.work_folder):
+                    store = Store(self._plan.work_folder)
+                    self.rejected += new_rejects(store, self._counted)
             self._next = time.monotonic() + self._pause
         return self._seen
 
@@ -179,7 +191,7 @@ def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
                 bar.update(
                     task,
                     completed=seen.share,
-                    description=_text(seen),
+                    description=_text(seen, looker.rejected),
                     speed=looker.speed(),
                 )
 
@@ -199,9 +211,10 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def _text(seen: Progressed) -> str:
+def _text(seen: Progressed, rejected: int) -> str:
     written = f", {size_text(seen.written)} written" if seen.written else ""
-    return f"{seen.phase}{written}"
+    rejects = f", {rejected:,} rejected" if rejected else ""
+    return f"{seen.phase}{written}{rejects}"
 
 
 def _lines(plan: Plan, console: Console) -> Callable[[], None]:
@@ -217,7 +230,8 @@ def _lines(plan: Plan, console: Console) -> Callable[[], None]:
             with contextlib.suppress(BrokenPipeError):
                 speed = f"  {speed}" if (speed := looker.speed()) else ""
                 console.print(
-                    f"{seen.share:4.0%} {_text(seen)}{speed}", highlight=False
+                    f"{seen.share:4.0%} {_text(seen, looker.rejected)}{speed}",
+                    highlight=False,
                 )
 
     return watch

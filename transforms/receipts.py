@@ -48,6 +48,7 @@ __all__ = [
     "keep_blocks",
     "keep_piece",
     "keep_shard",
+    "new_rejects",
     "prune",
 ]
 
@@ -156,6 +157,31 @@ def find_blocks(store: Store, listed_as: str, position: int) -> list[Block] | No
         return None
     blocks = [Block(*row) for row in rows]
     return [dataclasses.replace(b, position=b.position + position) for b in blocks]
+
+
+def new_rejects(store: Store, seen: set[str]) -> int:
+    """Returns how many items were rejected by tasks that have finished meanwhile.
+
+    Args:
+      store: of a run that may be at work.
+      seen: names of the receipts that were counted before; new ones are added.
+    """
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for name in set(files.names_in(store.receipts)) - seen:
+            seen.add(name)
+            kind = name.rpartition(".")[2]
+            if kind not in ("piece", "shard"):
+                continue
+            if (found := _find(store, name)) is None:
+                continue
+            logs: tuple[RejectLog | None, ...]
+            if kind == "piece":
+                logs = PieceDone(*found[0]).rejects
+            else:
+                logs = (ShardDone(*found[0]).rejects,)
+            count += sum(log.items for log in logs if log is not None)
+    return count
 
 
 def prune(store: Store, used: Sequence[str]) -> None:
