@@ -568,7 +568,7 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
     if not fits.any():
         return 0.0
     rows = rows.filter(pa.array(fits))
-    found = record_columns(pa.table(rows), sized.features, {})
+    found = record_columns(pa.table(rows), sized.features)
     found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
     fields = [field for f in sized.features for field in record_fields(f)]
     encoder = ExampleEncoder(pa.schema(fields))

@@ -19,7 +19,7 @@ from transforms.core.manifest import (
     SplitFacts,
 )
 from transforms.core.naming import ShardName
-from transforms.core.rows.record_columns import record_columns
+from transforms.core.rows.record_columns import number_labels, record_columns
 from transforms.core.schema import Feature, Kind, record_fields, record_type, row_type
 from transforms.core.statistics import summarize_feature
 from transforms.sidecars import tfds
@@ -130,7 +130,9 @@ def _columns(
             loaded[feature.name] = pa.array(values, record_type(feature))
         else:
             columns[feature.name] = pa.array(values, row_type(feature))
-    return record_columns(pa.table(columns), features, classes) | loaded
+    names = {name: pa.array(each, pa.string()) for name, each in classes.items()}
+    rows = number_labels(pa.table(columns), features, names)
+    return record_columns(rows, features) | loaded
 
 
 def _names(value: Any) -> Iterator[str]:

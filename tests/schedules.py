@@ -288,7 +288,7 @@ def _commit(
         run={"started": "now"},
     )
     facts = [ReadFacts("a", 0, len(shards)), PlaceFacts("a", 0, rows, {}), *shards]
-    classes = {"kind": ("x",)} if _has_labels(writer.job) else {}
+    classes = {"kind": pa.array(["x"])} if _has_labels(writer.job) else {}
     commit_dataset(facts, Census(rows, classes), publication=publication, store=store)
 
 

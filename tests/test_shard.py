@@ -130,7 +130,7 @@ def test_numbering_leaves_empty_shards_out() -> None:
 def test_label_ids_are_positions_in_the_vocabulary() -> None:
     """Names become ids, missing names stay missing, over chunks."""
     names = pa.chunked_array([["dog", None], ["고양이", "dog"]])
-    found = record_columns.label_ids(names, ("dog", "고양이"))
+    found = record_columns.label_ids(names, pa.array(["dog", "고양이"]))
     assert found.type == pa.int64()
     assert found.to_pylist() == [0, None, 1, 0]
 
@@ -138,9 +138,11 @@ def test_label_ids_are_positions_in_the_vocabulary() -> None:
 def test_unknown_label_is_an_error() -> None:
     """A name outside the vocabulary is named, never silently left out."""
     with pytest.raises(EncodingError, match="'cow' is not"):
-        record_columns.label_ids(pa.chunked_array([["dog", "cow", None]]), ("dog",))
+        record_columns.label_ids(
+            pa.chunked_array([["dog", "cow", None]]), pa.array(["dog"])
+        )
     with pytest.raises(EncodingError, match="'dog' is not"):
-        record_columns.label_ids(pa.chunked_array([["dog"]]), ())
+        record_columns.label_ids(pa.chunked_array([["dog"]]), pa.array([], pa.string()))
 
 
 def test_record_schema_has_the_records_types() -> None:

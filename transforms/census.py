@@ -1,9 +1,10 @@
 """The stage `census`: what all batches hold, before the first shard is written."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import apache_beam as beam
+import pyarrow as pa
 
 from transforms.core.model import PlaceFacts, ShardKey
 from transforms.core.placing.vocabulary import Vocabulary
@@ -33,7 +34,10 @@ class TakeCensus(beam.PTransform):
         return facts | "Merge" >> beam.CombineGlobally(_MergeFacts(self.vocabularies))
 
 
-_Sums = tuple[dict[ShardKey, int], dict[str, set[str]]]
+# Of each feature what is known to be distinct, and the names that came since.
+_Sums = tuple[dict[ShardKey, int], dict[str, list[pa.StringArray]]]
+# So many names may be held more than there are distinct ones.
+_SPARE_NAMES = 1 << 16
 
 
 class _MergeFacts(beam.CombineFn):
@@ -49,25 +53,29 @@ class _MergeFacts(beam.CombineFn):
         for key, count in facts.rows.items():
             rows[key] = rows.get(key, 0) + count
         for feature, names in facts.labels.items():
-            labels.setdefault(feature, set()).update(names)
+            held = labels.setdefault(feature, [_distinct([])])
+            held.append(names)
+            if sum(map(len, held[1:])) > max(len(held[0]), _SPARE_NAMES):
+                held[:] = [_distinct(held)]
         return sums
 
     def merge_accumulators(self, parts: Iterable[_Sums]) -> _Sums:
         sums = self.create_accumulator()
         for rows, labels in parts:
-            self.add_input(sums, PlaceFacts("", 0, rows, _frozen(labels)))
+            known = {feature: _distinct(held) for feature, held in labels.items()}
+            self.add_input(sums, PlaceFacts("", 0, rows, known))
         return sums
 
     def extract_output(self, sums: _Sums) -> Census:
         rows, labels = sums
         classes = {
             feature: self.vocabularies.get(feature, Vocabulary()).settled(
-                labels.get(feature, ())
+                _distinct(labels.get(feature, []))
             )
             for feature in sorted(labels.keys() | self.vocabularies.keys())
         }
         return Census(dict(sorted(rows.items())), classes)
 
 
-def _frozen(labels: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
-    return {feature: frozenset(names) for feature, names in labels.items()}
+def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pa.chunked_array(parts, pa.string()).unique()

@@ -419,7 +419,8 @@ def _manifest(
     features = []
     for feature in publication.schema.stored:
         facts = merged.get(feature.name, Statistics())
-        classes = census.classes.get(feature.name, ())
+        found = census.classes.get(feature.name)
+        classes = () if found is None else tuple(found.to_pylist())
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, classes, always))
     return Manifest(
@@ -457,7 +458,8 @@ def _class_counts(
         if counts is None:
             continue
         if feature.kind is Kind.LABEL:
-            names = census.classes.get(feature.name, ())
+            found = census.classes.get(feature.name)
+            names = [] if found is None else found.to_pylist()
             out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
         elif counts:
             out[feature.name] = {str(value): n for value, n in counts.items()}

@@ -319,8 +319,8 @@ def _frequent(
     return tuple(found)
 
 
-def _distinct(labels: pa.Array) -> frozenset[str]:
+def _distinct(labels: pa.Array) -> pa.StringArray:
     """Returns the distinct names in a column of names, or of lists of them."""
     while pa.types.is_list(labels.type):
         labels = labels.flatten()
-    return frozenset(labels.unique().drop_null().to_pylist())
+    return labels.unique().drop_null()

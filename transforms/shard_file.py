@@ -20,6 +20,7 @@ from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
 from transforms.core.rows.record_columns import (
     count_parts,
+    number_labels,
     record_columns,
     record_schema,
 )
@@ -125,14 +126,16 @@ def _write_once(
         seed=layout.seed,
         shuffle=layout.shuffle,
     )
+    table = number_labels(rows.table, layout.schema.features, census.classes)
+    rows = dataclasses.replace(rows, table=table)
     rejects = store.gather_rejects(f"write\0{key}")
     out = _Written(rejects)
     with rejects, files.create(path, attempts=store.attempts) as file:
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if images:
-                _write_images(rows, census, layout, writer, out)
+                _write_images(rows, layout, writer, out)
             else:
-                _write_rows(rows, census, layout, writer, out)
+                _write_rows(rows, layout, writer, out)
         facts = writer.facts()
         # Next the file appears.
         store.check_goes_on()
@@ -213,7 +216,6 @@ class _Written:
 
 def _write_rows(
     rows: ShardRows,
-    census: Census,
     layout: ShardLayout,
     writer: TFRecordWriter,
     out: _Written,
@@ -224,7 +226,7 @@ def _write_rows(
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk, _ = rows.take(start, start + _CHUNK_ROWS)
             out.count(chunk, layout.schema)
-            columns = record_columns(chunk, layout.schema.features, census.classes)
+            columns = record_columns(chunk, layout.schema.features)
             records = pa.record_batch([columns[name] for name in schema.names], schema)
             framed = encoder.encode_framed(records)
             behind.write_framed(framed.buffer, records=records.num_rows)
@@ -270,7 +272,6 @@ def _summaries(
 
 def _write_images(
     rows: ShardRows,
-    census: Census,
     layout: ShardLayout,
     writer: TFRecordWriter,
     out: _Written,
@@ -306,7 +307,7 @@ def _write_images(
                         if notes := item.notes:
                             out.notes.update(notes)
             out.count(chunk, layout.schema)
-            columns = record_columns(chunk, layout.schema.features, census.classes)
+            columns = record_columns(chunk, layout.schema.features)
             columns |= derived_columns(loaded, layout.schema)
             if alone is not None and None not in loaded[0]:
                 records = pa.record_batch([columns[k] for k in small.names], small)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 
 from transforms.core.model import Reason, Segment, ShardFile, ShardKey
+from transforms.core.placing.vocabulary import digest_of
 from transforms.core.segment import in_source_order
 from transforms.core.shard import Census
 from transforms.receipts import ShardDone, find_shard, keep_shard
@@ -90,7 +91,8 @@ def _made_of(key: ShardKey, segments: Sequence[Segment], census: Census) -> str:
     if not all(segment.made_of for segment in segments):
         return ""
     facts = [
-        *(key, census.numbering(*key), sorted(census.classes.items())),
+        *(key, census.numbering(*key)),
+        [(name, digest_of(names)) for name, names in sorted(census.classes.items())],
         [(each.origin, each.start, each.rows, each.made_of) for each in segments],
     ]
     text = json.dumps(facts).encode()

@@ -3,7 +3,7 @@
     dataclass        {"=": its name, field: value, ...}
     enum member      {"enum": its name, "value": value}
     tuple            {"tuple": [...]}
-    frozenset        {"set": [...]}, sorted
+    StringArray      {"texts": [...]}
     bytes            {"bytes": base64}
     mapping          {"map": [[key, value], ...]}, in its order
 
@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from transforms.core.model import (
     PlaceFacts,
@@ -84,8 +85,8 @@ def _plain(value: Any) -> Any:
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, tuple):
         return {"tuple": [_plain(item) for item in value]}
-    if isinstance(value, frozenset):
-        return {"set": [_plain(item) for item in sorted(value)]}
+    if isinstance(value, pa.StringArray):
+        return {"texts": value.to_pylist()}
     if isinstance(value, Mapping):
         return {"map": [[_plain(k), _plain(v)] for k, v in value.items()]}
     if isinstance(value, list):
@@ -113,6 +114,6 @@ def _rich(value: Any) -> Any:
         return base64.b64decode(value["bytes"], validate=True)
     if "tuple" in value:
         return tuple(_rich(item) for item in value["tuple"])
-    if "set" in value:
-        return frozenset(_rich(item) for item in value["set"])
+    if "texts" in value:
+        return pa.array(value["texts"], pa.string())
     return {_rich(key): _rich(item) for key, item in value["map"]}

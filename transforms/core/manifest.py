@@ -12,6 +12,8 @@ folder of their own below it, which `run` names; see `transforms.publishing.buck
 
 import dataclasses
 import hashlib
+import io
+import itertools
 import json
 import os
 import re
@@ -34,6 +36,8 @@ __all__ = [
     "SplitFacts",
 ]
 
+# So many pieces of JSON text are written at once.
+_PIECES = 1 << 12
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
 REJECTS_NAME = "rejects.jsonl"
@@ -277,9 +281,14 @@ class Manifest:
             "dataset": self.dataset_json() | {"digest": self.digest},
             "run": dict(self.run),
         }
-        text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-        # A path that is not UTF-8 holds lone surrogates; JSON has escapes for them.
-        return text.encode("utf-8", "backslashreplace")
+        # Piece by piece: the pieces of a million class names take much memory.
+        pieces = json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(data)
+        out = io.BytesIO()
+        while some := "".join(itertools.islice(pieces, _PIECES)):
+            # A path that is not UTF-8 holds lone surrogates; JSON has escapes for them.
+            out.write(some.encode("utf-8", "backslashreplace"))
+        out.write(b"\n")
+        return out.getvalue()
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Self:

@@ -333,7 +333,7 @@ class PlaceFacts:
     Attributes:
       origin, start: of its block.
       rows: rows placed, by shard.
-      labels: distinct class names, by label feature.
+      labels: distinct class names, by label feature, in any order.
       made_of: digest of what decides the rows of the batch's block; see `Piece`.
       frequent: contents that many rows have, where splits go by it: the hash, the
         number of rows, and origin and 0-based number of the first of them.
@@ -342,7 +342,7 @@ class PlaceFacts:
     origin: str
     start: int
     rows: Mapping[ShardKey, int]
-    labels: Mapping[str, frozenset[str]]
+    labels: Mapping[str, pa.StringArray]
     made_of: str = ""
     frequent: tuple[tuple[int, int, str, int], ...] = ()
 

@@ -19,11 +19,12 @@ class Census:
 
     Attributes:
       rows: rows placed in each shard that has any, by (split, shard).
-      classes: label feature -> its class names, sorted by their UTF-8 bytes.
+      classes: label feature -> its class names in the order of their ids. As an Arrow
+        array, for there may be a million.
     """
 
     rows: Mapping[tuple[str, int], int]
-    classes: Mapping[str, tuple[str, ...]]
+    classes: Mapping[str, pa.StringArray]
 
     def numbering(self, split: str, shard: int) -> tuple[int, int]:
         """Returns (index, count) of a shard among the split's shards with rows."""

@@ -75,7 +75,7 @@ def render(manifest: Manifest) -> Sidecars:
         ),
     }
     for facts in listed:
-        lines = "".join(f"{class_name}\n" for class_name in facts.classes)
+        lines = "\n".join((*facts.classes, ""))
         files[_labels_file(facts.feature.name)] = lines.encode()
     notes = [
         f"TFDS will show {name!r} as plain integers, because {reason}; its class names "
@@ -137,8 +137,8 @@ def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
         # Its reader knows three line ends.
         if name != name.strip() or not name or "\n" in name or "\r" in name:
             return f"its labels files cannot hold the class name {name[:80]!r}"
-    name, count = collections.Counter(facts.classes or [""]).most_common(1)[0]
-    if count > 1:
+    if len(set(facts.classes)) < len(facts.classes):
+        name, count = collections.Counter(facts.classes).most_common(1)[0]
         return f"{count} of its classes have the name {name[:80]!r}"
     feature = facts.feature
     if len(feature.shape) > 1 and not feature.is_ragged:

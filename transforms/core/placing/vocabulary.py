@@ -10,16 +10,25 @@ lock a backslash, a line feed, a carriage return and the empty name are written 
 """
 
 import dataclasses
+import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from transforms.core.placing.identity import hash_texts
 from transforms.core.schema import Unknown
 from transforms.errors import SpecError, bounded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "UNKNOWN_NAME",
     "Vocabulary",
+    "digest_of",
     "format_lock",
     "parse_lock",
     "parse_names",
@@ -33,6 +42,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _MEANINGS = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
 _EMPTY = "\\e"
 _MAX_SHOWN = 10
+_AT_ONCE = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,22 +88,41 @@ class Vocabulary:
         new = tuple(name for name in given if name not in known)
         return cls((*kept, *new), unknown)
 
-    def settled(self, found: Iterable[str]) -> tuple[str, ...]:
+    def settled(self, found: "pa.StringArray") -> "pa.StringArray":
         """Returns all names in the order of their ids.
 
         Args:
           found: the distinct names of all rows, in any order.
         """
+        # Here, because a command line is checked without Arrow.
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        given = pa.array(self.given, pa.string())
         if self.unknown is Unknown.OOV:
-            return (*self.given, UNKNOWN_NAME)
+            return pa.concat_arrays([given, pa.array([UNKNOWN_NAME])])
         if self.unknown is Unknown.REJECT:
-            return self.given
-        new = set(found) - set(self.given)
-        return (*self.given, *sorted(new, key=str.encode))
+            return given
+        new = found.filter(pc.invert(pc.is_in(found, value_set=given)))
+        # Arrow orders texts by their UTF-8 bytes.
+        return pa.concat_arrays([given, new.take(pc.array_sort_indices(new))])
 
     def to_lock(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Returns the names that a lock must keep, of those that were settled."""
         return tuple(classes[:-1] if self.unknown is Unknown.OOV else classes)
+
+
+def digest_of(names: "pa.StringArray") -> str:
+    """Returns a digest of names in their order; a null is a name of its own."""
+    import pyarrow.compute as pc
+
+    digest = hashlib.blake2b(digest_size=16)
+    lengths = pc.fill_null(pc.binary_length(names), -1)
+    digest.update(lengths.to_numpy(zero_copy_only=False).tobytes())
+    for start in range(0, len(names), _AT_ONCE):
+        part = names.slice(start, _AT_ONCE).drop_null()
+        digest.update("".join(part.to_pylist()).encode())
+    return digest.hexdigest()
 
 
 def format_lock(names: Sequence[str]) -> bytes:
@@ -179,10 +208,7 @@ def vocabulary_warnings(
       classes: the class names.
       counts: class name -> records; None where they were not counted.
     """
-    alike: dict[str, list[str]] = {}
-    for name in classes:
-        alike.setdefault(_folded(name), []).append(name)
-    groups = [names for names in alike.values() if len(names) > 1]
+    groups = _alike(classes)
     padded = [name for name in classes if name != name.strip()]
     empty = []
     if counts is not None:
@@ -204,8 +230,33 @@ def vocabulary_warnings(
     return [bounded(text) for text in out]
 
 
+def _alike(names: Sequence[str]) -> list[list[str]]:
+    """Returns the names that fold to the same, group by group."""
+    import pyarrow as pa
+
+    # Of a million names the hashes are small, and the folded texts are not.
+    hashes = np.concatenate(
+        [
+            hash_texts(
+                pa.array(map(_folded, names[start : start + _AT_ONCE]), pa.string()),
+                "name",
+                purpose="alike",
+            )
+            for start in range(0, len(names), _AT_ONCE)
+        ]
+        or [np.zeros(0, np.uint64)]
+    )
+    values, counts = np.unique(hashes, return_counts=True)
+    groups: dict[str, list[str]] = {}
+    for place in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
+        groups.setdefault(_folded(names[place]), []).append(names[place])
+    return [group for group in groups.values() if len(group) > 1]
+
+
 def _folded(name: str) -> str:
     """Returns what is left when normal form, case and spaces do not matter."""
+    if name.isascii() and name.isalnum():
+        return name.lower()
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
