@@ -13,6 +13,7 @@ from transforms.census import TakeCensus
 from transforms.commit import CommitDataset, Publication
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts
 from transforms.core.placing.placement import Sharding, SplitSource
+from transforms.core.placing.strata import Strata
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind
 from transforms.formats.source import Source
@@ -73,8 +74,9 @@ def build(
     blocks = pipeline | "List" >> ListBlocks(job.source, kept)
     strata = None
     if job.sharding.rule.source is SplitSource.STRATIFIED:
-        strata = _strata(blocks, job, between)
-        blocks = blocks | "Await strata" >> AwaitStrata(strata)
+        stratified = _strata(blocks, job, between)
+        blocks = blocks | "Await strata" >> AwaitStrata(stratified)
+        strata = beam.pvalue.AsSingleton(stratified)
     by_position = not job.sharding.shuffle
     # What steps of others do to a batch cannot be told from its block.
     recalled = None
@@ -135,14 +137,14 @@ def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
 
 def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
-) -> beam.pvalue.AsSingleton:
+) -> beam.PCollection[Strata]:
     """Reads all rows a first time to find where each class is cut."""
     batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches
     if between is not None:
         batches = batches | "Between first" >> between
     taking = TakeStrata(job.sharding.rule, job.store, lock=job.split_lock)
-    return beam.pvalue.AsSingleton(batches | "Stratify" >> taking)
+    return batches | "Stratify" >> taking
 
 
 def _settle(plan: Plan, source: Source, store: Store) -> SettleSplits | None:

@@ -2,7 +2,7 @@
 
 import collections
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import apache_beam as beam
@@ -17,13 +17,18 @@ from tests.test_place_keys import batch_of, splits_of
 from transforms import place
 from transforms.core.model import Batch, Block
 from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
-from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.placement import (
+    Sharding,
+    SplitRule,
+    SplitSource,
+    UInt64s,
+)
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import SplitTables
 from transforms.core.placing.strata import (
-    ClassCount,
+    ClassCounts,
     Strata,
-    cut_class,
+    cut_classes,
     merge_counts,
     share_out,
 )
@@ -45,12 +50,34 @@ def rule_of(*shares: str) -> SplitRule:
     )
 
 
+# The new rows of a class, and the locked ones of each split.
+Count = tuple[int, tuple[int, ...]]
+
+
+def shared_out(
+    counts: Mapping[str | None, Count], shares: Sequence[Fraction]
+) -> dict[str | None, tuple[int, ...]]:
+    """New rows by class, of counts by class."""
+    arrays = ClassCounts(
+        pa.array(counts, pa.string()),
+        np.array([new for new, _ in counts.values()], np.int64),
+        np.array([locked for _, locked in counts.values()], np.int64),
+    )
+    names, wanted = share_out(arrays, shares)
+    return dict(zip(names.to_pylist(), map(tuple, wanted.tolist()), strict=True))
+
+
+def cut_class(hashes: UInt64s, wanted: Sequence[int]) -> UInt64s:
+    return cut_classes(hashes, np.array([wanted], np.int64))[0]
+
+
 def strata_of(
     batches: Sequence[Batch], rule: SplitRule, lock: Assignments | None = None
 ) -> Strata:
     """Strata by plain loops over rows: the oracle of the stage."""
-    counts = merge_counts(hash_classes(b, rule, lock)[0] for b in batches)
-    wanted = share_out(counts, rule.proportions())
+    counts = merge_counts([hash_classes(b, rule, lock)[0] for b in batches])
+    names, rows = share_out(counts, rule.proportions())
+    wanted = dict(zip(names.to_pylist(), rows.tolist(), strict=True))
     hashes = collections.defaultdict(list)
     for batch in batches:
         new = np.ones(batch.rows.num_rows, bool)
@@ -64,7 +91,8 @@ def strata_of(
         label: cut_class(np.array(sorted(values), np.uint64), wanted[label])
         for label, values in hashes.items()
     }
-    return Strata.of([bounds], len(rule.names))
+    labels = pa.array(bounds, pa.string())
+    return Strata.of([(labels, np.array(list(bounds.values())))], len(rule.names))
 
 
 SHARES = st.lists(
@@ -82,14 +110,12 @@ def test_every_class_is_exact_to_one_row(
 ) -> None:
     """A split has of each class its share rounded down or up, and nothing is lost."""
     shares = [part / sum(parts) for part in parts]
-    counts = {
-        f"c{i:02}": ClassCount(size, (0,) * len(shares)) for i, size in enumerate(sizes)
-    }
-    found = share_out(counts, shares)
+    counts = {f"c{i:02}": (size, (0,) * len(shares)) for i, size in enumerate(sizes)}
+    found = shared_out(counts, shares)
     for name, count in counts.items():
-        assert sum(found[name]) == count.new
+        assert sum(found[name]) == count[0]
         for rows, share in zip(found[name], shares, strict=True):
-            exact = count.new * share
+            exact = count[0] * share
             assert int(exact) <= rows <= -int(-exact // 1)
 
 
@@ -98,18 +124,28 @@ def test_every_class_is_exact_to_one_row(
 def test_sums_over_classes_are_sane(sizes: list[int], parts: list[Fraction]) -> None:
     """Classes too small to be divided still give every split its share in all."""
     shares = [part / sum(parts) for part in parts]
-    counts = {i: ClassCount(size, (0,) * len(shares)) for i, size in enumerate(sizes)}
-    found = share_out({f"c{i:02}": c for i, c in counts.items()}, shares)
+    counts = {i: (size, (0,) * len(shares)) for i, size in enumerate(sizes)}
+    found = shared_out({f"c{i:02}": c for i, c in counts.items()}, shares)
     for split, share in enumerate(shares):
         rows = sum(wanted[split] for wanted in found.values())
         assert abs(rows - sum(sizes) * share) < len(shares)
 
 
+def test_shares_of_many_digits() -> None:
+    """Shares whose common denominator is beyond 64 bits are exact as well."""
+    shares = [Fraction(1, 3), Fraction(333_333_333_333, 10**12)]
+    shares.append(1 - sum(shares))
+    found = shared_out({"a": (10**9, (0, 0, 0)), "b": (1, (0, 0, 0))}, shares)
+    assert found["a"][:2] == (333_333_333, 333_333_333)
+    assert sum(found["a"]) == 10**9
+    assert sum(found["b"]) == 1
+
+
 def test_small_classes_reach_small_splits() -> None:
     """3,000 classes of three rows at 8:1:1, which rounding alone gives to train."""
-    counts = {f"{i:04}": ClassCount(3, (0, 0, 0)) for i in range(3_000)}
+    counts = {f"{i:04}": (3, (0, 0, 0)) for i in range(3_000)}
     shares = [Fraction(8, 10), Fraction(1, 10), Fraction(1, 10)]
-    found = np.array(list(share_out(counts, shares).values())).sum(axis=0)
+    found = np.array(list(shared_out(counts, shares).values())).sum(axis=0)
     assert abs(found - [7_200, 900, 900]).max() <= 1
 
 
@@ -127,17 +163,17 @@ def test_new_rows_fill_what_is_missing(
 ) -> None:
     """Where a lock leaves room the class is exact; elsewhere none gets too much."""
     shares = [Fraction(7, 10), Fraction(2, 10), Fraction(1, 10)]
-    counts = {f"{i:02}": ClassCount(*each) for i, each in enumerate(classes)}
-    for name, wanted in share_out(counts, shares).items():
-        count = counts[name]
-        assert sum(wanted) == count.new
+    counts = {f"{i:02}": each for i, each in enumerate(classes)}
+    for name, wanted in shared_out(counts, shares).items():
+        new_rows, old_rows = counts[name]
+        assert sum(wanted) == new_rows
         assert min(wanted) >= 0
-        total = count.new + sum(count.locked)
+        total = new_rows + sum(old_rows)
         exact = [total * share for share in shares]
-        held = [a + b for a, b in zip(count.locked, wanted, strict=True)]
-        pairs = zip(count.locked, exact, strict=True)
+        held = [a + b for a, b in zip(old_rows, wanted, strict=True)]
+        pairs = zip(old_rows, exact, strict=True)
         room = sum(max(locked, int(x)) for locked, x in pairs) <= total
-        for rows, x, new, old in zip(held, exact, wanted, count.locked, strict=True):
+        for rows, x, new, old in zip(held, exact, wanted, old_rows, strict=True):
             assert rows < x + 1 or not new
             if room and old <= x:
                 assert abs(rows - x) < 1
@@ -145,7 +181,7 @@ def test_new_rows_fill_what_is_missing(
 
 def test_one_split_takes_all() -> None:
     """A single share has no bound to cut at."""
-    assert share_out({"a": ClassCount(3, (0,))}, [Fraction(1)]) == {"a": (3,)}
+    assert shared_out({"a": (3, (0,))}, [Fraction(1)]) == {"a": (3,)}
     assert cut_class(np.array([1, 2, 3], np.uint64), (3,)).tolist() == []
 
 
@@ -154,10 +190,45 @@ def test_classes_are_cut_by_position() -> None:
     hashes = np.array([10, 20, 30, 40], np.uint64)
     assert cut_class(hashes, (2, 1, 1)).tolist() == [30, 40]
     assert cut_class(hashes, (0, 4, 0)).tolist() == [10, 2**64 - 1]
-    strata = Strata.of([{None: cut_class(hashes, (2, 1, 1))}], 3)
+    strata = Strata.of(
+        [(pa.nulls(1, pa.string()), cut_class(hashes, (2, 1, 1))[None])], 3
+    )
     asked = np.array([10, 20, 30, 40], np.uint64)
     found = strata.split_of(pa.nulls(4, pa.string()), asked)
     assert found.tolist() == [0, 0, 1, 2]
+
+
+def cut_by_loop(
+    hashes: UInt64s, wanted: Sequence[int], thresholds: UInt64s | None
+) -> list[int]:
+    """The bounds of one class, bound by bound: the oracle of `cut_classes`."""
+    out = []
+    for split, cut in enumerate(np.cumsum(wanted)[:-1].tolist()):
+        bound = int(hashes[cut]) if cut < len(hashes) else 2**64 - 1
+        if thresholds is not None and cut and int(hashes[cut - 1]) == bound:
+            bound += sum(int(each) <= bound for each in thresholds) <= split
+        out.append(bound)
+    return out
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=6),
+    st.lists(st.integers(0, 9), min_size=2, max_size=2),
+    st.booleans(),
+)
+def test_many_classes_are_cut_like_one(
+    classes: list[list[int]], thresholds: list[int], by_content: bool
+) -> None:
+    """Bounds of all classes at once are those of each, with equal hashes too."""
+    limits = np.array(sorted(thresholds), np.uint64) if by_content else None
+    hashes = [np.array(sorted(each), np.uint64) for each in classes]
+    wanted = [
+        (len(h) // 2, len(h) // 4, len(h) - len(h) // 2 - len(h) // 4) for h in hashes
+    ]
+    found = cut_classes(np.concatenate(hashes), np.array(wanted, np.int64), limits)
+    each = [cut_by_loop(h, w, limits) for h, w in zip(hashes, wanted, strict=True)]
+    assert found.tolist() == each
 
 
 def random_batches(seed: int, count: int = 4) -> list[Batch]:
@@ -253,10 +324,11 @@ def test_stratified_as_stages(store: Store) -> None:
             | beam.Reshuffle()
         )
         first = blocks | "Read first" >> beam.Map(read).with_output_types(Batch)
-        found = beam.pvalue.AsSingleton(first | TakeStrata(rule, store))
+        strata = first | TakeStrata(rule, store)
+        found = beam.pvalue.AsSingleton(strata)
         placed = (
             blocks
-            | AwaitStrata(found)
+            | AwaitStrata(strata)
             | "Read again" >> beam.Map(read).with_output_types(Batch)
             | place.PlaceRows(SCHEMA, Sharding(rule, {}), store, strata=found)
         )

@@ -7,11 +7,13 @@ It reads what `place` will read again: batches never wait for the answer, only b
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core import segment
 from transforms.core.model import Batch, Block, Segment
@@ -20,10 +22,11 @@ from transforms.core.placing.placement import SplitRule, UInt64s
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import check_contents
 from transforms.core.placing.strata import (
-    ClassCount,
+    ClassCounts,
+    Integers,
     Strata,
     class_names,
-    cut_class,
+    cut_classes,
     merge_counts,
     share_out,
 )
@@ -39,9 +42,9 @@ COUNTS = "counts"
 _BUCKET_BITS = 4
 _PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
 
-_Counts = Mapping[str | None, ClassCount]
-_Wanted = Mapping[str | None, tuple[int, ...]]
-_Bounds = Mapping[str | None, UInt64s]
+# The classes of each bucket in the order of `share_out`, and rows for each split.
+_Wanted = list[tuple[pa.StringArray, Integers]]
+_BOUNDS = pa.schema([("class", pa.string()), ("bounds", pa.binary())])
 
 
 @dataclasses.dataclass
@@ -55,17 +58,23 @@ class AwaitStrata(beam.PTransform):
       strata: the one Strata of all rows.
     """
 
-    strata: beam.pvalue.AsSingleton
+    strata: beam.PCollection[Strata]
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
         """Passes each block on."""
-        return blocks | "Hold back" >> beam.Map(_same, self.strata)
+        # Not the strata themselves: a side input may take much memory.
+        known = beam.pvalue.AsSingleton(self.strata | "Are known" >> beam.Map(_known))
+        return blocks | "Hold back" >> beam.Map(_same, known)
 
 
-def _same(block: Block, strata: Strata) -> Block:
+def _known(strata: Strata) -> bool:
+    return True
+
+
+def _same(block: Block, known: bool) -> Block:
     return block
 
 
@@ -91,30 +100,27 @@ class TakeStrata(beam.PTransform):
 
     def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Strata]:
         """Counts and hashes each batch, then cuts each class."""
+        # In files, however few rows there are: there may be as many classes.
+        store = dataclasses.replace(self.store, inline=False)
         hashed = batches | "Hash classes" >> (
-            beam.ParDo(_HashClasses(self.rule, self.store, self.lock))
+            beam.ParDo(_HashClasses(self.rule, store, self.lock))
             .with_output_types(tuple[int, Segment])
             .with_outputs(COUNTS, main="pieces")
         )
+        splits = len(self.rule.names)
         wanted = (
             hashed.counts
-            | "Sum counts" >> beam.CombineGlobally(_sum_counts)
+            | "Sum counts" >> beam.CombineGlobally(_sum_counts, splits)
             | "Share out" >> beam.Map(_share_out, self.rule)
         )
-        splits = len(self.rule.names)
         return (
             hashed.pieces
             # (bucket, segment) -> (bucket, [segment, ...]), in any order
             | "Group by class" >> beam.GroupByKey()
             | "Cut classes"
-            >> beam.Map(
-                _cut,
-                self.store,
-                beam.pvalue.AsSingleton(wanted),
-                self.rule,
-            )
+            >> beam.Map(_cut, store, beam.pvalue.AsSingleton(wanted), self.rule)
             | "Gather bounds" >> beam.combiners.ToList()
-            | "Join bounds" >> beam.Map(_join, splits)
+            | "Join bounds" >> beam.Map(_join, store, splits)
         )
 
 
@@ -140,8 +146,7 @@ class _HashClasses(beam.DoFn):
         counts, rows = hash_classes(batch, self.rule, self.lock)
         self.rows_counted.inc(batch.rows.num_rows)
         yield beam.pvalue.TaggedOutput(COUNTS, counts)
-        hashes = hash_texts(rows["class"], "class", purpose="stratify")
-        buckets = (hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
+        buckets = _buckets(rows["class"])
         cut = segment.cut(rows, buckets)
         stored = self.store.put(
             f"classes\0{batch.block.origin}",
@@ -154,7 +159,7 @@ class _HashClasses(beam.DoFn):
 
 def hash_classes(
     batch: Batch, rule: SplitRule, lock: Assignments | None
-) -> tuple[dict[str | None, ClassCount], pa.RecordBatch]:
+) -> tuple[ClassCounts, pa.RecordBatch]:
     """Returns the rows of each class of a batch: their numbers, and their hashes.
 
     Args:
@@ -181,21 +186,28 @@ def hash_classes(
         pa.array(np.concatenate([[0], np.cumsum(new)]), pa.int32()),
         pa.array(hashes[np.argsort(codes, kind="stable")]),
     )
-    counts = {
-        name: ClassCount(count, tuple(kept))
-        for name, count, kept in zip(
-            names.to_pylist(), new.tolist(), locked.tolist(), strict=True
-        )
-    }
+    counts = ClassCounts.of(names, new, locked)
     return counts, pa.RecordBatch.from_arrays([names, lists], schema=_PIECE)
 
 
-def _sum_counts(parts: Iterable[_Counts]) -> _Counts:
-    return merge_counts(parts)
+def _buckets(classes: pa.StringArray) -> npt.NDArray[np.int64]:
+    hashes = hash_texts(classes, "class", purpose="stratify")
+    return (hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
 
 
-def _share_out(counts: _Counts, rule: SplitRule) -> _Wanted:
-    return share_out(counts, rule.proportions())
+def _sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
+    return merge_counts([ClassCounts.none(splits), *parts])
+
+
+def _share_out(counts: ClassCounts, rule: SplitRule) -> _Wanted:
+    """Returns what each bucket wants: to look its classes up among all takes long."""
+    classes, wanted = share_out(counts, rule.proportions())
+    buckets = _buckets(classes)
+    out = []
+    for bucket in range(1 << _BUCKET_BITS):
+        mine = np.flatnonzero(buckets == bucket)
+        out.append((classes.take(pa.array(mine)), wanted[mine]))
+    return out
 
 
 def _cut(
@@ -203,26 +215,40 @@ def _cut(
     store: Store,
     wanted: _Wanted,
     rule: SplitRule,
-) -> _Bounds:
-    """Returns the bounds of the classes in one bucket."""
-    _, segments = element
+) -> Segment:
+    """Stores the bounds of the classes in one bucket."""
+    bucket, segments = element
+    classes, numbers = wanted[bucket]
     pieces = [segment.deserialize(store.get(piece), _PIECE) for piece in segments]
     rows = pa.Table.from_batches(pieces)
-    encoded = rows["class"].combine_chunks().dictionary_encode(null_encoding="encode")
     lists = rows["hashes"].combine_chunks()
-    lengths = np.asarray(lists.value_lengths())
-    codes = np.repeat(np.asarray(encoded.indices), lengths)
+    places = np.asarray(pc.index_in(rows["class"].combine_chunks(), value_set=classes))
+    codes = np.repeat(places, np.asarray(lists.value_lengths()))
     hashes = np.asarray(lists.flatten())
     hashes = hashes[np.lexsort((hashes, codes))]
-    names = encoded.dictionary.to_pylist()
-    stops = np.cumsum(np.bincount(codes, minlength=len(names)))
-    parts = np.split(hashes, stops[:-1])
     thresholds = rule.thresholds() if rule.by_content else None
-    return {
-        name: cut_class(part, wanted[name], thresholds)
-        for name, part in zip(names, parts, strict=True)
-    }
+    bounds = cut_classes(hashes, numbers, thresholds)
+    found = pa.record_batch([classes, _packed(bounds)], schema=_BOUNDS)
+    (stored,) = store.put(
+        "bounds\0", bucket, [(found.num_rows, segment.serialize(found))]
+    )
+    return stored
 
 
-def _join(parts: list[_Bounds], splits: int) -> Strata:
-    return Strata.of(parts, splits)
+def _packed(bounds: UInt64s) -> pa.Array:
+    """Returns the bytes of each row, which may be none."""
+    offsets = np.arange(len(bounds) + 1, dtype=np.int32) * bounds.shape[1] * 8
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(bounds)]
+    return pa.Array.from_buffers(pa.binary(), len(bounds), buffers)
+
+
+def _join(parts: list[Segment], store: Store, splits: int) -> Strata:
+    found = []
+    for part in parts:
+        rows = segment.deserialize(store.get(part), _BOUNDS)
+        data = rows["bounds"].buffers()[2]
+        bounds = np.frombuffer(
+            data or b"", np.uint64, len(rows["class"]) * (splits - 1)
+        )
+        found.append((rows["class"], bounds.reshape(-1, splits - 1)))
+    return Strata.of(found, splits)

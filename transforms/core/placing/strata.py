@@ -14,8 +14,9 @@ exactness: of one key in the later split, of one content in the one of their sha
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,37 +24,50 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.placing.placement import UInt64s
+from transforms.core.placing.vocabulary import digest_of
 from transforms.errors import EncodingError
 
 __all__ = [
-    "ClassCount",
+    "ClassCounts",
+    "Integers",
     "Strata",
     "class_names",
-    "cut_class",
+    "cut_classes",
     "merge_counts",
     "share_out",
 ]
 
-# A class by its name, None for rows without one.
-ClassName = str | None
+Integers = npt.NDArray[np.integer[Any]]
 _ABOVE_ALL = np.uint64(2**64 - 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClassCount:
-    """How many rows of a class there are.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ClassCounts:
+    """How many rows each of n classes has. Arrays, for there may be a million.
 
     Attributes:
-      new: rows that no lock knows.
-      locked: rows that a lock puts into each split, in the order of the rule.
+      classes: n names, each once; a null for rows without one.
+      new: integers [n]: rows that no lock knows.
+      locked: integers [n, splits]: rows that a lock puts into each split, in the order
+        of the rule.
     """
 
-    new: int
-    locked: tuple[int, ...]
+    classes: pa.StringArray
+    new: Integers
+    locked: Integers
 
-    def __add__(self, other: "ClassCount") -> "ClassCount":
-        pairs = zip(self.locked, other.locked, strict=True)
-        return ClassCount(self.new + other.new, tuple(a + b for a, b in pairs))
+    @classmethod
+    def of(
+        cls, classes: pa.StringArray, new: Integers, locked: Integers
+    ) -> "ClassCounts":
+        """Makes counts of integers of as few bytes as they need."""
+        return cls(classes, _narrow(new), _narrow(locked))
+
+    @classmethod
+    def none(cls, splits: int) -> "ClassCounts":
+        """Returns the counts of no rows."""
+        empty = np.zeros((0, splits), np.int64)
+        return cls.of(pa.array([], pa.string()), np.zeros(0, np.int64), empty)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,19 +83,21 @@ class Strata:
     bounds: npt.NDArray[np.uint64]
 
     @classmethod
-    def of(cls, parts: Iterable[Mapping[ClassName, UInt64s]], splits: int) -> "Strata":
-        """Joins the bounds of the classes; no class is in two parts."""
-        found = {name: bounds for part in parts for name, bounds in part.items()}
-        names = sorted(found, key=_by_bytes)
-        bounds = np.array([found[name] for name in names], np.uint64)
-        return cls(pa.array(names, pa.string()), bounds.reshape(-1, splits - 1))
+    def of(
+        cls, parts: Iterable[tuple[pa.StringArray, npt.NDArray[np.uint64]]], splits: int
+    ) -> "Strata":
+        """Joins classes and their bounds; no class is in two parts."""
+        found = list(parts)
+        classes = pa.chunked_array([names for names, _ in found], pa.string())
+        order = _by_bytes(classes)
+        bounds = [np.zeros((0, splits - 1), np.uint64), *(each for _, each in found)]
+        names = classes.take(order).combine_chunks()
+        return cls(names, np.concatenate(bounds)[np.asarray(order)])
 
     @property
     def digest(self) -> str:
         """Of where each class is cut."""
-        digest = hashlib.blake2b(
-            repr(self.classes.to_pylist()).encode(), digest_size=16
-        )
+        digest = hashlib.blake2b(digest_of(self.classes).encode(), digest_size=16)
         digest.update(self.bounds.tobytes())
         return digest.hexdigest()
 
@@ -109,60 +125,103 @@ def class_names(column: pa.Array) -> pa.StringArray:
     return column.cast(pa.string())
 
 
-def _by_bytes(name: ClassName) -> tuple[bool, bytes]:
-    return name is None, (name or "").encode()
+def _by_bytes(classes: pa.StringArray | pa.ChunkedArray) -> pa.UInt64Array:
+    """Returns the positions of names sorted by their bytes, a null behind them."""
+    return pc.sort_indices(classes)
 
 
-def merge_counts(
-    parts: Iterable[Mapping[ClassName, ClassCount]],
-) -> dict[ClassName, ClassCount]:
-    """Returns the sums of counts, class by class."""
-    out: dict[ClassName, ClassCount] = {}
-    for part in parts:
-        for name, count in part.items():
-            out[name] = out[name] + count if name in out else count
-    return out
+def _narrow(values: Integers) -> Integers:
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def merge_counts(parts: Sequence[ClassCounts]) -> ClassCounts:
+    """Returns the sums of one or more counts, class by class."""
+    if len(parts) == 1:
+        return parts[0]
+    classes = pa.chunked_array([part.classes for part in parts], pa.string())
+    encoded = classes.combine_chunks().dictionary_encode(null_encoding="encode")
+    codes = np.asarray(encoded.indices)
+    size = len(encoded.dictionary)
+    new = np.zeros(size, np.int64)
+    np.add.at(new, codes, np.concatenate([part.new for part in parts]))
+    locked = np.zeros((size, parts[0].locked.shape[1]), np.int64)
+    np.add.at(locked, codes, np.concatenate([part.locked for part in parts]))
+    return ClassCounts.of(encoded.dictionary, new, locked)
 
 
 def share_out(
-    counts: Mapping[ClassName, ClassCount], shares: Sequence[Fraction]
-) -> dict[ClassName, tuple[int, ...]]:
+    counts: ClassCounts, shares: Sequence[Fraction]
+) -> tuple[pa.StringArray, Integers]:
     """Returns how many new rows of each class go into each split.
 
     In every class a split gets its exact share rounded down or up, unless a lock
     holds more; what roundings took from a split, later classes give back to it.
 
     Args:
-      counts: rows by class.
+      counts: rows of n classes.
       shares: of the k splits; they sum to one.
+
+    Returns:
+      the classes, sorted by their bytes, and integers [n, k].
     """
+    order = np.asarray(_by_bytes(counts.classes))
     whole = math.lcm(*(share.denominator for share in shares))
     parts = [share.numerator * (whole // share.denominator) for share in shares]
-    out = {}
+    out = np.zeros((len(order), len(parts)), np.int64)
+    with_lock = (counts.locked.sum(axis=1) > 0)[order].tolist()
+    # Of as many new rows without a lock: rows for sure, and what rounding denies.
+    rounded: dict[int, tuple[list[int], list[int]]] = {}
     # What each split has been denied so far, in rows times `whole`.
     denied = [0] * len(parts)
-    for name in sorted(counts, key=_by_bytes):
-        count = counts[name]
-        total = count.new + sum(count.locked)
-        exact = [total * part for part in parts]
-        wanted = _wanted(count, exact, whole, denied)
-        out[name] = tuple(wanted)
-        for i, new in enumerate(wanted):
-            denied[i] += exact[i] - (count.locked[i] + new) * whole
-    return out
+    for place, new in enumerate(counts.new[order].tolist()):
+        if with_lock[place]:
+            locked = counts.locked[order[place]].tolist()
+            exact = [(new + sum(locked)) * part for part in parts]
+            wanted = _wanted(new, locked, exact, whole, denied)
+            for i, more in enumerate(wanted):
+                denied[i] += exact[i] - (locked[i] + more) * whole
+        else:
+            if new not in rounded:
+                each = [divmod(new * part, whole) for part in parts]
+                rounded[new] = [low for low, _ in each], [rest for _, rest in each]
+            least, rests = rounded[new]
+            wanted = least
+            spare = new - sum(least)
+            if spare:
+                wanted = least.copy()
+                for i in _cut_short(rests, denied)[:spare]:
+                    wanted[i] += 1
+            for i, rest in enumerate(rests):
+                denied[i] += rest - (wanted[i] - least[i]) * whole
+        out[place] = wanted
+    return counts.classes.take(pa.array(order)), _narrow(out)
+
+
+def _cut_short(rests: Sequence[int], denied: Sequence[int]) -> list[int]:
+    """Returns the splits that rounding down cuts short, those first that lack most.
+
+    Args:
+      rests: rows times `whole` that rounding takes from each split.
+      denied: what it took before.
+    """
+    lack = [(-(rest + denied[i]), i) for i, rest in enumerate(rests) if rest]
+    lack.sort()
+    return [i for _, i in lack]
 
 
 def _wanted(
-    count: ClassCount, exact: Sequence[int], whole: int, denied: Sequence[int]
+    new: int,
+    locked: Sequence[int],
+    exact: Sequence[int],
+    whole: int,
+    denied: Sequence[int],
 ) -> list[int]:
     """Returns the new rows of one class for each split; `exact` times `whole`."""
-    least = [
-        max(locked, x // whole) for locked, x in zip(count.locked, exact, strict=True)
-    ]
-    wanted = [low - lock for low, lock in zip(least, count.locked, strict=True)]
-    spare = count.new - sum(wanted)
+    least = [max(lock, x // whole) for lock, x in zip(locked, exact, strict=True)]
+    wanted = [low - lock for low, lock in zip(least, locked, strict=True)]
+    spare = new - sum(wanted)
     if spare < 0:
-        return _in_proportion(count, exact, whole)
+        return _in_proportion(new, locked, exact, whole)
     # Fewer rows are left than splits that rounding down cut short.
     short = [i for i, low in enumerate(least) if low * whole < exact[i]]
     short.sort(key=lambda i: (-(exact[i] % whole + denied[i]), i))
@@ -171,40 +230,52 @@ def _wanted(
     return wanted
 
 
-def _in_proportion(count: ClassCount, exact: Sequence[int], whole: int) -> list[int]:
+def _in_proportion(
+    new: int, locked: Sequence[int], exact: Sequence[int], whole: int
+) -> list[int]:
     """Shares new rows out where a lock holds too many of some splits.
 
     In proportion to what the other splits lack; the largest remainders round up.
     """
-    pairs = zip(exact, count.locked, strict=True)
-    lacking = [max(x - locked * whole, 0) for x, locked in pairs]
+    pairs = zip(exact, locked, strict=True)
+    lacking = [max(x - lock * whole, 0) for x, lock in pairs]
     total = sum(lacking)
-    wanted = [count.new * lack // total for lack in lacking]
-    rest = count.new - sum(wanted)
+    wanted = [new * lack // total for lack in lacking]
+    rest = new - sum(wanted)
     by_remainder = sorted(
-        range(len(exact)), key=lambda i: (-(count.new * lacking[i] % total), i)
+        range(len(exact)), key=lambda i: (-(new * lacking[i] % total), i)
     )
     for i in by_remainder[:rest]:
         wanted[i] += 1
     return wanted
 
 
-def cut_class(
-    hashes: UInt64s, wanted: Sequence[int], thresholds: UInt64s | None = None
+def cut_classes(
+    hashes: UInt64s, wanted: Integers, thresholds: UInt64s | None = None
 ) -> UInt64s:
-    """Returns the bounds between the splits of one class.
+    """Returns the bounds between the splits of each class.
 
     Args:
-      hashes: of its n new rows, ascending.
-      wanted: rows for each of k splits; they sum to n.
+      hashes: of the new rows, class by class, ascending in each.
+      wanted: integers [n, k]: rows of each class for each of k splits; they sum to the
+        rows of the class.
       thresholds: of a rule by shares alone, which has the rows of one hash that a
         bound would part; by default they go to the later split.
+
+    Returns:
+      uint64 [n, k - 1].
     """
-    cuts = np.cumsum(wanted)[:-1]
+    wanted = wanted.astype(np.int64)
+    sizes = wanted.sum(axis=1)
+    starts = np.cumsum(sizes) - sizes
+    cuts = np.cumsum(wanted, axis=1)[:, :-1]
     # The chance that a hash is the very last number is 5e-20.
-    bounds = np.append(hashes, _ABOVE_ALL)[cuts]
+    places = starts[:, None] + cuts
+    bounds = np.append(hashes, _ABOVE_ALL)[places]
+    bounds[cuts == sizes[:, None]] = _ABOVE_ALL
     if thresholds is not None and len(hashes):
-        parted = (cuts > 0) & (hashes[cuts - 1] == bounds)
-        earlier = np.searchsorted(thresholds, bounds, "right") <= np.arange(len(cuts))
+        parted = (cuts > 0) & (hashes[np.maximum(places - 1, 0)] == bounds)
+        splits = np.arange(cuts.shape[1])
+        earlier = np.searchsorted(thresholds, bounds, "right") <= splits
         bounds[parted & earlier] += np.uint64(1)
     return bounds
