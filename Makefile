@@ -1,5 +1,5 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: check test test-clusters stress bench bench-engines clean
+.PHONY: check test test-lowest test-clusters stress bench bench-engines clean
 
 BENCH_ARGS ?=
 
@@ -8,6 +8,9 @@ check:
 
 test:
 	./run_local.sh test
+
+test-lowest:
+	./run_local.sh test-lowest
 
 test-clusters:
 	./run_local.sh test-clusters

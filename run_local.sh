@@ -5,6 +5,8 @@
 #   ./run_local.sh test [ARG..] runs the whole test suite; arguments go to pytest
 #   ./run_local.sh test-clusters [ARG..] runs the tests on real engines and stores
 #   ./run_local.sh stress [ARG..] runs its generated cases in full numbers, some hours
+#   ./run_local.sh test-lowest [ARG..] converts the sample and runs the tests named in
+#                               tests/lowest.txt, with the oldest libraries of setup.py
 #   ./run_local.sh check        runs the linter and the type checker
 #   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test or dev
 #   ./run_local.sh ARG...       runs `beam-tfrecord ARG...`
@@ -136,6 +138,28 @@ stress)
     export BEAM_TFRECORD_STRESS=1
     # Here single tests are long, and share little: whichever process is free takes one.
     exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=worksteal -m stress "$@"
+    ;;
+test-lowest)
+    shift
+    cd "$root"
+    # Wheels of the oldest versions are there for the oldest Python alone.
+    oldest=${PYTHON:-python3.11}
+    "$oldest" -c 'import sys, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' \
+        2>/dev/null || die "Python 3.11 is needed; name it: PYTHON=/path/to/python3.11"
+    venv="$root/.venv-lowest"
+    "$oldest" -m venv --clear "$venv"
+    "$venv/bin/python" -m pip install --quiet 'setuptools>=70.1'
+    "$venv/bin/python" scripts/lowest_bounds.py >"$venv/bounds"
+    "$venv/bin/python" scripts/lowest_bounds.py pytest hypothesis >>"$venv/bounds"
+    say "Installing the oldest libraries into .venv-lowest:" $(cat "$venv/bounds")
+    "$venv/bin/python" -m pip install --quiet --requirement "$venv/bounds" ||
+        die "pip could not install them together; its message is above"
+    "$venv/bin/python" -m pip install --quiet --no-deps --editable "$root"
+    "$venv/bin/python" -m pip check
+    sample
+    # No TensorFlow here: what compares with it, and long runs, are left to `test`.
+    mapfile -t chosen <tests/lowest.txt
+    exec "$venv/bin/python" -m pytest "${@:-${chosen[@]}}"
     ;;
 check)
     install dev

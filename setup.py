@@ -17,7 +17,8 @@ TEST = [
     f"tensorflow-cpu>=2.18; {ON_LINUX_X86_64}",
     f"tensorflow>=2.18; {ELSEWHERE}",
     "tensorflow-datasets>=4.9.7",
-    "pytest>=8",
+    # 8.4 is the first whose TerminalReporter is public.
+    "pytest>=8.4",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
     "webdataset>=1.0",
@@ -55,10 +56,11 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "apache-beam>=2.77,<3",
-        # 19 is the first to build view arrays from buffers, which the encoder needs.
-        "pyarrow>=19",
+        # 24 is the first that casts a slice of texts to numbers as it does a copy.
+        "pyarrow>=24",
         "numpy>=2",
-        "google-crc32c>=1.5",
+        # Before 1.6 its C code is used only beside an old setuptools.
+        "google-crc32c>=1.6",
         "protobuf>=5.26",
         # 2.2.2 is the first that is built for NumPy 2.
         "pandas>=2.2.2",
