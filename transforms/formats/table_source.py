@@ -24,6 +24,7 @@ from transforms import files
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
+from transforms.core.rows.coerce import plain_doubles
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import count_parts, lists_like
@@ -224,12 +225,14 @@ class TableSource(Source):
         origins = raw.block.origin if raw.origins is None else raw.origins
         columns = with_nulls(raw.columns, self.reader.null_values)
         self._try_patterns(columns, raw.origins)
+        doubles = self._doubles(raw, columns)
         rows, misfits = conform(
             columns,
             self.schema,
             count,
             origins,
             texts_checked=self.reader.texts_checked,
+            doubles=doubles,
         )
         read = rows
         if self.reader.image_base == "file":
@@ -265,7 +268,7 @@ class TableSource(Source):
             splits=splits,
             keys=keys,
             groups=groups,
-            contents=self._contents(raw, read),
+            contents=self._contents(raw, read, doubles),
         )
         if not keep.all():
             batch = batch.filter(keep)
@@ -278,10 +281,34 @@ class TableSource(Source):
             roundings,
         )
 
-    def _contents(self, raw: RawRows, rows: pa.RecordBatch) -> UInt64s | None:
+    def _doubles(
+        self, raw: RawRows, columns: Mapping[str, pa.Array]
+    ) -> dict[str, pa.Array]:
+        """Returns columns of text read as float64, for features and content at once."""
+        out = {}
+        own = frozenset(self.content)
+        for feature in self.schema.features if own else ():
+            name = feature.source_column
+            if (
+                name not in own
+                or feature.kind is not Kind.FLOAT
+                or not _is_own(feature)
+            ):
+                continue
+            column = columns[name]
+            # What `null_values` has taken out is content all the same.
+            if pa.types.is_string(column.type) and column is raw.columns[name]:
+                found = plain_doubles(column)
+                if found is not None:
+                    out[name] = found
+        return out
+
+    def _contents(
+        self, raw: RawRows, rows: pa.RecordBatch, doubles: Mapping[str, pa.Array]
+    ) -> UInt64s | None:
         if not self.content:
             return None
-        own = {name: raw.columns[name] for name in self.content}
+        own = {name: raw.columns[name] for name in self.content} | dict(doubles)
         for feature in self.schema.features:
             name = feature.source_column
             if name in own and _reads_alike(feature, own[name], rows):
@@ -354,6 +381,16 @@ class TableSource(Source):
         return texts
 
 
+def _is_own(feature: Feature) -> bool:
+    """Tells whether a feature has the values of its column, one a row."""
+    return not (
+        feature.shape
+        or feature.derived
+        or feature.pattern
+        or feature.constant is not None
+    )
+
+
 def _reads_alike(feature: Feature, raw: pa.Array, rows: pa.RecordBatch) -> bool:
     """Tells whether a column of text has, as typed, the content that it has as text.
 
@@ -361,10 +398,7 @@ def _reads_alike(feature: Feature, raw: pa.Array, rows: pa.RecordBatch) -> bool:
     """
     if (
         feature.kind not in (Kind.INT64, Kind.BOOL)
-        or feature.shape
-        or feature.derived
-        or feature.pattern
-        or feature.constant is not None
+        or not _is_own(feature)
         or feature.missing is Missing.FILL
         or not pa.types.is_string(raw.type)
     ):

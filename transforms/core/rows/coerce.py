@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import offsets_of
+from transforms.core.example.arrays import offsets_of, raw_values
 from transforms.core.model import Reason
-from transforms.core.rows.float32 import unheld_texts
+from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "coerce",
     "complaint",
     "in_int64",
+    "plain_doubles",
     "trimmed",
     "without_missing",
     "zero_led",
@@ -59,6 +60,10 @@ _PARTS = (
 )
 
 _PROBE_CELLS = 256
+# Of a float64: the bits that float32 lacks, and how they are halfway between two.
+_BEYOND_FLOAT32 = np.uint64(2**29 - 1)
+_HALFWAY = np.uint64(2**28)
+_LEAST_NORMAL = 2.0**-126
 
 _INT64_MAX = "9223372036854775807"
 _INT64_MIN = "9223372036854775808"
@@ -248,6 +253,26 @@ def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
     if kind is Kind.FLOAT and not pc.all(pc.is_finite(values), min_count=0).as_py():
         return None
     return values
+
+
+def plain_doubles(column: pa.Array) -> pa.DoubleArray | None:
+    """Returns texts as float64, where float32 comes of that as it does of the text.
+
+    None where a text is no plain number, and where rounding twice may give another
+    float32 than rounding once: halfway between two of them, and below the smallest
+    normal one. None, too, where whole numbers are so large that float32 lacks some.
+    """
+    try:
+        pc.cast(column.slice(0, _PROBE_CELLS), pa.float64())
+        doubles = pc.cast(column, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    values = raw_values(doubles)
+    sizes = np.abs(values)
+    sure = (values.view(np.uint64) & _BEYOND_FLOAT32) != _HALFWAY
+    sure &= sizes < FLOAT32_EXACT
+    sure &= (sizes >= _LEAST_NORMAL) | (sizes == 0)
+    return doubles if sure.all() and not zero_led(column) else None
 
 
 def zero_led(column: pa.Array) -> bool:

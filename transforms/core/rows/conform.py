@@ -27,6 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 # Enough to recognise a value, little enough for the whole message to fit.
 _SHOWN_CHARS = 60
+_NO_DOUBLES: Mapping[str, pa.Array] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def conform(
     origins: str | pa.Array,
     *,
     texts_checked: bool = False,
+    doubles: Mapping[str, pa.Array] = _NO_DOUBLES,
 ) -> tuple[pa.RecordBatch, list[Misfit]]:
     """Returns `count` rows under `Schema.row_schema`, and what does not fit.
 
@@ -91,13 +93,19 @@ def conform(
       count: n, the number of rows.
       origins: the path of all rows' file, or of each one's.
       texts_checked: whether all texts are known to be valid UTF-8.
+      doubles: columns of text that were read already, as `plain_doubles` gives them.
     """
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
     for feature in schema.features:
         if feature.derived:
             continue
-        arrays.append(_column(feature, columns, count, origins, texts_checked, misfits))
+        name = feature.source_column
+        if feature.kind is Kind.FLOAT and not feature.pattern and name in doubles:
+            read: Mapping[str, pa.Array] = {name: doubles[name].cast(pa.float32())}
+        else:
+            read = columns
+        arrays.append(_column(feature, read, count, origins, texts_checked, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
 
