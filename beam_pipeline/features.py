@@ -82,9 +82,9 @@ def infer_all(
 
     inference = infer_batches(texts(), label_column=label_column)
     if typed:
-        from transforms.core.rows.infer_typed import integers_if_whole
+        from transforms.core.rows.infer_typed import settled
 
-        typed = {name: integers_if_whole(*found) for name, found in typed.items()}
+        typed = {name: settled(*found) for name, found in typed.items()}
     pairs = zip(inference.features, inference.evidence, strict=True)
     found = typed | {feature.source_column: (feature, e) for feature, e in pairs}
     ordered = [found[name] for name in order if name in found]

@@ -3,12 +3,14 @@
 import gzip
 import io
 import json
+import math
 import pathlib
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -18,6 +20,8 @@ import yaml
 from PIL import Image
 
 import beam_pipeline
+from beam_pipeline.feature_evidence import rounding_notes
+from beam_pipeline.features import infer_all, infer_columns
 from tests.test_convert import command, convert, dataset, manifest, refused, rejects
 from tests.test_features import records
 from transforms.core.rows.infer import infer_features
@@ -168,6 +172,154 @@ def test_measured_values_stay_floats(
     assert kind_of(tmp_path / "out") == "float"
     expected = np.sort(np.array(numbers, np.float32))
     assert np.array_equal(np.array(values(tmp_path / "out"), np.float32), expected)
+
+
+def rounded(numbers: npt.NDArray[np.float64], digits: int) -> list[float]:
+    return [float(f"{number:.{digits - 1}e}") for number in numbers]
+
+
+def measured(case: str) -> list[float]:
+    """Returns numbers of which many beyond 2^24 are whole, and no id or count is."""
+    random = np.random.default_rng(7)
+    match case:
+        case "money with cents":
+            return [round(each, 2) for each in random.uniform(0, 1e9, 20_000)]
+        case "money, mostly without":
+            whole = random.integers(2**24, 10**9, 2_000).astype(np.float64)
+            return list(np.where(np.arange(2_000) % 20, whole, whole + 0.99))
+        case "gdp of 10 digits":
+            return rounded(random.lognormal(24, 2.5, 2_000), 10)
+        case "gdp of 12 digits":
+            return rounded(random.lognormal(24, 2.5, 2_000), 12)
+        case "frequencies":
+            return [round(each, 1) for each in random.uniform(1e6, 6e9, 2_000)]
+    # Averages of two whole numbers.
+    return list(random.integers(2**25, 10**9, 2_000) / 2)
+
+
+@every_source
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("money with cents", "money, mostly without", "gdp of 10 digits"),
+        *("gdp of 12 digits", "frequencies", "averages"),
+    ],
+)
+def test_measured_values_lose_no_row(
+    write: Writer, case: str, tmp_path: Folder
+) -> None:
+    """Where large values have fractions, whole ones round with them and are counted."""
+    numbers = measured(case)
+    changed = [n for n in numbers if n >= 2**24 and float(np.float32(n)) != n]
+    assert any(n.is_integer() for n in changed)
+    source = write(tmp_path, numbers)
+    assert "do not fit" not in command("plan", source, tmp_path / "out").out
+    run = convert(source, tmp_path / "out", "--max-reject-rate", 0)
+    assert kind_of(tmp_path / "out") == "float"
+    expected = np.sort(np.array(numbers, np.float32))
+    assert np.array_equal(np.array(values(tmp_path / "out"), np.float32), expected)
+    note = f"{len(changed):,} values of 'x' of 2^24 and more changed in float32"
+    assert note in run.out
+    # Some are equal in float32 by chance, which is nothing to warn of.
+    assert "float32 makes" not in run.out
+
+
+@pytest.mark.parametrize("write", [csv, json_lines, parquet], ids=lambda w: w.__name__)
+def test_the_printed_spec_of_measured_values(write: Writer, tmp_path: Folder) -> None:
+    """It is a plain float, and gives the same dataset."""
+    source = write(tmp_path, measured("money, mostly without"))
+    text = command("schema", source).out
+    assert "inexact_integers" not in text
+    assert "DO NOT FIT" not in text
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text)
+    convert(source, tmp_path / "plain")
+    convert(source, tmp_path / "said", "--spec", spec)
+    assert dataset(tmp_path / "said") == dataset(tmp_path / "plain")
+
+
+def as_texts(numbers: Sequence[float]) -> pa.Array:
+    return pa.array([repr(number) for number in numbers])
+
+
+def as_doubles(numbers: Sequence[float]) -> pa.Array:
+    return pa.array(numbers, pa.float64())
+
+
+def as_lists(numbers: Sequence[float]) -> pa.Array:
+    return pa.array([[number] for number in numbers], pa.list_(pa.float64()))
+
+
+SMALL = [0.5, 1.25, 16_777_216.0] * 50
+VOTES: dict[str, tuple[list[float], bool]] = {
+    "1 of 100": ([16_777_217.0] * 99 + [16_777_217.5], True),
+    "1 of 101": ([16_777_217.0] * 100 + [16_777_217.5], False),
+    "1 of 100 below 0": ([-16_777_217.0] * 99 + [-16_777_217.5], True),
+    "no large one": ([], False),
+    "small ones do not vote": ([16_777_217.0] * 3, False),
+    "whole doubles do not vote": (
+        [16_777_217.0, 16_777_217.5] + [9_007_199_254_740_994.0] * 300,
+        True,
+    ),
+    "they speak for nothing": ([9_007_199_254_740_994.0] * 9, False),
+    "the last double votes": (
+        [9_007_199_254_740_992.0] * 100 + [16_777_217.5, 16_777_219.0],
+        False,
+    ),
+    "what is no number does not vote": (
+        [16_777_217.0] * 99 + [16_777_217.5] + [math.nan, math.inf, 1e300] * 50,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VOTES)
+@pytest.mark.parametrize("make", [as_texts, as_doubles, as_lists])
+@pytest.mark.parametrize("batches", [0, 1, 7])
+def test_what_large_values_decide(
+    make: Callable[[Sequence[float]], pa.Array], case: str, batches: int
+) -> None:
+    """The rule at its edges: alike for texts and doubles, at once and in batches."""
+    large, rounds = VOTES[case]
+    column = make(SMALL + large)
+    if batches:
+        size = -(-len(column) // batches)
+        parts = [column.slice(at, size) for at in range(0, len(column), size)]
+        found = infer_all(({"x": part} for part in parts), label_column=None)
+    else:
+        found = infer_columns({"x": column}, label_column=None)
+    (feature,), (facts,) = found.features, found.evidence
+    assert feature.kind is Kind.FLOAT
+    assert (feature.inexact_integers is InexactIntegers.ROUND) is rounds
+    beyond = large.count(1e300)
+    lost = 0 if rounds else sum(abs(n) in (16_777_217.0, 16_777_219.0) for n in large)
+    assert facts.misfits == lost + beyond
+    assert len(facts.misfit_examples) == (lost > 0) + (beyond > 0)
+    fitting = {n for n in SMALL + large if 2**24 <= abs(n) < 1e300}
+    if not rounds:
+        fitting -= {n for n in fitting if abs(n) in (16_777_217.0, 16_777_219.0)}
+    assert facts.large == len(fitting)
+    assert facts.told_apart == len({float(np.float32(n)) for n in fitting})
+
+
+@pytest.mark.parametrize("write", [csv, parquet], ids=lambda w: w.__name__)
+def test_full_inference_counts_every_fraction(write: Writer, tmp_path: Folder) -> None:
+    """The share is that of all rows, in whatever order they come."""
+    whole = [float(i) for i in range(123_456_789, 123_506_789)]
+    for fractions, rounds in ((600, True), (400, False)):
+        source = write(tmp_path, [*whole, *(n + 0.25 for n in whole[:fractions])])
+        shown = command("schema", source, "--infer", "full").out
+        assert ("DO NOT FIT" not in shown) is rounds
+        assert ("inexact_integers" not in shown) is rounds
+
+
+@pytest.mark.parametrize(("step", "is_said"), [(60, True), (70, False)])
+def test_values_that_mostly_differ_are_no_warning(step: int, is_said: bool) -> None:
+    """It takes half of the distinct values: float32 holds one of 128 seconds."""
+    seconds = [1_577_836_800 + step * i + 0.5 for i in range(1_000)]
+    found = infer_columns({"x": as_doubles(seconds)}, label_column=None)
+    notes = rounding_notes({"x": found.evidence[0]})
+    assert bool(notes) is is_said
 
 
 @pytest.fixture
@@ -357,7 +509,8 @@ def test_labels_of_images_by_the_same_rule(tmp_path: Folder) -> None:
     Image.new("RGB", (4, 4)).save(buffer, "PNG")
     (tmp_path / "images").mkdir()
     lines = ["id,label,x"]
-    for index, value in enumerate(["0.5"] * 20 + ["16777217", "16777216.5"]):
+    cells = ["0.5"] * 20 + ["16777217", "9007199254740994"]
+    for index, value in enumerate(cells):
         (tmp_path / f"images/{index}.png").write_bytes(buffer.getvalue())
         lines.append(f"{index},a,{value}")
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
@@ -368,10 +521,8 @@ def test_labels_of_images_by_the_same_rule(tmp_path: Folder) -> None:
     (reject,) = rejects(tmp_path / "out")
     assert reject["reason"] == "not_float32"
     assert "16777217 would become 16777216" in reject["message"]
-    place = "'16777216.5' in row 22 of labels.csv"
-    note = (
-        f"1 value of 'x' of 2^24 and more changed in float32, by 0.5 at most: {place}"
-    )
+    place = "'9007199254740994' in row 22 of labels.csv"
+    note = f"1 value of 'x' of 2^24 and more changed in float32, by 2 at most: {place}"
     assert note in run.out
 
 

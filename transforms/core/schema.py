@@ -86,7 +86,8 @@ class InexactIntegers(enum.StrEnum):
     """What becomes of whole numbers, 2^24 to 2^53, that float32 does not hold.
 
     An id or a count is worthless once it is rounded, a measured value is not. So a
-    float that was inferred rejects them, and one that was declared rounds them.
+    float that was inferred rejects them unless its large values have fractions (see
+    `transforms.core.rows.float32`), and one that was declared rounds them.
     """
 
     # To the nearest float32, as numbers with a fraction are.

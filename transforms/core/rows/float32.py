@@ -3,8 +3,17 @@
 float32 has a significand of 24 bits: it holds every whole number up to 2^24, every
 second one up to 2^25, every fourth one up to 2^26. Beyond 2^53 a float64 has such gaps
 too, so that a whole float64 need not come from a whole number.
+
+An id or a count is worthless once it is rounded, a measured value is not. Which of them
+the floats of a column are, is decided by the large ones that were seen:
+
+    of those in 2^24 to 2^53, 1 in 100 or more has a fraction -> measured: they round
+    fewer have one, or there are no such numbers              -> whole numbers that
+                                                                 float32 does not hold
+                                                                 are rejects
 """
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,15 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.example.arrays import raw_values
+from transforms.core.schema import InexactIntegers
 
 __all__ = [
     "FLOAT32_EXACT",
     "FLOAT64_EXACT",
+    "LargeNumbers",
     "doubles_of",
     "is_large",
     "large_places",
     "rounded_words",
-    "told_apart",
     "unheld",
     "unheld_texts",
 ]
@@ -38,8 +48,79 @@ FLOAT64_EXACT = 2**53
 """float64 holds every whole number up to here."""
 
 _NONE = np.zeros(0, np.int64)
+_NO_NUMBERS = np.zeros(0, np.float64)
+# Money without cents, and numbers rounded to some digits, leave more than that.
+_MEASURED_IN_100 = 1
+# Large numbers that are compared with one another, about.
+_COMPARED = 65_536
+_EXAMPLES = 3
 # Numbers in a list that is a text.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class LargeNumbers:
+    """The numbers of a column that are 2^24 or more from 0.
+
+    Attributes:
+      voters: how many of them are in 2^24 to 2^53, both not included and included.
+      fractions: how many of those are not whole.
+      unheld: how many cells hold a whole one of those that float32 does not hold.
+      examples: the first of these cells as texts.
+      sample: some of the numbers, none beyond float32.
+    """
+
+    voters: int = 0
+    fractions: int = 0
+    unheld: int = 0
+    examples: tuple[str, ...] = ()
+    sample: Doubles = dataclasses.field(default_factory=lambda: _NO_NUMBERS)
+
+    @classmethod
+    def of(
+        cls, numbers: Doubles, *, unheld: int = 0, examples: tuple[str, ...] = ()
+    ) -> "LargeNumbers":
+        """Counts numbers of 2^24 and more, none beyond float32; see the attributes."""
+        inside = _is_inside(numbers)
+        fractions = inside & (np.floor(numbers) != numbers)
+        return cls(
+            int(np.count_nonzero(inside)),
+            int(np.count_nonzero(fractions)),
+            unheld,
+            examples,
+            numbers[:_COMPARED],
+        )
+
+    def merge(self, other: "LargeNumbers") -> "LargeNumbers":
+        """Returns the numbers of both, the examples of the first in front."""
+        sample = self.sample
+        if len(sample) < _COMPARED and len(other.sample):
+            sample = np.concatenate([sample, other.sample])
+        return LargeNumbers(
+            self.voters + other.voters,
+            self.fractions + other.fractions,
+            self.unheld + other.unheld,
+            tuple(dict.fromkeys((*self.examples, *other.examples)))[:_EXAMPLES],
+            sample,
+        )
+
+    @property
+    def policy(self) -> InexactIntegers:
+        """What becomes of whole numbers that float32 does not hold."""
+        if self.fractions and self.fractions * 100 >= self.voters * _MEASURED_IN_100:
+            return InexactIntegers.ROUND
+        return InexactIntegers.REJECT
+
+    def told_apart(self) -> tuple[int, int]:
+        """Returns how many distinct numbers of the sample there are, and as float32.
+
+        Those that are rejected do not count.
+        """
+        numbers = self.sample
+        if self.policy is InexactIntegers.REJECT:
+            numbers = numbers[~unheld(numbers)]
+        distinct = np.unique(numbers)
+        return len(distinct), len(np.unique(distinct.astype(np.float32)))
 
 
 def is_large(values: pa.Array) -> bool:
@@ -69,11 +150,16 @@ def doubles_of(texts: pa.Array, places: Places) -> Doubles:
 
 def unheld(numbers: Doubles) -> Mask:
     """Tells which numbers are whole, in 2^24 to 2^53, and not held by float32."""
-    size = np.abs(numbers)
-    inside = (size > FLOAT32_EXACT) & (size <= FLOAT64_EXACT)
+    inside = _is_inside(numbers)
     # What is outside might overflow.
     rounded = np.where(inside, numbers, 0).astype(np.float32)
     return inside & (rounded != numbers) & (np.floor(numbers) == numbers)
+
+
+def _is_inside(numbers: Doubles) -> Mask:
+    """Tells which numbers float64 can hold to the last digit and float32 cannot."""
+    size = np.abs(numbers)
+    return (size > FLOAT32_EXACT) & (size <= FLOAT64_EXACT)
 
 
 def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
@@ -95,12 +181,6 @@ def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
     out = np.zeros(len(texts), np.bool_)
     out[lost] = True
     return out
-
-
-def told_apart(numbers: Doubles) -> tuple[int, int]:
-    """Returns how many distinct numbers there are, none beyond float32, and as it."""
-    distinct = np.unique(numbers)
-    return len(distinct), len(np.unique(distinct.astype(np.float32)))
 
 
 def rounded_words(value: Any) -> str:

@@ -7,7 +7,8 @@
 Numbers are int64 if all of them are whole, and 99 of 100 cells inside int64. A column
 with a whole number written as 7.0 or 1e9 needs one beyond 2^24 for that, up to where
 float32 holds every whole number, and all of them inside int64. Else it is float. In a
-float, whole numbers up to 2^53 that float32 does not hold do not fit.
+float, whole numbers up to 2^53 that float32 does not hold do not fit, unless 1 in 100
+of the numbers beyond 2^24 has a fraction (`transforms.core.rows.float32`).
 
 Missing cells do not count. NA and its like are missing only where the other cells are
 numbers or bools: a column of nothing else is text, and NA a class like any other.
@@ -18,7 +19,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,16 +31,22 @@ from transforms.core.rows.coerce import (
 )
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
+    LargeNumbers,
     doubles_of,
     large_places,
-    told_apart,
     unheld,
 )
 from transforms.core.rows.near_kind import NearKind, Texts
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError, nearest
 
-__all__ = ["Evidence", "Inference", "infer_batches", "infer_features"]
+__all__ = [
+    "Evidence",
+    "Inference",
+    "infer_batches",
+    "infer_features",
+    "with_policy",
+]
 
 # Of 100 cells of a numeric column, so many at least are numbers.
 _NUMBERS_IN_100 = 99
@@ -48,8 +54,6 @@ _EXAMPLES = 3
 _EXAMPLE_CHARS = 40
 _THREADS = 2
 _PIECE_CELLS = 65_536
-# Large values that are compared with one another, about.
-_COMPARED = 65_536
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Evidence:
         fit were compared, and how many distinct ones float32 makes of them.
       whole: of a float of a typed source: whether all numbers are whole and inside
         int64.
+      numbers: of a float, until `with_policy` has decided by them: its large numbers.
       near: the kind that most cells are of, where some are not.
       few: of texts: how many distinct ones there are, where they are few; else 0.
       remark: of a typed source: what its type means for the feature.
@@ -86,6 +91,7 @@ class Evidence:
     large: int = 0
     told_apart: int = 0
     whole: bool = False
+    numbers: LargeNumbers | None = None
     near: NearKind | None = None
     few: int = 0
     remark: str = ""
@@ -94,7 +100,9 @@ class Evidence:
         """Returns the facts of both, the examples of the first."""
         lows = [x for x in (self.minimum, other.minimum) if x is not None]
         highs = [x for x in (self.maximum, other.maximum) if x is not None]
-        worse = max(self, other, key=lambda each: each.large - each.told_apart)
+        numbers = self.numbers or other.numbers
+        if self.numbers is not None and other.numbers is not None:
+            numbers = self.numbers.merge(other.numbers)
         return Evidence(
             self.sampled + other.sampled,
             self.missing + other.missing,
@@ -103,9 +111,8 @@ class Evidence:
             max(highs, default=None),
             self.examples or other.examples,
             self.misfit_examples or other.misfit_examples,
-            large=worse.large,
-            told_apart=worse.told_apart,
             whole=self.whole and other.whole,
+            numbers=numbers,
             remark=self.remark,
         )
 
@@ -143,14 +150,10 @@ def infer_features(
             f"the label must be a column of the source; found {label_column!r}"
             f"{nearest(label_column, columns)}"
         )
-    features, evidence = [], []
     # Arrow's kernels run without the interpreter's lock: two columns at a time.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         inferred = list(pool.map(_infer, columns.values()))
-    for name, (kind, facts) in zip(columns, inferred, strict=True):
-        features.append(_feature(name, kind, is_label=name == label_column))
-        evidence.append(facts)
-    return Inference(tuple(features), tuple(evidence))
+    return _inference(dict(zip(columns, inferred, strict=True)), label_column)
 
 
 def infer_batches(
@@ -172,21 +175,47 @@ def infer_batches(
             for name in batch:
                 columns.setdefault(name, _Column())
             list(pool.map(lambda item: columns[item[0]].add(item[1]), batch.items()))
+    found = {name: column.result() for name, column in columns.items()}
+    return _inference(found, label_column)
+
+
+def with_policy(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
+    """Returns a float that rounds or rejects large whole numbers, and its evidence.
+
+    Args:
+      feature: any; only a float has a policy.
+      evidence: with the large numbers of the column, where they can be inexact.
+    """
+    numbers = evidence.numbers
+    if numbers is None:
+        return feature, evidence
+    evidence = dataclasses.replace(evidence, numbers=None)
+    if feature.kind is not Kind.FLOAT:
+        return feature, evidence
+    large, apart = numbers.told_apart()
+    evidence = dataclasses.replace(evidence, large=large, told_apart=apart)
+    if numbers.policy is InexactIntegers.REJECT:
+        examples = dict.fromkeys((*evidence.misfit_examples, *numbers.examples))
+        evidence = dataclasses.replace(
+            evidence,
+            misfits=evidence.misfits + numbers.unheld,
+            misfit_examples=tuple(examples)[:_EXAMPLES],
+        )
+    return dataclasses.replace(feature, inexact_integers=numbers.policy), evidence
+
+
+def _inference(
+    found: Mapping[str, tuple[Kind, Evidence]], label_column: str | None
+) -> Inference:
     features, evidence = [], []
-    for name, column in columns.items():
-        kind, facts = column.result()
-        features.append(_feature(name, kind, is_label=name == label_column))
+    for name, (kind, facts) in found.items():
+        is_label = name == label_column
+        if is_label and kind is Kind.TEXT:
+            kind = Kind.LABEL
+        feature, facts = with_policy(Feature(name, kind, is_label=is_label), facts)
+        features.append(feature)
         evidence.append(facts)
     return Inference(tuple(features), tuple(evidence))
-
-
-def _feature(name: str, kind: Kind, *, is_label: bool) -> Feature:
-    if is_label and kind is Kind.TEXT:
-        kind = Kind.LABEL
-    policy = InexactIntegers.ROUND
-    if kind is Kind.FLOAT:
-        policy = InexactIntegers.REJECT
-    return Feature(name, kind, is_label=is_label, inexact_integers=policy)
 
 
 def _infer(texts: pa.ChunkedArray | pa.StringArray) -> tuple[Kind, Evidence]:
@@ -235,9 +264,8 @@ class _Column:
                 misfits, count = misfits + tally.large, count + tally.large_count
                 low, high = tally.int_low, tally.int_high
             if kind is Kind.FLOAT:
-                misfits = misfits + tally.beyond + tally.unheld
-                count += tally.beyond_count + tally.unheld_count
-        evidence = Evidence(
+                misfits, count = misfits + tally.beyond, count + tally.beyond_count
+        return kind, Evidence(
             sampled=self._cells,
             missing=missing,
             misfits=count,
@@ -247,11 +275,8 @@ class _Column:
             misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
             near=tally.near(kind),
             few=tally.texts.few if kind is Kind.TEXT else 0,
+            numbers=tally.large_numbers,
         )
-        if kind is Kind.FLOAT and tally.rounded:
-            large, apart = told_apart(np.concatenate(tally.rounded))
-            evidence = dataclasses.replace(evidence, large=large, told_apart=apart)
-        return kind, evidence
 
 
 def _pieces(texts: pa.ChunkedArray | pa.StringArray) -> Iterator[pa.StringArray]:
@@ -276,11 +301,10 @@ class _Tally:
       word_count, words: those that are no numbers, and the first of them.
       texts: counts of some of those.
       beyond_count, beyond: numbers beyond float32, likewise.
-      unheld_count, unheld: whole numbers that float32 does not hold, likewise.
       large_count, large: whole numbers outside int64, without point and exponent,
         likewise.
       pointed: whether one of the integers has a point or an exponent.
-      rounded: some of the other numbers of 2^24 and more.
+      large_numbers: those of 2^24 and more that float32 may not hold.
       low, high: of the finite numbers.
       int_low, int_high: of the integers, exact.
       first: the first chunk's cells that are present.
@@ -298,12 +322,10 @@ class _Tally:
     texts: Texts = dataclasses.field(default_factory=Texts)
     beyond_count: int = 0
     beyond: list[str] = dataclasses.field(default_factory=list)
-    unheld_count: int = 0
-    unheld: list[str] = dataclasses.field(default_factory=list)
     large_count: int = 0
     large: list[str] = dataclasses.field(default_factory=list)
     pointed: bool = False
-    rounded: list[npt.NDArray[np.float64]] = dataclasses.field(default_factory=list)
+    large_numbers: LargeNumbers = dataclasses.field(default_factory=LargeNumbers)
     int_low: int | None = None
     int_high: int | None = None
     low: int | float | None = None
@@ -426,12 +448,10 @@ class _Tally:
         if not len(places):
             return
         numbers = doubles_of(present, places)
-        lost = unheld(numbers)
-        if sum(map(len, self.rounded)) < _COMPARED:
-            self.rounded.append(numbers[~lost])
-        if lost.any():
-            self.unheld_count += int(lost.sum())
-            self.unheld += _examples(present.take(pa.array(places[lost][:_EXAMPLES])))
+        lost = places[unheld(numbers)]
+        first = _examples(present.take(pa.array(lost[:_EXAMPLES])))
+        found = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
+        self.large_numbers = self.large_numbers.merge(found)
 
     def _extend(self, low: int | float | None, high: int | float | None) -> None:
         if low is not None and high is not None:

@@ -23,7 +23,8 @@
 | dictionary, run-end encoded      | as what they hold                                |
 
 float32 holds whole numbers up to 2^24; a float64 column that is float does not take
-whole numbers up to 2^53 that float32 does not hold.
+whole numbers up to 2^53 that float32 does not hold, unless 1 in 100 of the numbers
+beyond 2^24 has a fraction (`transforms.core.rows.float32`).
 
 A label column of text is a label; of another kind it keeps that. Structs are to be
 flattened by the reader; what is left of them, maps and unions have no feature.
@@ -31,7 +32,7 @@ flattened by the reader; what is left of them, maps and unions have no feature.
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +44,8 @@ from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
 from transforms.core.rows.cells import is_list_view, numpy_mask, plain
 from transforms.core.rows.example_text import example_text
-from transforms.core.rows.float32 import FLOAT32_EXACT, told_apart, unheld
-from transforms.core.rows.infer import Evidence, Inference
+from transforms.core.rows.float32 import FLOAT32_EXACT, LargeNumbers
+from transforms.core.rows.infer import Evidence, Inference, with_policy
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
@@ -53,11 +54,13 @@ from transforms.errors import InputError, SpecError, nearest
 __all__ = [
     "IMAGE_SIGNATURES",
     "infer_typed",
-    "integers_if_whole",
     "looks_like_image_paths",
+    "settled",
 ]
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
+Doubles = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
     (0, b"\xff\xd8\xff"),  # JPEG
@@ -81,8 +84,6 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BMP = b"BM"
 _HEAD_BYTES = 16
 _LOOKED_AT = 256
-# Large values that are compared with one another.
-_COMPARED = 65_536
 _EXAMPLES = 3
 # Of 100 texts that are not empty, so many at least end like an image's name.
 _PATHS_IN_100 = 95
@@ -100,7 +101,7 @@ def infer_typed(
       columns: name to values; the evidence counts what is in them.
       label_column: the column to predict.
       is_part: whether more values follow; then float64 columns are float until
-        `integers_if_whole` has seen the evidence of all of them.
+        `settled` has seen the evidence of all of them.
 
     Raises:
       SpecError: there is no column of the label's name.
@@ -120,31 +121,24 @@ def infer_typed(
             feature = dataclasses.replace(feature, kind=kind, is_label=True)
         facts = dataclasses.replace(_evidence(column, feature), remark=remark)
         if not is_part:
-            feature, facts = integers_if_whole(feature, facts)
+            feature, facts = settled(feature, facts)
         features.append(feature)
         evidence.append(facts)
     return Inference(tuple(features), tuple(evidence))
 
 
-def integers_if_whole(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
-    """Returns an int64 feature for a float one that holds large whole numbers only."""
+def settled(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
+    """Returns a feature as all values of its column decide, and its evidence.
+
+    A float that holds large whole numbers only is int64, another one gets its policy.
+    """
     least, most = evidence.minimum, evidence.maximum
     if not evidence.whole or least is None or most is None:
-        return feature, evidence
+        return with_policy(feature, evidence)
     if max(-least, most) <= FLOAT32_EXACT:
-        return feature, evidence
-    feature = dataclasses.replace(
-        feature, kind=Kind.INT64, inexact_integers=InexactIntegers.ROUND
-    )
-    return feature, dataclasses.replace(
-        evidence,
-        misfits=0,
-        misfit_examples=(),
-        minimum=int(least),
-        maximum=int(most),
-        large=0,
-        told_apart=0,
-    )
+        return with_policy(feature, evidence)
+    evidence = dataclasses.replace(evidence, minimum=int(least), maximum=int(most))
+    return with_policy(dataclasses.replace(feature, kind=Kind.INT64), evidence)
 
 
 def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
@@ -204,11 +198,7 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
     unit = ""
     if found is Kind.TIMESTAMP:
         unit = kind.unit if pa.types.is_timestamp(kind) else "s"
-    policy = InexactIntegers.ROUND
-    if pa.types.is_float64(kind):
-        policy = InexactIntegers.REJECT
-    made = Feature(name, found, shape=tuple(shape), unit=unit, inexact_integers=policy)
-    return made, _note(kind)
+    return Feature(name, found, shape=tuple(shape), unit=unit), _note(kind)
 
 
 def _unusable(name: str, kind: pa.DataType) -> InputError:
@@ -306,8 +296,10 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     low: int | float | None = None
     high: int | float | None = None
     bad_examples: dict[str, None] = {}
-    doubles = _Doubles()
-    is_checked = feature.inexact_integers is InexactIntegers.REJECT
+    whole = True
+    # float32 and narrower ones hold what they hold.
+    is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(_leaf(column.type))
+    numbers = LargeNumbers() if is_double else None
     for chunk in _chunks(column):
         found = cast(chunk, feature)
         missing += found.values.null_count
@@ -317,10 +309,14 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             bad = chunk.filter(pa.array(found.bad))
             bad_examples.update(dict.fromkeys(_examples(bad)))
         values = found.values
-        if is_checked:
+        if numbers is not None:
             # float32 would show the neighbours of the limits.
             values = _flat(chunk)
-            doubles.add(values)
+            doubles = raw_values(values).astype(np.float64, copy=False)
+            if values.null_count:
+                doubles = doubles[numpy_mask(values.is_valid())]
+            whole = whole and _is_whole(doubles)
+            numbers = numbers.merge(_large_numbers(doubles, chunk, feature, found.bad))
         least, most = _extent(values, feature)
         if least is not None and most is not None:
             low = least if low is None else min(low, least)
@@ -333,39 +329,50 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
         maximum=high,
         examples=_examples(column),
         misfit_examples=tuple(bad_examples)[:_EXAMPLES],
-        **(doubles.facts() if is_checked else {}),
+        whole=whole and is_double,
+        numbers=numbers,
     )
 
 
-class _Doubles:
-    """What float64 values are that float32 may not hold, chunk by chunk."""
+def _leaf(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of single values, of lists that of their items."""
+    kind = _bare(kind)
+    while is_list(kind) or is_list_view(kind):
+        kind = _bare(kind.value_type)
+    return kind
 
-    def __init__(self) -> None:
-        self._whole = True
-        self._large: list[npt.NDArray[np.float64]] = []
 
-    def add(self, values: pa.Array) -> None:
-        """Adds values; null where one is missing."""
-        numbers = raw_values(values).astype(np.float64, copy=False)
-        if values.null_count:
-            numbers = numbers[numpy_mask(values.is_valid())]
-        size = np.abs(numbers)
-        # False of NaN and of infinities, too.
-        inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
-        whole = (np.floor(numbers) == numbers) & inside
-        self._whole = self._whole and bool(whole.all())
-        large = (size >= FLOAT32_EXACT) & (size <= _FLOAT32_MAX)
-        if large.any() and sum(map(len, self._large)) < _COMPARED:
-            numbers = numbers[large]
-            self._large.append(numbers[~unheld(numbers)][:_COMPARED])
+def _is_whole(doubles: Doubles) -> bool:
+    # False of NaN and of infinities, too.
+    inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
+    return bool((inside & (np.floor(doubles) == doubles)).all())
 
-    def facts(self) -> dict[str, Any]:
-        """Returns fields of `Evidence`."""
-        out: dict[str, Any] = {"whole": self._whole}
-        if self._large:
-            large, apart = told_apart(np.concatenate(self._large))
-            out |= {"large": large, "told_apart": apart}
-        return out
+
+def _large_numbers(
+    doubles: Doubles, chunk: pa.Array, feature: Feature, bad: Mask | None
+) -> LargeNumbers:
+    """Counts the large numbers of a chunk.
+
+    Args:
+      doubles: all values that the chunk holds.
+      chunk: n values or lists of them.
+      feature: a float.
+      bad: n bools: which values do not fit in any case.
+    """
+    size = np.abs(doubles)
+    large = (size >= FLOAT32_EXACT) & (size <= _FLOAT32_MAX)
+    if not large.any():
+        return LargeNumbers()
+    policy = InexactIntegers.REJECT
+    found = cast(chunk, dataclasses.replace(feature, inexact_integers=policy))
+    if found.bad is None:
+        return LargeNumbers.of(doubles[large])
+    lost = found.bad if bad is None else found.bad & ~bad
+    return LargeNumbers.of(
+        doubles[large],
+        unheld=int(lost.sum()),
+        examples=_examples(chunk.filter(pa.array(lost))),
+    )
 
 
 def _flat(chunk: pa.Array) -> pa.Array:
