@@ -11,9 +11,8 @@ from beam_pipeline.codec_versions import deciding_versions
 from beam_pipeline.plan import Plan
 from transforms.census import TakeCensus
 from transforms.commit import CommitDataset, Publication
-from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts
+from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
 from transforms.core.placing.placement import Sharding, SplitSource
-from transforms.core.placing.strata import Strata
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind
 from transforms.formats.source import Source
@@ -137,7 +136,7 @@ def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
 
 def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
-) -> beam.PCollection[Strata]:
+) -> beam.PCollection[Segment]:
     """Reads all rows a first time to find where each class is cut."""
     batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches

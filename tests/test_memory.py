@@ -108,10 +108,8 @@ def test_what_is_measured(tmp_path: Folder) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize(
-    ("option", "limit"), [("--label-column", 700), ("--stratify-column", 800)]
-)
-def test_as_many_classes_as_rows(option: str, limit: int, tmp_path: Folder) -> None:
+@pytest.mark.parametrize("option", ["--label-column", "--stratify-column"])
+def test_as_many_classes_as_rows(option: str, tmp_path: Folder) -> None:
     """A million class names are arrays, and no million of Python's texts."""
     path = tmp_path / "rows.csv"
     lines = "".join(f"{number},c{number}\n" for number in range(1_000_000))
@@ -119,4 +117,4 @@ def test_as_many_classes_as_rows(option: str, limit: int, tmp_path: Folder) -> N
     splits = ("--splits", "train=0.7,val=0.2,test=0.1")
     peak = converted(path, tmp_path, option, "y", *splits)
     assert peak.code == 0, peak.errors
-    assert peak.process < limit * 1_000_000
+    assert peak.process < 700 * 1_000_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of, splits_of
 from transforms import place
-from transforms.core.model import Batch, Block
+from transforms.core.model import Batch, Block, Segment
 from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
 from transforms.core.placing.placement import (
     Sharding,
@@ -340,6 +340,11 @@ def test_stratified_as_stages(store: Store) -> None:
         assert_that(rows, equal_to(list(wanted.items())))
 
 
+def loaded(piece: Segment, store: Store) -> Strata:
+    """Returns the strata of two splits that a stage has stored."""
+    return Strata.from_message(store.get(piece), 2)
+
+
 @pytest.mark.parametrize("repeat", ["0", "1"])
 def test_strata_of_a_stage_are_the_oracles(store: Store, repeat: str) -> None:
     """Bounds are those of plain loops, also when every bundle is done twice."""
@@ -355,6 +360,7 @@ def test_strata_of_a_stage_are_the_oracles(store: Store, repeat: str) -> None:
             | beam.Create(blocks).with_output_types(Block)
             | beam.Map(read).with_output_types(Batch)
             | TakeStrata(rule, store)
+            | beam.Map(loaded, store)
             | beam.Map(lambda s: (s.classes.to_pylist(), s.bounds.tolist()))
         )
         assert_that(
@@ -366,7 +372,8 @@ def test_no_rows_no_classes(store: Store) -> None:
     """A source without rows has strata without classes."""
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         batches = pipeline | beam.Create([batch_of([])]).with_output_types(Batch)
-        strata = batches | TakeStrata(rule_of("1", "1"), store)
+        taken = batches | TakeStrata(rule_of("1", "1"), store)
+        strata = taken | beam.Map(loaded, store)
         assert_that(strata | beam.Map(lambda s: len(s.classes)), equal_to([0]))
 
 

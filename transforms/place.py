@@ -167,7 +167,7 @@ class PlaceRows(beam.PTransform):
       schema: of the rows.
       sharding: where rows go.
       store: where segments lie.
-      strata: for a stratified split, the one Strata of all rows.
+      strata: for a stratified split, where the Strata of all rows are stored.
       table: path of the splits of keys, for a split by a table of ids.
       lock: path of the splits that earlier runs gave; empty for none.
       with_fingerprints: whether `SettleSplits` is to see where each unit went.
@@ -207,6 +207,8 @@ class _CutByShard(beam.DoFn):
         self.paths = stage.table, stage.lock
         self.with_fingerprints = stage.with_fingerprints
         self.tables = _NO_TABLES
+        # What decides a stratified split beside the rows.
+        self.cut = ""
         self.rows_placed = beam.metrics.Metrics.counter("place", "rows_placed")
         self.rows_rejected = beam.metrics.Metrics.counter("place", "rows_rejected")
 
@@ -215,12 +217,16 @@ class _CutByShard(beam.DoFn):
         self.tables = SplitTables(table=table, lock=lock)
 
     def process(
-        self, batch: Batch, strata: Strata | None = None
+        self, batch: Batch, strata: Segment | None = None
     ) -> Iterator[tuple[ShardKey, Segment] | beam.pvalue.TaggedOutput]:
         batch.check(self.columns)
         block = batch.block
-        tables = dataclasses.replace(self.tables, strata=strata)
-        splits = split_rows(batch, self.sharding.rule, tables)
+        if strata is not None and self.tables.strata is None:
+            message = self.store.get(strata)
+            found = Strata.from_message(message, len(self.sharding.rule.names))
+            self.tables = dataclasses.replace(self.tables, strata=found)
+            self.cut = f"-{found.digest}"
+        splits = split_rows(batch, self.sharding.rule, self.tables)
         piece = batch.piece
         batch, splits, rejections = _taken(batch, splits)
         log: RejectLog | None = None
@@ -250,7 +256,7 @@ class _CutByShard(beam.DoFn):
         segments = tuple(
             (key, dataclasses.replace(each, made_of=made_of))
             for (key, _), each, made_of in zip(
-                cut, stored, self._made_of(batch, strata, parts), strict=True
+                cut, stored, self._made_of(batch, parts), strict=True
             )
         )
         yield from segments
@@ -262,7 +268,6 @@ class _CutByShard(beam.DoFn):
     def _made_of(
         self,
         batch: Batch,
-        strata: Strata | None,
         parts: Sequence[tuple[int, pa.Buffer]],
     ) -> Iterator[str]:
         """Yields a digest of what decides each segment's rows; empty for unknown."""
@@ -277,8 +282,8 @@ class _CutByShard(beam.DoFn):
             for _, message in parts:
                 yield hashlib.blake2b(message, digest_size=16).hexdigest()
         else:
-            cut = "" if strata is None else f"-{strata.digest}"
-            yield from [f"{piece.made_of}-{piece.number}{cut}"] * len(parts)
+            made_of = f"{piece.made_of}-{piece.number}{self.cut}"
+            yield from [made_of] * len(parts)
 
     def _fingerprints(self, batch: Batch, splits: Splits) -> Fingerprints:
         units = unit_hashes(batch, purpose=LOCK)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from transforms.core import segment
 from transforms.core.model import Batch, Block, Segment
 from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
-from transforms.core.placing.placement import SplitRule, UInt64s
+from transforms.core.placing.placement import SplitRule
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import check_contents
 from transforms.core.placing.strata import (
@@ -44,7 +44,6 @@ _PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
 
 # The classes of each bucket in the order of `share_out`, and rows for each split.
 _Wanted = list[tuple[pa.StringArray, Integers]]
-_BOUNDS = pa.schema([("class", pa.string()), ("bounds", pa.binary())])
 
 
 @dataclasses.dataclass
@@ -55,26 +54,22 @@ class AwaitStrata(beam.PTransform):
     keep the batches that are read of them.
 
     Attributes:
-      strata: the one Strata of all rows.
+      strata: where the Strata of all rows are stored.
     """
 
-    strata: beam.PCollection[Strata]
+    strata: beam.PCollection[Segment]
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
         """Passes each block on."""
-        # Not the strata themselves: a side input may take much memory.
-        known = beam.pvalue.AsSingleton(self.strata | "Are known" >> beam.Map(_known))
-        return blocks | "Hold back" >> beam.Map(_same, known)
+        return blocks | "Hold back" >> beam.Map(
+            _same, beam.pvalue.AsSingleton(self.strata)
+        )
 
 
-def _known(strata: Strata) -> bool:
-    return True
-
-
-def _same(block: Block, known: bool) -> Block:
+def _same(block: Block, strata: Segment) -> Block:
     return block
 
 
@@ -83,7 +78,9 @@ class TakeStrata(beam.PTransform):
     """Finds where every class is to be cut for the rule's shares.
 
     Input: the batches that `place` will be given, read beforehand. Output: one
-    Strata. A retry writes the same pieces again. Counters: rows_counted.
+    Segment, which holds the Strata: as a side input a runner would copy a million
+    classes again and again. A retry writes the same files again. Counters:
+    rows_counted.
 
     Attributes:
       rule: a stratified one.
@@ -98,7 +95,7 @@ class TakeStrata(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Strata]:
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Segment]:
         """Counts and hashes each batch, then cuts each class."""
         # In files, however few rows there are: there may be as many classes.
         store = dataclasses.replace(self.store, inline=False)
@@ -227,28 +224,16 @@ def _cut(
     hashes = np.asarray(lists.flatten())
     hashes = hashes[np.lexsort((hashes, codes))]
     thresholds = rule.thresholds() if rule.by_content else None
-    bounds = cut_classes(hashes, numbers, thresholds)
-    found = pa.record_batch([classes, _packed(bounds)], schema=_BOUNDS)
-    (stored,) = store.put(
-        "bounds\0", bucket, [(found.num_rows, segment.serialize(found))]
-    )
+    strata = Strata(classes, cut_classes(hashes, numbers, thresholds))
+    return _put(store, "bounds\0", bucket, strata)
+
+
+def _join(parts: list[Segment], store: Store, splits: int) -> Segment:
+    found = [Strata.from_message(store.get(part), splits) for part in parts]
+    strata = Strata.of([(each.classes, each.bounds) for each in found], splits)
+    return _put(store, "strata\0", 0, strata)
+
+
+def _put(store: Store, origin: str, start: int, strata: Strata) -> Segment:
+    (stored,) = store.put(origin, start, [(len(strata.classes), strata.to_message())])
     return stored
-
-
-def _packed(bounds: UInt64s) -> pa.Array:
-    """Returns the bytes of each row, which may be none."""
-    offsets = np.arange(len(bounds) + 1, dtype=np.int32) * bounds.shape[1] * 8
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(bounds)]
-    return pa.Array.from_buffers(pa.binary(), len(bounds), buffers)
-
-
-def _join(parts: list[Segment], store: Store, splits: int) -> Strata:
-    found = []
-    for part in parts:
-        rows = segment.deserialize(store.get(part), _BOUNDS)
-        data = rows["bounds"].buffers()[2]
-        bounds = np.frombuffer(
-            data or b"", np.uint64, len(rows["class"]) * (splits - 1)
-        )
-        found.append((rows["class"], bounds.reshape(-1, splits - 1)))
-    return Strata.of(found, splits)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core import segment
 from transforms.core.placing.placement import UInt64s
 from transforms.core.placing.vocabulary import digest_of
 from transforms.errors import EncodingError
@@ -39,6 +40,7 @@ __all__ = [
 
 Integers = npt.NDArray[np.integer[Any]]
 _ABOVE_ALL = np.uint64(2**64 - 1)
+_ROWS = pa.schema([("class", pa.string()), ("bounds", pa.binary())])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +83,23 @@ class Strata:
 
     classes: pa.StringArray
     bounds: npt.NDArray[np.uint64]
+
+    @classmethod
+    def from_message(cls, message: bytes, splits: int) -> "Strata":
+        """Reads what `to_message` gives, of as many splits."""
+        rows = segment.deserialize(message, _ROWS)
+        size = rows.num_rows * (splits - 1)
+        bounds = np.frombuffer(rows["bounds"].buffers()[2] or b"", np.uint64, size)
+        return cls(rows["class"], bounds.reshape(-1, splits - 1))
+
+    def to_message(self) -> pa.Buffer:
+        """Returns the strata as the message of a segment."""
+        width = self.bounds.shape[1] * self.bounds.itemsize
+        offsets = np.arange(len(self.bounds) + 1, dtype=np.int32) * np.int32(width)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.bounds)]
+        bounds = pa.Array.from_buffers(pa.binary(), len(self.bounds), buffers)
+        rows = pa.record_batch([self.classes, bounds], schema=_ROWS)
+        return segment.serialize(rows)
 
     @classmethod
     def of(
