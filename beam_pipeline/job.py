@@ -113,8 +113,10 @@ def build(
         | "Group by shard" >> beam.GroupByKey()
         | "Write" >> WriteShards(job.layout, store, census)
     )
+    # The census alone wants the names, of which there may be a million.
+    numbers = placed.facts | "Without names" >> beam.Map(_without_names)
     facts = [
-        *(read.facts, read.rejects, placed.facts, placed.rejects),
+        *(read.facts, read.rejects, numbers, placed.rejects),
         *(written.shards, written.rejects),
         *(() if recalled is None else (recalled.facts, recalled.rejects)),
     ]
@@ -132,6 +134,10 @@ def build(
 
 def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:
     return isinstance(fact, PlaceFacts)
+
+
+def _without_names(facts: PlaceFacts) -> PlaceFacts:
+    return dataclasses.replace(facts, labels={})
 
 
 def _strata(
