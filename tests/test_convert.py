@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import yaml
@@ -24,6 +24,7 @@ from beam_pipeline.cli import main
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import RejectLimitError
+from transforms.files import open_input
 from transforms.publishing import target
 
 Folder = pathlib.Path
@@ -789,8 +790,10 @@ class TestReport:
     ) -> None:
         """An error of the operating system is reported like any other."""
 
-        def denied(path: str) -> None:
-            raise PermissionError(13, "Permission denied", path)
+        def denied(path: str) -> BinaryIO:
+            if path == str(small):
+                raise PermissionError(13, "Permission denied", path)
+            return open_input(path)
 
         monkeypatch.setattr("transforms.files.open_input", denied)
         report = tmp_path / "report.json"

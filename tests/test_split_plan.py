@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from beam_pipeline.plan import prepare
 from beam_pipeline.sources import rule_of
 from beam_pipeline.spec import make_spec
 from beam_pipeline.split_plan import SplitPlan, plan_splits
@@ -114,7 +115,10 @@ def test_locks_that_cannot_be_used(tmp_path: Folder) -> None:
     planned(tmp_path, splits="a=1,b=1", split_lock=keyed, key_column="id")
     with pytest.raises(SpecError, match=r"found \['a'\]"):
         planned(tmp_path, splits="b=1", split_lock=keyed, key_column="id")
+    given = {"source": str(tmp_path / "in.csv"), "output": str(tmp_path / "out")}
+    (tmp_path / "in.csv").write_text("id,weight\n1,2\n")
     for bad in (tmp_path / "gone" / "lock", tmp_path / "out" / "lock"):
         (tmp_path / "out").mkdir(exist_ok=True)
-        with pytest.raises(UsageError, match="outside the output"):
-            planned(tmp_path, splits="a=1", split_lock=str(bad))
+        spec = make_spec({**given, "splits": "a=1", "split_lock": str(bad)})
+        with pytest.raises(UsageError, match="outside the source and the output"):
+            prepare(spec)

@@ -15,6 +15,7 @@ system may show another one.
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import stat
@@ -185,6 +186,14 @@ class OwnFolder:
                 f"The work folder beside the output must be readable and writable; "
                 f"{path!r} is not: {error.strerror}. Correct its mode, or choose "
                 f"another output."
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise TargetError(
+                f"The output's name must leave room for that of the work folder "
+                f"beside it, which is {len(os.fsencode(os.path.basename(path)))} bytes "
+                f"long; the file system takes fewer. Choose a shorter name."
             ) from error
 
     def _check(self, descriptor: int, path: str) -> None:
