@@ -25,7 +25,7 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.source import Source
 from transforms.formats.split_words import is_split_word
 from transforms.formats.unpacked import plain_name
-from transforms.storage.paths import absolute, common_folder
+from transforms.storage.paths import absolute, common_folder, is_remote
 
 # Enough to tell a format by.
 _HEAD_BYTES = 4096
@@ -316,11 +316,17 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
 def named_entry(path: str, root: str) -> FileEntry:
     """Returns a file that was named; SourceError where it cannot be read."""
     try:
-        return files.stat_entry(path, root)
+        entry = files.stat_entry(path, root)
     except OSError as error:
         raise source_error(
             f"The source must be readable; {path!r} is not: {error.strerror}.", error
         ) from error
+    if not (is_remote(path) or files.is_file(path)):
+        raise InputError(
+            f"The source must be regular files or a folder; {path!r} is a pipe, a "
+            f"device or a socket. Write what it gives to a file."
+        )
+    return entry
 
 
 def _claimed(entries: Sequence[FileEntry], root: str) -> str:
