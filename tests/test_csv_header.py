@@ -52,7 +52,11 @@ CONSECUTIVE = {
     "years": "country,2019,2020,2021\nkr,1,2,3\njp,4,5,6\n",
     "years backwards": "country,2021,2020\nkr,1,2\njp,4,5\n",
 }
-NO_COUNT = ["5,6\n1,2\n3,4\n", "0,2\n1,2\n3,4\n", "2,1\n1,2\n3,4\n", "007,008\n1,2\n"]
+NO_COUNT = [
+    *("5,6\n1,2\n3,4\n", "0,2\n1,2\n3,4\n", "2,1\n1,2\n3,4\n", "007,008\n1,2\n"),
+    # All between them would fill the memory.
+    "1,999999999\n2,300000000\n3,100000000\n",
+]
 
 
 @pytest.mark.parametrize("text", HEADERLESS.values(), ids=HEADERLESS)

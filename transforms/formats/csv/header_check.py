@@ -9,6 +9,7 @@ so do tables with a column a year. That is worth a note.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -127,9 +128,10 @@ def _are_consecutive(fields: Sequence[str]) -> bool:
     """Whether names are 0 to n, 1 to n, or years one after the other; two at least."""
     if len(fields) < 2 or not all(re.fullmatch("0|[1-9][0-9]{0,8}", f) for f in fields):
         return False
-    first, last = int(fields[0]), int(fields[-1])
+    numbers = [int(field) for field in fields]
+    first, last = numbers[0], numbers[-1]
     step = 1 if last > first else -1
-    if [int(f) for f in fields] != list(range(first, last + step, step)):
+    if any(after - before != step for before, after in itertools.pairwise(numbers)):
         return False
     if min(first, last) >= _FIRST_YEAR and max(first, last) <= _LAST_YEAR:
         return True

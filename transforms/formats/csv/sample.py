@@ -171,7 +171,11 @@ def _check_heads(
     if check is None:
         return ()
     columns = _joined(batches, count)
-    notes = [check.note(origin, fields, columns) for origin, fields in heads]
+    # The same names in file after file are looked at once.
+    first: dict[tuple[str, ...], str] = {}
+    for origin, fields in heads:
+        first.setdefault(fields, origin)
+    notes = [check.note(origin, fields, columns) for fields, origin in first.items()]
     return tuple(filter(None, notes))[:1]
 
 
