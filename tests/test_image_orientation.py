@@ -1,6 +1,7 @@
 """Orientation: carried over where pixels are encoded again, applied as Pillow does."""
 
 import io
+import time
 import zlib
 from typing import Any
 
@@ -11,6 +12,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from tests.test_image import chunk, make_png, picture, saved, segment
 from tests.test_image_policy import frames, oriented, pixels, prepared
+from transforms.core.image import png
+from transforms.core.image.check import ImageFacts, inspect_image
 from transforms.core.image.exif import make_exif
 from transforms.core.image.notes import ImageNote
 from transforms.core.image.policy import ImagePolicy
@@ -53,6 +56,12 @@ def with_metadata(kind: str, packet: bytes, exif: bytes = b"") -> bytes:
             tags[0x0112] = int.from_bytes(exif[18:20])
         return saved(picture(), "TIFF", tiffinfo=tags)
     return saved(picture(), kind, xmp=packet, exif=named, lossless=True)
+
+
+def with_chunks(chunks: bytes) -> bytes:
+    """Returns a PNG with chunks right behind its header."""
+    plain = saved(picture(), "PNG")
+    return plain[:33] + chunks + plain[33:]
 
 
 def shown(data: bytes) -> np.ndarray:
@@ -163,6 +172,36 @@ def test_exif_in_a_text_of_a_png(kind: bytes, check: Any) -> None:
     assert prepared(data, ImagePolicy(check=check)).source.orientation == 8
     applied = prepared(data, ImagePolicy(exif="apply", check=check))
     np.testing.assert_array_equal(pixels(applied.data), shown(data))
+
+
+def test_of_several_texts_the_last_one_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file may hold thousands, each of which unpacks to a megabyte."""
+    real, unpacked = png._text, []
+
+    def counted(kind: bytes, payload: bytes) -> bytes:
+        unpacked.append(kind)
+        return real(kind, payload)
+
+    def text(orientation: int) -> bytes:
+        digits = make_exif(orientation).hex().encode()
+        stored = zlib.compress(b"\nexif\n      26\n" + digits)
+        return chunk(b"zTXt", b"Raw profile type exif\0\0" + stored)
+
+    monkeypatch.setattr(png, "_text", counted)
+    found = inspect_image(with_chunks(text(3) * 50 + text(6)))
+    assert isinstance(found, ImageFacts)
+    assert found.orientation == 6
+    assert unpacked == [b"zTXt"]
+
+
+def test_a_png_of_very_many_texts_is_read_at_once() -> None:
+    """The time grows with their number, not with its square."""
+    data = with_chunks(chunk(b"tEXt", b"") * 200_000)
+    before = time.process_time()
+    assert isinstance(inspect_image(data), ImageFacts)
+    assert time.process_time() - before < 10
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
     compressed_bytes = 0
     has_data = data_ended = False
     zlib_header = b""
-    metadata: tuple[tuple[bytes, int, int], ...] = ()
+    metadata: list[tuple[bytes, int, int]] = []
     frames = 1
     at = 8
     while True:
@@ -209,7 +209,7 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
                 # A capital in front: a chunk without which nobody can read the rest.
                 raise DamageError(f"PNG: unknown chunk {_shown(kind)} at byte {at}")
             elif kind in _METADATA:
-                metadata += ((kind, at + 8, stop),)
+                metadata.append((kind, at + 8, stop))
             elif kind == b"acTL" and length == 8 and not has_data:
                 frames = _UINT32.unpack_from(data, at + 8)[0]
         at = stop + 4
@@ -225,7 +225,7 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
         )
     if size <= _SMALL_FILE_BYTES and pixel_bytes <= _SMALL_PIXEL_BYTES:
         check_rows(data, header)
-    return PngExtras(at + 12, metadata, frames)
+    return PngExtras(at + 12, tuple(metadata), frames)
 
 
 def read_extras(data: bytes) -> PngExtras:
@@ -235,21 +235,21 @@ def read_extras(data: bytes) -> PngExtras:
       data: a file whose header `read_header` has accepted.
     """
     has_data = False
-    metadata: tuple[tuple[bytes, int, int], ...] = ()
+    metadata: list[tuple[bytes, int, int]] = []
     frames = 1
     at = 8
     while at + 12 <= len(data):
         length, kind = _CHUNK_HEADER.unpack_from(data, at)
         if kind == b"IEND":
-            return PngExtras(at + 12, metadata, frames)
+            return PngExtras(at + 12, tuple(metadata), frames)
         if kind == b"IDAT":
             has_data = True
         elif kind in _METADATA:
-            metadata += ((kind, at + 8, at + 8 + length),)
+            metadata.append((kind, at + 8, at + 8 + length))
         elif kind == b"acTL" and length == 8 and not has_data:
             frames = _UINT32.unpack_from(data, at + 8)[0]
         at += 12 + length
-    return PngExtras(len(data), metadata, frames)
+    return PngExtras(len(data), tuple(metadata), frames)
 
 
 def read_orientation(data: bytes, extras: PngExtras) -> int:
@@ -262,29 +262,32 @@ def read_orientation(data: bytes, extras: PngExtras) -> int:
       data: the file.
       extras: of the same file.
     """
-    found = {b"eXIf": b"", _EXIF_KEYWORD: b"", _XMP_KEYWORD: b""}
+    # Only the last one is unpacked: there may be as many as the file has room for.
+    last: dict[bytes, tuple[bytes, bytes]] = {}
     for kind, start, stop in extras.metadata:
         if kind == b"eXIf":
-            found[kind] = data[start:stop]
+            last[kind] = kind, data[start:stop]
             continue
         keyword = data[start : min(stop, start + _MAX_KEYWORD_BYTES)].split(b"\0")[0]
-        if keyword in found:
-            found[keyword] = _text(kind, data[start + len(keyword) + 1 : stop])
-    stated = found[b"eXIf"] or _from_digits(found[_EXIF_KEYWORD])
-    return exif.read_orientation(stated, found[_XMP_KEYWORD])
+        if keyword in (_EXIF_KEYWORD, _XMP_KEYWORD):
+            last[keyword] = kind, data[start + len(keyword) + 1 : stop]
+    found = {keyword: _text(*chunk) for keyword, chunk in last.items()}
+    stated = found.get(b"eXIf") or _from_digits(found.get(_EXIF_KEYWORD, b""))
+    return exif.read_orientation(stated, found.get(_XMP_KEYWORD, b""))
 
 
 def _text(kind: bytes, payload: bytes) -> bytes:
     """Returns the text of a chunk, at most 1 MiB of it; empty where it makes no sense.
 
-    tEXt  text          zTXt  compression method, 1 | zlib stream
+    tEXt  text          eXIf  as it is
+    zTXt  compression method, 1 | zlib stream
     iTXt  compressed, 1 | method, 1 | language | 00 | translated keyword | 00 | text
     """
     compressed = kind == b"zTXt"
     if kind == b"iTXt":
         compressed = payload[:1] != b"\0"
         payload = payload[1:2] + payload[2:].split(b"\0", 2)[-1]
-    elif kind == b"tEXt":
+    elif kind in (b"tEXt", b"eXIf"):
         return payload
     if not compressed:
         return payload[1:]
