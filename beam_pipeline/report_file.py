@@ -68,7 +68,7 @@ class ReportFile:
         """Opens what is no regular file, and checks one that is; raises OSError."""
         number = _descriptor(self._path)
         if number is not None:
-            self._stream = os.fdopen(os.dup(number), "w", encoding="utf-8")
+            self._stream = _opened(os.dup(number), "w")
             return
         try:
             mode = os.stat(self._real).st_mode
@@ -176,7 +176,7 @@ class ReportFile:
             _write_to(_opened(self._real, "w"), texts())
 
 
-def _opened(path: str, mode: str) -> IO[str]:
+def _opened(path: str | int, mode: str) -> IO[str]:
     return open(path, mode, encoding="utf-8", errors="backslashreplace")
 
 

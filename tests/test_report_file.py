@@ -204,6 +204,22 @@ def test_standard_output(before: str, table: Folder, tmp_path: Folder) -> None:
     assert json.loads(text.removeprefix(before))["status"] == "committed"
 
 
+def test_standard_output_takes_any_path(table: Folder, tmp_path: Folder) -> None:
+    """What is no UTF-8 is escaped: the report of a refusal fails nothing."""
+    output = os.fsencode(tmp_path) + b"/out\xff"
+    flags = ["--quiet", "--report-json", "/dev/stdout"]
+    done = subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", "convert", table, output, *flags],
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: The output's path must be UTF-8")
+    report = json.loads(done.stdout)
+    assert report["status"] == "failed"
+    assert os.fsencode(report["output"]) == output
+
+
 def test_a_pipe(table: Folder, tmp_path: Folder) -> None:
     """Its reader finds one whole report."""
     pipe, found = tmp_path / "pipe", []
