@@ -34,8 +34,10 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import EncodingError, SpecError
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.read import read_raw
-from transforms.formats.json_lines.parse import learned
+from transforms.formats.json_lines import reader as json_lines
+from transforms.formats.json_lines.parse import columns_of, learned
 from transforms.formats.json_lines.reader import JsonLinesReader
+from transforms.formats.json_lines.types import JsonType
 from transforms.formats.table import InputFile
 from transforms.stratify import hash_classes
 
@@ -232,6 +234,29 @@ def test_a_dropped_column_refuses_no_row(tmp_path: Folder) -> None:
     assert raw.columns["id"].to_pylist() == ["a", "b", "d"]
     assert raw.columns["x/y"].to_pylist() == [1, None, 4]
     assert [row for row, _, _ in raw.refused] == [2]
+
+
+def test_dropped_columns_of_json_lines_cost_no_second_parse(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where a line is refused, perhaps for them, are they read by themselves."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1, "b": 2}\n{"a": 3, "b": 4}\n')
+    parsed = []
+
+    def counted(data: bytes, lines: Any, kind: JsonType) -> Any:
+        parsed.append(kind)
+        return columns_of(data, lines, kind)
+
+    monkeypatch.setattr(json_lines, "columns_of", counted)
+    reader = JsonLinesReader(kind=learned(path.read_bytes())).giving(["b"])
+    file = InputFile("a.jsonl", str(path), path.stat().st_size)
+    (raw,) = reader.read(file, Block("a.jsonl", 0, file.size, rows=2), ["a"])
+    assert {name: column.to_pylist() for name, column in raw.columns.items()} == {
+        "a": [1, 3],
+        "b": [2, 4],
+    }
+    assert len(parsed) == 1
 
 
 def test_equal_rows_share_a_split(tmp_path: Folder) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
@@ -203,14 +204,12 @@ class JsonLinesReader(TableReader):
                 f"counted, now there are {len(lines)}; the file has perhaps changed "
                 f"since it was listed"
             )
-        columns, places, refused = columns_of(data, lines, self._only(wanted))
-        found = {name: columns[name] for name in wanted}
-        if self.beside:
-            # By themselves: what does not fit there is missing, and refuses no row.
-            others, there, _ = columns_of(data, lines, self._only(self.beside))
-            at = np.searchsorted(there, places)
-            taken = pa.array(at, mask=np.isin(places, there, invert=True))
-            found |= {name: others[name].take(taken) for name in self.beside}
+        asked = [*wanted, *self.beside]
+        columns, places, refused = columns_of(data, lines, self._only(asked))
+        if refused and self.beside:
+            columns, places, refused = columns_of(data, lines, self._only(wanted))
+            columns |= self._beside(data, lines, places)
+        found = {name: columns[name] for name in asked}
         first = block.first_row
         return RawRows(
             block,
@@ -219,6 +218,15 @@ class JsonLinesReader(TableReader):
             [(index + first, reason, message) for index, reason, message in refused],
             _rejecter(data, lines, block),
         )
+
+    def _beside(
+        self, data: bytes, lines: Lines, places: npt.NDArray[np.int64]
+    ) -> dict[str, pa.Array]:
+        """Returns the columns beside at these lines; what does not fit is missing."""
+        columns, there, _ = columns_of(data, lines, self._only(self.beside))
+        at = np.searchsorted(there, places)
+        taken = pa.array(at, mask=np.isin(places, there, invert=True))
+        return {name: columns[name].take(taken) for name in self.beside}
 
     def _only(self, wanted: Sequence[str]) -> JsonType:
         """Returns the type of rows that have the wanted columns alone."""
