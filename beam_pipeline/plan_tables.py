@@ -293,7 +293,7 @@ def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
             raise InputError(
                 f"{listed[0].origin}: names of columns must hold no NUL character; "
                 f"found {name[:60]!r}. The file is damaged, or in another encoding; "
-                f"mend it, or rename the column."
+                f"fetch or write it again, or rename the column."
             )
 
 

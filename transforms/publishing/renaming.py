@@ -375,7 +375,7 @@ def abandoning(target: Target) -> Iterator[None]:
             found = f"{error.strerror or error} ({error.filename or target.work!r})."
         raise CommitError(
             f"The files {target.prefix!r}... could not be written: {found} {outcome} "
-            f"Mend the cause and run again."
+            f"Remove the cause and run again."
         ) from error
     except BaseException:
         abandon(target)

@@ -192,7 +192,7 @@ def _unwritten(error: OSError, path: str, size: int | None) -> StorageError:
     found = str(error.strerror or error)
     if error.filename and error.filename != path:
         found += f" ({error.filename!r})"
-    advice = "Mend that, or choose another output"
+    advice = "Remove the cause, or choose another output"
     if error.errno in _FULL:
         free = _free_bytes(os.path.dirname(path))
         found += f" ({_FULL[error.errno]}; {free:,} bytes are free)"

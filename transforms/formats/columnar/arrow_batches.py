@@ -64,7 +64,7 @@ _MAX_OFFSET = 2**31 - 1
 
 @contextlib.contextmanager
 def readable(origin: str, title: str) -> Iterator[None]:
-    """Turns what Arrow says about a damaged file into a InputError that names it."""
+    """Turns what Arrow says about a damaged file into an InputError that names it."""
     try:
         yield
     # A damaged length may ask for more memory than there is.
