@@ -20,7 +20,6 @@ from beam_pipeline import standard_error
 from transforms import files
 from transforms.errors import DamageError, UsageError
 from transforms.publishing import own_folder, target
-from transforms.reject_files import items_beside
 from transforms.storage.paths import is_remote
 
 __all__ = ["ReportFile"]
@@ -110,6 +109,9 @@ class ReportFile:
         source, output, *locks = (_text(settings.get(key)) for key in _PLACES)
         used = [*used, *locks]
         if output and not is_remote(output):
+            # It loads Arrow, which `repair` does without.
+            from transforms.reject_files import items_beside
+
             work, rejects = target.work_folder(output), target.rejects_path(output)
             used += [work, own_folder.new_path(work), rejects, items_beside(rejects)]
         places = {"the source": source, "the output": output}

@@ -424,15 +424,20 @@ def test_short_reads_are_not_the_end() -> None:
         assert list(TFRecordReader(Trickle(stored))) == RECORDS  # type: ignore[arg-type]
 
 
-def test_pipe_is_read(tmp_path: pathlib.Path) -> None:
+def test_pipe_is_read() -> None:
     """Nothing seeks or asks for a size where streaming suffices."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
     stored, _ = write([b"x" * 100] * 5000)
-    thread = threading.Thread(target=path.write_bytes, args=(stored,))
+    end, begin = os.pipe()
+
+    def fill() -> None:
+        with open(begin, "wb") as file:
+            file.write(stored)
+
+    thread = threading.Thread(target=fill)
     thread.start()
-    assert verify_file(path).records == 5000
+    assert verify_file(pathlib.Path(f"/dev/fd/{end}")).records == 5000
     thread.join()
+    os.close(end)
 
 
 @pytest.mark.parametrize("name", ["", "missing", "loop"])

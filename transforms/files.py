@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
 from transforms.errors import TargetError, source_error
-from transforms.regular_files import open_regular
+from transforms.regular_files import open_regular, open_stream
 from transforms.storage import folders
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, relative
@@ -366,7 +366,7 @@ def open_unbuffered(path: str) -> io.RawIOBase:
     """Opens a file for large reads, of which none is copied; raises OSError."""
     if is_remote(path):
         return remote.open_input(path)
-    return io.FileIO(path, opener=open_regular)
+    return io.FileIO(path, opener=open_stream)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 import google_crc32c
 
 from transforms.errors import InputError, source_error
-from transforms.regular_files import open_regular
+from transforms.regular_files import open_stream
 
 __all__ = ["Source", "StoredBytes", "opened", "source_name"]
 
@@ -84,7 +84,7 @@ def opened(source: Source, path: str) -> Iterator[BinaryIO]:
         return
     try:
         # Unbuffered: the reads are large, a second copy of each would be waste.
-        file = open(source, "rb", buffering=0, opener=open_regular)  # noqa: SIM115
+        file = open(source, "rb", buffering=0, opener=open_stream)  # noqa: SIM115
     except OSError as error:
         raise source_error(
             f"{path}: cannot be opened: {error.strerror or error}.", error
