@@ -35,6 +35,7 @@ HEADERLESS = {
     "a year alone": "kim,2020\nlee,2021\npark,2019\n",
     "words": "cat,red\ndog,blue\ncat,blue\nrabbit,red\n",
     "bools": "true,x\nfalse,y\ntrue,y\nfalse,x\n",
+    "constant bools": "True,False\nfalse,true\nTRUE,true\n",
     "dates": "2024-05-01,web\n2024-05-02,app\n2024-05-03,web\n",
 }
 HEADERS = {
@@ -44,6 +45,7 @@ HEADERS = {
     "words that occur elsewhere": "a,b\nb,c\nc,a\n",
     "names of texts": "name,colour\ncat,red\ncat,red\n",
     "dates over numbers": "place,2024-05-01,2024-05-02\nx,1,2\ny,3,4\n",
+    "bools among names": "name,true\nkim,false\nlee,false\n",
     "no rows": "1,2.5\n",
 }
 CONSECUTIVE = {

@@ -2,7 +2,7 @@
 
 It is data where the name of every column of numbers is a number itself; or where there
 is no column of numbers and every name is like the cells below it: it occurs among them,
-or is a date above dates. What is missing says nothing.
+or is a date above dates, or true or false above bools. What is missing says nothing.
 
 Consecutive integers are names, 0 to n, 1 to n or years: pandas writes such headers, and
 so do tables with a column a year. That is worth a note.
@@ -26,6 +26,7 @@ from transforms.formats.csv.header import equal_to
 __all__ = ["HeaderCheck"]
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
+_BOOL = r"^(?i:true|false)$"
 _FIRST_CELLS = 256
 _SHOWN_NAMES = 4
 _SHOWN_CHARS = 40
@@ -113,10 +114,12 @@ def _all_alike(
 
 
 def _is_alike(field: str, column: pa.ChunkedArray) -> bool:
-    if re.search(_DATE, field.strip(" \t")):
-        cells = column.slice(0, _FIRST_CELLS).drop_null()
-        dates = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), _DATE)
-        return len(cells) > 0 and bool(pc.all(dates).as_py())
+    for form in (_DATE, _BOOL):
+        if re.search(form, field.strip(" \t")):
+            cells = column.slice(0, _FIRST_CELLS).drop_null()
+            alike = pc.match_substring_regex(pc.ascii_trim(cells, " \t"), form)
+            if len(cells) and pc.all(alike).as_py():
+                return True
     return any(
         bool(pc.any(equal_to(chunk, field)).as_py())
         for chunk in column.chunks
