@@ -109,7 +109,7 @@ def cli() -> None:
     "--report-json",
     metavar="FILE",
     shell_complete=complete_path,
-    help="Write the result as JSON.",
+    help="Write the result as JSON; - for stdout.",
 )
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context

@@ -198,7 +198,7 @@ def _descriptor(path: str) -> int | None:
 
     One that a shell has opened for it must be written on, not replaced.
     """
-    path = os.path.abspath(path)
+    path = "/dev/stdout" if path == "-" else os.path.abspath(path)
     if path in _STANDARD:
         return _STANDARD[path]
     if found := _DESCRIPTOR.fullmatch(path):

@@ -186,14 +186,18 @@ def test_a_file_whose_folder_cannot_be_changed(
     assert report.stat().st_ino == inode
 
 
-@pytest.mark.parametrize("before", ["", "kept\n"])
-def test_standard_output(before: str, table: Folder, tmp_path: Folder) -> None:
+@pytest.mark.parametrize(
+    ("before", "name"), [("", "/dev/stdout"), ("kept\n", "/dev/stdout"), ("", "-")]
+)
+def test_standard_output(
+    before: str, name: str, table: Folder, tmp_path: Folder
+) -> None:
     """A file that the shell has opened is written on, behind what is in it."""
     log = tmp_path / "log"
     log.write_text(before)
     script = os.path.join(os.path.dirname(sys.executable), "beam-tfrecord")
     with open(log, "ab") as stdout:
-        flags = ["--quiet", "--report-json", "/dev/stdout"]
+        flags = ["--quiet", "--report-json", name]
         subprocess.run(
             [script, "convert", table, tmp_path / "out", *flags],
             check=True,
