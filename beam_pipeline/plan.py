@@ -35,6 +35,7 @@ from transforms.errors import (
     RejectLimitError,
     SpecError,
     TargetError,
+    source_error,
 )
 from transforms.files import FileEntry
 from transforms.formats.pattern_trial import try_pattern
@@ -150,12 +151,6 @@ class Plan:
     def work_folder(self) -> str:
         """Where this job's unfinished files lie."""
         return os.path.join(target.work_folder(self.directory), self.work_digest)
-
-    @property
-    def input_rate(self) -> float:
-        """Bytes of records for each byte of input, about."""
-        out = sum(self.planned.record_bytes.values())
-        return out / self.inputs.bytes if self.inputs.bytes else 0.0
 
 
 def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
@@ -355,6 +350,16 @@ def _plan_inputs(
     except DamageError as error:
         # Of the source: nothing of this program's own is read here.
         raise InputError(str(error)) from error
+    except OSError as error:
+        if is_remote(str(error.filename or spec.source)):
+            # It names the store, which cannot be reached perhaps.
+            raise
+        raise source_error(
+            f"Every file of the source must be a regular file that can be read; "
+            f"{error.filename or spec.source!r} is not: {error.strerror or error}. "
+            f"Correct it, or leave it out with --exclude.",
+            error,
+        ) from error
 
 
 def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:

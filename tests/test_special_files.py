@@ -14,7 +14,7 @@ from PIL import Image
 from tests.datasets import animals, write_dataset
 from transforms import files
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import SourceError
+from transforms.errors import InputError, SourceError
 
 Folder = pathlib.Path
 
@@ -140,7 +140,10 @@ def test_in_a_folder_of_tables(
     shutil.copy(place / "t.csv", place / "in" / "t.csv")
     special(place / "in" / "u.csv")
     for command in (("convert", "in", "out"), ("plan", "in", "out2")):
-        check(run(place, *command), "u.csv")
+        done = run(place, *command)
+        check(done, "u.csv")
+        assert done.returncode == InputError.exit_code
+        assert "leave it out with --exclude" in done.stderr
 
 
 @pytest.mark.parametrize("special", [pipe, device, unix_socket])
