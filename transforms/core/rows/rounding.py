@@ -246,10 +246,6 @@ def _harmless(ends: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     return out
 
 
-def _not_zero(texts: pa.Array) -> npt.NDArray[np.bool_]:
-    return numpy_mask(pc.match_substring_regex(texts, _NOT_ZERO))
-
-
 def _of_texts_of_lists(
     raw: pa.StringArray, typed: pa.Array, feature: Feature
 ) -> Losses:
