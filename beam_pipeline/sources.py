@@ -238,8 +238,17 @@ def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
 
 def _head_in(root: str) -> Callable[[str], bytes]:
     def head(path: str) -> bytes:
-        with files.open_input(os.path.join(root, path)) as stream:
-            return stream.read(_HEAD_BYTES)
+        full = os.path.join(root, path)
+        try:
+            with files.open_input(full) as stream:
+                return stream.read(_HEAD_BYTES)
+        except OSError as error:
+            if is_remote(full):
+                raise
+            raise source_error(
+                f"The source must be readable; {full!r} is not: {error.strerror}.",
+                error,
+            ) from error
 
     return head
 

@@ -1,5 +1,6 @@
 """Pipes, devices and sockets where a file is to be: an error at once, never a wait."""
 
+import errno
 import os
 import pathlib
 import shutil
@@ -7,10 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 from PIL import Image
 
+from beam_pipeline.sources import find_inputs
+from beam_pipeline.spec import Spec
 from tests.datasets import animals, write_dataset
 from transforms import files
 from transforms.core.tfrecord import TFRecordReader
@@ -176,3 +180,15 @@ def test_arguments_from_a_pipe(place: Folder) -> None:
     with open(place / "job.yaml", encoding="utf-8") as file:
         read = subprocess.run(arguments, stdin=file, check=False, **options)
     assert read.returncode == 0, read.stderr
+
+
+def test_a_file_of_another_user(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a format is recognised by cannot be read: the source does not fit."""
+
+    def refuse(path: str) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    spec = Spec(source=str(place / "t.csv"), output=str(place / "out"))
+    monkeypatch.setattr(files, "open_input", refuse)
+    with pytest.raises(InputError, match=r"t\.csv' is not: Permission denied"):
+        find_inputs(spec)
