@@ -18,10 +18,10 @@ from transforms.storage.paths import absolute
 __all__ = ["hint_of"]
 
 _TABLES = ("csv", "jsonl", "parquet", "arrow")
-# So many tables are looked at, and so many rows of each.
+# How many tables are looked at, and how many rows of each.
 _MOST_TABLES = 8
 _MOST_ROWS = 2000
-# Of a hundred rows that are looked at, so many ids must be those of images.
+# Of 100 rows that are looked at, this many ids must be those of images.
 _FITTING = 50
 
 

@@ -18,7 +18,7 @@ def fitted(text: str, stream: TextIO) -> str:
 
 
 def broken(text: str, columns: int) -> list[str]:
-    """Returns text as lines of at most so many characters, broken between words."""
+    """Returns text as lines of at most a number of characters, broken between words."""
     return [
         part
         for line in text.split("\n")

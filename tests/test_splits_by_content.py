@@ -302,7 +302,7 @@ def test_a_split_off_its_share_is_noted(tmp_path: Folder) -> None:
     (note,) = notes(manifest)
     assert f"{found['a']} has 7" in note
     assert "of 1,000 records, and its share is 50%" in note
-    assert "row 1 of a.csv, stands 500 times" in note
+    assert "row 1 of a.csv, occurs 500 times" in note
     path.write_text("id,x\n" + "".join(lines[1:101]))
     manifest, _ = convert(path, tmp_path / "out", splits="one=0.99,two=0.01,no=0.00001")
     (note,) = notes(manifest)

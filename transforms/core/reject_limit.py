@@ -10,7 +10,7 @@ from transforms.errors import MAX_MESSAGE_BYTES, bounded
 __all__ = ["account_facts", "limit_message", "tolerated"]
 
 # The share of rejects that is tolerated where none is given. A hundredth of a small
-# set is less than one item: so many items may always have one reject.
+# set is less than one item: this many items may always have one reject.
 _USUAL_RATE = 0.01
 _FORGIVEN_OF = 10
 # How many reasons a message shows, and how many bytes of an example of each.
@@ -107,7 +107,7 @@ def _reasons(counts: Mapping[str, int], examples: Mapping[str, str], room: int) 
 
 
 def _rate_that_passes(rejected: int, considered: int) -> str:
-    """Returns the least share of two digits or more that tolerates so many rejects."""
+    """Returns the least share, of two digits or more, that tolerates these rejects."""
     digits = 2
     while 10**digits * rejected < 10 * considered:
         digits += 1

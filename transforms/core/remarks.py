@@ -95,6 +95,6 @@ def share_remarks(
         origin, row = first[most]
         why = (
             f"equal rows share a split, and the most frequent one, row {row + 1:,} of "
-            f"{origin}, stands {counts[most]:,} times; --key-column tells rows apart"
+            f"{origin}, occurs {counts[most]:,} times; --key-column tells rows apart"
         )
     return [bounded(f"{first_few(off, _SHOWN)}: {why}")]

@@ -7,6 +7,8 @@ planned, values of a column, and names of members that are not listed, in each b
 """
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -16,7 +18,7 @@ from transforms.errors import SpecError
 __all__ = ["try_pattern"]
 
 _SECONDS = 2
-# So much time is for so many texts: of millions, each may take its time.
+# That time is for this many texts: each of millions may take its time.
 _TEXTS = 1000
 # Processor time is what counts, on a busy machine too. The line that was printed last
 # is the number of the first text that was not done.
@@ -61,10 +63,17 @@ def try_pattern(feature: str, pattern: str, texts: Iterable[str | None]) -> None
         check=False,
     )
     *_, last = ["", *done.stdout.split()]
-    if last.isdigit() and done.returncode < 0:
+    if last.isdigit() and _ran_out_of_time(done.returncode):
         text = distinct[int(last)]
         raise SpecError(
             f"The path pattern of feature {feature!r} must answer at once; "
             f"{pattern!r:.200} takes more than {_SECONDS} seconds for names such as "
             f"{text!r:.200}. Write it without nested repetitions, as in ^([^/]+)/."
         )
+
+
+def _ran_out_of_time(code: int) -> bool:
+    """Whether a child's time was up; what kills it otherwise says nothing of a name."""
+    if code == -signal.SIGKILL:
+        return resource.getrlimit(resource.RLIMIT_CPU)[1] != resource.RLIM_INFINITY
+    return code == -signal.SIGXCPU

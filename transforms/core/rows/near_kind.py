@@ -16,7 +16,7 @@ _LOOKED_AT = 4096
 # Of each piece, the most frequent ones.
 _KEPT = 16
 _MOST_CHARS = 40
-# Few distinct texts stand so many times each, on the average.
+# Few distinct texts: each occurs this often on average.
 _REPEATS = 10
 _FEW = 20
 # Of 100 cells: with few texts that stop the kind, and with any.
