@@ -222,8 +222,9 @@ def test_unions_without_rows_are_no_crash(tmp_path):
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
         writer.write_batch(empty(table))
         writer.write_table(table)
+    source, output = tmp_path / "a.arrow", tmp_path / "out"
     run = subprocess.run(
-        [sys.executable, "-m", "beam_pipeline", "plan", tmp_path / "a.arrow", "out"],
+        [sys.executable, "-m", "beam_pipeline", "plan", source, output],
         capture_output=True,
         text=True,
         check=False,
