@@ -31,6 +31,7 @@ from transforms.core.placing.strata import (
     cut_classes,
     merge_counts,
     share_out,
+    unpack,
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError
@@ -342,7 +343,7 @@ def test_stratified_as_stages(store: Store) -> None:
 
 def loaded(piece: Segment, store: Store) -> Strata:
     """Returns the strata of two splits that a stage has stored."""
-    return Strata.from_message(store.get(piece), 2)
+    return Strata(*unpack(store.get(piece), 1))
 
 
 @pytest.mark.parametrize("repeat", ["0", "1"])

@@ -25,7 +25,7 @@ from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
 from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
 from transforms.core.placing.placement import Sharding
 from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
-from transforms.core.placing.strata import Strata
+from transforms.core.placing.strata import Strata, unpack
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError
 from transforms.receipts import PieceDone, keep_piece
@@ -223,7 +223,7 @@ class _CutByShard(beam.DoFn):
         block = batch.block
         if strata is not None and self.tables.strata is None:
             message = self.store.get(strata)
-            found = Strata.from_message(message, len(self.sharding.rule.names))
+            found = Strata(*unpack(message, len(self.sharding.rule.names) - 1))
             self.tables = dataclasses.replace(self.tables, strata=found)
             self.cut = f"-{found.digest}"
         splits = split_rows(batch, self.sharding.rule, self.tables)

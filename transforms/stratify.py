@@ -18,17 +18,18 @@ import pyarrow.compute as pc
 from transforms.core import segment
 from transforms.core.model import Batch, Block, Segment
 from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
-from transforms.core.placing.placement import SplitRule
+from transforms.core.placing.placement import SplitRule, UInt64s
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import check_contents
 from transforms.core.placing.strata import (
     ClassCounts,
-    Integers,
     Strata,
     class_names,
     cut_classes,
     merge_counts,
+    pack,
     share_out,
+    unpack,
 )
 from transforms.split_locks import open_assignments
 from transforms.store import Store
@@ -41,9 +42,6 @@ COUNTS = "counts"
 # sends few pieces, and no group holds much of all.
 _BUCKET_BITS = 4
 _PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
-
-# The classes of each bucket in the order of `share_out`, and rows for each split.
-_Wanted = list[tuple[pa.StringArray, Integers]]
 
 
 @dataclasses.dataclass
@@ -108,7 +106,7 @@ class TakeStrata(beam.PTransform):
         wanted = (
             hashed.counts
             | "Sum counts" >> beam.CombineGlobally(_sum_counts, splits)
-            | "Share out" >> beam.Map(_share_out, self.rule)
+            | "Share out" >> beam.Map(_share_out, self.rule, store)
         )
         return (
             hashed.pieces
@@ -196,26 +194,28 @@ def _sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
     return merge_counts([ClassCounts.none(splits), *parts])
 
 
-def _share_out(counts: ClassCounts, rule: SplitRule) -> _Wanted:
-    """Returns what each bucket wants: to look its classes up among all takes long."""
+def _share_out(counts: ClassCounts, rule: SplitRule, store: Store) -> list[Segment]:
+    """Stores what each bucket wants: its classes in order, and rows for each split."""
     classes, wanted = share_out(counts, rule.proportions())
     buckets = _buckets(classes)
     out = []
     for bucket in range(1 << _BUCKET_BITS):
         mine = np.flatnonzero(buckets == bucket)
-        out.append((classes.take(pa.array(mine)), wanted[mine]))
+        names, numbers = classes.take(pa.array(mine)), wanted[mine].astype(np.uint64)
+        out.append(_put(store, "wanted\0", bucket, names, numbers))
     return out
 
 
 def _cut(
     element: tuple[int, Iterable[Segment]],
     store: Store,
-    wanted: _Wanted,
+    wanted: list[Segment],
     rule: SplitRule,
 ) -> Segment:
     """Stores the bounds of the classes in one bucket."""
     bucket, segments = element
-    classes, numbers = wanted[bucket]
+    splits = len(rule.names)
+    classes, numbers = unpack(store.get(wanted[bucket]), splits)
     pieces = [segment.deserialize(store.get(piece), _PIECE) for piece in segments]
     rows = pa.Table.from_batches(pieces)
     lists = rows["hashes"].combine_chunks()
@@ -224,16 +224,18 @@ def _cut(
     hashes = np.asarray(lists.flatten())
     hashes = hashes[np.lexsort((hashes, codes))]
     thresholds = rule.thresholds() if rule.by_content else None
-    strata = Strata(classes, cut_classes(hashes, numbers, thresholds))
-    return _put(store, "bounds\0", bucket, strata)
+    bounds = cut_classes(hashes, numbers.astype(np.int64), thresholds)
+    return _put(store, "bounds\0", bucket, classes, bounds)
 
 
 def _join(parts: list[Segment], store: Store, splits: int) -> Segment:
-    found = [Strata.from_message(store.get(part), splits) for part in parts]
-    strata = Strata.of([(each.classes, each.bounds) for each in found], splits)
-    return _put(store, "strata\0", 0, strata)
+    found = [unpack(store.get(part), splits - 1) for part in parts]
+    strata = Strata.of(found, splits)
+    return _put(store, "strata\0", 0, strata.classes, strata.bounds)
 
 
-def _put(store: Store, origin: str, start: int, strata: Strata) -> Segment:
-    (stored,) = store.put(origin, start, [(len(strata.classes), strata.to_message())])
+def _put(
+    store: Store, origin: str, start: int, classes: pa.StringArray, numbers: UInt64s
+) -> Segment:
+    (stored,) = store.put(origin, start, [(len(classes), pack(classes, numbers))])
     return stored

@@ -35,12 +35,14 @@ __all__ = [
     "class_names",
     "cut_classes",
     "merge_counts",
+    "pack",
     "share_out",
+    "unpack",
 ]
 
 Integers = npt.NDArray[np.integer[Any]]
 _ABOVE_ALL = np.uint64(2**64 - 1)
-_ROWS = pa.schema([("class", pa.string()), ("bounds", pa.binary())])
+_ROWS = pa.schema([("class", pa.string()), ("numbers", pa.binary())])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -85,23 +87,6 @@ class Strata:
     bounds: npt.NDArray[np.uint64]
 
     @classmethod
-    def from_message(cls, message: bytes, splits: int) -> "Strata":
-        """Reads what `to_message` gives, of as many splits."""
-        rows = segment.deserialize(message, _ROWS)
-        size = rows.num_rows * (splits - 1)
-        bounds = np.frombuffer(rows["bounds"].buffers()[2] or b"", np.uint64, size)
-        return cls(rows["class"], bounds.reshape(-1, splits - 1))
-
-    def to_message(self) -> pa.Buffer:
-        """Returns the strata as the message of a segment."""
-        width = self.bounds.shape[1] * self.bounds.itemsize
-        offsets = np.arange(len(self.bounds) + 1, dtype=np.int32) * np.int32(width)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.bounds)]
-        bounds = pa.Array.from_buffers(pa.binary(), len(self.bounds), buffers)
-        rows = pa.record_batch([self.classes, bounds], schema=_ROWS)
-        return segment.serialize(rows)
-
-    @classmethod
     def of(
         cls, parts: Iterable[tuple[pa.StringArray, npt.NDArray[np.uint64]]], splits: int
     ) -> "Strata":
@@ -137,6 +122,24 @@ class Strata:
             )
         rows = np.asarray(places)[np.asarray(encoded.indices)]
         return (hashes[:, None] >= self.bounds[rows]).sum(axis=1).astype(np.int64)
+
+
+def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
+    """Returns n names and the numbers [n, k] of each as the message of a segment."""
+    numbers = np.ascontiguousarray(numbers)
+    width = numbers.shape[1] * numbers.itemsize
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(width)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers)]
+    packed = pa.Array.from_buffers(pa.binary(), len(numbers), buffers)
+    return segment.serialize(pa.record_batch([classes, packed], schema=_ROWS))
+
+
+def unpack(message: bytes, columns: int) -> tuple[pa.StringArray, UInt64s]:
+    """Returns what `pack` was given; `columns` is k."""
+    rows = segment.deserialize(message, _ROWS)
+    size = rows.num_rows * columns
+    numbers = np.frombuffer(rows["numbers"].buffers()[2] or b"", np.uint64, size)
+    return rows["class"], numbers.reshape(-1, columns)
 
 
 def class_names(column: pa.Array) -> pa.StringArray:
