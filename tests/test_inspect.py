@@ -184,13 +184,16 @@ def test_variants_over_several_batches(tmp_path: Folder) -> None:
     assert found["b", "bytes"].statistics.present == 1_000
 
 
-def test_pipe(tmp_path: Folder) -> None:
-    """A pipe might never end: it is an error at once."""
+def test_pipe(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can be read only once is read only once."""
+    write_records(tmp_path / "x", [example({"a": 5})] * 3, "gzip")
     read, write = os.pipe()
-    with pytest.raises(UsageError, match="not a regular file"):
-        inspect.show(f"/dev/fd/{read}")
-    os.close(read)
+    os.write(write, (tmp_path / "x").read_bytes())
     os.close(write)
+    out = printed(Folder(f"/dev/fd/{read}"), capsys)
+    os.close(read)
+    assert "3 records" in out
+    assert "with gzip" in out
 
 
 def test_damaged_file(tmp_path: Folder) -> None:
