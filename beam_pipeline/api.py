@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_pipeline.file_names import check_file_names
-from beam_pipeline.plan import make_plan, prepare
-from beam_pipeline.progress import shown_progress
-from beam_pipeline.python_sources import is_object_source, store_rows
-from beam_pipeline.python_words import in_python, raising_in_python
-from beam_pipeline.report import success_json
-from beam_pipeline.sources import output_name
-from beam_pipeline.spec import Spec, make_spec
+from beam_pipeline.commands.progress import shown_progress
+from beam_pipeline.commands.report import success_json
+from beam_pipeline.planning.inputs import output_name
+from beam_pipeline.planning.plan import make_plan, prepare
+from beam_pipeline.python_data.store import is_object_source, store_rows
+from beam_pipeline.settings.python_words import in_python, raising_in_python
+from beam_pipeline.settings.spec import Spec, make_spec
+from beam_pipeline.terminal.file_names import check_file_names
 from transforms.core.manifest import Manifest
 from transforms.publishing import work_folder
 from transforms.storage.paths import another_job
@@ -72,7 +72,7 @@ def convert(
     """Converts a source into a dataset and returns the report.
 
     Args:
-      source: a path or pattern, or Python data; see `beam_pipeline.python_sources`.
+      source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
       output: the dataset's folder, as on the command line.
       beam_flags: Beam's own flags.
       between: a PTransform from Batch to Batch, one for one, between read and place.
@@ -171,7 +171,7 @@ def _conversion() -> Callable[..., Manifest]:
     # With a handler of its own, the root logger prints no warnings by itself.
     root.addHandler(handler)
     try:
-        from beam_pipeline.conversion import convert_plan
+        from beam_pipeline.running.convert import convert_plan
     finally:
         root.removeHandler(handler)
     return convert_plan

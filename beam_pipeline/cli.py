@@ -18,12 +18,17 @@ from typing import Any, NoReturn
 
 import click
 
-from beam_pipeline import standard_error
-from beam_pipeline.beam_loading import spare_imports
-from beam_pipeline.file_names import check_file_names, restart_in_utf8
-from beam_pipeline.flags_only import is_flags_only, split_flags
-from beam_pipeline.job_options import LOCATION, JobCommand, complete_path, job_options
-from beam_pipeline.usage_errors import explain, no_command
+from beam_pipeline.commands.flags_only import is_flags_only, split_flags
+from beam_pipeline.commands.options import (
+    LOCATION,
+    JobCommand,
+    complete_path,
+    job_options,
+)
+from beam_pipeline.commands.usage_errors import explain, no_command
+from beam_pipeline.running.beam_loading import spare_imports
+from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.version import __version__
 from transforms.errors import (
     COMMITTED_NOTE,
@@ -126,7 +131,7 @@ def convert(
       beam-tfrecord convert rows.csv out/rows --splits train=0.8,test=0.2
       beam-tfrecord convert 'logs/*.parquet' out/logs --label-column kind --overwrite
     """
-    from beam_pipeline import convert_command
+    from beam_pipeline.commands import convert as convert_command
 
     return convert_command.run(
         lambda: _settings(flags),
@@ -143,9 +148,9 @@ def convert(
 @click.pass_context
 def plan(ctx: click.Context, /, **flags: Any) -> int:
     """Show what `convert` would do with the same arguments; write nothing."""
-    from beam_pipeline import report
-    from beam_pipeline.plan import make_plan, prepare
-    from beam_pipeline.spec import make_spec
+    from beam_pipeline.commands import report
+    from beam_pipeline.planning.plan import make_plan, prepare
+    from beam_pipeline.settings.spec import make_spec
 
     prepared = prepare(make_spec(_settings(flags)))
     if prepared.done is not None:
@@ -159,7 +164,7 @@ def plan(ctx: click.Context, /, **flags: Any) -> int:
 @click.argument("target", metavar="DATASET|FILE|FOLDER|GLOB", type=LOCATION)
 def inspect(target: str) -> int:
     """Show the splits, features, labels and counts of a dataset."""
-    from beam_pipeline import inspect as command
+    from beam_pipeline.commands import inspect as command
 
     return command.show(target)
 
@@ -171,7 +176,7 @@ def inspect(target: str) -> int:
 )
 def head(target: str, count: int) -> int:
     """Show the first records of each split; long bytes are shortened."""
-    from beam_pipeline import head as command
+    from beam_pipeline.commands import head as command
 
     return command.show(target, count)
 
@@ -192,7 +197,9 @@ def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
     For a dataset: a reader to be pasted. For anything else: a --spec to be edited, with
     what speaks for each feature.
     """
-    from beam_pipeline import dataset, reader_code, schema_command
+    from beam_pipeline.commands import reader_code
+    from beam_pipeline.commands import schema as schema_command
+    from beam_pipeline.datasets import dataset
 
     target = flags.pop("source")
     if not any(flags.values()) and dataset.is_dataset(target):
@@ -206,7 +213,7 @@ def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
 @click.option("--quiet", is_flag=True, help="Print damage only.")
 def verify(target: str, quiet: bool) -> int:
     """Check every record, count and file of a dataset; exit with 1 for damage."""
-    from beam_pipeline import verify as command
+    from beam_pipeline.commands import verify as command
 
     return command.show(target, quiet)
 
@@ -227,7 +234,7 @@ def rejects(target: str, reason: str | None, limit: int, as_json: bool) -> int:
 
     DIR is the output of the run, also of one that failed; FILE is a list of rejects.
     """
-    from beam_pipeline import rejects_command
+    from beam_pipeline.commands import rejects as rejects_command
 
     return rejects_command.show(target, reason=reason, limit=limit, as_json=as_json)
 
@@ -250,7 +257,7 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
 
     IN is a file, folder or pattern. Every range of bytes that is left out is listed.
     """
-    from beam_pipeline import repair_command
+    from beam_pipeline.commands import repair as repair_command
 
     return repair_command.run(
         source, output, overwrite=overwrite, report_json=report_json
@@ -263,14 +270,14 @@ def repair(source: str, output: str, overwrite: bool, report_json: str | None) -
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def clean(directory: str, dry_run: bool, quiet: bool) -> int:
     """Remove what runs that were killed or failed left behind, and list it."""
-    from beam_pipeline import clean_command
+    from beam_pipeline.commands import clean as clean_command
 
     return clean_command.run(directory, dry_run=dry_run, quiet=quiet)
 
 
 def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[str, Any]:
     """Returns the settings of a --spec file with the flags over them."""
-    from beam_pipeline.spec import load_spec, read_spec
+    from beam_pipeline.settings.spec import load_spec, read_spec
 
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     path = given.pop("spec", None)

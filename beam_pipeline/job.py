@@ -7,24 +7,24 @@ from fractions import Fraction
 
 import apache_beam as beam
 
-from beam_pipeline.codec_versions import deciding_versions
-from beam_pipeline.plan import Plan
-from transforms.census import TakeCensus
-from transforms.commit import CommitDataset, Publication
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.version import deciding_versions
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
 from transforms.core.placing.placement import Sharding, SplitSource
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind
 from transforms.formats.source import Source
-from transforms.list import ListBlocks
-from transforms.place import PlaceRows
-from transforms.read import ReadBlocks
-from transforms.recall import RecallBlocks
-from transforms.settle import SettleSplits
-from transforms.shard_file import ShardLayout
-from transforms.store import Store
-from transforms.stratify import AwaitStrata, TakeStrata
-from transforms.write import WriteShards
+from transforms.shards.write_shard import ShardLayout
+from transforms.stages.census import TakeCensus
+from transforms.stages.commit import CommitDataset, Publication
+from transforms.stages.list import ListBlocks
+from transforms.stages.place import PlaceRows
+from transforms.stages.read import ReadBlocks
+from transforms.stages.recall import RecallBlocks
+from transforms.stages.settle import SettleSplits
+from transforms.stages.stratify import AwaitStrata, TakeStrata
+from transforms.stages.write import WriteShards
+from transforms.work.store import Store
 
 __all__ = ["Job", "build", "make_job"]
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from PIL import Image, ImageDraw
 
-from beam_pipeline import standard_error
-from beam_pipeline.printing import print_text
+from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.printing import print_text
 
 __all__ = ["IMAGES_PER_SPLIT", "ROWS", "main", "write_photos", "write_rows"]
 

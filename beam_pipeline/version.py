@@ -1,3 +1,42 @@
-"""The version of the distribution."""
+"""The version of the distribution, and the versions that decide bytes.
+
+An image that is resized, turned or converted is another file under another version of
+its decoder or encoder, and so is a compressed shard under another deflate. Work that
+an earlier run left is taken over only under the same versions.
+"""
+
+import functools
+
+__all__ = ["__version__", "deciding_versions"]
 
 __version__ = "0.2.0"
+
+# Of PIL.features: what Pillow calls a library, and what it is called here.
+_CODECS = {
+    "zlib": "zlib-of-pillow",  # its PNG files; it may have a library of its own
+    "jpg_2000": "openjpeg",
+    "libtiff": "libtiff",
+}
+_MODULES = {"webp": "libwebp", "avif": "libavif"}
+_PACKAGES = {"pyarrow": "pyarrow", "Pillow": "pillow", "pillow-heif": "pillow-heif"}
+
+
+@functools.cache
+def deciding_versions() -> dict[str, str]:
+    """Returns name -> version, of those that are there."""
+    import importlib.metadata
+    import zlib
+
+    from PIL import features
+
+    found: dict[str, object] = {"beam-tfrecord": __version__}
+    for package, name in _PACKAGES.items():
+        try:
+            found[name] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    found["libjpeg-turbo"] = features.version_feature("libjpeg_turbo")
+    found |= {name: features.version_codec(key) for key, name in _CODECS.items()}
+    found |= {name: features.version_module(key) for key, name in _MODULES.items()}
+    found["zlib"] = zlib.ZLIB_RUNTIME_VERSION
+    return {name: str(version) for name, version in found.items() if version}

@@ -11,17 +11,17 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_pipeline.conversion import open_work_folder
 from beam_pipeline.job import Job, make_job
-from beam_pipeline.plan import Plan, make_plan, prepare
-from beam_pipeline.spec import make_spec
-from beam_pipeline.vocabularies import keep_names
-from transforms import place, read, recall, write
-from transforms.census import _MergeFacts
-from transforms.commit import commit_dataset
+from beam_pipeline.planning.features.vocabularies import keep_names
+from beam_pipeline.planning.plan import Plan, make_plan, prepare
+from beam_pipeline.running.convert import open_work_folder
+from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import PlaceFacts
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target, work_folder
+from transforms.stages import place, read, recall, write
+from transforms.stages.census import _MergeFacts
+from transforms.stages.commit import commit_dataset
 
 __all__ = ["forked", "run_directly"]
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_pipeline.plan import plan_source
-from beam_pipeline.sources import PlannedSource
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.inputs import PlannedSource
+from beam_pipeline.planning.plan import plan_source
+from beam_pipeline.settings.spec import make_spec
 from transforms import files
 from transforms.core.model import Batch
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError

@@ -20,20 +20,21 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from beam_pipeline.conversion import open_work_folder
+from beam_pipeline.running.convert import open_work_folder
 from transforms import files
-from transforms.commit import Publication, commit_dataset
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
+from transforms.core.placing.shard_rows import Census
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.shard import Census
 from transforms.core.statistics import Statistics
 from transforms.errors import CommitError, StorageError, TargetError
-from transforms.publishing import bucket_runs, target, work_folder
-from transforms.receipts import ShardDone, find_shard, keep_shard
+from transforms.publishing import target, work_folder
+from transforms.publishing.bucket import runs as bucket_runs
 from transforms.sidecars import tfds
+from transforms.stages.commit import Publication, commit_dataset
 from transforms.storage import file_systems
-from transforms.store import Store
+from transforms.work.receipts import ShardDone, find_shard, keep_shard
+from transforms.work.store import Store
 
 __all__ = ["Writers", "check_dataset", "names_of"]
 

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from beam_pipeline.plan_tables import plan_tables
-from beam_pipeline.sources import PlannedSource, find_inputs
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.inputs import PlannedSource, find_inputs
+from beam_pipeline.planning.tables import plan_tables
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import convert, payloads, refused, rejects
 from transforms.core.example import messages
 from transforms.core.model import Block, Reading

@@ -214,9 +214,9 @@ class TestImages:
 class TestChangedDuringTheRun:
     def run(self, source: Folder, out: Folder, change: Callable[[], object]) -> None:
         """Plans a job, changes its source, and then runs the plan."""
-        from beam_pipeline.conversion import convert_plan
-        from beam_pipeline.plan import make_plan
-        from beam_pipeline.spec import make_spec
+        from beam_pipeline.planning.plan import make_plan
+        from beam_pipeline.running.convert import convert_plan
+        from beam_pipeline.settings.spec import make_spec
 
         settings = {"source": str(source), "output": str(out), "max_reject_rate": 0.5}
         plan = make_plan(make_spec(settings))

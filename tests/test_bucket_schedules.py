@@ -12,10 +12,13 @@ from tests.schedules import Writers, check_dataset, names_of
 from tests.stress import count
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.errors import CommitError, TargetError
-from transforms.publishing import bucket, bucket_runs, versions, work_folder
+from transforms.publishing import work_folder
+from transforms.publishing.bucket import runs as bucket_runs
+from transforms.publishing.bucket import target as bucket
+from transforms.publishing.bucket import versions
 from transforms.storage import object_clients, remote
 from transforms.storage.object_store import Listed, OvertakenError
-from transforms.store import Store
+from transforms.work.store import Store
 
 _SCHEDULES = count(80, 800)
 _PARTS = 4

@@ -132,7 +132,7 @@ def test_fault_095_newlines_in_quotes_are_one_row(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """20,000 rows stay 20,000 in blocks that are cut everywhere."""
-    from beam_pipeline import plan_tables
+    from beam_pipeline.planning import tables as plan_tables
 
     monkeypatch.setattr(plan_tables, "_block_bytes", lambda total: 100_000)
     text = "".join(f'{n},"line one\nline ""two"", {n}"\n' for n in range(20_000))

@@ -20,7 +20,8 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline import inspect, repair_command, verify
+from beam_pipeline.commands import inspect, verify
+from beam_pipeline.commands import repair as repair_command
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.stress import count
 from tests.test_tfrecord import needs_proc, run_child
@@ -183,7 +184,7 @@ def test_fault_044_hostile_lengths_cost_no_memory_to_repair(tmp_path: Folder) ->
             paths.append(tmp_path / f"{length}{suffix}")
             paths[-1].write_bytes(pack(data))
     code = """
-        from beam_pipeline.repair import repair_file
+        from beam_pipeline.datasets.repair import repair_file
         def repaired(path):
             return repair_file(path, path + ".out", overwrite=True, skipped=id)
         repaired(sys.argv[1])
@@ -640,8 +641,8 @@ def test_readers_of_the_catalogue_do_not_need_tensorflow() -> None:
     """Verifying and repairing come before TensorFlow, and without it."""
     code = """
         import sys
-        import beam_pipeline.repair_command
-        import beam_pipeline.verify
+        import beam_pipeline.commands.repair
+        import beam_pipeline.commands.verify
         heavy = {"tensorflow", "apache_beam", "pandas", "pyarrow"}
         print(sorted(heavy & set(sys.modules)))
     """

@@ -14,19 +14,20 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from beam_pipeline.conversion import open_work_folder
 from beam_pipeline.job import make_job
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import open_work_folder
+from beam_pipeline.settings.spec import make_spec
 from tests import direct_run
 from tests.direct_run import run_directly
 from tests.file_operations import watched
 from tests.test_convert import command, contents, convert, manifest, refused, write_csv
-from transforms import commit, files, write
+from transforms import files
 from transforms.core.example import payload
 from transforms.core.model import ShardFile
 from transforms.errors import BeamTFRecordError
-from transforms.tfrecord import WriteTFRecords
+from transforms.stages import commit, write
+from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 

@@ -54,9 +54,9 @@ main(sys.argv[2:])
 
 # Steps to stop the program in: module, function, and how long it then waits.
 STEPS = {
-    "planning": ("beam_pipeline.plan", "find_inputs", 3),
-    "running": ("transforms.write", "write_shard", 3),
-    "long running": ("transforms.write", "write_shard", 8),
+    "planning": ("beam_pipeline.planning.plan", "find_inputs", 3),
+    "running": ("transforms.stages.write", "write_shard", 3),
+    "long running": ("transforms.stages.write", "write_shard", 8),
     "about to publish": ("transforms.publishing.target", "publish", 2),
 }
 
@@ -672,7 +672,7 @@ class TestTerminal:
 
 PAUSED_AFTER_COMMIT = """
 import pathlib, sys, time
-import transforms.commit as module
+import transforms.stages.commit as module
 from beam_pipeline.cli import main
 step = module.commit_dataset
 def paused(*args, **kwargs):

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline.column_notes import column_notes
-from beam_pipeline.plan import plan_source
-from beam_pipeline.schema_command import render
-from beam_pipeline.spec import make_spec
+from beam_pipeline.commands.schema import render
+from beam_pipeline.planning.features.column_notes import column_notes
+from beam_pipeline.planning.plan import plan_source
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import command, convert, rejects, rows, write_files
 from tests.test_features import png
-from transforms.core.rows.infer import infer_batches, infer_features
-from transforms.core.rows.near_kind import NearKind
+from transforms.core.infer.near_kind import NearKind
+from transforms.core.infer.texts import infer_batches, infer_features
 from transforms.core.schema import Kind, Schema
 from transforms.publishing import target
 

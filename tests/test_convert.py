@@ -1115,9 +1115,9 @@ class TestTwoRuns:
         self, small: Folder, tmp_path: Folder
     ) -> None:
         """While one run holds the target, another ends with an error (row 25)."""
-        from beam_pipeline.conversion import open_work_folder
-        from beam_pipeline.plan import make_plan
-        from beam_pipeline.spec import make_spec
+        from beam_pipeline.planning.plan import make_plan
+        from beam_pipeline.running.convert import open_work_folder
+        from beam_pipeline.settings.spec import make_spec
 
         out = tmp_path / "out"
         plan = make_plan(make_spec({"source": str(small), "output": str(out)}))

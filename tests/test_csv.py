@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transforms.core.infer.texts import infer_features
 from transforms.core.model import Batch, Block, Reason, Rejection
-from transforms.core.rows.infer import infer_features
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
     MAX_MESSAGE_BYTES,

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from beam_pipeline.features import infer_all, infer_columns
+from beam_pipeline.planning.features.declare import infer_all, infer_columns
 from transforms import files
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError

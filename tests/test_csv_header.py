@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 import beam_pipeline
-from beam_pipeline.plan import plan_source
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import plan_source
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import convert, dataset, refused, rows, write_files
 from tests.test_features import png
 from transforms.core.manifest import Manifest
@@ -203,7 +203,7 @@ def test_the_setting_in_a_spec_and_in_python(tmp_path: Folder) -> None:
 
 def test_a_schema_repeats_what_was_said(tmp_path: Folder) -> None:
     """What `schema` prints of such a table is a spec that converts it."""
-    from beam_pipeline.schema_command import render
+    from beam_pipeline.commands.schema import render
 
     source = write_files(tmp_path / "s", {"t.csv": HEADERLESS["numbers"].encode()})
     spec = make_spec({"source": str(source), "output": "o", "header": True})

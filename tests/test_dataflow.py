@@ -18,7 +18,6 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beam_pipeline.conversion import leaves_job
 from beam_pipeline.engines import dataflow_checks
 from beam_pipeline.engines.choice import choose
 from beam_pipeline.engines.dataflow import DATAFLOW, brings_workers, is_detached
@@ -27,7 +26,8 @@ from beam_pipeline.engines.worker_package import (
     required_here,
     write_source_distribution,
 )
-from beam_pipeline.spec import Spec, make_spec
+from beam_pipeline.running.convert import leaves_job
+from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import __version__
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths

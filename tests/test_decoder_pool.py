@@ -16,13 +16,13 @@ from tests.hostile_decoder import ordered, prepare
 from tests.test_bad_input import FRAMES
 from tests.test_convert import convert, rejects, rows, write_files
 from tests.test_image import make_bmp, picture, saved
-from transforms import decoder_pool
 from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
-from transforms.decoder_pool import DecoderPool
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
+from transforms.shards import decoder_pool
+from transforms.shards.decoder_pool import DecoderPool
 
 Folder = pathlib.Path
 ROOT = Folder(__file__).parent.parent
@@ -288,7 +288,7 @@ PARENT = """
 import os, sys, threading
 from tests.hostile_decoder import ordered, prepare
 from transforms.core.image.policy import ImagePolicy
-from transforms.decoder_pool import DecoderPool
+from transforms.shards.decoder_pool import DecoderPool
 pool, policy = DecoderPool(prepare), ImagePolicy()
 idle = pool.prepare(ordered("process"), policy).message
 forked = os.fork() if sys.argv[2] == "fork" else 1

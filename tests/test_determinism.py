@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.conversion import convert_plan
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import (
     command,
     contents,

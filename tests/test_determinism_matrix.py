@@ -48,7 +48,7 @@ COMBINATIONS = ALL if STRESS else [ALL[i] for i in (0, 5, 9, 14, 16, 21)]
 PROGRAM = """
 import json, sys
 from beam_pipeline.cli import main
-from beam_pipeline.file_names import restart_in_utf8
+from beam_pipeline.terminal.file_names import restart_in_utf8
 if __name__ == "__main__":
     restart_in_utf8()
     for arguments in json.loads(sys.argv[1]):

@@ -6,10 +6,17 @@ import types
 
 import pytest
 
-from beam_pipeline import disk_need, sample
-from beam_pipeline.disk_need import DiskNeed, check_room, estimate, free_bytes, in_words
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline import sample
+from beam_pipeline.planning import disk_need
+from beam_pipeline.planning.disk_need import (
+    DiskNeed,
+    check_room,
+    estimate,
+    free_bytes,
+    in_words,
+)
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import command, write_csv
 from transforms.errors import StorageError
 

@@ -20,7 +20,6 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_pipeline.beam_shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
 from beam_pipeline.engines import cluster, notes, submission
 from beam_pipeline.engines.choice import choose
@@ -30,9 +29,10 @@ from beam_pipeline.engines.java import JavaError, find_java, version_in
 from beam_pipeline.engines.table import ENGINES, engine_of
 from beam_pipeline.engines.worker_boot import write_worker
 from beam_pipeline.job import build, make_job
-from beam_pipeline.plan import make_plan
-from beam_pipeline.runner import check_beam_flags
-from beam_pipeline.spec import Spec, make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.beam_shortcuts import beam_shortcuts
+from beam_pipeline.running.local import check_beam_flags
+from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.errors import (
     RejectLimitError,
     SpecError,
@@ -40,7 +40,7 @@ from transforms.errors import (
     TargetError,
     UsageError,
 )
-from transforms.store import Store
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_pipeline.evidence_words import examples_text, extent_text, present_text
+from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
 from tests.test_convert import command, write_csv
-from transforms.core.rows.example_text import example_text
-from transforms.core.rows.infer import Evidence
+from transforms.core.infer.example_text import example_text
+from transforms.core.infer.texts import Evidence
 from transforms.core.schema import Feature, Kind
 
 Folder = pathlib.Path

@@ -15,7 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipeline.cli import convert
-from beam_pipeline.flags_only import split_flags
+from beam_pipeline.commands.flags_only import split_flags
 
 Folder = pathlib.Path
 

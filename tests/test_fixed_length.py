@@ -18,12 +18,12 @@ from PIL import Image
 from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.image.png_encode import encode_png
 from transforms.core.model import Reason
-from transforms.core.rows.binary_columns import column_of, features_of
-from transforms.core.rows.binary_layout import DTYPES, BinaryField, Layout
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SourceError, SpecError
 from transforms.formats.binary.class_names import read_names
+from transforms.formats.binary.columns import column_of, features_of
 from transforms.formats.binary.fixed_length import FixedLengthReader
+from transforms.formats.binary.layout import DTYPES, BinaryField, Layout
 from transforms.formats.binary.record_rows import sample_places
 from transforms.formats.table import InputFile, RawRows
 from transforms.formats.table_source import TableSource, listing_of

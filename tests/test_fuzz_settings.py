@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline.spec import load_spec, make_spec
-from beam_pipeline.vocabularies import class_names
+from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.settings.spec import load_spec, make_spec
 from tests.conftest import Headline
 from tests.datasets import animals, write_dataset
 from tests.fuzzing import (
@@ -24,10 +24,10 @@ from tests.fuzzing import (
 from tests.stress import count, portions
 from tests.test_image import picture, saved
 from transforms.core.manifest import Manifest
-from transforms.core.rows.binary_layout import Layout
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, SpecError
-from transforms.split_ids import read_split_ids
-from transforms.split_locks import open_assignments
+from transforms.formats.binary.layout import Layout
+from transforms.work.split_ids import read_split_ids
+from transforms.work.split_locks import open_assignments
 
 Folder = pathlib.Path
 

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 from PIL import Image
 
-from beam_pipeline import dataset, head
+from beam_pipeline.commands import head
+from beam_pipeline.datasets import dataset
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.example import messages

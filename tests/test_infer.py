@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from transforms.core.rows.infer import infer_features
+from transforms.core.infer.texts import infer_features
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
 

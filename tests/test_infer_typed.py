@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from transforms.core.rows.infer_typed import infer_typed, looks_like_image_paths
+from transforms.core.infer.typed import infer_typed, looks_like_image_paths
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, SpecError
 

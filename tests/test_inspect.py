@@ -8,8 +8,10 @@ import pytest
 from PIL import Image
 from rich.cells import cell_len
 
-from beam_pipeline import file_summary, inspect
-from beam_pipeline.dataset import count_text, open_target, share_text, size_text
+from beam_pipeline.commands import inspect
+from beam_pipeline.datasets import file_summary
+from beam_pipeline.datasets.dataset import open_target
+from beam_pipeline.terminal.words import count_text, share_text, size_text
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.example import messages

@@ -13,10 +13,11 @@ from tests.test_convert import convert
 from tests.test_image_options import encoded, noise, tree
 from tests.test_labels import records, rejects
 from tests.test_memory import LIMIT, converted
-from transforms import files, image_loading
+from transforms import files
 from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
+from transforms.shards import image_loading
 from transforms.storage.limits import TooLargeError
 
 Folder = pathlib.Path

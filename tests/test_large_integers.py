@@ -20,12 +20,12 @@ import yaml
 from PIL import Image
 
 import beam_pipeline
-from beam_pipeline.feature_evidence import rounding_notes
-from beam_pipeline.features import infer_all, infer_columns
+from beam_pipeline.planning.features.declare import infer_all, infer_columns
+from beam_pipeline.planning.features.evidence import rounding_notes
 from tests.test_convert import command, convert, dataset, manifest, refused, rejects
 from tests.test_features import records
-from transforms.core.rows.infer import infer_features
-from transforms.core.rows.infer_typed import infer_typed
+from transforms.core.infer.texts import infer_features
+from transforms.core.infer.typed import infer_typed
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import RejectLimitError
 from transforms.formats.csv import reader as csv_reader

@@ -28,12 +28,12 @@ from transforms.core.placing.leakage import (
     pack_fingerprints,
 )
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.shard import ShardRows
-from transforms.image_fingerprints import store_fingerprints
-from transforms.place import PlaceRows
-from transforms.settle import SettleSplits, settle_splits
-from transforms.store import Store
+from transforms.shards.image_fingerprints import store_fingerprints
+from transforms.stages.place import PlaceRows
+from transforms.stages.settle import SettleSplits, settle_splits
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 NAMES = ("train", "val", "test")

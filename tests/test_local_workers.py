@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from beam_pipeline import local_workers
+from beam_pipeline.running import workers as local_workers
 
 Folder = pathlib.Path
 ROWS = 1_200_000
@@ -265,7 +265,7 @@ def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
 
 _POOLS = """
 import os, pathlib
-from beam_pipeline.local_workers import WorkerPool, forked_workers
+from beam_pipeline.running.workers import WorkerPool, forked_workers
 
 def children():
     found = []
@@ -326,9 +326,9 @@ def script(code: str, folder: Folder, *arguments: str) -> subprocess.CompletedPr
 
 _TWO_RUNS = """
 import sys
-from beam_pipeline.conversion import convert_plan
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
 for number in range(4):
     spec = make_spec(
         {"source": sys.argv[1], "output": f"out{number}", "workers": 2, "limit": 1000}

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from beam_pipeline.plan import make_plan
-from beam_pipeline.sources import find_inputs
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.inputs import find_inputs
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import (
     account,
     command,

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import beam_pipeline
-from beam_pipeline.spec import load_spec
+from beam_pipeline.settings.spec import load_spec
 from tests.table_reading import read_all
 from tests.test_convert import account, convert, dataset, refused, rejects
 from transforms.core.model import Reason

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_placement import MASK, mixed
-from transforms import place
 from transforms.core import segment
 from transforms.core.model import Batch, Block
 from transforms.core.placing.identity import (
@@ -29,10 +28,11 @@ from transforms.core.placing.placement import (
     SplitSource,
     hash_rows,
 )
+from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
-from transforms.core.shard import ShardRows
 from transforms.errors import EncodingError
+from transforms.stages import place
 
 TEXTS = ["", "a", "user-17", "eight by", "nine byte", "고양이", "x" * 128, "x" * 129]
 GOLDEN_SPLIT = [

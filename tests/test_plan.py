@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipeline.plan import Plan, choose_shards, make_plan
-from beam_pipeline.sources import default_name, output_name
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.inputs import default_name, output_name
+from beam_pipeline.planning.plan import Plan, choose_shards, make_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.datasets import animals, write_dataset
 from transforms import files
 from transforms.core.placing.placement import SplitSource
@@ -164,7 +164,7 @@ def test_a_dataset_at_the_target_is_told_before_the_source_is_read(
     """The inputs are listed, to be compared, and not sampled."""
     write_dataset(tmp_path / "out", {"train": animals(1)})
     (tmp_path / "t.csv").write_text("a\n1\n")
-    monkeypatch.setattr("beam_pipeline.plan._plan_inputs", None)
+    monkeypatch.setattr("beam_pipeline.planning.plan._plan_inputs", None)
     with pytest.raises(TargetError, match="--overwrite"):
         plan(tmp_path / "t.csv", tmp_path / "out")
 

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 import beam_pipeline
-from beam_pipeline import standard_error
-from beam_pipeline.printing import json_text, printable
-from beam_pipeline.terminal import Console
+from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.printing import json_text, printable
 from tests.test_convert import command, convert, write_files
 
 Folder = pathlib.Path

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline.plan import Plan, make_plan
-from beam_pipeline.progress import look, shown_progress, speed_text
-from beam_pipeline.spec import make_spec
+from beam_pipeline.commands.progress import look, shown_progress, speed_text
+from beam_pipeline.planning.plan import Plan, make_plan
+from beam_pipeline.settings.spec import make_spec
 from transforms import files
-from transforms.store import Store
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 
@@ -119,7 +119,7 @@ def test_long_runs_without_a_terminal_say_so(
     plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line on stderr now and then, and nothing on stdout."""
-    monkeypatch.setattr("beam_pipeline.progress._LINE_SECONDS", 0.0)
+    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
     with shown_progress(plan, quiet=False) as watch:
         watch()
     captured = capfd.readouterr()
@@ -207,9 +207,9 @@ def test_rejects_so_far_are_shown(
     tmp_path: Folder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What finished tasks rejected is counted once, in the line of progress."""
-    from beam_pipeline.conversion import convert_plan
+    from beam_pipeline.running.convert import convert_plan
 
-    monkeypatch.setattr("beam_pipeline.progress._LINE_SECONDS", 0.0)
+    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
     source = tmp_path / "rows.csv"
     rows = ["x" if n % 1000 == 7 else str(n) for n in range(10_000)]
     source.write_text("a\n" + "\n".join(rows) + "\n")

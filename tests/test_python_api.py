@@ -22,8 +22,8 @@ from google.protobuf import text_format
 
 import beam_pipeline
 from beam_pipeline import api
-from beam_pipeline.python_sources import store_rows
-from beam_pipeline.spec import Spec
+from beam_pipeline.python_data.store import store_rows
+from beam_pipeline.settings.spec import Spec
 from tests.test_convert import command, dataset, payloads, rejects, rows, write_csv
 from transforms.core.example import messages
 from transforms.errors import (

@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 import beam_pipeline
-from beam_pipeline.python_words import in_python
+from beam_pipeline.settings.python_words import in_python
 from tests.test_convert import command, write_csv
 from transforms.errors import (
     BeamTFRecordError,

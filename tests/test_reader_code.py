@@ -8,8 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from beam_pipeline import reader_code
-from beam_pipeline.dataset import Dataset
+from beam_pipeline.commands import reader_code
+from beam_pipeline.datasets.dataset import Dataset
 from tests.datasets import ANIMALS, animals, write_dataset, write_records
 from tests.kinds import write_kinds
 from tests.test_convert import convert

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from beam_pipeline.spec import Spec
+from beam_pipeline.settings.spec import Spec
 from tests.readme_data import write_everything
 
 README = pathlib.Path(__file__).resolve().parent.parent / "README.md"

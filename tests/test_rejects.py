@@ -20,15 +20,16 @@ import pytest
 from tests.datasets import example, write_records
 from tests.file_operations import failing_once, watched
 from tests.test_convert import command
-from transforms import rejects
 from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason
 from transforms.core.rejected_rows import RejectedRows
 from transforms.core.tfrecord import TFRecordReader
-from transforms.earlier_rejects import find_rejects
 from transforms.errors import DamageError, StorageError, TargetError, UsageError
-from transforms.reject_files import (
+from transforms.publishing.earlier_rejects import find_rejects
+from transforms.storage import retry
+from transforms.work import rejects
+from transforms.work.reject_files import (
     is_items_name,
     is_rejects_name,
     leave_rejects,
@@ -36,9 +37,8 @@ from transforms.reject_files import (
     remove_left,
     write_rejects,
 )
-from transforms.rejects import MAX_KEPT_BYTES
-from transforms.storage import retry
-from transforms.store import Store
+from transforms.work.rejects import MAX_KEPT_BYTES
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 _REASONS = tuple(Reason)
@@ -122,10 +122,12 @@ def test_merged_logs_have_one_order(
     """Against a plain sort: any logs, in any order of arrival, with pieces of any size;
     ties stay in the order of the logs' tasks and of their rejections."""
     dice = random.Random(seed)
-    monkeypatch.setattr("transforms.rejects.PIECE_ROWS", dice.choice([1, 3, 64]))
-    monkeypatch.setattr("transforms.reject_files.PIECE_ROWS", 4)
-    monkeypatch.setattr("transforms.rejects._SORTED_ROWS", dice.choice([5, 100]))
-    monkeypatch.setattr("transforms.rejects._INLINE_BYTES", dice.choice([0, 1 << 14]))
+    monkeypatch.setattr("transforms.work.rejects.PIECE_ROWS", dice.choice([1, 3, 64]))
+    monkeypatch.setattr("transforms.work.reject_files.PIECE_ROWS", 4)
+    monkeypatch.setattr("transforms.work.rejects._SORTED_ROWS", dice.choice([5, 100]))
+    monkeypatch.setattr(
+        "transforms.work.rejects._INLINE_BYTES", dice.choice([0, 1 << 14])
+    )
     logs, plain = [], []
     for task in range(dice.randint(1, 7)):
         found = [
@@ -248,7 +250,7 @@ def test_large_rejects_are_in_parts(keeping: Store, part_bytes: int) -> None:
 def test_items_are_kept(keeping: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line has a record with the item, in the lines' order; too long a one, and
     one that could not be read, have all but the bytes."""
-    monkeypatch.setattr("transforms.rejects.MAX_KEPT_BYTES", 1_000)
+    monkeypatch.setattr("transforms.work.rejects.MAX_KEPT_BYTES", 1_000)
     raws = [b"", b"\x00\xff\n", bytes(1_000), bytes(1_001), None]
     found = [
         rejection(
@@ -313,8 +315,8 @@ import resource, sys
 import numpy as np
 from transforms.core.model import Rejection
 from transforms.core.rejected_rows import RejectedRows
-from transforms.reject_files import write_rejects
-from transforms.store import Store
+from transforms.work.reject_files import write_rejects
+from transforms.work.store import Store
 
 def made(places):
     return [
@@ -422,7 +424,7 @@ class TestFind:
         path = self.write(tmp_path / "x.jsonl", *found)
         whole = find_rejects(str(path)).places()
         assert len(whole) == 200
-        monkeypatch.setattr("transforms.earlier_rejects._CHUNK_BYTES", 1_000)
+        monkeypatch.setattr("transforms.publishing.earlier_rejects._CHUNK_BYTES", 1_000)
         assert np.array_equal(find_rejects(str(path)).places(), whole)
         assert [e["row"] for e in find_rejects(str(path)).rejections()] == [
             *range(1, 201)

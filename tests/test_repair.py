@@ -11,16 +11,17 @@ import zlib
 
 import pytest
 
-from beam_pipeline import repair_command, verify
-from beam_pipeline.repair import Range, Repaired, repair_file
+from beam_pipeline.commands import repair as repair_command
+from beam_pipeline.commands import verify
+from beam_pipeline.datasets.repair import Range, Repaired, repair_file
 from tests.conftest import Headline
 from tests.datasets import animals, write_dataset, write_records
 from tests.stress import count
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.frame import frame
-from transforms.core.tfrecord.sorted_run import frame_records
 from transforms.errors import DamageError, SourceError, TargetError, UsageError
+from transforms.tfrecord.sorted_run import frame_records
 
 Folder = pathlib.Path
 RECORDS = [b"record %d" % number * 9 for number in range(100)]

@@ -149,7 +149,7 @@ def test_what_is_put_there_during_the_run_is_kept(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run may take hours, in which somebody else may use the name."""
-    from beam_pipeline import conversion
+    from beam_pipeline.running import convert as conversion
 
     real = conversion.convert_plan
     report = tmp_path / "report.json"

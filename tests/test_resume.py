@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline import plan
-from beam_pipeline.codec_versions import deciding_versions
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning import plan
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.version import deciding_versions
 from tests.test_convert import (
     command,
     contents,
@@ -25,12 +25,12 @@ from tests.test_convert import (
     write_files,
 )
 from tests.test_determinism import bmp
-from transforms import write
 from transforms.core.model import Block
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.images import ImageTree
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
+from transforms.stages import write
 from transforms.storage import folders
 
 Folder = pathlib.Path

@@ -597,7 +597,7 @@ class TestThreads:
         self, photos: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The threads that read images ahead."""
-        from transforms import image_loading
+        from transforms.shards import image_loading
 
         calls = itertools.count()
         real = image_loading._load

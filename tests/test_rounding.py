@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.core.facts_json import from_json, to_json
 from transforms.core.model import ReadFacts, Rounding
 from transforms.core.remarks import rounding_remarks
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.conform import conform
 from transforms.core.rows.rounding import losses, roundings_of
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.work.facts_json import from_json, to_json
 
 FLOAT = Feature("f", Kind.FLOAT)
 LIST = Feature("f", Kind.FLOAT, shape=(None,))

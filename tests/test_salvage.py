@@ -11,11 +11,11 @@ import pytest
 
 from tests.conftest import Headline
 from tests.stress import count
+from transforms.core.salvage.resync import header_places, length_of
+from transforms.core.salvage.salvage import NESTED, REBUILT, Kept, Salvage, Skipped
+from transforms.core.salvage.unpack_damaged import Unpacker, looks_like_gzip
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, frame, header
-from transforms.core.tfrecord.resync import header_places, length_of
-from transforms.core.tfrecord.salvage import NESTED, REBUILT, Kept, Salvage, Skipped
-from transforms.core.tfrecord.unpack_damaged import Unpacker, looks_like_gzip
 
 RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 99, b"g" * 17, b"", b"hh"]
 RECORDS += [b"\n\x08" * 4]

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core.placing import placement
+from transforms.core.placing.shard_rows import Census, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.core.shard import Census, ShardRows
 from transforms.errors import EncodingError
 
 LAYOUTS = st.lists(

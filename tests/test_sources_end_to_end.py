@@ -25,8 +25,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.test_convert import (
     account,
     command,

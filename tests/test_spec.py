@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline import cli, convert_command
-from beam_pipeline.spec import (
+from beam_pipeline import cli
+from beam_pipeline.commands import convert as convert_command
+from beam_pipeline.settings.spec import (
     BYTE_DECIDING,
     FeatureSpec,
     Spec,

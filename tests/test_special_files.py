@@ -13,8 +13,8 @@ from typing import NoReturn
 import pytest
 from PIL import Image
 
-from beam_pipeline.sources import find_inputs
-from beam_pipeline.spec import Spec
+from beam_pipeline.planning.inputs import find_inputs
+from beam_pipeline.settings.spec import Spec
 from tests.datasets import animals, write_dataset
 from transforms import files
 from transforms.core.tfrecord import TFRecordReader

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of, splits_of
-from transforms import place
 from transforms.core.model import Batch, Reason, RejectLog
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
@@ -21,11 +20,12 @@ from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, SourceError, SpecError
-from transforms.rejects import read_piece
-from transforms.settle import SettleSplits
-from transforms.split_ids import read_split_ids
-from transforms.split_locks import install_lock, open_assignments, write_table
-from transforms.store import Store
+from transforms.stages import place
+from transforms.stages.settle import SettleSplits
+from transforms.work.rejects import read_piece
+from transforms.work.split_ids import read_split_ids
+from transforms.work.split_locks import install_lock, open_assignments, write_table
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 NAMES = ("train", "test")

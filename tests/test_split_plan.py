@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_pipeline.plan import prepare
-from beam_pipeline.sources import rule_of
-from beam_pipeline.spec import make_spec
-from beam_pipeline.split_plan import SplitPlan, plan_splits
+from beam_pipeline.planning.inputs import rule_of
+from beam_pipeline.planning.plan import prepare
+from beam_pipeline.planning.splits import SplitPlan, plan_splits
+from beam_pipeline.settings.spec import make_spec
 from transforms.core.placing.placement import SplitSource
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SpecError, UsageError
-from transforms.split_locks import open_assignments, write_table
-from transforms.store import Store
+from transforms.work.split_locks import open_assignments, write_table
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 SCHEMA = Schema(

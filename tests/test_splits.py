@@ -9,9 +9,9 @@ import pandas
 import pytest
 from PIL import Image
 
-from beam_pipeline.conversion import convert_plan
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.settings.spec import make_spec
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader

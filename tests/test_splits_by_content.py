@@ -19,9 +19,9 @@ import pytest
 from PIL import Image
 
 import beam_pipeline
-from beam_pipeline.conversion import convert_plan
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.test_place_keys import batch_of
 from tests.test_placement import MASK, mixed
 from transforms.core.example import messages
@@ -39,7 +39,7 @@ from transforms.formats.json_lines.parse import columns_of, learned
 from transforms.formats.json_lines.reader import JsonLinesReader
 from transforms.formats.json_lines.types import JsonType
 from transforms.formats.table import InputFile
-from transforms.stratify import hash_classes
+from transforms.stages.stratify import hash_classes
 
 Folder = pathlib.Path
 HALVES = "train=0.5,test=0.5"

@@ -14,11 +14,10 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_pipeline.conversion import convert_plan, open_work_folder
 from beam_pipeline.job import build, make_job
-from beam_pipeline.plan import Plan, make_plan
-from beam_pipeline.spec import make_spec
-from transforms import place
+from beam_pipeline.planning.plan import Plan, make_plan
+from beam_pipeline.running.convert import convert_plan, open_work_folder
+from beam_pipeline.settings.spec import make_spec
 from transforms.core.example import messages
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import Batch, Block
@@ -31,11 +30,12 @@ from transforms.core.placing.placement import (
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import BeamTFRecordError, ConservationError, EncodingError
-from transforms.list import ListBlocks
-from transforms.place import PlaceRows
 from transforms.publishing import target
-from transforms.read import ReadBlocks
-from transforms.store import Store
+from transforms.stages import place
+from transforms.stages.list import ListBlocks
+from transforms.stages.place import PlaceRows
+from transforms.stages.read import ReadBlocks
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 ROWS = 500

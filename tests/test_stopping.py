@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from beam_pipeline import runner
+from beam_pipeline.engines.stopping import stop
 from beam_pipeline.engines.submission import run_watched
-from beam_pipeline.stopping import stop
+from beam_pipeline.running import local as runner
 from transforms.errors import StorageError
 from transforms.storage import remote
 from transforms.storage.retry import RetryPolicy
-from transforms.store import Store
+from transforms.work.store import Store
 
 
 class Job:

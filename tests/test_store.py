@@ -10,8 +10,8 @@ import pytest
 from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.core.reasons import Reason
 from transforms.errors import StorageError
-from transforms.rejects import read_piece
-from transforms.store import Store
+from transforms.work.rejects import read_piece
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 PARTS = [

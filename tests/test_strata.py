@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of, splits_of
-from transforms import place
 from transforms.core.model import Batch, Block, Segment
 from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
 from transforms.core.placing.placement import (
@@ -35,10 +34,11 @@ from transforms.core.placing.strata import (
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError
-from transforms.settle import SettleSplits
-from transforms.split_locks import open_assignments, write_table
-from transforms.store import Store
-from transforms.stratify import AwaitStrata, TakeStrata, hash_classes
+from transforms.stages import place
+from transforms.stages.settle import SettleSplits
+from transforms.stages.stratify import AwaitStrata, TakeStrata, hash_classes
+from transforms.work.split_locks import open_assignments, write_table
+from transforms.work.store import Store
 
 Folder = pathlib.Path
 NAMES = ("train", "val", "test")

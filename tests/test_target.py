@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipeline.plan import make_plan
-from beam_pipeline.spec import make_spec
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
 from tests.datasets import animals, seen_at, write_dataset
 from tests.file_operations import CHANGES, failing_once
 from transforms import files

@@ -10,8 +10,8 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from beam_pipeline import verify
-from beam_pipeline.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.commands import verify
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from tests.conftest import Headline
 from tests.datasets import animals, write_dataset
 from tests.fuzzing import at_most, corpus, mutated
@@ -27,11 +27,11 @@ from transforms.core.example.parse import (
     parse_single_example,
 )
 from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.salvage.salvage import Kept, Salvage
+from transforms.core.salvage.unpack_damaged import Unpacker
 from transforms.core.tfrecord import TFRecordReader, verify_file
 from transforms.core.tfrecord.compression import Compression
 from transforms.core.tfrecord.frame import frame, header
-from transforms.core.tfrecord.salvage import Kept, Salvage
-from transforms.core.tfrecord.unpack_damaged import Unpacker
 from transforms.errors import (
     MAX_MESSAGE_BYTES,
     BeamTFRecordError,

@@ -29,10 +29,8 @@ from apache_beam.typehints.decorators import TypeCheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms import tfrecord
 from transforms.core.placing import placement
-from transforms.core.tfrecord import TFRecordReader, frame, sorted_run
-from transforms.core.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
+from transforms.core.tfrecord import TFRecordReader, frame
 from transforms.errors import (
     CommitError,
     ConservationError,
@@ -43,7 +41,11 @@ from transforms.errors import (
     TFRecordError,
 )
 from transforms.storage import retry
-from transforms.tfrecord import ReadTFRecords, WriteTFRecords
+from transforms.tfrecord import sorted_run
+from transforms.tfrecord import write as tfrecord
+from transforms.tfrecord.read import ReadTFRecords
+from transforms.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
+from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 RECORDS = [b"record %d" % number for number in range(300)]
@@ -626,7 +628,7 @@ def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
 KILLED = """
     import os, shutil, sys
     import apache_beam as beam
-    from transforms.tfrecord import WriteTFRecords
+    from transforms.tfrecord.write import WriteTFRecords
 
     def write(folder, letter, shards):
         with beam.Pipeline(runner="FnApiRunner") as p:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_pipeline import reading_progress, verify
-from beam_pipeline.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.commands import verify
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.terminal import reading_progress
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -405,7 +406,7 @@ def test_starts_without_what_is_slow() -> None:
     """A small file is checked before those could be imported."""
     code = """
 import sys
-import beam_pipeline.verify
+import beam_pipeline.commands.verify
 slow = {"rich", "pydantic", "click", "pandas", "apache_beam", "pyarrow", "PIL"}
 print(sorted(slow & sys.modules.keys()))
 """

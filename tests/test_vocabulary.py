@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_place_keys import batch_of
-from transforms.census import TakeCensus
 from transforms.core.model import Batch, PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
+from transforms.core.placing.shard_rows import Census
 from transforms.core.placing.vocabulary import (
     UNKNOWN_NAME,
     Vocabulary,
@@ -23,10 +23,10 @@ from transforms.core.placing.vocabulary import (
     vocabulary_warnings,
 )
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.core.shard import Census
 from transforms.errors import SpecError
-from transforms.place import PlaceRows
-from transforms.store import Store
+from transforms.stages.census import TakeCensus
+from transforms.stages.place import PlaceRows
+from transforms.work.store import Store
 
 
 def settled(vocabulary: Vocabulary, found: Iterable[str]) -> tuple[str, ...]:

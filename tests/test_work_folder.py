@@ -17,7 +17,7 @@ from transforms import files
 from transforms.errors import TargetError
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders, retry
-from transforms.tfrecord import WriteTFRecords
+from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 

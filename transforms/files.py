@@ -29,8 +29,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
+from transforms.core.regular_files import open_regular, open_stream
 from transforms.errors import TargetError, source_error
-from transforms.regular_files import open_regular, open_stream
 from transforms.storage import folders
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, relative

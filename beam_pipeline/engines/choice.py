@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from beam_pipeline.engines import cluster
 from beam_pipeline.engines.dataflow import DATAFLOW
 from beam_pipeline.engines.dataflow_checks import check_dataflow
-from beam_pipeline.engines.engine import Engine, Place
+from beam_pipeline.engines.engine import Engine, JobSettings, Place
 from beam_pipeline.engines.flags import flag_given, flag_stands
 from beam_pipeline.engines.flink import FLINK, FLINK_VERSION
 from beam_pipeline.engines.flink_jobs import flink_url
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.prism import PRISM
 from beam_pipeline.engines.table import engine_of
-from beam_pipeline.spec import Spec
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths
 
@@ -43,28 +42,28 @@ class Chosen:
     place: Place
 
 
-def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
+def choose(settings: JobSettings, beam_flags: Sequence[str]) -> Chosen | None:
     """Returns where the job is to run; None for this machine, in this process.
 
     Args:
-      spec: of the job.
-      beam_flags: Beam's own flags; `--runner` among them wins over the spec's.
+      settings: of the job.
+      beam_flags: Beam's own flags; `--runner` among them wins over theirs.
 
     Raises:
       UsageError: there is no such runner, what it needs is not there, or its workers
         would not see what starts them.
       TargetError: its workers would not see the source or the output.
     """
-    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    engine = engine_of(flag_given(beam_flags, "runner") or settings.runner)
     if engine is None:
         return None
-    parallelism = spec.workers if isinstance(spec.workers, int) else None
+    parallelism = settings.workers if isinstance(settings.workers, int) else None
     if engine is DATAFLOW:
-        check_dataflow(spec, beam_flags)
+        check_dataflow(settings, beam_flags)
         return Chosen(engine, Place("", "", parallelism=parallelism))
     noted = cluster.last_started(engine.name)
-    master = _master(engine, spec, beam_flags, noted)
-    _check_shared(engine, master, spec, beam_flags)
+    master = _master(engine, settings, beam_flags, noted)
+    _check_shared(engine, master, settings, beam_flags)
     place = Place(
         worker="",
         artifacts="",
@@ -92,13 +91,13 @@ def choose(spec: Spec, beam_flags: Sequence[str]) -> Chosen | None:
 
 def _master(
     engine: Engine,
-    spec: Spec,
+    settings: JobSettings,
     beam_flags: Sequence[str],
     noted: cluster.Cluster | None,
 ) -> str:
     if not engine.master_flag:
         return ""
-    said = {"flink": spec.flink_master, "spark": spec.spark_master}[engine.name]
+    said = {"flink": settings.flink_master, "spark": settings.spark_master}[engine.name]
     return (
         flag_given(beam_flags, engine.master_flag)
         or said
@@ -128,7 +127,7 @@ def _program(engine: Engine, beam_flags: Sequence[str]) -> str:
 
 
 def _check_shared(
-    engine: Engine, master: str, spec: Spec, beam_flags: Sequence[str]
+    engine: Engine, master: str, settings: JobSettings, beam_flags: Sequence[str]
 ) -> None:
     """Refuses folders of this machine where the workers are on others.
 
@@ -140,16 +139,16 @@ def _check_shared(
         return
     who = f"The workers of {engine.name} at {host!r}"
     ours = not any(flag_stands(beam_flags, flag) for flag in _ENVIRONMENT)
-    shares = spec.shared_output and os.environ.get("TMPDIR")
-    if paths.is_remote(spec.output) and ours and not shares:
+    shares = settings.shared_output and os.environ.get("TMPDIR")
+    if paths.is_remote(settings.output) and ours and not shares:
         raise UsageError(
             f"{who} must see the file that starts them; with an output in an object "
             f"store it lies in this machine's {tempfile.gettempdir()!r}. Set TMPDIR to "
             f"a folder that every machine sees under this very path and say "
             f"--shared-output, or use a master on this machine."
         )
-    for what, path in (("source", spec.source), ("output", spec.output)):
-        if not (spec.shared_output or paths.is_remote(path)):
+    for what, path in (("source", settings.source), ("output", settings.output)):
+        if not (settings.shared_output or paths.is_remote(path)):
             raise TargetError(
                 f"{who} must see the {what}; {path!r} is a path of this machine. Say "
                 f"--shared-output if every machine sees it under this very path, or "

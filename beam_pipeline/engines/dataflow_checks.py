@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 
 from beam_pipeline.engines.dataflow import is_detached
+from beam_pipeline.engines.engine import JobSettings
 from beam_pipeline.engines.flags import flag_given
-from beam_pipeline.spec import Spec
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
@@ -25,7 +25,7 @@ _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
 
 
-def check_dataflow(spec: Spec, beam_flags: Sequence[str]) -> None:
+def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:
     """Raises unless the job can be handed to Dataflow.
 
     Raises:
@@ -34,9 +34,9 @@ def check_dataflow(spec: Spec, beam_flags: Sequence[str]) -> None:
       SpecError: a path brings keys, or a setting wants someone to wait for the job.
     """
     for name, place, text in (
-        ("source", spec.source, "source"),
-        ("output", spec.output, "output"),
-        ("images_root", spec.images_root, "folder of --images-root"),
+        ("source", settings.source, "source"),
+        ("output", settings.output, "output"),
+        ("images_root", settings.images_root, "folder of --images-root"),
     ):
         if (place or name != "images_root") and not place.startswith("gs://"):
             raise TargetError(
@@ -48,7 +48,7 @@ def check_dataflow(spec: Spec, beam_flags: Sequence[str]) -> None:
     _check_flags(beam_flags)
     if is_detached(beam_flags):
         for name in ("vocabulary_lock", "split_lock"):
-            if getattr(spec, name):
+            if getattr(settings, name):
                 raise SpecError(
                     f"{name} is written after the job, and with --template_location "
                     f"or --no_wait_until_finish nobody waits for that. Leave either "

@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beam_pipeline.beam_errors import translated
+from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.dataflow import brings_workers
 from beam_pipeline.engines.submission import run_watched

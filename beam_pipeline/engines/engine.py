@@ -2,8 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol
 
-__all__ = ["JOB_SERVER_FLAGS", "KEEP_WORKERS", "Engine", "Place", "opened"]
+__all__ = [
+    "JOB_SERVER_FLAGS",
+    "KEEP_WORKERS",
+    "Engine",
+    "JobSettings",
+    "Place",
+    "opened",
+]
 
 # Of a day: a job must not end because Beam's job service timed out.
 _SERVICE_SECONDS = 86_400
@@ -18,6 +26,46 @@ KEEP_WORKERS = "--environment_cache_millis=10000"
 
 By default each stage starts workers of its own. Those of the last stage end so much
 later than the job."""
+
+
+class JobSettings(Protocol):
+    """The settings of a job that decide its engine; a `Spec` has them.
+
+    Engines know no more of a job than this, and the spec may ask which engines exist.
+
+    Attributes:
+      runner: the engine's name, or Beam's name of its runner.
+      workers: tasks at the same time, or "auto".
+      source: path or URI of the input.
+      output: path or URI of the dataset.
+      images_root: folder of the images that a table names; empty for none.
+      shared_output: every worker sees local paths as this machine does.
+      flink_master: host:port; None for the cluster that was started last.
+      spark_master: as Spark writes it; None likewise.
+      vocabulary_lock: file that is written after the job, if any.
+      split_lock: likewise.
+    """
+
+    @property
+    def runner(self) -> str: ...
+    @property
+    def workers(self) -> int | str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def output(self) -> str: ...
+    @property
+    def images_root(self) -> str: ...
+    @property
+    def shared_output(self) -> bool: ...
+    @property
+    def flink_master(self) -> str | None: ...
+    @property
+    def spark_master(self) -> str | None: ...
+    @property
+    def vocabulary_lock(self) -> str | None: ...
+    @property
+    def split_lock(self) -> str | None: ...
 
 
 @dataclasses.dataclass(frozen=True)

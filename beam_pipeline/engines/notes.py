@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from beam_pipeline.beam_errors import in_text
+from beam_pipeline.engines.beam_errors import in_text
 from transforms.errors import BeamTFRecordError, StorageError
 
 __all__ = ["WORKER", "FailureFiles", "absent", "lasting", "latest"]

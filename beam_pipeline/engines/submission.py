@@ -14,14 +14,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beam_pipeline.beam_errors import translated
 from beam_pipeline.engines import notes
+from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.choice import Chosen
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.server_words import server_words, with_words_of
+from beam_pipeline.engines.stopping import stop
 from beam_pipeline.engines.worker_boot import write_worker
-from beam_pipeline.stopping import stop
 from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.storage import paths

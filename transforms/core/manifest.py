@@ -7,7 +7,7 @@
 A directory without `manifest.json` is not a dataset. Every other file of the
 directory is named here with its size and CRC32C. In an object store, where no directory
 can be exchanged for another, the files of a dataset that has replaced one lie in a
-folder of their own below it, which `run` names; see `transforms.publishing.bucket`.
+folder of their own below it, which `run` names; see `publishing.bucket`.
 """
 
 import dataclasses

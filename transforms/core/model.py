@@ -225,7 +225,7 @@ RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RejectLog:
-    """The rejections of one task; `transforms.rejects` draws how they lie.
+    """The rejections of one task; `transforms.work.rejects` draws how they lie.
 
     Attributes:
       counts: rejected items by reason.

@@ -103,7 +103,7 @@ def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from transforms.core.example.arrays import is_list
+    from transforms.core.arrays import is_list
 
     present = len(column) - column.null_count
     if present == 0:

@@ -1,6 +1,6 @@
 """What the stages ask of an input format: blocks of its inputs, and their rows.
 
-A new format is one module beside this one and one line in `beam_pipeline.plan.FORMATS`.
+A new format is one module beside this one and one entry in `registry.FORMATS`.
 Sources travel to the workers: frozen, small, and without open files.
 """
 

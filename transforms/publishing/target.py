@@ -14,8 +14,8 @@ import os
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
-from transforms.publishing import bucket
-from transforms.publishing.bucket_publication import overtaken
+from transforms.publishing.bucket import target as bucket
+from transforms.publishing.bucket.publication import overtaken
 from transforms.storage import folders
 from transforms.storage.paths import absolute, is_remote, work_folder
 from transforms.storage.retry import persistently

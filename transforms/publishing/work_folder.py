@@ -1,7 +1,7 @@
 """The work folder of a target over the life of several runs: held, taken over, left.
 
     .<name>.beam-tfrecord/   see `transforms.publishing.own_folder`
-      <work digest>/         one job's unfinished work; see `transforms.store`
+      <work digest>/         one job's unfinished work; see `transforms.work.store`
 
 A run that dies or is stopped leaves its finished segments and shards, each with a
 receipt; the next run of the same work digest takes them over. Any other run removes
@@ -16,12 +16,16 @@ import re
 import secrets
 from collections.abc import Iterator
 
-from transforms import files, receipts
+from transforms import files
 from transforms.errors import TargetError, first_few
-from transforms.publishing import bucket, bucket_publication, bucket_runs, target
+from transforms.publishing import target
+from transforms.publishing.bucket import publication as bucket_publication
+from transforms.publishing.bucket import runs as bucket_runs
+from transforms.publishing.bucket import target as bucket
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage.paths import is_remote
-from transforms.store import Store
+from transforms.work import receipts
+from transforms.work.store import Store
 
 __all__ = [
     "Found",
@@ -118,7 +122,7 @@ class Hold:
       directory: the target.
       folder: the work folder.
       apart: a word for the run where another may be at work there; else empty. See
-        `transforms.publishing.bucket`.
+        `transforms.publishing.bucket.target`.
     """
 
     directory: str
@@ -264,7 +268,7 @@ def end_handed_over(
     Args:
       directory: the target, in an object store.
       store: of the job.
-      token: see `transforms.publishing.bucket_runs.note_job`.
+      token: see `transforms.publishing.bucket.runs.note_job`.
       keeps_work: see `end`.
     """
     work = os.path.basename(store.folder)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from transforms.core.example.arrays import is_list
+from transforms.core.arrays import is_list
 from transforms.core.example.example_layout import LayoutReader, learn_layout
 from transforms.core.example.messages import Example
 from transforms.core.tfrecord.reader import PayloadBatch

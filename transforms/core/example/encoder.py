@@ -26,9 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.arrays import max_bytes_before
 from transforms.core.example.entry import Entry, Form, Kind
-from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column
+from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records, write_footers
 from transforms.core.example.varint import MAX_VARINT_BYTES, varint
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, header, mask

@@ -43,9 +43,9 @@ from transforms.core.example.description import (
     VarLenFeature,
 )
 from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.regular_files import open_regular
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import ExampleError, SourceError, TFRecordError
-from transforms.regular_files import open_regular
 
 __all__ = [
     "FixedLenFeature",

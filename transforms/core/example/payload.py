@@ -14,12 +14,14 @@ arrays to be stored at a fixed position (`stores`), or n Arrow binary views.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.core.example.arrays import (
+from transforms.core.arrays import (
     decoded,
     flattened,
     is_bytes,
@@ -28,11 +30,11 @@ from transforms.core.example.arrays import (
     raw_values,
 )
 from transforms.core.example.entry import Entry, Form, Kind, Store, varint_stores
-from transforms.core.example.varint import Varints
+from transforms.core.example.varint import MAX_VARINT_BYTES, Varints
 from transforms.core.example.views import DataBuffers, Words, join
 from transforms.errors import EncodingError
 
-__all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload"]
+__all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload", "max_bytes_before"]
 
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for
 # what stands around a payload.
@@ -299,3 +301,31 @@ def _joined_rows(
     joined = join(views, buffers)
     ends = offsets_of(joined)[:: views.shape[1]]
     return ends.take(starts), joined.buffers()[2] or pa.py_buffer(b"")
+
+
+def max_bytes_before(array: pa.Array) -> Callable[[int], int]:
+    """Returns a function of i: a bound on the bytes that the rows before i encode to.
+
+    What null slots hold counts too, so that a bound on it bounds the span of the
+    buffers that are looked at.
+    """
+    arrow_type = array.type
+    if pa.types.is_dictionary(arrow_type):
+        if not is_bytes(arrow_type.value_type) or not len(array.dictionary):
+            return lambda row: row * MAX_VARINT_BYTES
+        lengths = pc.fill_null(pc.binary_length(array.dictionary), 0)
+        taken = lengths.to_numpy().take(pc.fill_null(array.indices, 0).to_numpy())
+        sums = np.concatenate(([0], np.cumsum(taken, dtype=np.int64)))
+        return lambda row: int(sums[row]) + row * MAX_VARINT_BYTES
+    if is_bytes(arrow_type):
+        offsets = offsets_of(array)
+        return lambda row: int(offsets[row]) + row * MAX_VARINT_BYTES
+    if pa.types.is_fixed_size_list(arrow_type):
+        each, first = arrow_type.list_size, array.offset
+        values = max_bytes_before(array.values)
+        return lambda row: values((first + row) * each)
+    if is_list(arrow_type):
+        offsets = offsets_of(array)
+        values = max_bytes_before(array.values)
+        return lambda row: values(int(offsets[row]))
+    return lambda row: row * MAX_VARINT_BYTES

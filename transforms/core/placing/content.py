@@ -42,7 +42,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import is_list, offsets_of, raw_values
+from transforms.core.arrays import is_list, offsets_of, raw_values
 from transforms.core.placing.identity import hash_texts
 from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
 from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, zero_led

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.arrays import is_bytes
+from transforms.core.arrays import is_bytes
 from transforms.core.model import Reason
 from transforms.core.rows.cells import (
     Cells,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import is_bytes
+from transforms.core.arrays import is_bytes
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import Coerced
 from transforms.errors import EncodingError

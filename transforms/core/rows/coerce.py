@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import offsets_of, raw_values
+from transforms.core.arrays import offsets_of, raw_values
 from transforms.core.model import Reason
 from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import raw_values
+from transforms.core.arrays import raw_values
 from transforms.core.schema import InexactIntegers
 
 __all__ = [

@@ -35,7 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import flattened, is_list
+from transforms.core.arrays import flattened, is_list
 from transforms.core.model import Reason
 from transforms.core.nesting import check_json_nesting
 from transforms.core.rows.cells import (

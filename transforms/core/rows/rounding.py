@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import is_list, offsets_of, raw_values
+from transforms.core.arrays import is_list, offsets_of, raw_values
 from transforms.core.model import Rounding
 from transforms.core.rows.cells import numpy_mask, plain, taken
 from transforms.core.rows.coerce import coerce

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import is_bytes, is_list, raw_values
+from transforms.core.arrays import is_bytes, is_list, raw_values
 from transforms.core.model import Reason
 from transforms.core.rows.cells import (
     Cells,

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.example.arrays import offsets_of, raw_values
+from transforms.core.arrays import offsets_of, raw_values
 from transforms.core.model import Reason
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cells import (

@@ -8,8 +8,8 @@ from typing import BinaryIO, cast
 
 import google_crc32c
 
+from transforms.core.regular_files import open_stream
 from transforms.errors import InputError, source_error
-from transforms.regular_files import open_stream
 
 __all__ = ["Source", "StoredBytes", "opened", "source_name"]
 

@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
-from transforms.core.rows.binary_layout import BinaryField, Layout
 from transforms.errors import InputError
 from transforms.formats.binary.fixed_length import Recognised, RecordsReader
+from transforms.formats.binary.layout import BinaryField, Layout
 
 __all__ = ["Cifar100Reader", "Cifar10Reader", "recognise"]
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from transforms import files
 from transforms import files as file_layer
 from transforms.core.model import Block
-from transforms.core.rows.binary_columns import features_of
-from transforms.core.rows.binary_layout import Layout
 from transforms.core.schema import Feature
 from transforms.errors import InputError, SpecError
 from transforms.formats.binary.class_names import Names, read_names, same_names
+from transforms.formats.binary.columns import features_of
+from transforms.formats.binary.layout import Layout
 from transforms.formats.binary.record_rows import (
     DescribedSample,
     raw_rows,

@@ -15,11 +15,10 @@ from typing import ClassVar, Literal
 from transforms import files
 from transforms.core.image.png_encode import png_channels
 from transforms.core.model import Block
-from transforms.core.rows.binary_columns import features_of
-from transforms.core.rows.binary_layout import BinaryField, Layout
 from transforms.core.schema import Feature
 from transforms.errors import InputError, SourceError
 from transforms.formats.binary.class_names import Names, read_names, same_names
+from transforms.formats.binary.columns import features_of
 from transforms.formats.binary.fixed_length import Recognised
 from transforms.formats.binary.idx_file import IdxFile, open_idx
 from transforms.formats.binary.idx_names import (
@@ -29,6 +28,7 @@ from transforms.formats.binary.idx_names import (
     label_names,
     split_of,
 )
+from transforms.formats.binary.layout import BinaryField, Layout
 from transforms.formats.binary.record_rows import (
     DescribedSample,
     raw_rows,

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from transforms import files
-from transforms.core.rows.binary_layout import MAX_RECORD_BYTES
 from transforms.errors import InputError
+from transforms.formats.binary.layout import MAX_RECORD_BYTES
 from transforms.formats.unpacked import Unpacked, is_packed, open_unpacked
 
 __all__ = ["IdxFile", "IdxHeader", "open_idx", "parse_header"]

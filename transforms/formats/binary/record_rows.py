@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection
-from transforms.core.rows.binary_columns import column_of
-from transforms.core.rows.binary_layout import BinaryField, Values
 from transforms.core.schema import Feature
 from transforms.errors import InputError
 from transforms.formats.binary.class_names import Names
+from transforms.formats.binary.columns import column_of
+from transforms.formats.binary.layout import BinaryField, Values
 from transforms.formats.table import (
     Complaint,
     RawRows,

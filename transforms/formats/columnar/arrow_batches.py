@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms import files
-from transforms.core.example.arrays import is_list
+from transforms.core.arrays import is_list
 from transforms.core.model import Block, Reason
 from transforms.core.rows.cells import is_list_view
 from transforms.core.rows.common_type import (

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from transforms.core.example.arrays import is_list
+from transforms.core.arrays import is_list
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
 from transforms.errors import InputError, first_few
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transforms.core.example.arrays import is_list
+from transforms.core.arrays import is_list
 from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.columnar.arrow_types import flat_types, wanted_paths
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.infer.texts import infer_features
 from transforms.core.rows.coerce import DECIMAL, MISSING_WORDS, NUMBER_WORD, ZERO_LED
-from transforms.core.rows.infer import infer_features
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Kind
 from transforms.errors import InputError, first_few

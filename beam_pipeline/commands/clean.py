@@ -1,0 +1,96 @@
+"""The command `clean`: what dead runs have left, listed and removed."""
+
+import os
+
+from rich.table import Table
+
+from beam_pipeline.datasets import leftovers
+from beam_pipeline.datasets.leftovers import Leftover
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.words import count_text, size_text
+from transforms import files
+from transforms.errors import TargetError
+from transforms.storage.paths import absolute, relative
+
+__all__ = ["run"]
+
+_IN_USE = "in use by a run"
+# How many names of foreign files a line shows.
+_SHOWN = 3
+
+
+def run(directory: str, *, dry_run: bool, quiet: bool) -> int:
+    """Lists what dead runs have left of a target or in a folder, and removes it.
+
+    Args:
+      directory: an output of `convert` or `WriteTFRecords`, or a folder of such.
+      dry_run: only list.
+      quiet: print errors only.
+
+    Returns:
+      0, or 1 when something could not be removed because a run is at work there.
+
+    Raises:
+      TargetError: there is neither the folder nor anything that was left of it; or
+        something there has the name of a leftover and is none. It stays, and what
+        else there is was removed.
+    """
+    found = leftovers.find(directory)
+    if not found and not files.is_folder(directory):
+        raise TargetError(
+            f"{directory!r} must be a folder, or an output that was never finished; "
+            f"there is nothing of that name. Correct the path."
+        )
+    outcomes = [_outcome(each, dry_run) for each in found]
+    if not quiet:
+        _show(found, outcomes, directory)
+    for each in found:
+        if each.not_ours:
+            raise TargetError(each.not_ours)
+    return 1 if _IN_USE in outcomes else 0
+
+
+def _outcome(each: Leftover, dry_run: bool) -> str:
+    """Removes a leftover, unless it is to be listed only; returns what became of it."""
+    if each.not_ours:
+        return "not ours, left"
+    held = ", ".join(map(repr, each.foreign[:_SHOWN]))
+    if held and not each.kind:
+        return f"left, for it holds {held}"
+    if dry_run:
+        return f"would be removed, but for {held}" if held else "would be removed"
+    if not leftovers.remove(each):
+        return _IN_USE
+    if held:
+        return f"removed, but for {held}"
+    return "emptied, cannot be removed" if files.exists(each.path) else "removed"
+
+
+def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not found:
+        console.print(f"nothing was left of dead runs at {printable(directory)}")
+        return
+    # Names alone fit a line; they all lie beside the target, or in the folder.
+    parent = os.path.dirname(absolute(directory))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("left", "size", "holds", ""):
+        table.add_column(
+            name, justify="right" if name == "size" else "left", overflow="fold"
+        )
+    for each, outcome in zip(found, outcomes, strict=True):
+        name = printable(relative(each.path, parent))
+        size = "" if each.not_ours else size_text(each.bytes)
+        table.add_row(name, size, _holds(each), printable(outcome))
+    console.print(table)
+
+
+def _holds(each: Leftover) -> str:
+    if each.blocks or each.shards:
+        blocks, shards = (
+            count_text(each.blocks, "block"),
+            count_text(each.shards, "shard"),
+        )
+        return f"{blocks}, {shards}"
+    return "" if each.not_ours else each.kind or "no work"

@@ -1,0 +1,178 @@
+"""The command `convert`: settings -> plan -> run -> report, in a terminal or not."""
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from beam_pipeline.commands import report
+from beam_pipeline.commands.progress import shown_planning, shown_progress
+from beam_pipeline.commands.report_file import ReportFile
+from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
+from beam_pipeline.running.beam_loading import beam_loading, quiet_import
+from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.terminal import standard_error
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.errors import BeamTFRecordError, TargetError
+from transforms.publishing import work_folder
+from transforms.storage.paths import absolute, is_remote, plain
+
+__all__ = ["run"]
+
+# Settings that may look like paths of a store, and are none.
+_MASTERS = ("flink_master", "spark_master")
+
+
+def run(
+    settings: Callable[[], Mapping[str, Any]],
+    *,
+    known: Mapping[str, Any],
+    beam_flags: Sequence[str],
+    report_json: str | None,
+    quiet: bool,
+) -> int:
+    """Converts and reports; returns 0 or raises the error of another exit code.
+
+    Args:
+      settings: gives the job's settings; may raise SpecError like any later step.
+      known: those of the command line alone.
+      beam_flags: Beam's own flags.
+      report_json: where the result is written, whatever it is.
+      quiet: print errors only.
+    """
+    started = time.monotonic()
+    given: Mapping[str, Any] = {}
+    place = None
+    if report_json:
+        place = ReportFile(report_json)
+        place.check_apart(known)
+    try:
+        given = {key: _plain(key, value) for key, value in settings().items()}
+        if place is not None:
+            place.check_apart(given)
+        spec = make_spec(given)
+        leaves = False
+        if beam_flags or spec.runner != "local":
+            # Beam takes long to load, and only it knows its flags.
+            quiet_import()
+            from beam_pipeline.running.convert import check_flags, leaves_job
+
+            check_flags(spec, beam_flags)
+            leaves = leaves_job(spec, beam_flags)
+        work_folder.recover(spec.output)
+        with shown_planning(quiet=quiet):
+            # Where a dataset stands there may be nothing to do, and no need of Beam.
+            stands = files.exists(os.path.join(spec.output, MANIFEST_NAME))
+            prepared = prepare(spec) if stands else None
+            if prepared is not None and prepared.done is not None:
+                return _up_to_date(prepared, prepared.done, place, quiet, started)
+            with beam_loading() as loaded:
+                plan = make_plan(prepared or spec)
+                loaded()
+        if leaves:
+            return _submit(plan, beam_flags, place, quiet, started)
+        manifest = _convert(plan, beam_flags, quiet)
+    except (BeamTFRecordError, OSError) as error:
+        failed = report.failure_json(error, given, time.monotonic() - started)
+        _write_report(place, failed, done="The run has failed.")
+        raise
+    seconds = time.monotonic() - started
+    _write_report(place, report.success_json(manifest, plan.directory, seconds))
+    if not quiet:
+        _summarize(manifest, plan, seconds)
+    return 0
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Returns a setting without secrets: from here on it may be reported."""
+    if key in _MASTERS or not isinstance(value, str) or not is_remote(value):
+        return value
+    return plain(value)
+
+
+def _up_to_date(
+    prepared: Prepared,
+    manifest: Manifest,
+    place: ReportFile | None,
+    quiet: bool,
+    started: float,
+) -> int:
+    """Reports that the dataset is there already; only leftovers are cleared away."""
+    if not prepared.spec.keep_work:
+        with contextlib.suppress(TargetError):
+            work_folder.clear(prepared.spec.output, sure=False)
+    seconds = time.monotonic() - started
+    result = report.success_json(manifest, absolute(prepared.spec.output), seconds)
+    _write_report(place, {**result, "status": "up to date"})
+    if not quiet:
+        report.show_up_to_date(manifest, prepared.spec.output)
+    return 0
+
+
+def _submit(
+    plan: Plan,
+    beam_flags: Sequence[str],
+    place: ReportFile | None,
+    quiet: bool,
+    started: float,
+) -> int:
+    """Hands a job over that nobody waits for, and says so."""
+    from beam_pipeline.running.convert import submit_plan
+
+    say = _sayer(plan, quiet)
+    done = submit_plan(plan, beam_flags=beam_flags, say=say)
+    seconds = time.monotonic() - started
+    result = report.submitted_json(done.job, done.template, plan.directory, seconds)
+    _write_report(place, result, done="The job is submitted.")
+    if not quiet:
+        report.show_submitted(done.in_words(), plan.spec.output, seconds)
+    return 0
+
+
+def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
+    """Returns what tells a person something; it has told what the plan notes."""
+
+    def say(text: str) -> None:
+        if not quiet:
+            standard_error.say(text)
+
+    for note in plan.notes:
+        say(note)
+    return say
+
+
+def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
+    say = _sayer(plan, quiet)
+    with shown_progress(plan, quiet=quiet) as watch:
+        from beam_pipeline.running.convert import convert_plan
+
+        gc.freeze()
+        gc.enable()
+        return convert_plan(plan, beam_flags=beam_flags, watch=watch, say=say)
+
+
+def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
+    """Prints the result; that nobody can read it does not undo the commit."""
+    try:
+        report.show_result(manifest, plan.spec.output, seconds)
+        sys.stdout.flush()
+    except OSError:
+        # What is still buffered must not raise again at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write_report(
+    place: ReportFile | None, result: Mapping[str, Any], *, done: str = ""
+) -> None:
+    """Writes the report, if one was asked for; a failure changes no exit code."""
+    if place is None or place.is_refused:
+        return
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    done = done or f"The dataset is committed at {result['output']!r}."
+    place.write(lambda: [text, "\n"], done=done)

@@ -1,0 +1,81 @@
+"""What `verify` finds, and how it is printed: plainly, with nothing slow to load."""
+
+import dataclasses
+import os
+import sys
+import textwrap
+
+from beam_pipeline.terminal.printing import printable
+
+__all__ = ["Finding", "Report", "print_findings"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+      file: its name in the dataset, or the path that was asked for.
+      kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
+        "unreadable", "content" (not what the manifest states), "foreign"
+        (a shard that the manifest does not name), "unnamed" (any other such file),
+        "misleading" (does not say where the others lie), "shards" (a numbered set
+        is not whole), "stored" (readable, but not as its name says or not by every
+        reader) or "manifest".
+      message: what was found and what it means, without the file's name.
+      record: 0-based index of the damaged record; None where there is none.
+      offset: of its header, in bytes of the uncompressed stream.
+      is_damage: False for what only deserves a look.
+    """
+
+    file: str
+    kind: str
+    message: str
+    record: int | None = None
+    offset: int | None = None
+    is_damage: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What was checked, and what was found.
+
+    Attributes:
+      findings: in the order of the files.
+      files: how many were looked at.
+      records, bytes: of the TFRecord files that are sound; bytes as stored.
+    """
+
+    findings: tuple[Finding, ...]
+    files: int
+    records: int
+    bytes: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is damaged; there may be findings that are none."""
+        return not any(finding.is_damage for finding in self.findings)
+
+
+def print_findings(report: Report) -> None:
+    """Prints a line for each finding; on a terminal in colour and wrapped."""
+    wide = sys.stdout.isatty()
+    for finding in report.findings:
+        word = "damage " if finding.is_damage else "warning"
+        line = f"{printable(finding.file)}: {printable(finding.message)}"
+        if wide:
+            columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
+            indent = " " * (len(word) + 2)
+            line = textwrap.fill(
+                line,
+                columns,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            ).removeprefix(indent)
+            if not os.environ.get("NO_COLOR"):
+                color = 31 if finding.is_damage else 33
+                word = f"\x1b[{color}m{word}\x1b[0m"
+        # The colour is ours, and the rest is escaped above.
+        print(f"{word}  {line}")  # noqa: T201

@@ -1,0 +1,325 @@
+"""`head DATASET|FILE -n 3`: the first records, readable, long bytes shortened."""
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from rich.cells import cell_len
+from rich.text import Text
+
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.words import count_text, instant_text, shape_text
+from transforms import files
+from transforms.core.example.decoder import parse_example
+from transforms.core.image.check import ImageInfo, check_image
+from transforms.core.manifest import FeatureFacts
+from transforms.core.schema import BOX_SIDES, Feature, Kind
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import ExampleError, UsageError
+
+__all__ = [
+    "Record",
+    "describe_bytes",
+    "describe_value",
+    "first_records",
+    "is_text",
+    "show",
+]
+
+# How much of a value is shown.
+_MAX_CHARACTERS = 200
+_MAX_ITEMS = 8
+_MAX_BYTES = 4
+
+Value = int | float | bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One record, decoded.
+
+    Attributes:
+      split: of the dataset; "" in a single file.
+      file: its name, or its path where a single file was asked for.
+      number: 0-based, in the file.
+      size: of the serialised Example in bytes.
+      values: by feature; None: it is no tf.train.Example.
+      error: then why.
+    """
+
+    split: str
+    file: str
+    number: int
+    size: int
+    values: Mapping[str, Sequence[Value]] | None
+    error: str = ""
+
+
+def show(path: str, count: int = 3) -> int:
+    """Prints the first records of every split, or of a file; returns 0.
+
+    Raises:
+      UsageError: there is neither a dataset nor a file.
+      DamageError: a file is damaged; the good records before that are printed.
+    """
+    target = open_target(path)
+    dataset = target.dataset if isinstance(target, SingleFile) else target
+    facts = {} if dataset is None else _facts(dataset)
+    console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
+    place: tuple[str, str] | None = None
+    for record in first_records(target, count):
+        if place is not None:
+            console.print()
+        if place != (record.split, record.file):
+            place = (record.split, record.file)
+            split = f"{record.split}  " if record.split else ""
+            console.print(Text.assemble((split, "bold"), printable(record.file)))
+        console.print(Text(f"record {record.number:,}", "bold"))
+        for name, value in _lines(record, facts):
+            console.print(Text.assemble("  ", (name, "cyan"), "  ", value))
+    if place is None and count:
+        console.print("no records")
+    return 0
+
+
+def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
+    """Yields the first `count` records of every split, or of the file.
+
+    Raises:
+      UsageError: the count is negative.
+      TFRecordError: a file is damaged.
+      SourceError: a file cannot be read.
+    """
+    if count < 0:
+        raise UsageError(f"The number of records must be 0 or more; found {count}.")
+    if isinstance(target, SingleFile):
+        with files.opened(target.path) as file:
+            yield from _of_file(TFRecordReader(file), "", target.path, count)
+        return
+    manifest = target.manifest
+    for split in manifest.splits:
+        left = count
+        for shard in split.shards:
+            if not left:
+                break
+            with files.opened(target.path(shard.file)) as file:
+                reader = TFRecordReader(
+                    file,
+                    compression=manifest.compression,
+                    allow_empty=shard.records == 0,
+                )
+                for record in _of_file(reader, split.name, shard.file, left):
+                    yield record
+                    left -= 1
+
+
+def _of_file(
+    reader: TFRecordReader, split: str, file: str, count: int
+) -> Iterator[Record]:
+    if not count:
+        return
+    for number, payload in enumerate(reader):
+        values, error = None, ""
+        try:
+            values = parse_example(payload)
+        except ExampleError as found:
+            error = str(found)
+        yield Record(split, file, number, len(payload), values, error)
+        if number + 1 == count:
+            return
+
+
+def _facts(dataset: Dataset) -> dict[str, FeatureFacts]:
+    return {facts.feature.name: facts for facts in dataset.manifest.features}
+
+
+def _lines(record: Record, facts: Mapping[str, FeatureFacts]) -> list[tuple[str, str]]:
+    """Returns (feature, value) as text, the features aligned.
+
+    Those of the manifest come first, in its order, also where they are absent.
+    """
+    if record.values is None:
+        return [("not a tf.train.Example:", printable(record.error))]
+    values = dict(record.values)
+    shown = [pair for f in facts.values() for pair in _take(f, values)]
+    shown += [(name, describe_value(left)) for name, left in values.items()]
+    width = max((cell_len(printable(name)) for name, _ in shown), default=0)
+    out = []
+    for name, text in shown:
+        name = printable(name)
+        out.append((name + " " * (width - cell_len(name)), text))
+    return out or [("(no features)", "")]
+
+
+def _take(
+    facts: FeatureFacts, values: dict[str, Sequence[Value]]
+) -> list[tuple[str, str]]:
+    """Takes a feature's keys out of a record; returns (name, text) for each line."""
+    feature = facts.feature
+    found = {key: values.pop(key) for key in feature.record_keys if key in values}
+    if not found:
+        return [] if feature.internal else [(feature.name, "(absent)")]
+    if len(found) == len(feature.record_keys) > 1:
+        parts = list(found.values())
+        text = _boxes(parts) if feature.kind is Kind.BOX else _rows(parts, facts)
+        if text:
+            return [(feature.name, text)]
+    return [(key, describe_value(part, facts)) for key, part in found.items()]
+
+
+def _boxes(sides: Sequence[Sequence[Value]]) -> str:
+    """Returns boxes for people; "" where their sides are not parallel."""
+    if len(set(map(len, sides))) != 1:
+        return ""
+    count = len(sides[0])
+    boxes = [
+        f"({', '.join(_describe(x, None) for x in box)})"
+        for box in zip(*(side[:_MAX_ITEMS] for side in sides), strict=True)
+    ]
+    if count > _MAX_ITEMS:
+        boxes.append(f"... {count - _MAX_ITEMS:,} more")
+    head = f"{count_text(count, 'box', 'boxes')} ({', '.join(BOX_SIDES)})"
+    return f"{head}: {', '.join(boxes)}" if boxes else head
+
+
+def _rows(parts: Sequence[Sequence[Value]], facts: FeatureFacts) -> str:
+    """Returns a ragged list for people; "" where its parts do not go together."""
+    values, lengths = parts
+    sizes = [n for n in lengths if isinstance(n, int) and n >= 0]
+    if len(sizes) < len(lengths) or sum(sizes) != len(values):
+        return ""
+    stops = itertools.accumulate(sizes[:_MAX_ITEMS])
+    rows = [
+        _bracketed(values[stop - size : stop], facts)
+        for size, stop in zip(sizes, stops, strict=False)
+    ]
+    return _joined(rows, len(sizes))
+
+
+def describe_value(values: Sequence[Value], facts: FeatureFacts | None = None) -> str:
+    """Returns the values of one feature for people, on one line.
+
+    Args:
+      values: of one type; exactly one is shown without brackets, unless the feature
+        holds lists.
+      facts: what the manifest says of the feature, if there is one.
+    """
+    if facts is not None and facts.feature.is_list:
+        return _shaped(values, facts, facts.feature.shape)
+    if len(values) == 1:
+        return _describe(values[0], facts)
+    return _bracketed(values, facts)
+
+
+def _shaped(
+    values: Sequence[Value], facts: FeatureFacts, shape: Sequence[int | None]
+) -> str:
+    """Returns a list as rows of rows, as far as its shape says where one ends."""
+    each = 1
+    for size in shape[1:]:
+        each *= size or 0
+    if len(shape) < 2 or not each or len(values) % each:
+        return _bracketed(values, facts)
+    starts = range(0, len(values), each)
+    rows = [
+        _shaped(values[start : start + each], facts, shape[1:])
+        for start in starts[:_MAX_ITEMS]
+    ]
+    return _joined(rows, len(starts))
+
+
+def _bracketed(values: Sequence[Value], facts: FeatureFacts | None) -> str:
+    shown = [_describe(value, facts) for value in values[:_MAX_ITEMS]]
+    return _joined(shown, len(values))
+
+
+def _joined(shown: list[str], count: int) -> str:
+    more = [f"... {count - len(shown):,} more"] if count > len(shown) else []
+    return f"[{', '.join(shown + more)}]"
+
+
+def _describe(value: Value, facts: FeatureFacts | None) -> str:
+    if isinstance(value, bytes):
+        kind = facts.feature.kind if facts else None
+        if kind is Kind.TEXT or (kind is None and is_text(value)):
+            return _quoted(value)
+        if facts and kind is Kind.TENSOR:
+            return f"<{_tensor_text(facts.feature, value)}{describe_bytes(value)}>"
+        return f"<{describe_bytes(value)}>"
+    if isinstance(value, float):
+        return _shortest(value)
+    match facts.feature.kind if facts else None:
+        case Kind.BOOL:
+            return f"{value} ({'false' if value == 0 else 'true'})"
+        case Kind.LABEL if facts:
+            return f"{value} ({_class_name(value, facts)})"
+        case Kind.TIMESTAMP if facts:
+            instant = instant_text(value, facts.feature.unit)
+            return f"{value} ({instant})" if instant else str(value)
+    return str(value)
+
+
+def _class_name(value: int, facts: FeatureFacts) -> str:
+    known = 0 <= value < len(facts.classes)
+    return printable(facts.classes[value]) if known else "no such class"
+
+
+def _tensor_text(feature: Feature, value: bytes) -> str:
+    """Returns "uint8[28, 28], ": of raw bytes with the size that the bytes tell."""
+    shape = list(feature.shape)
+    if not feature.dtype:
+        return ""
+    if feature.encoding == "proto":
+        return f"{feature.dtype}{shape_text(shape)}, TensorProto, "
+    if shape.count(None) == 1 and 0 not in shape:
+        # A dtype that NumPy does not know by itself, as bfloat16, has no size here.
+        with contextlib.suppress(TypeError):
+            each = np.dtype(feature.dtype).itemsize * math.prod(n for n in shape if n)
+            if len(value) % each == 0:
+                shape[shape.index(None)] = len(value) // each
+    return f"{feature.dtype}{shape_text(shape)}, "
+
+
+def _shortest(value: float) -> str:
+    """Returns the shortest text that reads back as the same float32."""
+    if not math.isfinite(value):
+        return str(value)
+    return str(np.float32(value))
+
+
+def _quoted(value: bytes) -> str:
+    text = value[: 4 * _MAX_CHARACTERS].decode("utf-8", "backslashreplace")
+    if len(value) <= 4 * _MAX_CHARACTERS and len(text) <= _MAX_CHARACTERS:
+        return f'"{printable(text)}"'
+    return f'"{printable(text[:_MAX_CHARACTERS])}..." ({len(value):,} bytes)'
+
+
+def is_text(value: bytes) -> bool:
+    """Whether bytes look like text: UTF-8 without control characters."""
+    # A cut may fall into a character: four bytes less settle that.
+    head = value[:1024]
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if len(head) == len(value) or error.start < len(head) - 3:
+            return False
+        text = head[: error.start].decode()
+    return all(character.isprintable() or character in "\t\r\n" for character in text)
+
+
+def describe_bytes(value: bytes) -> str:
+    """Returns "21,345 bytes, JPEG 400x300, starts ff d8 ff e0"."""
+    parts = [f"{len(value):,} byte{'' if len(value) == 1 else 's'}"]
+    if value[:2] in (b"\xff\xd8", b"\x89P", b"BM"):
+        image = check_image(value, "none")
+        if isinstance(image, ImageInfo):
+            parts.append(f"{image.format.upper()} {image.width}x{image.height}")
+    if value:
+        word = "starts " if len(value) > _MAX_BYTES else ""
+        parts.append(f"{word}{value[:_MAX_BYTES].hex(' ')}")
+    return ", ".join(parts)

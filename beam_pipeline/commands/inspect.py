@@ -1,0 +1,323 @@
+"""`inspect DATASET|FILE`: what a dataset, or a single file, holds.
+
+Of a dataset the manifest knows it all, so no record is read. A file that no manifest
+names is read once, in batches, and its features are summed up from its records; of
+several such files the forms are shown in which they differ.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from beam_pipeline.commands.head import describe_bytes, is_text
+from beam_pipeline.datasets.bare_files import find_bare_files
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.datasets.drift import forms
+from beam_pipeline.datasets.file_summary import FileSummary, Variant, summarize_file
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.tables import new_table, open_console, print_table
+from beam_pipeline.terminal.words import (
+    count_text,
+    instant_text,
+    kind_text,
+    share_text,
+    size_text,
+)
+from transforms import files
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    Account,
+    FeatureFacts,
+    Manifest,
+    SplitFacts,
+)
+from transforms.core.schema import Kind
+from transforms.core.statistics import Statistics
+
+__all__ = ["show"]
+
+# More classes than this are not listed.
+_MAX_CLASSES = 20
+# Columns of a terminal that a class name or a sample may take.
+_MAX_NAME = 40
+
+
+def show(path: str) -> int:
+    """Prints what is at a path; returns 0.
+
+    Raises:
+      UsageError: there is neither a dataset nor a TFRecord file.
+      DamageError: the manifest or the file is damaged.
+    """
+    console = open_console()
+    has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
+    if not has_manifest and (bare := find_bare_files(path)) is not None:
+        _print_bare(console, path, bare.paths)
+        return 0
+    target = open_target(path)
+    if isinstance(target, Dataset):
+        _print_dataset(console, target.manifest)
+    else:
+        empty = target.facts is not None and not target.facts.records
+        _print_file(console, target, summarize_file(target.path, allow_empty=empty))
+    return 0
+
+
+def _print_dataset(console: Console, manifest: Manifest) -> None:
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    size = sum(shard.bytes for shard in shards)
+    compression = manifest.compression
+    console.say(
+        Text.assemble(
+            (printable(manifest.name), "bold"),
+            f"  {count_text(manifest.records, 'record')}, {size_text(size)} in "
+            f"{count_text(len(shards), 'shard')}, "
+            f"{'not compressed' if compression == 'none' else compression}, digest "
+            f"{manifest.digest[:12]}",
+        ),
+    )
+    print_table(console, _splits_table(manifest.splits))
+    print_table(console, _features_table(manifest))
+    for facts in manifest.features:
+        if facts.feature.internal:
+            continue
+        counts = {
+            split.name: split.classes[facts.feature.name]
+            for split in manifest.splits
+            if facts.feature.name in split.classes
+        }
+        if counts:
+            _print_classes(console, facts, counts)
+    print_table(console, _account_table(manifest.account))
+    if manifest.files:
+        names = ", ".join(facts.file for facts in manifest.files)
+        console.say(Text(f"\nbeside the shards: {printable(names)}"))
+    for note in manifest.run.get("notes", []):
+        console.say(Text(printable(f"note: {note}")))
+
+
+def _splits_table(splits: Sequence[SplitFacts]) -> Table:
+    numbers = ("records", "size", "shards", "shard size")
+    table = new_table("split", *numbers, right=numbers)
+    for split in splits:
+        sizes = [shard.bytes for shard in split.shards]
+        table.add_row(
+            Text(split.name),
+            f"{split.records:,}",
+            size_text(split.bytes),
+            f"{len(sizes):,}",
+            _spread(size_text(min(sizes)), size_text(max(sizes))) if sizes else "",
+        )
+    return table
+
+
+def _features_table(manifest: Manifest) -> Table:
+    table = new_table("feature", "kind", "present", "values", right=("present",))
+    for facts in manifest.features:
+        feature = facts.feature
+        if feature.internal:
+            continue
+        kind = kind_text(feature)
+        if feature.is_label:
+            kind += ", to predict"
+        present = facts.statistics.present
+        table.add_row(
+            Text(printable(feature.name)),
+            kind,
+            share_text(present, manifest.records) if manifest.records else "",
+            _values_text(facts),
+        )
+    return table
+
+
+def _values_text(facts: FeatureFacts) -> str:
+    """Returns the range of a feature's values, or of their lengths, and how many."""
+    text, statistics = _range_text(facts), facts.statistics
+    if statistics.fewest is None or statistics.most is None:
+        return text
+    spread = _spread(f"{statistics.fewest:,}", f"{statistics.most:,}")
+    if facts.feature.kind is Kind.BOX:
+        spread += " box" if spread == "1" else " boxes"
+    elif facts.feature.is_ragged:
+        spread += " row" if spread == "1" else " rows"
+    return f"{text}; {spread} each" if text else f"{spread} each"
+
+
+def _range_text(facts: FeatureFacts) -> str:
+    kind, statistics = facts.feature.kind, facts.statistics
+    low, high = statistics.minimum, statistics.maximum
+    if kind is Kind.LABEL:
+        return count_text(len(facts.classes), "class", "classes")
+    if kind is Kind.BOOL:
+        words = ("false", "true")
+        if low is None or high is None:
+            return ""
+        return _spread(words[int(low)], words[int(high)])
+    if kind is Kind.TIMESTAMP and low is not None and high is not None:
+        ends = [instant_text(int(n), facts.feature.unit) for n in (low, high)]
+        if all(ends):
+            return _spread(*ends)
+    return _extent(statistics, kind in (Kind.TEXT, Kind.BYTES, Kind.IMAGE, Kind.TENSOR))
+
+
+def _extent(statistics: Statistics, of_lengths: bool) -> str:
+    low, high = statistics.minimum, statistics.maximum
+    if low is None or high is None:
+        return ""
+    if of_lengths:
+        if low == high:
+            return count_text(int(low), "byte")
+        return f"{low:,} to {high:,} bytes"
+    if isinstance(low, float) or isinstance(high, float):
+        return _spread(f"{low:.6g}", f"{high:.6g}")
+    return _spread(f"{low:,}", f"{high:,}")
+
+
+def _spread(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _print_classes(
+    console: Console,
+    facts: FeatureFacts,
+    counts: Mapping[str, Mapping[str, int]],
+) -> None:
+    """Prints a line for each class: its id, its name, its records in every split."""
+    feature = facts.feature
+    if feature.kind is Kind.LABEL:
+        names = list(facts.classes)
+        head = ["id", feature.name]
+    else:
+        names = sorted({name for split in counts.values() for name in split}, key=int)
+        head = [feature.name]
+    table = new_table(*head, *counts, right=("id", *counts))
+    for number, name in enumerate(names[:_MAX_CLASSES]):
+        cells = [_cut(name)]
+        if feature.kind is Kind.LABEL:
+            cells.insert(0, Text(str(number)))
+        table.add_row(*cells, *(f"{split.get(name, 0):,}" for split in counts.values()))
+    print_table(console, table)
+    if len(names) > _MAX_CLASSES:
+        totals = [
+            sum(split.get(name, 0) for split in counts.values()) for name in names
+        ]
+        console.say(
+            f"... {len(names) - _MAX_CLASSES:,} more; a class has "
+            f"{_spread(f'{min(totals):,}', f'{max(totals):,}')} "
+            f"{'values' if feature.is_list else 'records'}",
+        )
+
+
+def _account_table(account: Account) -> Table:
+    """Returns where the source's items went."""
+    table = new_table("source", "items", "", right=("items",))
+    table.add_row("read", f"{account.read:,}", "")
+    table.add_row("written", f"{account.written:,}", "")
+    for word, counts in (("rejected", account.rejected), ("skipped", account.skipped)):
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in counts.items() if n)
+        table.add_row(word, f"{sum(counts.values()):,}", Text(printable(reasons)))
+    for part, counts in account.parts.items():
+        name = printable(part)
+        for word in ("read", "written", "rejected"):
+            table.add_row(f"{name} {word}", f"{counts.get(word, 0):,}", "")
+        gone = f"{counts.get('gone', 0):,}"
+        table.add_row(f"{name} gone", gone, "with rejected items")
+    return table
+
+
+def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> None:
+    compressed = summary.compression != "none"
+    console.say(
+        Text.assemble(
+            (printable(file.path), "bold"),
+            f"  {count_text(summary.records, 'record')} of "
+            f"{_spread(f'{summary.shortest:,}', f'{summary.longest:,}')} bytes, "
+            f"{size_text(summary.bytes)}"
+            + (f" with {summary.compression}" if compressed else ""),
+        ),
+    )
+    if file.dataset is None:
+        text = "no manifest names this file: what follows was read from its records"
+    else:
+        text = f"a shard of the dataset {file.dataset.manifest.name!r} beside it"
+    console.say(Text(printable(text)), style="dim")
+    if summary.variants:
+        print_table(console, _variants_table(summary))
+    if summary.not_examples:
+        console.print()
+        console.say(
+            f"{count_text(summary.not_examples, 'record')} cannot be read as a "
+            f"tf.train.Example; the first is record {summary.first_not_example:,}",
+            style="red",
+        )
+
+
+def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
+    """Prints the forms of all features in files that no manifest names."""
+    summaries = [summarize_file(each) for each in paths]
+    records = sum(summary.records for summary in summaries)
+    size = sum(summary.bytes for summary in summaries)
+    console.say(
+        Text.assemble(
+            (printable(path), "bold"),
+            f"  {count_text(records, 'record')}, {size_text(size)} in "
+            f"{count_text(len(paths), 'file')}",
+        ),
+    )
+    text = "without a manifest: what follows was read from the records"
+    console.say(Text(text), style="dim")
+    table = new_table("feature", "form", "files", "first seen in", right=("files",))
+    for form in forms(summaries):
+        name = printable(os.path.basename(paths[form.first]))
+        where = f"{name}, record {form.record:,}"
+        table.add_row(
+            Text(printable(form.name)), form.text, f"{form.files:,}", Text(where)
+        )
+    print_table(console, table)
+    for each, summary in zip(paths, summaries, strict=True):
+        if summary.not_examples:
+            console.say(
+                f"{printable(each)}: "
+                f"{count_text(summary.not_examples, 'record')} cannot be read as a "
+                f"tf.train.Example; the first is record {summary.first_not_example:,}",
+                style="red",
+            )
+
+
+def _variants_table(summary: FileSummary) -> Table:
+    table = new_table("feature", "type", "present", "values", right=("present",))
+    names = [variant.name for variant in summary.variants]
+    for variant in summary.variants:
+        kind = variant.type
+        if variant.most != 1 or variant.fewest != 1:
+            spread = _spread(f"{variant.fewest:,}", f"{variant.most:,}")
+            kind += f", {spread} each"
+        extent = _extent(variant.statistics, variant.type == "bytes")
+        if variant.sample:
+            extent += f"; {_sample_text(variant)}"
+        if names.count(variant.name) > 1:
+            extent += f" (first in record {variant.first_record:,})"
+        table.add_row(
+            Text(printable(variant.name)),
+            kind,
+            share_text(variant.statistics.present, summary.records),
+            Text(extent),
+        )
+    return table
+
+
+def _sample_text(variant: Variant) -> str:
+    if variant.all_text and is_text(variant.sample):
+        return f'text, as "{_cut(variant.sample.decode())}"'
+    # Without the size: the range says it.
+    return describe_bytes(variant.sample).partition(", ")[2]
+
+
+def _cut(text: str) -> Text:
+    """Returns text that is short enough for a cell of a table."""
+    shown = Text(printable(text[: 2 * _MAX_NAME]))
+    shown.truncate(_MAX_NAME, overflow="ellipsis")
+    return shown

@@ -1,0 +1,237 @@
+"""How far a run has come, read off the work folder; a bar on a terminal.
+
+Every runner writes segments and shards into the same work folder, so that is where
+progress shows, whatever runs the job.
+"""
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+)
+from rich.text import Text
+
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.words import count_text, size_text
+from transforms import files
+from transforms.errors import StorageError
+from transforms.storage.paths import is_remote
+from transforms.work.receipts import new_rejects
+from transforms.work.store import Store
+
+__all__ = ["Progressed", "look", "shown_planning", "shown_progress", "speed_text"]
+
+# Reading and placing take about so much of the time of a job with segment files.
+_READ_SHARE = 0.5
+# Without a terminal, a line now and then is enough.
+_LINE_SECONDS = 30.0
+# With the texts around it a line of 80 columns.
+_BAR_COLUMNS = 16
+# Of an object store each look is some requests.
+_FAR_SECONDS = 3.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progressed:
+    """Attributes:
+    phase: what is being done.
+    share: of the whole job that is done, 0 to 1.
+    written: bytes of shards so far.
+    """
+
+    phase: Literal["reading", "writing", "committing"]
+    share: float
+    written: int
+
+
+def look(plan: Plan) -> Progressed:
+    """Returns how far the run of a plan has come."""
+    store = Store(plan.work_folder)
+    source = plan.planned.make(store.listing)
+    block_bytes = getattr(source, "block_bytes", 0)
+    read = 1.0
+    if not plan.inline and block_bytes and plan.inputs.bytes:
+        blocks = _count(store.segments) * block_bytes
+        read = min(blocks / plan.inputs.bytes, 1.0)
+    # Until all blocks are read, unfinished files are segments, not shards.
+    written = _bytes(store.dataset) + (_bytes(store.attempts) if read >= 1 else 0)
+    wanted = sum(plan.planned.record_bytes.values()) or 1
+    share = 0.0 if plan.inline else _READ_SHARE
+    if not written:
+        return Progressed("reading", share * read, 0)
+    done = min(written / wanted, 1.0)
+    phase: Literal["writing", "committing"] = "writing" if done < 1 else "committing"
+    return Progressed(phase, share + (1 - share) * done, written)
+
+
+def _count(folder: str) -> int:
+    try:
+        return len(files.names_in(folder))
+    except FileNotFoundError:
+        return 0
+
+
+def _bytes(folder: str) -> int:
+    total = 0
+    try:
+        if is_remote(folder):
+            return sum(entry.size for entry in files.entries_in(folder, folder))
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                total += entry.stat().st_size
+    except FileNotFoundError:
+        # A file was renamed, or the folder published, while it was looked at.
+        pass
+    return total
+
+
+class _Looker:
+    """Looks at the work folder, seldom where that lies far away.
+
+    Attributes:
+      rejected: items that finished tasks have rejected so far. Only tasks that leave a
+        receipt on this machine count, so it may lag behind.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._pause = _FAR_SECONDS if is_remote(plan.work_folder) else 0.0
+        self._seen = Progressed("reading", 0.0, 0)
+        self._next = time.monotonic() + self._pause
+        self._items = sum(plan.planned.records.values())
+        self._began = time.monotonic()
+        # What an earlier run has done: it is not of this one's speed.
+        self._first: float | None = None
+        self._counted: set[str] = set()
+        self.rejected = 0
+
+    def look(self) -> Progressed:
+        """Returns how far the run has come, as it was seen last."""
+        if time.monotonic() >= self._next:
+            # What cannot be seen now will be seen later, and is not worth a failure.
+            with contextlib.suppress(OSError, StorageError):
+                self._seen = look(self._plan)
+                if self._first is None:
+                    self._first = self._seen.share
+                # In an object store each receipt is a request.
+                if not is_remote(self._plan.work_folder):
+                    store = Store(self._plan.work_folder)
+                    self.rejected += new_rejects(store, self._counted)
+            self._next = time.monotonic() + self._pause
+        return self._seen
+
+    def speed(self) -> str:
+        """Returns "~12,000 items/s  ETA 0:42", or "" as long as neither is known."""
+        seconds = time.monotonic() - self._began
+        return speed_text(self._seen.share, self._first or 0.0, self._items, seconds)
+
+
+def speed_text(share: float, first: float, items: int, seconds: float) -> str:
+    """Returns the rate and the time that is left, both estimated.
+
+    Args:
+      share: of the job that is done, 0 to 1.
+      first: that was done when the run began.
+      items: of the whole job, about.
+      seconds: since it began.
+    """
+    done = share - first
+    if done <= 0 or seconds <= 0:
+        return ""
+    left = max(round((1 - share) * seconds / done), 0)
+    hours, minutes = divmod(left // 60, 60)
+    clock = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+    rate = float(f"{done * items / seconds:.3g}")
+    return f"~{rate:,.10g} items/s  ETA {clock}:{left % 60:02d}"
+
+
+class _Listing:
+    """What is being done before the run, drawn again and again."""
+
+    def __rich__(self) -> Text:
+        count = files.listed_so_far()
+        counted = f": {count_text(count, 'file')}" if count else ""
+        return Text(f"listing and sampling the source{counted}")
+
+
+@contextlib.contextmanager
+def shown_planning(*, quiet: bool) -> Iterator[None]:
+    """Says on a terminal that the source is being looked at."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+    else:
+        with console.status(_Listing()):
+            yield
+
+
+@contextlib.contextmanager
+def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Yields what is to be called while the plan runs; shows progress on stderr."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda: None
+    elif console.is_terminal:
+        with _bar(console) as bar:
+            task = bar.add_task("starting", total=1.0, speed="")
+
+            looker = _Looker(plan)
+
+            def watch() -> None:
+                seen = looker.look()
+                bar.update(
+                    task,
+                    completed=seen.share,
+                    description=_text(seen, looker.rejected),
+                    speed=looker.speed(),
+                )
+
+            yield watch
+    else:
+        yield _lines(plan, console)
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(_BAR_COLUMNS),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[speed]}"),
+        console=console,
+        transient=True,
+    )
+
+
+def _text(seen: Progressed, rejected: int) -> str:
+    written = f", {size_text(seen.written)} written" if seen.written else ""
+    rejects = f", {rejected:,} rejected" if rejected else ""
+    return f"{seen.phase}{written}{rejects}"
+
+
+def _lines(plan: Plan, console: Console) -> Callable[[], None]:
+    shown = time.monotonic()
+    looker = _Looker(plan)
+
+    def watch() -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= _LINE_SECONDS:
+            shown = time.monotonic()
+            seen = looker.look()
+            # That nobody reads the lines any more is no reason to stop.
+            with contextlib.suppress(BrokenPipeError):
+                speed = f"  {speed}" if (speed := looker.speed()) else ""
+                console.print(
+                    f"{seen.share:4.0%} {_text(seen, looker.rejected)}{speed}",
+                    highlight=False,
+                )
+
+    return watch

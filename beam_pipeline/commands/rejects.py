@@ -1,0 +1,164 @@
+"""`rejects DIR`: what a run rejected, by reason with counts and examples, or listed."""
+
+import collections
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.printing import json_text, print_text, printable
+from beam_pipeline.terminal.tables import new_table, open_console, print_table
+from beam_pipeline.terminal.words import count_text, share_text
+from transforms import files
+from transforms.core.model import reject_in_words
+from transforms.core.reasons import Reason
+from transforms.errors import UsageError, closest
+from transforms.publishing import target
+from transforms.publishing.earlier_rejects import EarlierRejects, find_rejects
+from transforms.work.reject_files import is_items_name
+
+__all__ = ["show"]
+
+_Rejection = Mapping[str, Any]
+# A reason, and what of an item was rejected for it ("boxes"); "" for whole items.
+_Group = tuple[str, str]
+
+
+def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
+    """Prints the rejects of a dataset or of a failed run; returns 0.
+
+    Args:
+      path: the output of the run, or the file of rejects itself.
+      reason: list those of this reason; None to count them all by reason.
+      limit: list so many; 0 for all.
+      as_json: one object with the counts, or one a line for each that is listed.
+
+    Raises:
+      UsageError: there is nothing of the kind, or no such reason.
+      DamageError: the rejects are damaged.
+    """
+    if reason is not None:
+        _check_reason(reason)
+    found = find_rejects(path)
+    if reason is None:
+        _show_groups(path, found, as_json)
+    else:
+        _show_list(found, reason, limit, as_json)
+    return 0
+
+
+def _check_reason(reason: str) -> None:
+    names = [str(name) for name in Reason]
+    if reason not in names:
+        near = closest(reason, names)
+        hint = f"Did you mean {near!r}?" if near else "Without --reason all are shown."
+        raise UsageError(
+            f"--reason must be one of the reasons of rejects; found {reason!r}. {hint}"
+        )
+
+
+def _show_groups(path: str, found: EarlierRejects, as_json: bool) -> None:
+    counts: collections.Counter[_Group] = collections.Counter()
+    examples: dict[_Group, _Rejection] = {}
+    for rejection in found.rejections():
+        group = str(rejection["reason"]), str(rejection.get("part", ""))
+        counts[group] += 1
+        examples.setdefault(group, rejection)
+    read = None if found.manifest is None else found.manifest.account.read
+    if as_json:
+        print_text(json_text(_as_json(path, counts, examples, read)))
+        return
+    console = open_console()
+    items = sum(count for (_, part), count in counts.items() if not part)
+    _print_head(console, path, items, found)
+    if counts:
+        table = new_table("reason", "count", "share", "example", right=_NUMBERS)
+        for (name, part), count in counts.most_common():
+            whole = sum(n for (_, other), n in counts.items() if other == part)
+            table.add_row(
+                Text(printable(f"{name} ({part})" if part else name)),
+                f"{count:,}",
+                share_text(count, whole),
+                Text(printable(_in_words(examples[name, part]))),
+            )
+        print_table(console, table)
+    _print_notes(console, path, found)
+
+
+_NUMBERS = ("count", "share", "row", "line")
+
+
+def _as_json(
+    path: str,
+    counts: collections.Counter[_Group],
+    examples: Mapping[_Group, _Rejection],
+    read: int | None,
+) -> dict[str, Any]:
+    return {
+        "rejects": path,
+        "read": read,
+        "rejected": sum(n for (_, part), n in counts.items() if not part),
+        "reasons": [
+            {
+                "reason": name,
+                **({"part": part} if part else {}),
+                "count": count,
+                "example": examples[name, part],
+            }
+            for (name, part), count in counts.most_common()
+        ],
+    }
+
+
+def _print_head(console: Console, path: str, items: int, found: EarlierRejects) -> None:
+    text = f"  {count_text(items, 'item')} rejected"
+    if found.manifest is not None:
+        read = found.manifest.account.read
+        text += f" of {read:,} read"
+        if read:
+            text += f" ({share_text(items, read)})"
+    else:
+        text += " by a run that committed nothing"
+    console.say(Text.assemble((printable(path), "bold"), text))
+
+
+def _print_notes(console: Console, path: str, found: EarlierRejects) -> None:
+    notes = []
+    if found.manifest is not None:
+        kept = [f.file for f in found.manifest.files if is_items_name(f.file)]
+        if kept:
+            notes.append(f"the items are kept in {os.path.join(path, kept[0])}")
+        left = target.rejects_path(path)
+        if files.is_file(left):
+            notes.append(f"a run that failed has left others in {left}")
+    if notes:
+        console.print()
+    for note in notes:
+        console.say(Text(printable(f"note: {note}")))
+
+
+def _show_list(found: EarlierRejects, reason: str, limit: int, as_json: bool) -> None:
+    chosen = (item for item in found.rejections() if item["reason"] == reason)
+    shown: Iterator[_Rejection] = itertools.islice(chosen, limit or None)
+    if as_json:
+        for item in shown:
+            print_text(json_text(item))
+        return
+    console = open_console()
+    first = next(shown, None)
+    if first is None:
+        console.say(f"nothing was rejected as {reason}")
+        return
+    for item in itertools.chain([first], shown):
+        console.say(Text(printable(_in_words(item))))
+    if more := sum(1 for _ in chosen):
+        console.say(f"... {more:,} more; --limit 0 lists all")
+
+
+def _in_words(item: _Rejection) -> str:
+    return reject_in_words(
+        item["source"], item.get("row"), item.get("line"), item["message"]
+    )

@@ -1,0 +1,382 @@
+"""`repair IN OUT`: every sound record of damaged TFRecord files, and what was lost.
+
+Of a dataset its shards are repaired. Its manifest stays with it only where every file
+is as the manifest states; else what it says of values and classes is not known to be
+true any more, and the shards get TFDS's files alone, with their new numbers of records.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import google_crc32c
+
+from beam_pipeline.commands.report_file import ReportFile
+from beam_pipeline.datasets.bare_files import find_bare_files
+from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.datasets.repair import Range, Repaired, repair_file
+from beam_pipeline.terminal.printing import print_prose, print_text, printable
+from beam_pipeline.terminal.words import count_text
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
+from transforms.core.tfrecord.frame import DAMAGE_KINDS
+from transforms.errors import (
+    DamageError,
+    SourceError,
+    TargetError,
+    UsageError,
+    first_few,
+)
+from transforms.sidecars import tfds
+from transforms.storage.paths import is_remote
+
+__all__ = ["run"]
+
+# Ranges in memory before they go to a file of their own.
+_LOG_BYTES = 1 << 20
+# How many foreign names an error shows.
+_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Task:
+    """One file to repair.
+
+    Attributes:
+      source, target: paths.
+      facts: what a manifest says of it, if one names it.
+    """
+
+    source: str
+    target: str
+    facts: ShardFacts | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of it; `result` is None where `error` says why there is none."""
+
+    task: _Task
+    result: Repaired | None
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"file": self.task.source}
+        if self.result is None:
+            return out | {"status": "failed", "error": self.error}
+        return out | {
+            "status": "copied" if self.result.is_copy else "repaired",
+            "output": self.task.target,
+            "records": self.result.facts.records,
+            "bytes": self.result.facts.stored_bytes,
+            "crc32c": f"{self.result.facts.crc32c:08x}",
+            "skipped_ranges": self.result.ranges,
+            "skipped_bytes": self.result.skipped_bytes,
+        }
+
+
+def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -> int:
+    """Repairs and prints; returns 0 when there is an output for every file, else 1.
+
+    Raises:
+      UsageError: there is nothing to repair, or the output cannot be written there.
+    """
+    if is_remote(source) or is_remote(target):
+        raise UsageError(
+            "Only files of this machine are repaired; copy the damaged ones here, "
+            "repair them, and copy the result back."
+        )
+    tasks, dataset = _tasks(source, target)
+    report = None
+    if report_json:
+        report = ReportFile(report_json)
+        used = [path for task in tasks for path in (task.source, task.target)]
+        report.check_apart({"source": source, "output": target}, used)
+    if files.is_folder(source) or files.is_pattern(source):
+        _check_folder(source, target, tasks, dataset)
+    _check_target(tasks, target, overwrite=overwrite)
+    width = max(len(printable(task.source)) for task in tasks)
+    with _skipped_ranges() as ranges:
+        outcomes = [_repair(task, ranges, width, overwrite=overwrite) for task in tasks]
+        notes = [] if dataset is None else _beside(dataset, target, outcomes, overwrite)
+        if report is not None:
+            report.write(
+                lambda: _report_texts(source, target, outcomes, notes, ranges),
+                done="The repair itself is done.",
+            )
+    _print_verdict(target, outcomes, notes)
+    return 1 if any(outcome.result is None for outcome in outcomes) else 0
+
+
+def _tasks(source: str, target: str) -> tuple[list[_Task], Dataset | None]:
+    """Returns the files to repair, and the dataset whose shards they are."""
+    if os.path.exists(os.path.join(source, MANIFEST_NAME)):
+        with contextlib.suppress(DamageError):
+            dataset = open_target(source)
+            assert isinstance(dataset, Dataset)  # it is a directory
+            shards = [s for split in dataset.manifest.splits for s in split.shards]
+            return [
+                _Task(dataset.path(shard.file), os.path.join(target, shard.file), shard)
+                for shard in shards
+            ], dataset
+    if (bare := find_bare_files(source)) is not None:
+        names = [os.path.basename(path) for path in bare.paths]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise UsageError(
+                f"Files of a pattern must differ in their names, by which they go to "
+                f"{target!r}; {min(twice)!r} stands in several folders."
+            )
+        return [
+            _Task(path, os.path.join(target, name))
+            for path, name in zip(bare.paths, names, strict=True)
+        ], None
+    found = open_target(source)
+    if isinstance(found, Dataset):
+        return _tasks(found.directory, target)
+    if os.path.isdir(target):
+        target = os.path.join(target, os.path.basename(source))
+    return [_Task(found.path, target, found.facts)], None
+
+
+def _check_folder(
+    source: str, target: str, tasks: list[_Task], dataset: Dataset | None
+) -> None:
+    """Raises where the output of several files is part of something else."""
+    if files.is_folder(source) and files.is_inside(target, source):
+        raise TargetError(
+            f"The output must be outside of what is repaired, or the next run would "
+            f"read it; {target!r} is in {source!r}. Name another folder."
+        )
+    if not files.is_folder(target):
+        return
+    # An earlier repair has written these, perhaps.
+    ours = {os.path.basename(task.target) for task in tasks} | {MANIFEST_NAME}
+    if dataset is not None:
+        manifest = dataset.manifest
+        ours |= {*manifest.file_names, *tfds.render(manifest).files}
+    if foreign := [name for name in files.names_in(target) if name not in ours]:
+        raise TargetError(
+            f"The output may hold only what a repair writes; {target!r} also holds "
+            f"{first_few([*map(repr, foreign)], _SHOWN)}. Name another folder."
+        )
+
+
+def _check_target(tasks: list[_Task], target: str, *, overwrite: bool) -> None:
+    """Makes the folder of the output; raises where it cannot be written to."""
+    folder = os.path.dirname(tasks[0].target) or "."
+    for task in tasks:
+        with contextlib.suppress(OSError):
+            if os.path.samefile(task.source, task.target):
+                raise UsageError(
+                    f"The output must be another file than the damaged one, "
+                    f"{task.source!r}: that is all there is of it."
+                )
+        if not overwrite and os.path.lexists(task.target):
+            raise TargetError(
+                f"The output must not exist; {task.target!r} does. Name another, or "
+                f"give --overwrite."
+            )
+    if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
+        raise TargetError(
+            f"The output must lie outside of datasets, whose manifests say what is in "
+            f"them; {folder!r} has one. Name another folder."
+        )
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise TargetError(
+            f"The folder of the output must be writable; {folder!r} is not: "
+            f"{error.strerror}."
+        ) from error
+
+
+def _repair(task: _Task, ranges: IO[str], width: int, *, overwrite: bool) -> _Outcome:
+    """Repairs one file; prints every range that is skipped, and keeps it."""
+
+    def skipped(found: Range) -> None:
+        _print_range(task.source, found, width, first=ranges.tell() == 0)
+        line = {
+            "file": task.source,
+            "from": found.start,
+            "to": found.stop,
+            "of": found.of,
+            "reason": found.kind,
+            "note": found.note,
+        }
+        ranges.write(json.dumps(line) + "\n")
+
+    try:
+        result = repair_file(
+            task.source,
+            task.target,
+            overwrite=overwrite,
+            skipped=skipped,
+            allow_empty=task.facts is not None and not task.facts.records,
+        )
+    except (DamageError, SourceError) as error:
+        print_prose(f"damage   {printable(str(error))}")
+        return _Outcome(task, None, str(error))
+    return _Outcome(task, result)
+
+
+def _print_range(source: str, found: Range, width: int, *, first: bool) -> None:
+    if first:
+        print_text(
+            f"{'skipped in':<{width}}  {'from byte':>15}  {'to byte':>15}  reason"
+        )
+    note = f"; {found.note}" if found.note else ""
+    where = " (of its content)" if found.of == "content" else ""
+    print_text(
+        f"{printable(source):<{width}}  {found.start:>15,}  {found.stop:>15,}  "
+        f"{found.kind}: {DAMAGE_KINDS[found.kind]}{note}{where}"
+    )
+
+
+@contextlib.contextmanager
+def _skipped_ranges() -> Iterator[IO[str]]:
+    """Gives what holds the ranges, a line of JSON each, in bounded memory."""
+    with tempfile.SpooledTemporaryFile(
+        _LOG_BYTES, "w+", encoding="utf-8", newline="\n"
+    ) as file:
+        yield file
+
+
+def _beside(
+    dataset: Dataset, target: str, outcomes: list[_Outcome], overwrite: bool
+) -> list[str]:
+    """Writes what may stand beside the shards; returns notes on what may not."""
+    manifest = dataset.manifest
+    facts = [_new_facts(outcome) for outcome in outcomes]
+    if any(each is None for each in facts):
+        return [
+            f"{target} is no dataset: it lacks shards, so nothing was put beside them."
+        ]
+    shards = {each.file: each for each in facts if each is not None}
+    if all(shards[s.file] == s for split in manifest.splits for s in split.shards):
+        beside = _sound_sidecars(dataset)
+        if beside is not None:
+            _write_all(target, beside, overwrite)
+            return [f"{target} is the same dataset, its manifest included."]
+    _write_all(target, tfds.render(_with_shards(manifest, shards)).files, overwrite)
+    return [
+        *_short_of_records(outcomes),
+        f"{target} has no {MANIFEST_NAME}: what the old one states of values, classes "
+        f"and sources may not be true of it. 'convert' makes a dataset of it.",
+    ]
+
+
+def _short_of_records(outcomes: list[_Outcome]) -> list[str]:
+    """Returns a note for each sound file that is not what the manifest states."""
+    notes = []
+    for task, result in ((each.task, each.result) for each in outcomes):
+        if task.facts is None or result is None or not result.is_copy:
+            continue
+        found, stated = result.facts.records, task.facts.records
+        if found != stated:
+            notes.append(
+                f"{task.source} is sound, but holds {count_text(found, 'record')} of "
+                f"the {stated:,} that the manifest states."
+            )
+        elif result.facts.crc32c != task.facts.crc32c:
+            notes.append(f"{task.source} is sound, but not what the manifest states.")
+    return notes
+
+
+def _new_facts(outcome: _Outcome) -> ShardFacts | None:
+    if outcome.result is None:
+        return None
+    facts = outcome.result.facts
+    return ShardFacts(
+        os.path.basename(outcome.task.target),
+        facts.stored_bytes,
+        facts.crc32c,
+        facts.records,
+        facts.payload_bytes,
+    )
+
+
+def _with_shards(manifest: Manifest, shards: Mapping[str, ShardFacts]) -> Manifest:
+    return dataclasses.replace(
+        manifest,
+        splits=tuple(
+            dataclasses.replace(
+                split, shards=tuple(shards[shard.file] for shard in split.shards)
+            )
+            for split in manifest.splits
+        ),
+    )
+
+
+def _sound_sidecars(dataset: Dataset) -> dict[str, bytes] | None:
+    """Returns the files beside the shards, the manifest last; None: one is damaged."""
+    out = {}
+    for facts in dataset.manifest.files:
+        try:
+            data = files.read_bytes(dataset.path(facts.file))
+        except OSError:
+            return None
+        if (len(data), google_crc32c.value(data)) != (facts.bytes, facts.crc32c):
+            return None
+        out[facts.file] = data
+    return out | {MANIFEST_NAME: files.read_bytes(dataset.path(MANIFEST_NAME))}
+
+
+def _write_all(folder: str, contents: Mapping[str, bytes], overwrite: bool) -> None:
+    for name, data in contents.items():
+        path = os.path.join(folder, name)
+        if os.path.lexists(path) and not overwrite:
+            raise TargetError(
+                f"The output must not exist; {path!r} does. Name another folder, or "
+                f"give --overwrite."
+            )
+        with files.create(path, attempts=folder) as sink:
+            sink.write(data)
+
+
+def _report_texts(
+    source: str,
+    target: str,
+    outcomes: list[_Outcome],
+    notes: list[str],
+    ranges: IO[str],
+) -> Iterator[str]:
+    """Yields the report; of the ranges, one line each, nothing is kept in memory."""
+    head = json.dumps(
+        {
+            "source": source,
+            "output": target,
+            "files": [outcome.to_json() for outcome in outcomes],
+            "notes": notes,
+        },
+        indent=1,
+    ).removesuffix("\n}")
+    yield f'{head},\n "skipped": ['
+    ranges.seek(0)
+    separator = "\n  "
+    for line in ranges:
+        yield separator + line.rstrip("\n")
+        separator = ",\n  "
+    yield "\n ]\n}\n"
+
+
+def _print_verdict(target: str, outcomes: list[_Outcome], notes: list[str]) -> None:
+    results = [each.result for each in outcomes if each.result is not None]
+    records = sum(result.facts.records for result in results)
+    ranges = sum(result.ranges for result in results)
+    size = sum(result.skipped_bytes for result in results)
+    repaired = sum(not result.is_copy for result in results)
+    print_prose(
+        f"{printable(target)}: {count_text(records, 'record')} in "
+        f"{count_text(len(results), 'file')}, {repaired:,} of them repaired; skipped "
+        f"{count_text(ranges, 'range')} of {count_text(size, 'byte')}."
+    )
+    if failed := len(outcomes) - len(results):
+        print_prose(
+            f"{count_text(failed, 'file')} could not be repaired, as said above."
+        )
+    for note in notes:
+        print_prose(printable(note))

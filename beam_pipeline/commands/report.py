@@ -1,0 +1,264 @@
+"""The plan and the result, in words for a person and in JSON for a scheduler."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
+from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.tables import new_table, open_console, print_table
+from beam_pipeline.terminal.words import count_text, kind_text, size_text
+from transforms.core.infer.texts import Evidence
+from transforms.core.manifest import Manifest
+from transforms.core.placing.placement import SplitSource
+from transforms.core.schema import Feature, Kind
+from transforms.errors import BeamTFRecordError
+
+__all__ = [
+    "failure_json",
+    "show_plan",
+    "show_result",
+    "show_submitted",
+    "show_up_to_date",
+    "submitted_json",
+    "success_json",
+]
+
+
+_COUNTS = ("records", "shards", "size")
+
+
+def show_result(manifest: Manifest, output: str, seconds: float) -> None:
+    """Prints the summary of a committed dataset."""
+    console = open_console()
+    table = new_table("split", *_COUNTS, right=_COUNTS)
+    for split in manifest.splits:
+        table.add_row(
+            split.name,
+            f"{split.records:,}",
+            f"{len(split.shards):,}",
+            size_text(split.bytes),
+        )
+    if len(manifest.splits) > 1:
+        table.add_row(
+            "total",
+            f"{manifest.records:,}",
+            f"{sum(len(split.shards) for split in manifest.splits):,}",
+            size_text(sum(split.bytes for split in manifest.splits)),
+            style="bold",
+        )
+    console.print(table)
+    account = manifest.account
+    if account.rejected:
+        reasons = ", ".join(f"{k} {n:,}" for k, n in account.rejected.items())
+        total = sum(account.rejected.values())
+        text = f"rejected {total:,} ({reasons}): see beam-tfrecord rejects {output}"
+        console.say(text, style="red")
+    if account.skipped:
+        reasons = ", ".join(f"{k} {n:,}" for k, n in account.skipped.items())
+        console.print(f"skipped {sum(account.skipped.values()):,} ({reasons})")
+    for part, counts in account.parts.items():
+        if counts["rejected"]:
+            console.say(
+                f"rejected {counts['rejected']:,} of {counts['read']:,} {part}: see "
+                f"beam-tfrecord rejects {output}",
+                style="red",
+            )
+    if manifest.image_notes:
+        found = ", ".join(f"{note} {n:,}" for note, n in manifest.image_notes.items())
+        console.say(f"images with something to know: {found}")
+    for note in manifest.run.get("notes", []):
+        console.say(f"note: {note}")
+    rate = manifest.records / seconds if seconds else 0.0
+    console.say(
+        Text.assemble(
+            ("committed ", "green"),
+            f"{output}  ({seconds:.1f} s, {rate:,.0f} records/s, "
+            f"digest {manifest.digest[:12]})",
+        ),
+    )
+    place = shlex.quote(output)
+    console.say(f"next: beam-tfrecord inspect {place}", style="dim")
+    console.say(f"      beam-tfrecord schema {place} --as tensorflow", style="dim")
+
+
+def show_submitted(what: str, output: str, seconds: float) -> None:
+    """Prints that a job goes on without this program."""
+    console = open_console()
+    console.say(
+        Text.assemble(("submitted ", "green"), f"{output}  ({what}, {seconds:.1f} s)"),
+    )
+    console.say(
+        f"it is there once {output}/manifest.json is; beam-tfrecord verify looks",
+        style="dim",
+    )
+
+
+def show_up_to_date(manifest: Manifest, output: str) -> None:
+    """Prints that the dataset is there already, as the job would make it."""
+    console = open_console()
+    console.say(
+        Text.assemble(
+            ("up to date ", "green"),
+            f"{output}  ({manifest.records:,} records, digest {manifest.digest[:12]})",
+        ),
+    )
+
+
+def show_plan(plan: Plan) -> None:
+    """Prints what a run would do."""
+    console = open_console()
+    planned = plan.planned
+    console.say(
+        f"source  {plan.spec.source}: {planned.layout}, "
+        f"{count_text(len(plan.inputs.entries), 'file')}, "
+        f"{size_text(plan.inputs.bytes)}",
+    )
+    if planned.skipped:
+        reasons = ", ".join(f"{k} {n:,}" for k, n in planned.skipped.items())
+        console.say(f"skipped {reasons}")
+    replaces = ", replacing the dataset there" if plan.seen else ""
+    console.say(f"output  {plan.spec.output}{replaces}")
+    for note in (*plan.notes, *planned.notes):
+        console.say(f"note    {note}")
+    where = "memory" if plan.inline else "files"
+    console.print(
+        f"workers {plan.workers}; rows are kept in {where} until they are written"
+    )
+    console.say(f"disk    {_disk(plan)}")
+
+    known = bool(planned.evidence)
+    more = ("present", "range", "examples") if known else ()
+    features = new_table("feature", "kind", *more)
+    for feature in planned.schema.stored:
+        kind = kind_text(feature)
+        if feature.is_label:
+            kind += ", to predict"
+        found = planned.evidence.get(feature.name)
+        facts = _evidence(found, feature) if known else ()
+        features.add_row(printable(feature.name), kind, *facts)
+    print_table(console, features)
+
+    # Folders are counted; shares of them, and rows of sampled tables, are not.
+    counted = planned.expected_rows is not None and (
+        planned.rule.source is not SplitSource.SHARES
+    )
+    about = "" if counted else "~"
+    unknown = _is_size_unknown(plan)
+    splits = new_table("split", *_COUNTS, right=_COUNTS)
+    for name, shards in plan.sharding.shards.items():
+        splits.add_row(
+            name,
+            f"{about}{planned.records[name]:,}",
+            f"{shards:,}",
+            "unknown" if unknown else f"~{size_text(planned.record_bytes[name])}",
+        )
+    print_table(console, splits)
+    for feature_name, classes in planned.classes.items():
+        shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+        console.say(f"\n{feature_name}: {len(classes):,} classes: {shown}")
+    console.print("\nnothing was written", style="dim")
+
+
+def _is_size_unknown(plan: Plan) -> bool:
+    """Whether there are rows, and every one that was looked at would be rejected."""
+    planned = plan.planned
+    return any(planned.records.values()) and not any(planned.record_bytes.values())
+
+
+def _disk(plan: Plan) -> str:
+    text = f"about {in_words(estimate(plan))}"
+    if _is_size_unknown(plan):
+        text = "unknown: every row that was looked at would be rejected"
+    try:
+        return f"{text}; {size_text(free_bytes(plan.directory))} free"
+    except OSError:
+        return text
+
+
+def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, str]:
+    if evidence is None or not evidence.sampled:
+        return "", "", ""
+    extent = extent_text(evidence, feature)
+    # The ends of a range of instants are examples enough.
+    is_range = extent and feature.kind is Kind.TIMESTAMP
+    examples = "" if is_range else examples_text(evidence.examples)
+    if evidence.misfits:
+        wrong = examples_text(evidence.misfit_examples)
+        examples += f" ({evidence.misfits:,} do not fit: {wrong})"
+    return present_text(evidence), extent, examples
+
+
+def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str, Any]:
+    """Returns the result of a committed run."""
+    account = manifest.account
+    return {
+        "status": "committed",
+        "exit_code": 0,
+        "output": directory,
+        "digest": manifest.digest,
+        "records": manifest.records,
+        "splits": {
+            split.name: {
+                "records": split.records,
+                "bytes": split.bytes,
+                "shards": len(split.shards),
+            }
+            for split in manifest.splits
+        },
+        "read": account.read,
+        "written": account.written,
+        "rejected": dict(account.rejected),
+        "skipped": dict(account.skipped),
+        "parts": {part: dict(counts) for part, counts in account.parts.items()},
+        "image_notes": dict(manifest.image_notes),
+        "notes": list(manifest.run.get("notes", [])),
+        "seconds": round(seconds, 3),
+    }
+
+
+def submitted_json(
+    job: str, template: str, directory: str, seconds: float
+) -> dict[str, Any]:
+    """Returns the result of a run that has handed its job over: nothing is known yet.
+
+    Args:
+      job: the engine's id of it; empty for none.
+      template: where one was made; empty for none.
+      directory: the target.
+      seconds: the run took.
+    """
+    return {
+        "status": "submitted",
+        "exit_code": 0,
+        "output": directory,
+        "job": job or None,
+        "template": template or None,
+        "seconds": round(seconds, 3),
+    }
+
+
+def failure_json(
+    error: BeamTFRecordError | OSError, settings: Mapping[str, Any], seconds: float
+) -> dict[str, Any]:
+    """Returns the result of a run that committed nothing.
+
+    Where the run got as far as counting its items, it says how many were read, rejected
+    and skipped, the last two by reason, and where the rejects are; else None.
+    """
+    output = settings.get("output")
+    account = getattr(error, "account", None) or {}
+    return {
+        "status": "failed",
+        "exit_code": getattr(error, "exit_code", BeamTFRecordError.exit_code),
+        "error": type(error).__name__,
+        "message": str(error),
+        # What is no path may hold what would have been taken off one.
+        "output": output if isinstance(output, str) else None,
+        **{key: account.get(key) for key in ("read", "rejected", "skipped", "rejects")},
+        "seconds": round(seconds, 3),
+    }

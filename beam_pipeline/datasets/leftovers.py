@@ -1,0 +1,135 @@
+"""What dead runs have left: beside a target, and in the folder of a write.
+
+.<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
+                          files of a `WriteTFRecords` (`transforms.tfrecord.renaming`)
+<name>.rejects.jsonl      the rejects of a run that tolerated fewer, and beside it
+                          <name>.rejects.items where the items were kept
+"""
+
+import dataclasses
+import os
+import re
+
+from transforms import files
+from transforms.errors import TargetError
+from transforms.publishing import own_folder, target, work_folder
+from transforms.storage import remote
+from transforms.storage.paths import WORK_SUFFIX, absolute, is_remote
+from transforms.tfrecord import renaming
+from transforms.work import reject_files
+
+__all__ = ["Leftover", "find", "remove"]
+
+_HIDDEN = re.compile(
+    rf"\.(?P<name>.+)(?:{WORK_SUFFIX}|{own_folder.NEW_SUFFIX})", re.DOTALL
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that a dead run has left.
+
+    Attributes:
+      path: of it.
+      kind: "unfinished dataset", "unfinished files", "rejects of a failed run", or ""
+        where it holds no work.
+      bytes: it takes.
+      blocks, shards: finished ones, of an unfinished dataset.
+      foreign: names in it that no run of ours has made; they stay.
+      not_ours: why it is none, though it has the name of one; it stays.
+    """
+
+    path: str
+    kind: str
+    bytes: int = 0
+    blocks: int = 0
+    shards: int = 0
+    foreign: tuple[str, ...] = ()
+    not_ours: str = ""
+
+
+def find(directory: str) -> list[Leftover]:
+    """Returns what was left of runs on this target, and on those in this folder."""
+    directory = absolute(directory)
+    own = target.work_folder(directory)
+    found = [
+        _unfinished(path, directory)
+        for path in (own, own_folder.new_path(own))
+        if _is_there(path)
+    ]
+    rejects = target.rejects_path(directory)
+    for path in (rejects, reject_files.items_beside(rejects)):
+        if _is_there(path) or files.is_file(path):
+            found.append(_rejects(path))
+    if files.is_folder(directory):
+        for name in files.names_in(directory):
+            path = os.path.join(directory, name)
+            if (known := _HIDDEN.fullmatch(name)) and _is_there(path):
+                of = os.path.join(directory, known["name"])
+                found.append(_unfinished(path, of))
+    return found
+
+
+def _rejects(path: str) -> Leftover:
+    try:
+        reject_files.check_left(path)
+    except TargetError as error:
+        return Leftover(path, "", not_ours=str(error))
+    return Leftover(path, "rejects of a failed run", files.size_of(path))
+
+
+def _is_there(folder: str) -> bool:
+    # A link is there too: it is not ours, and that is said.
+    return files.is_folder(folder) if is_remote(folder) else files.exists(folder)
+
+
+def remove(leftover: Leftover) -> bool:
+    """Removes it; returns False, with nothing changed, where a run is at work.
+
+    What a run was killed in the middle of publishing is published, or undone, first.
+    Foreign files in it stay.
+    """
+    if leftover.kind == "rejects of a failed run":
+        files.remove_file(leftover.path)
+        return True
+    try:
+        if leftover.kind == "unfinished files":
+            renaming.clear_dead_runs(leftover.path)
+        else:
+            parent, name = os.path.split(leftover.path)
+            known = _HIDDEN.fullmatch(name)
+            assert known is not None
+            work_folder.clear(os.path.join(parent, known["name"]))
+    except TargetError:
+        return False
+    return True
+
+
+def _unfinished(folder: str, of: str) -> Leftover:
+    """Returns what is in a work folder of the target `of`."""
+    try:
+        work_folder.check(of)
+    except TargetError as error:
+        try:
+            # Runs of the two kinds differ in the forms of their names.
+            renaming.check_work_folder(folder)
+        except TargetError:
+            return Leftover(folder, "", not_ours=str(error))
+    size = _size(folder)
+    if not is_remote(folder) and renaming.holds_runs(folder):
+        foreign = tuple(renaming.foreign_names(folder))
+        return Leftover(folder, "unfinished files", size, foreign=foreign)
+    runs, blocks, shards = work_folder.finished(of)
+    kind = "unfinished dataset" if runs else ""
+    foreign = tuple(work_folder.foreign_names(of))
+    return Leftover(folder, kind, size, blocks, shards, foreign)
+
+
+def _size(folder: str) -> int:
+    if is_remote(folder):
+        return sum(found.size for found in remote.walk(folder))
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_size
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )

@@ -1,0 +1,303 @@
+"""Repairing one TFRecord file: what is sound of it, as a new file.
+
+A plain file is read where it is; the content of a compressed one is unpacked first, to
+a file without a name in the folder of the output. The output has the compression of the
+input, and appears under its name only when it is whole. A file in which nothing is
+damaged is copied byte for byte.
+"""
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from transforms import files
+from transforms.core.regular_files import open_regular
+from transforms.core.salvage.salvage import Salvage, Skipped
+from transforms.core.salvage.unpack_damaged import Break, Unpacker, looks_like_gzip
+from transforms.core.tfrecord import FileFacts, Sink, TFRecordWriter, verify_file
+from transforms.core.tfrecord.compression import Compression, detect
+from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.errors import DamageError, InputError, TargetError
+from transforms.storage import folders
+
+__all__ = ["Range", "Repaired", "repair_file"]
+
+_STEP_BYTES = 1 << 20
+_CHANGED = "the file changed while it was read. Repair it when its writer is done."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes [start, stop) that did not go into the output.
+
+    Attributes:
+      start, stop: where they lie.
+      of: "file" (as stored) or "content" (of a compressed file, unpacked).
+      kind: a word of `frame.DAMAGE_KINDS`.
+      note: what else is known; may be empty.
+    """
+
+    start: int
+    stop: int
+    of: str
+    kind: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repaired:
+    """What became of one file.
+
+    Attributes:
+      facts: of the output.
+      is_copy: whether nothing was damaged.
+      ranges: how many were skipped.
+      skipped_bytes: in all of them.
+    """
+
+    facts: FileFacts
+    is_copy: bool
+    ranges: int
+    skipped_bytes: int
+
+
+def repair_file(
+    source: str,
+    target: str,
+    *,
+    overwrite: bool,
+    skipped: Callable[[Range], object],
+    allow_empty: bool = False,
+) -> Repaired:
+    """Writes what is sound of a file to another.
+
+    Args:
+      source: the damaged file.
+      target: where the output goes; its folder exists.
+      overwrite: whether a file there may be replaced.
+      skipped: told of every range, in the file's order.
+      allow_empty: whether a file without a record is sound.
+
+    Raises:
+      InputError: the file cannot be read, or changed meanwhile.
+      DamageError: no record in it is sound; nothing was written.
+      TargetError: there is a file already, or none can be written.
+    """
+    if not overwrite and os.path.lexists(target):
+        raise TargetError(
+            f"The output must not exist; {target!r} does. Name another, or give "
+            f"--overwrite."
+        )
+    folder = os.path.dirname(target) or "."
+    with contextlib.ExitStack() as stack:
+        stored = stack.enter_context(_stored(source))
+        unpacked = _unpacked(stored, stack.enter_context(_spool(folder)))
+        log = _Log(skipped)
+        with _appearing(target, overwrite=overwrite) as path:
+            with files.create(path, attempts=folder) as sink:
+                if unpacked.compression is not Compression.NONE and unpacked.is_sound():
+                    # Deflated again it would be other bytes.
+                    _copy(stored, 0, stored.size, sink.write)
+                    facts = None
+                else:
+                    facts = _salvage(unpacked, sink, log)
+            if facts is None:
+                facts = verify_file(
+                    path, compression=unpacked.compression, allow_empty=True
+                )
+            stored.check_unchanged()
+            if not facts.records and (log.ranges or not allow_empty):
+                raise DamageError(
+                    f"{source}: no record in its {stored.size:,} bytes is sound: there "
+                    f"is nothing to keep, and nothing was written. Fetch it again."
+                )
+    return Repaired(facts, not log.ranges, log.ranges, log.bytes)
+
+
+class _Bytes:
+    """A file that is read at any place.
+
+    What was read last is kept: sound records are looked at, then copied.
+    """
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._descriptor = file.fileno()
+        self.name = name
+        self._stamp = files.stamp_of(file)
+        self.size = os.fstat(self._descriptor).st_size
+        self._last = b""
+        self._last_start = 0
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Returns bytes [start, stop); raises InputError where they are not there."""
+        begin, end = start - self._last_start, stop - self._last_start
+        if not 0 <= begin <= end <= len(self._last):
+            self._last = self._read(start, stop)
+            self._last_start = start
+            return self._last
+        return self._last[begin:end]
+
+    def _read(self, start: int, stop: int) -> bytes:
+        parts = []
+        while start < stop:
+            try:
+                data = os.pread(self._descriptor, stop - start, start)
+            except OSError as error:
+                raise InputError(
+                    f"{self.name}: cannot be read at byte {start:,}: {error.strerror}."
+                ) from error
+            if not data:
+                raise InputError(f"{self.name}: {_CHANGED}")
+            parts.append(data)
+            start += len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def check_unchanged(self) -> None:
+        """Raises InputError where the file was written to since it was opened."""
+        if files.stamp_of(self._descriptor) != self._stamp:
+            raise InputError(f"{self.name}: {_CHANGED}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Unpacked:
+    """The content of a file, in pieces that a break ends (the last one: the file)."""
+
+    content: _Bytes
+    compression: Compression
+    breaks: list[Break]
+
+    def pieces(self) -> Iterator[tuple[Salvage, Break | None]]:
+        """Yields the walk over each piece, and the break behind it."""
+        start = 0
+        for each in self.breaks:
+            yield Salvage(self.content.fetch, start, each.at), each
+            start = each.at
+        yield Salvage(self.content.fetch, start, self.content.size), None
+
+    def is_sound(self) -> bool:
+        """Whether there is nothing to skip."""
+        return not self.breaks and not any(
+            isinstance(part, Skipped) for walk, _ in self.pieces() for part in walk
+        )
+
+
+class _Spool:
+    """Unpacked content on its way to a file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, data: bytes, /) -> object:
+        """Appends `data`."""
+        return self._file.write(data)
+
+    def truncate(self, size: int, /) -> object:
+        """Forgets what was written behind the first `size` bytes."""
+        self._file.seek(size)
+        return self._file.truncate()
+
+
+class _Log:
+    """Counts the ranges, on their way to whoever is told of them."""
+
+    def __init__(self, skipped: Callable[[Range], object]) -> None:
+        self._skipped = skipped
+        self.ranges = 0
+        self.bytes = 0
+
+    def add(self, found: Range) -> None:
+        """Counts a range."""
+        self.ranges += 1
+        self.bytes += found.stop - found.start
+        self._skipped(found)
+
+
+@contextlib.contextmanager
+def _stored(source: str) -> Iterator[_Bytes]:
+    """Opens the file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(
+                open(source, "rb", buffering=0, opener=open_regular)
+            )
+        except OSError as error:
+            raise InputError(
+                f"{source}: cannot be read: {error.strerror or error}."
+            ) from error
+        yield _Bytes(file, source)
+
+
+@contextlib.contextmanager
+def _spool(folder: str) -> Iterator[IO[bytes]]:
+    """Gives a file without a name, which a kill leaves nothing of."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise TargetError(
+            f"The folder of the output must exist; {folder!r} does not."
+        ) from error
+
+
+def _unpacked(stored: _Bytes, spool: IO[bytes]) -> _Unpacked:
+    head = stored.fetch(0, min(stored.size, HEADER_BYTES))
+    compression = detect(head, path=stored.name)
+    if compression is Compression.NONE and looks_like_gzip(head):
+        compression = Compression.GZIP
+    if compression is Compression.NONE:
+        return _Unpacked(stored, compression, [])
+    breaks = Unpacker(stored.fetch, stored.size, compression, _Spool(spool)).run()
+    spool.flush()
+    return _Unpacked(_Bytes(spool, stored.name), compression, breaks)
+
+
+def _salvage(unpacked: _Unpacked, sink: Sink, log: _Log) -> FileFacts:
+    """Writes the sound records; returns the facts of the file."""
+    is_plain = unpacked.compression is Compression.NONE
+    of = "file" if is_plain else "content"
+    with TFRecordWriter(sink, compression=unpacked.compression) as writer:
+
+        def add(data: bytes) -> None:
+            writer.write_framed(data, records=0)
+
+        for walk, after in unpacked.pieces():
+            for part in walk:
+                if isinstance(part, Skipped):
+                    log.add(Range(part.start, part.stop, of, part.kind, part.note))
+                    continue
+                add(part.header)
+                _copy(unpacked.content, part.start, part.stop, add)
+                writer.write_framed(b"", records=part.records)
+            if after is not None:
+                log.add(
+                    Range(after.start, after.stop, "file", after.kind, after.detail)
+                )
+    return writer.facts()
+
+
+def _copy(
+    content: _Bytes, start: int, stop: int, write: Callable[[bytes], object]
+) -> None:
+    for begin in range(start, stop, _STEP_BYTES):
+        write(content.fetch(begin, min(begin + _STEP_BYTES, stop)))
+
+
+@contextlib.contextmanager
+def _appearing(target: str, *, overwrite: bool) -> Iterator[str]:
+    """Gives a path beside the target, whose file becomes the target at the end."""
+    folder = os.path.dirname(target) or "."
+    path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        yield path
+        if overwrite:
+            os.replace(path, target)
+        else:
+            folders.move_new(path, target)
+    except BaseException:
+        files.remove_file(path)
+        raise
+    files.sync_directory(folder)

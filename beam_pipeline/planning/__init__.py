@@ -1,0 +1,1 @@
+"""What a job will do, decided before anything is written. Never Beam."""

@@ -1,0 +1,1 @@
+"""The features of a job: inferred from columns, overridden by the spec."""

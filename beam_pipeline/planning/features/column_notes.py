@@ -1,0 +1,107 @@
+"""What a person should know of columns whose kind is perhaps not what they expect."""
+
+import shlex
+from collections.abc import Mapping
+
+from beam_pipeline.planning.features.image_columns import unread_images
+from beam_pipeline.settings.spec import Spec
+from beam_pipeline.terminal.words import share_text
+from transforms.core.infer.near_kind import NearKind
+from transforms.core.infer.texts import Evidence
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import first_few
+
+__all__ = ["column_notes", "near_in_words"]
+
+# A table may have thousands of columns.
+_MOST_NOTES = 8
+_SHOWN_CHARS = 60
+_ARE = {Kind.BOOL: "true or false"}
+
+
+def column_notes(
+    schema: Schema, evidence: Mapping[str, Evidence], spec: Spec
+) -> tuple[str, ...]:
+    """Returns a note for each column that is nearly of a kind, or was not understood.
+
+    Columns whose kind the job says have none.
+
+    Args:
+      schema: the features.
+      evidence: what their kinds were inferred from, by name.
+      spec: the job.
+    """
+    said = {
+        given.column or name
+        for name, given in spec.features.items()
+        if given.kind is not None
+    }
+    inferred = [f for f in schema.stored if f.source_column not in said]
+    notes = [
+        note
+        for feature in inferred
+        if (facts := evidence.get(feature.name)) is not None
+        and (note := _note(feature, facts))
+    ]
+    notes += [_not_images(f) for f in unread_images(inferred, schema, spec)]
+    if (more := len(notes) - _MOST_NOTES) > 0:
+        plural = "s" if more > 1 else ""
+        notes[_MOST_NOTES:] = [f"{more:,} more column{plural} like these: see schema"]
+    return tuple(notes)
+
+
+def _note(feature: Feature, facts: Evidence) -> str:
+    name = feature.source_column[:_SHOWN_CHARS]
+    if facts.near is None:
+        if feature.kind is Kind.TEXT and facts.remark.startswith("decimal"):
+            return f"column {name!r} is text: {facts.remark}"
+        return ""
+    if feature.kind in (Kind.TEXT, Kind.LABEL):
+        share, held = near_in_words(facts.near)
+        return (
+            f"column {name!r} is {_named(feature.kind)}: {share}, and the others hold "
+            f"{held}. {_way_out(facts.near)}"
+        )
+    # What stands in a single row is an error in it; what comes back has a meaning.
+    if facts.near.kind is not feature.kind or facts.near.stops[0][1] < 2:
+        return ""
+    return (
+        f"column {name!r} is {feature.kind}: {facts.misfits:,} of {facts.sampled:,} "
+        f"sampled cells are no numbers and will be rejected; they hold "
+        f"{_held(facts.near)}. {_way_out(facts.near)}"
+    )
+
+
+def _not_images(feature: Feature) -> str:
+    name = feature.source_column
+    return (
+        f"column {name[:_SHOWN_CHARS]!r} is named like one of images, but its values "
+        f"are not; if they are paths of images, say --image-columns "
+        f"{shlex.quote(name[:_SHOWN_CHARS])}"
+    )
+
+
+def near_in_words(near: NearKind) -> tuple[str, str]:
+    """Returns the share of cells that are of a kind, and what the others hold."""
+    what = _ARE.get(near.kind, "numbers")
+    # Some are not, however few.
+    share = share_text(min(round(near.share * 10**6), 10**6 - 1), 10**6)
+    return f"{share} of its cells are {what}", _held(near)
+
+
+def _held(near: NearKind) -> str:
+    shown = first_few([repr(t) for t, _ in near.stops], len(near.stops))
+    return shown if near.alone else f"{shown} and more"
+
+
+def _way_out(near: NearKind) -> str:
+    texts = [text for text, _ in near.stops]
+    if not near.alone:
+        return "Texts that mean missing are named with --null-values"
+    if any("," in text or not text.isprintable() for text in texts):
+        return "If these mean missing, say null_values in a --spec"
+    return f"If these mean missing, say --null-values {shlex.quote(','.join(texts))}"
+
+
+def _named(kind: Kind) -> str:
+    return "a label" if kind is Kind.LABEL else str(kind)

@@ -1,0 +1,206 @@
+"""The features of a job: what the columns say, and what the spec says over it."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_pipeline.planning.features.checks import (
+    check_declarations,
+    check_keys,
+    check_schema,
+)
+from beam_pipeline.planning.features.image_columns import (
+    with_images,
+    with_roles,
+    without_orphans,
+)
+from beam_pipeline.planning.features.override import override
+from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.settings.spec import Spec
+from transforms.core.infer.texts import (
+    Evidence,
+    Inference,
+    infer_batches,
+    infer_features,
+)
+from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.errors import SpecError, nearest
+from transforms.formats.images import BACKGROUND
+
+__all__ = ["declare", "infer_all", "infer_columns", "merged"]
+
+
+def infer_columns(
+    columns: Mapping[str, pa.Array | pa.ChunkedArray], *, label_column: str | None
+) -> Inference:
+    """Returns a feature for each raw column, texts and typed ones.
+
+    Raises:
+      SpecError: there is no column of the label's name.
+    """
+    if label_column is not None and label_column not in columns:
+        raise SpecError(
+            f"the label must be a column of the source; found {label_column!r}"
+            f"{nearest(label_column, columns)}"
+        )
+    texts = {k: v for k, v in columns.items() if pa.types.is_string(v.type)}
+    typed = {k: v for k, v in columns.items() if k not in texts}
+
+    def label_of(some: Mapping[str, Any]) -> str | None:
+        return label_column if label_column in some else None
+
+    found: dict[str, tuple[Feature, Evidence]] = {}
+    inferences = [infer_features(texts, label_column=label_of(texts))]
+    if typed:
+        from transforms.core.infer.typed import infer_typed
+
+        inferences.append(infer_typed(typed, label_column=label_of(typed)))
+    for inference in inferences:
+        for pair in zip(inference.features, inference.evidence, strict=True):
+            found[pair[0].source_column] = pair
+    ordered = [found[name] for name in columns if name in found]
+    return Inference(
+        tuple(feature for feature, _ in ordered), tuple(facts for _, facts in ordered)
+    )
+
+
+def infer_all(
+    batches: Iterable[Mapping[str, pa.Array]], *, label_column: str | None
+) -> Inference:
+    """Returns a feature for each raw column, from all rows of all batches.
+
+    Memory: one batch. The columns and their types are those of the first batch.
+    """
+    typed: dict[str, tuple[Feature, Evidence]] = {}
+    order: list[str] = []
+
+    def texts() -> Iterator[dict[str, pa.Array]]:
+        for batch in batches:
+            order.extend(name for name in batch if name not in order)
+            known = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
+            if known:
+                _gather(known, label_column, typed)
+            yield {name: batch[name] for name in batch if name not in known}
+
+    inference = infer_batches(texts(), label_column=label_column)
+    if typed:
+        from transforms.core.infer.typed import settled
+
+        typed = {name: settled(*found) for name, found in typed.items()}
+    pairs = zip(inference.features, inference.evidence, strict=True)
+    found = typed | {feature.source_column: (feature, e) for feature, e in pairs}
+    ordered = [found[name] for name in order if name in found]
+    return Inference(
+        tuple(feature for feature, _ in ordered), tuple(facts for _, facts in ordered)
+    )
+
+
+def _gather(
+    columns: Mapping[str, pa.Array],
+    label_column: str | None,
+    found: dict[str, tuple[Feature, Evidence]],
+) -> None:
+    from transforms.core.infer.typed import infer_typed
+
+    label = label_column if label_column in columns else None
+    inference = infer_typed(columns, label_column=label, is_part=True)
+    for feature, facts in zip(inference.features, inference.evidence, strict=True):
+        name = feature.source_column
+        if name in found:
+            first, before = found[name]
+            found[name] = first, before.merge(facts)
+        else:
+            found[name] = feature, facts
+
+
+def declare(
+    inferred: Sequence[Feature],
+    columns: Mapping[str, pa.Array | pa.ChunkedArray],
+    spec: Spec,
+    *,
+    images_named: bool = False,
+    is_tree: bool = False,
+) -> Schema:
+    """Returns the schema: inferred features, with images and the spec's word applied.
+
+    Args:
+      inferred: a feature for each column that is to be stored.
+      columns: all raw columns of the sample, by name.
+      spec: says more of some features, drops some, adds constants and the like.
+      images_named: whether images keep their names, and nothing is stored beside
+        them, where the spec says nothing else.
+      is_tree: whether they are of a folder of images, and named by the spec already.
+
+    Raises:
+      SpecError: it names a column that is not there, or says what makes no sense.
+    """
+    check_declarations(spec, columns)
+    features = [f for f in inferred if f.source_column not in spec.drop]
+    features = without_orphans(features, columns)
+    if not is_tree:
+        features = with_images(features, columns, spec, images_named=images_named)
+        if spec.labels or any(feature.kind is Kind.IMAGE for feature in features):
+            features = with_roles(features, spec)
+    features = override(features, spec.features, columns)
+    features = _with_vocabularies(features, spec)
+    check_schema(features, has_columns=bool(columns))
+    return Schema(tuple(features))
+
+
+def merged(*parts: Sequence[Feature]) -> Schema:
+    """Returns one schema of several sources' features; SpecError for equal keys."""
+    features = [feature for part in parts for feature in part]
+    check_keys(features)
+    return Schema(tuple(features))
+
+
+def _with_vocabularies(features: Sequence[Feature], spec: Spec) -> list[Feature]:
+    """Returns the features, the label with the vocabulary that the job gives for it.
+
+    Raises:
+      SpecError: there is a vocabulary, but no label for it.
+    """
+    labels = [f for f in features if f.kind is Kind.LABEL]
+    chosen = [f for f in labels if f.is_label] or labels
+    if spec.vocabulary is not None or spec.unknown_label != "reject":
+        setting = "vocabulary" if spec.vocabulary is not None else "unknown_label"
+        if len(chosen) != 1:
+            found = ", ".join(f.name for f in chosen) or "none"
+            raise SpecError(
+                f"{setting} is for the one label that is a class; found {found}. Name "
+                f"the label with label_column, or say kind: label of it in features."
+            )
+    if len(chosen) != 1:
+        return list(features)
+    return [_with_vocabulary(f, spec) if f is chosen[0] else f for f in features]
+
+
+def _with_vocabulary(label: Feature, spec: Spec) -> Feature:
+    said = any(
+        given.vocabulary is not None and name == label.name
+        for name, given in spec.features.items()
+    )
+    if spec.vocabulary is not None and not said:
+        names = class_names(spec.vocabulary)
+        if not names:
+            raise SpecError("vocabulary must name a class at least; found none.")
+        label = dataclasses.replace(label, vocabulary=names, unknown=Unknown.REJECT)
+    if spec.unknown_label != "reject":
+        label = dataclasses.replace(label, unknown=Unknown(spec.unknown_label))
+    if spec.preset == "imagenet" and label.is_label:
+        return _with_background(label)
+    return label
+
+
+def _with_background(label: Feature) -> Feature:
+    """Returns a label whose ids start at 1, as those of ImageNet do."""
+    if not label.vocabulary:
+        unknown = label.unknown
+        if unknown is Unknown.REJECT:
+            unknown = Unknown.APPEND
+        return dataclasses.replace(label, vocabulary=(BACKGROUND,), unknown=unknown)
+    if label.vocabulary[0] == BACKGROUND:
+        return label
+    return dataclasses.replace(label, vocabulary=(BACKGROUND, *label.vocabulary))

@@ -1,0 +1,335 @@
+"""Columns of images to what records have of each: file, name, dimensions, label."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.settings.spec import Spec
+from transforms.core.arrays import is_list
+from transforms.core.rows.scalars import is_image_struct
+from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
+from transforms.errors import SpecError, nearest
+from transforms.formats.image_suffixes import IMAGE_SUFFIXES
+from transforms.formats.images import PRESETS, image_schema
+from transforms.storage.paths import SCHEMES
+
+__all__ = [
+    "is_inline",
+    "role_names",
+    "unread_images",
+    "with_images",
+    "with_roles",
+    "without_orphans",
+]
+
+Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+
+# Names of columns that hold images' paths by the conventions of the field.
+_IMAGE_COLUMNS = ("image", "file_name", "image_uri", "image_path", "filename", "path")
+_IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_image")
+# Likewise of lists of them, file_names of Hugging Face among them.
+_LIST_COLUMNS = tuple(f"{name}s" for name in _IMAGE_COLUMNS)
+_LIST_ENDINGS = tuple(f"{ending}s" for ending in _IMAGE_ENDINGS)
+_LIST_NAME = "images"
+# What a table calls the files of images that it holds itself.
+_FILE_NAMES = frozenset(["file_name", "filename", "path"])
+# A manifest of tfrecorder: whatever the URIs end in, they are those of images.
+_TFRECORDER = frozenset(["split", "image_uri", "label"])
+# Behind the suffix of a path in a store: how the store is reached.
+_PARAMETERS = rf"^((?:{'|'.join(SCHEMES)})://.*)\?[A-Za-z_]+=[^?]*$"
+# Roles that are read from the column of the label, not from the image.
+_LABEL_ROLES = ("label", "text", "synset")
+
+
+def role_names(spec: Spec) -> dict[str, str]:
+    """Returns role -> name of an image's features; empty where it is left out."""
+    return dict(PRESETS[spec.preset]) | spec.feature_names
+
+
+def with_roles(features: Sequence[Feature], spec: Spec) -> list[Feature]:
+    """Returns the features of a table of images, its label named as the job says.
+
+    Under a preset of its own names, or where `feature_names` says so, the label gets
+    the name of that role, and text and synset are stored beside it. File names that a
+    format declares, of an archive's members say, are named likewise.
+    """
+    names = role_names(spec)
+    out: list[Feature] = []
+    taken = {feature.name for feature in features}
+    for feature in features:
+        if feature.is_label and (spec.preset != "default" or "label" in names):
+            out += _label_features(feature, names, taken, spec)
+        elif feature.name == "filename" and feature.kind is Kind.TEXT:
+            out += _filename(feature, names)
+        else:
+            out.append(feature)
+    return out
+
+
+def _label_features(
+    label: Feature, names: Mapping[str, str], taken: Collection[str], spec: Spec
+) -> list[Feature]:
+    said = spec.preset != "default" or "label" in spec.feature_names
+    name = names.get("label", "") if said else label.name
+    out = [_named(label, name)] if name else []
+    for role in ("text", "synset"):
+        beside = names.get(role, "")
+        if beside and beside not in taken and label.kind is Kind.LABEL:
+            plain = dataclasses.replace(
+                label,
+                kind=Kind.TEXT,
+                is_label=False,
+                vocabulary=None,
+                unknown=Unknown.REJECT,
+            )
+            out.append(_named(plain, beside))
+    return out
+
+
+def _filename(feature: Feature, names: Mapping[str, str]) -> list[Feature]:
+    if not feature.column:
+        # The table's own column, whatever it may hold.
+        return [feature]
+    name = names.get("filename", "")
+    return [_named(feature, name)] if name else []
+
+
+def _named(feature: Feature, name: str) -> Feature:
+    """Returns the feature of the same column under another name."""
+    column = feature.source_column
+    return dataclasses.replace(
+        feature, name=name, column="" if column == name else column
+    )
+
+
+def without_orphans(
+    features: Sequence[Feature], columns: Collection[str]
+) -> list[Feature]:
+    """Returns the features without what would be read off images that are dropped.
+
+    What the source has as a column too is a value of its own then.
+    """
+    images = {feature.name for feature in features if feature.kind is Kind.IMAGE}
+    out = []
+    for feature in features:
+        of_image = feature.derived or feature.states
+        known = feature.derived_from in images if feature.derived_from else images
+        if not of_image or known:
+            out.append(feature)
+        elif feature.derived and feature.name in columns:
+            out.append(dataclasses.replace(feature, derived="", derived_from=""))
+    return out
+
+
+def with_images(
+    features: Sequence[Feature],
+    columns: Columns,
+    spec: Spec,
+    *,
+    images_named: bool = False,
+) -> list[Feature]:
+    """Returns the features, columns of images turned into what records have of them.
+
+    Args:
+      features: inferred or declared by the format.
+      columns: of the source.
+      spec: of the job.
+      images_named: whether the format's own names stay, and nothing is added.
+
+    Raises:
+      SpecError: a column is not there, or the names of images cannot be changed.
+    """
+    settled = images_named or any(feature.derived for feature in features)
+    if spec.image_columns is None and settled:
+        # The format has said what its images are.
+        if spec.preset == "default" and not spec.feature_names:
+            return list(features)
+        if any(feature.states for feature in features):
+            raise SpecError(
+                "preset and feature_names are not for boxes: their names are those of "
+                "the TF Object Detection API. Rename them by `features` of a spec."
+            )
+        features = [feature for feature in features if not feature.derived]
+    if spec.image_columns is not None:
+        for name in spec.image_columns:
+            if name not in columns:
+                raise SpecError(
+                    f"image_columns must be columns of the source; found {name!r}"
+                    f"{nearest(name, columns)}"
+                )
+        chosen = set(spec.image_columns)
+    else:
+        said = _said_kinds(spec)
+        chosen = {
+            feature.source_column
+            for feature in features
+            if _is_image(feature, columns, said.get(feature.source_column))
+        }
+    features = [_as_said(f, spec) if f.source_column in chosen else f for f in features]
+    taken = {f.name for f in features if f.source_column not in chosen}
+    prefixes = _prefixes([f for f in features if f.source_column in chosen], taken)
+    out: list[Feature] = []
+    for feature in features:
+        if feature.source_column not in chosen:
+            out.append(feature)
+            continue
+        made = _image_features(feature, columns, prefixes[feature.name], spec)
+        # What the table says itself, a height say, is not stored a second time.
+        out += [f for f in made if f.kind is Kind.IMAGE or f.name not in taken]
+    return out
+
+
+def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, str]:
+    """Returns what the names of each image begin with; nothing for the only one."""
+    if len(chosen) == 1 and "image" not in taken and not chosen[0].shape:
+        return {chosen[0].name: ""}
+    bases = {}
+    for feature in chosen:
+        name = feature.name
+        endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
+        ending = next((e for e in endings if name.endswith(e)), "")
+        bases[name] = name.removesuffix(ending) or name
+        if feature.shape and name.lower() in _LIST_COLUMNS:
+            bases[name] = _LIST_NAME
+    found = [*bases.values(), *taken]
+    return {n: base if found.count(base) == 1 else n for n, base in bases.items()}
+
+
+def _said_kinds(spec: Spec) -> dict[str, str]:
+    """Returns the kinds that the job says of columns; of several, that of images."""
+    out: dict[str, str] = {}
+    for name, said in spec.features.items():
+        column = said.column or name
+        if said.kind is not None and said.path is None and out.get(column) != "image":
+            out[column] = said.kind
+    return out
+
+
+def _as_said(feature: Feature, spec: Spec) -> Feature:
+    """Returns a column of images with the shape and separator that the job says."""
+    for name, said in spec.features.items():
+        if (said.column or name) != feature.source_column or said.path is not None:
+            continue
+        if said.kind in (None, "image") and (said.shape or said.separator):
+            shape = tuple(said.shape or (None,))
+            separator = said.separator or ""
+            return dataclasses.replace(feature, shape=shape, separator=separator)
+    return feature
+
+
+def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
+    """Whether a column holds images: as is said, or by its name and its values."""
+    if said is not None:
+        return said == Kind.IMAGE
+    if feature.kind is not Kind.TEXT:
+        return feature.kind is Kind.IMAGE
+    name = feature.source_column
+    column = _items(columns.get(name))
+    if column is None or not pa.types.is_string(column.type) or len(feature.shape) > 1:
+        return False
+    if name == "image_uri" and columns.keys() >= _TFRECORDER:
+        return True
+    if not _is_named_like_images(feature):
+        return False
+    from transforms.core.infer.typed import looks_like_image_paths
+
+    paths = pc.replace_substring_regex(column, _PARAMETERS, r"\1")
+    return looks_like_image_paths(paths, frozenset(IMAGE_SUFFIXES))
+
+
+def _is_named_like_images(feature: Feature) -> bool:
+    name = feature.source_column.lower()
+    known = _LIST_COLUMNS if feature.shape else _IMAGE_COLUMNS
+    endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
+    return name in known or name.endswith(endings)
+
+
+def unread_images(
+    features: Sequence[Feature], schema: Schema, spec: Spec
+) -> list[Feature]:
+    """Returns the features whose names say images, and whose values do not.
+
+    Args:
+      features: those to look at.
+      schema: all of them.
+      spec: the job; where it names the columns of images there are no others.
+    """
+    if spec.image_columns is not None:
+        return []
+    images = {f.source_column for f in schema.of_kind(Kind.IMAGE)}
+    return [
+        feature
+        for feature in features
+        if feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
+        and not (feature.derived or feature.pattern or feature.constant is not None)
+        and feature.source_column not in images
+        and not (images and feature.source_column.lower() in _FILE_NAMES)
+        and _is_named_like_images(feature)
+    ]
+
+
+def _items(
+    column: pa.Array | pa.ChunkedArray | None,
+) -> pa.Array | pa.ChunkedArray | None:
+    """Returns the values of a column, or those in its lists."""
+    while column is not None and is_list(column.type):
+        column = pc.list_flatten(column)
+    return column
+
+
+def _image_features(
+    feature: Feature,
+    columns: Columns,
+    prefix: str,
+    spec: Spec,
+) -> list[Feature]:
+    """Returns image, file name and dimensions, as a tree of images has them."""
+    column = feature.source_column
+    found = _items(columns.get(column))
+    inline = is_inline(feature, found)
+    shape, separator = feature.shape, feature.separator
+    named = not inline and (found is None or pa.types.is_string(found.type))
+    names = {role: given for role, given in role_names(spec).items() if given}
+    for role in (*_LABEL_ROLES, *([] if named else ["filename"])):
+        names.pop(role, None)
+    if prefix:
+        names = {
+            role: prefix if role == "image" else f"{prefix}/{given}"
+            for role, given in names.items()
+        }
+    made = image_schema(names)
+    image = names["image"]
+    out = []
+    for part in made.features:
+        if part.kind is Kind.IMAGE:
+            out.append(
+                dataclasses.replace(
+                    part,
+                    column=column,
+                    inline=inline,
+                    missing=Missing.REJECT,
+                    shape=shape,
+                    separator=separator,
+                )
+            )
+        elif part.derived:
+            source = image if prefix else ""
+            out.append(dataclasses.replace(part, derived_from=source, shape=shape))
+        else:
+            text = dataclasses.replace(part, column=column, shape=shape)
+            out.append(dataclasses.replace(text, separator=separator))
+    return [dataclasses.replace(f, column="") if f.column == f.name else f for f in out]
+
+
+def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bool:
+    """Whether the rows hold images themselves, not where they lie."""
+    column = _items(column)
+    if column is None or pa.types.is_string(column.type):
+        return feature.inline
+    if not is_image_struct(column.type):
+        return True
+    # Hugging Face's images that were not embedded have a path alone.
+    held, paths = (pc.struct_field(column, name) for name in ("bytes", "path"))
+    return bool(held.null_count < len(column) or paths.null_count == len(column))

@@ -1,0 +1,257 @@
+"""What a job says of its features, over what was inferred of them.
+
+A declaration is of the feature of its name, or of that of its `column`: then it takes
+that feature's place under a new name, unless that one is declared as well. What is
+not said stays as it was inferred.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_pipeline.planning.features.image_columns import is_inline
+from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.settings.spec import FeatureSpec
+from transforms.core.numpy_types import numpy_type
+from transforms.core.rows.tensor_proto import DATA_TYPES
+from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
+from transforms.errors import SpecError, nearest
+
+__all__ = ["override"]
+
+Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+
+# Of tensors, where neither the job nor the column's type says more.
+_DTYPES = {Kind.INT64: "int64", Kind.BOOL: "bool"}
+
+
+def override(
+    features: Sequence[Feature], said: Mapping[str, FeatureSpec], columns: Columns
+) -> list[Feature]:
+    """Returns the features with those declared in the place of what they are of.
+
+    Raises:
+      SpecError: one needs a column that is not there, or would hide another.
+    """
+    bases = {name: _base(name, given, features) for name, given in said.items()}
+    places: dict[str, list[str]] = {}
+    for name, base in bases.items():
+        if base is None:
+            continue
+        # What is cut out of a column's text stands beside it, not in its place.
+        instead = base.name not in said and said[name].path is None
+        if base.name == name or instead:
+            places.setdefault(base.name, []).append(name)
+    made: dict[str, Feature] = {}
+    for name, given in said.items():
+        base = bases[name]
+        heir = base is not None and places.get(base.name, [""])[0] == name
+        made[name] = _declared(name, given, base, columns, heir=heir)
+    out: list[Feature] = []
+    for feature in features:
+        if feature.name in places:
+            out += [made.pop(name) for name in places[feature.name]]
+        elif feature.name in said:
+            _check_hidden(feature, said)
+            if feature.name in made:
+                out.append(made.pop(feature.name))
+        else:
+            out.append(feature)
+    return _renamed_images([*out, *made.values()], places)
+
+
+def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature | None:
+    """Returns the inferred feature that a declaration is of; None for none."""
+    if not _needs_column(said):
+        return None
+    named = next((f for f in features if f.name == name), None)
+    if said.column is None or (named and named.source_column == said.column):
+        return named
+    return next((f for f in features if f.source_column == said.column), None)
+
+
+def _needs_column(said: FeatureSpec) -> bool:
+    return said.constant is None and not (said.path is not None and not said.column)
+
+
+def _check_hidden(feature: Feature, said: Mapping[str, FeatureSpec]) -> None:
+    """Raises SpecError where a declaration takes the name of what nobody reads then."""
+    column = feature.source_column
+    for name, given in said.items():
+        if _needs_column(given) and (given.column or name) == column:
+            return
+    raise SpecError(
+        f"Feature {feature.name!r} would take the name of what the source has itself. "
+        f"Choose another name, or leave that one out: with drop, or of images with "
+        f"feature_names."
+    )
+
+
+def _declared(
+    name: str,
+    said: FeatureSpec,
+    base: Feature | None,
+    columns: Columns,
+    *,
+    heir: bool,
+) -> Feature:
+    """Returns one feature.
+
+    Args:
+      name: of the feature.
+      said: of it.
+      base: the inferred feature that it is of.
+      columns: of the source.
+      heir: whether it is what becomes of the base, its being the label included.
+    """
+    column = base.source_column if base and said.column is None else said.column or name
+    if _needs_column(said) and base is None and column not in columns:
+        raise SpecError(
+            f"Feature {name!r} needs a column of the source; found {column!r}"
+            f"{nearest(column, columns)}."
+        )
+    if base is not None and base.derived:
+        return _renamed_derived(name, said, base)
+    kind = _kind(said, base)
+    made = Feature(name, kind)
+    if base is not None:
+        made = _like(base, name, kind, plain=said.path is not None)
+        made = dataclasses.replace(made, is_label=base.is_label and heir)
+    if said.kind is not None:
+        # Whoever says float knows that it rounds.
+        made = dataclasses.replace(made, inexact_integers=InexactIntegers.ROUND)
+    made = dataclasses.replace(made, **_given(said))
+    if not _needs_column(said) or column == name:
+        column = ""
+    made = dataclasses.replace(made, column=column)
+    if kind is Kind.IMAGE and (base is None or base.kind is not Kind.IMAGE):
+        missing = made.missing if _says_missing(said) else Missing.REJECT
+        inline = is_inline(made, columns.get(made.source_column))
+        made = dataclasses.replace(made, inline=inline, missing=missing)
+    return _completed(made, said, columns)
+
+
+def _says_missing(said: FeatureSpec) -> bool:
+    return said.missing is not None or said.fill is not None
+
+
+def _renamed_derived(name: str, said: FeatureSpec, base: Feature) -> Feature:
+    settings = said.model_dump(exclude_none=True)
+    settings.pop("column", None)
+    if settings.pop("kind", base.kind) != base.kind or settings:
+        raise SpecError(
+            f"Feature {name!r} is read off an image, as {base.kind}: it can be named "
+            f"or left out, with feature_names, and no more."
+        )
+    return dataclasses.replace(base, name=name)
+
+
+def _kind(said: FeatureSpec, base: Feature | None) -> Kind:
+    if said.kind is not None:
+        return Kind(said.kind)
+    if said.constant is not None:
+        return _kind_of(said.constant)
+    if said.vocabulary is not None:
+        return Kind.LABEL
+    if said.path is not None or base is None:
+        return Kind.LABEL if said.label else Kind.TEXT
+    # Text that is to be predicted is a class, as it is with `label_column`.
+    return Kind.LABEL if said.label and base.kind is Kind.TEXT else base.kind
+
+
+def _kind_of(value: object) -> Kind:
+    if isinstance(value, bool):
+        return Kind.BOOL
+    if isinstance(value, int):
+        return Kind.INT64
+    return Kind.FLOAT if isinstance(value, float) else Kind.TEXT
+
+
+def _like(base: Feature, name: str, kind: Kind, *, plain: bool) -> Feature:
+    """Returns the base under a name and kind, with what holds for that kind too."""
+    if kind is base.kind and not plain:
+        return dataclasses.replace(base, name=name)
+    keeps_shape = not plain and Kind.BOX not in (kind, base.kind)
+    return Feature(
+        name,
+        kind,
+        shape=base.shape if keeps_shape else (),
+        missing=base.missing if base.kind is not Kind.IMAGE else Missing.OMIT,
+        inline=base.inline and kind is Kind.IMAGE,
+        dtype=_DTYPES.get(base.kind, "") if kind is Kind.TENSOR else "",
+    )
+
+
+def _given(said: FeatureSpec) -> dict[str, Any]:
+    """Returns the fields of a feature that a declaration says."""
+    makers: dict[str, tuple[str, Any]] = {
+        "label": ("is_label", bool),
+        "shape": ("shape", tuple),
+        "missing": ("missing", Missing),
+        "unknown": ("unknown", Unknown),
+        "inexact_integers": ("inexact_integers", InexactIntegers),
+        "path": ("pattern", str),
+        "vocabulary": ("vocabulary", class_names),
+    }
+    out: dict[str, Any] = {}
+    for key in type(said).model_fields:
+        value = getattr(said, key)
+        if value is None or key in ("kind", "column"):
+            continue
+        field, make = makers.get(key, (key, lambda same: same))
+        out[field] = make(value)
+    if said.fill is not None and said.missing is None:
+        # A value to fill in says that it is to be.
+        out["missing"] = Missing.FILL
+    return out
+
+
+def _completed(made: Feature, said: FeatureSpec, columns: Columns) -> Feature:
+    """Returns a feature with what its kind needs and nobody said."""
+    column = columns.get(made.source_column)
+    more: dict[str, Any] = {}
+    if made.kind is Kind.TIMESTAMP and not made.unit:
+        more["unit"] = _unit(column)
+    if made.kind is Kind.TENSOR:
+        more["encoding"] = made.encoding or "raw"
+        more["dtype"] = said.dtype or _dtype(column) or made.dtype or "float32"
+    if made.separator and not made.shape and made.kind is not Kind.BOX:
+        more["shape"] = (None,)
+    return dataclasses.replace(made, **more)
+
+
+def _unit(column: pa.Array | pa.ChunkedArray | None) -> str:
+    if column is not None and pa.types.is_timestamp(column.type):
+        return str(column.type.unit)
+    return "s"
+
+
+def _dtype(column: pa.Array | pa.ChunkedArray | None) -> str:
+    """Returns the dtype of a column's values, where a tensor can have it."""
+    if column is None:
+        return ""
+    kind = column.type
+    while isinstance(kind, pa.BaseExtensionType) or hasattr(kind, "value_type"):
+        is_extension = isinstance(kind, pa.BaseExtensionType)
+        kind = kind.storage_type if is_extension else kind.value_type
+    if not (pa.types.is_boolean(kind) or pa.types.is_primitive(kind)):
+        return ""
+    try:
+        name = "bool" if pa.types.is_boolean(kind) else numpy_type(kind)
+    except NotImplementedError:
+        return ""
+    return str(name) if str(name) in DATA_TYPES else ""
+
+
+def _renamed_images(
+    features: Sequence[Feature], places: Mapping[str, Sequence[str]]
+) -> list[Feature]:
+    """Returns the features; what is read off an image knows its image's new name."""
+    return [
+        dataclasses.replace(f, derived_from=places[f.derived_from][0])
+        if f.derived_from in places
+        else f
+        for f in features
+    ]

@@ -1,0 +1,108 @@
+"""The vocabularies of a job's labels: given, locked, and kept for the next run."""
+
+import os
+from collections.abc import Sequence
+
+from beam_pipeline.settings.spec import Spec
+from transforms import files
+from transforms.core.manifest import Manifest
+from transforms.core.placing.vocabulary import (
+    Vocabulary,
+    format_lock,
+    parse_lock,
+    parse_names,
+)
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import COMMITTED_NOTE, CommitError, SpecError, StorageError
+from transforms.storage.paths import absolute
+
+__all__ = ["class_names", "keep_names", "vocabularies_of"]
+
+
+def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
+    """Returns class names as the spec gives them: a list, or a file of one a line.
+
+    Raises:
+      SpecError: the file cannot be read, or names a class twice.
+    """
+    if not isinstance(given, str):
+        return tuple(given)
+    try:
+        data = files.read_bytes(given)
+    except OSError as error:
+        raise SpecError(
+            f"The vocabulary {given!r} must be readable: {error.strerror}."
+        ) from error
+    return parse_names(data, path=given)
+
+
+def vocabularies_of(schema: Schema, spec: Spec) -> dict[str, Vocabulary]:
+    """Returns what is known beforehand of each label's class names.
+
+    Raises:
+      SpecError: the lock cannot be read, or there is no one label that it is for.
+    """
+    locked_feature = _locked(schema, spec)
+    out = {}
+    for feature in schema.of_kind(Kind.LABEL):
+        mine = locked_feature is not None and feature.name == locked_feature.name
+        locked = _read_lock(str(spec.vocabulary_lock)) if mine else None
+        if feature.vocabulary is not None or locked is not None:
+            out[feature.name] = Vocabulary.of(
+                feature.vocabulary, locked, feature.unknown
+            )
+    return out
+
+
+def keep_names(
+    manifest: Manifest, schema: Schema, spec: Spec, known: dict[str, Vocabulary]
+) -> None:
+    """Writes the lock that `vocabulary_lock` names, after the commit.
+
+    Raises:
+      CommitError: it could not be written; one that was there is as it was.
+    """
+    feature = _locked(schema, spec)
+    if feature is None:
+        return
+    facts = next(f for f in manifest.features if f.feature.name == feature.name)
+    vocabulary = known.get(feature.name, Vocabulary())
+    path = absolute(str(spec.vocabulary_lock))
+    text = format_lock(vocabulary.to_lock(facts.classes))
+    try:
+        with files.create(path, attempts=os.path.dirname(path)) as file:
+            file.write(text)
+    except (OSError, StorageError) as error:
+        failure = CommitError(
+            f"The dataset was published, but its vocabulary lock {path!r} could not be "
+            f"written: {getattr(error, 'strerror', None) or error}. Run again with "
+            f"--overwrite once it can be, or the next run may number classes otherwise."
+        )
+        failure.add_note(COMMITTED_NOTE)
+        raise failure from error
+
+
+def _locked(schema: Schema, spec: Spec) -> Feature | None:
+    """Returns the label that the lock is for."""
+    if spec.vocabulary_lock is None:
+        return None
+    labels = schema.of_kind(Kind.LABEL)
+    chosen = [f for f in labels if f.is_label] or list(labels)
+    if len(chosen) != 1:
+        names = ", ".join(f.name for f in chosen) or "none"
+        raise SpecError(
+            f"vocabulary_lock is for the one label of the source; found {names}. Name "
+            f"the label with label_column."
+        )
+    return chosen[0]
+
+
+def _read_lock(path: str) -> tuple[str, ...] | None:
+    try:
+        return parse_lock(files.read_bytes(path), path=path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SpecError(
+            f"The lock {path!r} must be readable: {error.strerror}."
+        ) from error

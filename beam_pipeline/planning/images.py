@@ -1,0 +1,156 @@
+"""Planning a folder of images: its layout, its features, what its shards will hold."""
+
+import dataclasses
+
+import pyarrow as pa
+
+from beam_pipeline.planning.features.column_notes import column_notes
+from beam_pipeline.planning.features.declare import declare, merged
+from beam_pipeline.planning.features.evidence import rounding_notes
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    PlannedSource,
+    portions_of,
+    rule_of,
+)
+from beam_pipeline.settings.spec import Spec
+from transforms.core.infer.texts import Evidence
+from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
+from transforms.core.schema import Feature, Kind
+from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
+from transforms.formats import images
+from transforms.formats.images import ImageTree
+
+__all__ = ["plan_images"]
+
+# Settings of tables, and those of them that a table of labels may have.
+_TABLE_SETTINGS = frozenset(["split_column", "image_columns"])
+_DIALECT_SETTINGS = frozenset(
+    "label_column delimiter quote escape header columns encoding trim null_values drop "
+    "key_column group_column stratify_column".split()
+)
+# What the features of a record of an image take beside the image, about.
+_IMAGE_OVERHEAD_BYTES = 160
+
+
+def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
+    """Plans a folder of images.
+
+    Raises:
+      SourceError: its folders follow no rule.
+      SpecError: a setting makes no sense for images.
+    """
+    tabular = _TABLE_SETTINGS if spec.labels else _TABLE_SETTINGS | _DIALECT_SETTINGS
+    for setting in sorted(tabular):
+        if getattr(spec, setting) != Spec.model_fields[setting].default:
+            raise SpecError(f"{setting} is for tables; the source holds images.")
+    names = dict(images.PRESETS[spec.preset])
+    names = {k: v for k, v in (names | spec.feature_names).items() if v}
+    entries = images.in_source_order(inputs.entries)
+    labels = None
+    evidence: dict[str, Evidence] = {}
+    notes: tuple[str, ...] = ()
+    if spec.labels or spec.unlabelled:
+        for role in ("label", "text", "synset"):
+            names.pop(role, None)
+    if spec.labels:
+        from beam_pipeline.planning.label_table import join_table, labelled, read_labels
+
+        table = read_labels(spec)
+        spec = labelled(spec, table)
+        labels, table_schema, evidence = join_table(spec, table, entries)
+        # Ids are texts, however much they look like numbers.
+        inferred = {k: v for k, v in evidence.items() if k != spec.id_column}
+        of_tree = spec.model_copy(update={"image_columns": []})
+        notes = (*table.notes, *column_notes(table_schema, inferred, of_tree))
+        own = images.image_schema(names).features
+        schema = merged(own, tuple(map(_as_listed, table_schema.features)))
+    else:
+        features = images.image_schema(names).features
+        if spec.preset == "imagenet":
+            features = tuple(map(images.with_background, features))
+        columns = {} if spec.unlabelled else {"label": pa.nulls(0, pa.string())}
+        schema = declare(features, columns, spec, is_tree=True)
+    try:
+        listing = images.arrange(
+            entries,
+            inputs.skipped,
+            root=inputs.root,
+            limit=spec.limit,
+            allow_empty=spec.allow_empty,
+            labels=labels,
+            unlabelled=spec.unlabelled,
+        )
+    except InputError as error:
+        from beam_pipeline.planning.label_hint import hint_of
+
+        if hint := hint_of(spec, entries):
+            room = MAX_MESSAGE_BYTES - len(hint.encode()) - 1
+            raise InputError(f"{bounded(str(error), max(room, 0))} {hint}") from error
+        raise
+    count = listing.table.num_rows
+    found = dict(listing.splits) or {"": (count, listing.bytes)}
+    if listing.splits and spec.splits:
+        raise SpecError(
+            f"--splits cannot be given where folders say the split; found "
+            f"{', '.join(listing.splits)}."
+        )
+    if listing.splits:
+        for name in listing.splits:
+            check_split_name(name)
+        rule = SplitRule(SplitSource.COLUMN, tuple(listing.splits))
+        shares = {name: found[name] for name in listing.splits}
+    else:
+        rule = rule_of(spec)
+        shares = {
+            name: (round(count * share), round(listing.bytes * share))
+            for name, share in portions_of(rule).items()
+        }
+    layout = "split/label/file" if listing.splits else "label/file"
+    if labels is not None:
+        layout = f"{'split/' if listing.splits else ''}file, labelled by {labels.table}"
+    elif spec.unlabelled:
+        layout = f"{'split/' if listing.splits else ''}file"
+    return PlannedSource(
+        make=lambda path: ImageTree(
+            inputs.root,
+            path,
+            schema,
+            count,
+            key_column=spec.key_column or "",
+            group_column=spec.group_column or "",
+        ),
+        listing=listing.table,
+        schema=schema,
+        rule=rule,
+        records={name: n for name, (n, _) in shares.items()},
+        record_bytes={
+            name: size + n * _IMAGE_OVERHEAD_BYTES for name, (n, size) in shares.items()
+        },
+        input_bytes={
+            name: size if listing.splits else listing.bytes
+            for name, (_, size) in shares.items()
+        },
+        classes={
+            feature.name: listing.labels
+            for feature in schema.of_kind(Kind.LABEL)
+            if labels is None and not spec.unlabelled
+        },
+        skipped=listing.skipped,
+        expected_rows=count,
+        rows_bytes=count * _IMAGE_OVERHEAD_BYTES,
+        evidence=evidence,
+        notes=(
+            *notes,
+            *(labels.notes if labels else ()),
+            *rounding_notes(evidence),
+        ),
+        layout=f"images as {layout}",
+    )
+
+
+def _as_listed(feature: Feature) -> Feature:
+    """Returns a feature of the table as the listing has it: typed, under its name."""
+    return dataclasses.replace(
+        feature, column="", pattern="", constant=None, separator=""
+    )

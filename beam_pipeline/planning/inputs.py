@@ -1,0 +1,390 @@
+"""What the user points at: recognised and listed; what planning makes of it."""
+
+import dataclasses
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from beam_pipeline.settings.spec import Spec, load_spec
+from transforms import files
+from transforms.core.infer.texts import Evidence
+from transforms.core.placing.placement import (
+    SplitRule,
+    SplitSource,
+)
+from transforms.core.schema import Schema
+from transforms.errors import InputError, SourceError, source_error
+from transforms.files import FileEntry
+from transforms.formats import images
+from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.registry import FORMATS, Format, claimed_by
+from transforms.formats.source import Source
+from transforms.formats.split_words import is_split_word
+from transforms.formats.unpacked import plain_name
+from transforms.storage.paths import absolute, common_folder, is_remote
+
+# Enough to tell a format by.
+_HEAD_BYTES = 4096
+# TFDS keeps each version of a dataset in a folder of its own.
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+__all__ = [
+    "Inputs",
+    "PlannedSource",
+    "default_name",
+    "find_inputs",
+    "named_entry",
+    "output_name",
+    "portions_of",
+    "rule_of",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The files that the user points at.
+
+    Attributes:
+      format: a key of `FORMATS`.
+      root: the folder that their paths are relative to; absolute, because workers
+        may run in another one.
+      entries: the files to read, in source order.
+      skipped: files left out, by reason.
+      companions: files that are read beside them and are no items: they decide bytes.
+    """
+
+    format: str
+    root: str
+    entries: tuple[FileEntry, ...]
+    skipped: Mapping[str, int]
+    companions: tuple[FileEntry, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Of all files to read."""
+        return sum(entry.size for entry in self.entries)
+
+    def facts(self) -> dict[str, int | str]:
+        """Returns what the manifest says of them: the same wherever they lie."""
+        digest = hashlib.sha256()
+        listed = [*self.entries, *self.companions]
+        for entry in sorted(listed, key=lambda entry: entry.origin):
+            digest.update(f"{entry.origin}\0{entry.size}\n".encode())
+        return {
+            "files": len(self.entries),
+            "bytes": self.bytes,
+            "sha256": digest.hexdigest(),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedSource:
+    """A source with all that its planning found out.
+
+    Attributes:
+      make: the path of the stored listing -> the source.
+      listing: what is to be stored there.
+      schema: the features.
+      rule: how rows fall into splits.
+      records: split -> how many records, about.
+      record_bytes: split -> how many bytes of shards, about.
+      input_bytes: split -> bytes of input that its rows lie in.
+      classes: class names that are known already, to be shown.
+      skipped: items left out, by reason.
+      expected_rows: how many rows must be read; None if not known.
+      rows_bytes: what the segments of all rows take, about.
+      evidence: what the kinds of the features were inferred from, by name.
+      layout: how the source was understood, for a person.
+      label_map: class id -> name for readers of label maps; empty for none.
+      images_settled: whether the format says what is stored of images, and under
+        which names.
+      notes: what a person should know of how the source was understood.
+      content: the columns whose content decides the split of a row; empty where
+        something else does.
+    """
+
+    make: Callable[[str], Source]
+    listing: pa.Table
+    schema: Schema
+    rule: SplitRule
+    records: Mapping[str, int]
+    record_bytes: Mapping[str, int]
+    input_bytes: Mapping[str, int]
+    classes: dict[str, tuple[str, ...]]
+    skipped: Mapping[str, int]
+    expected_rows: int | None
+    rows_bytes: int
+    evidence: Mapping[str, Evidence]
+    layout: str
+    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    images_settled: bool = False
+    notes: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
+
+
+def default_name(source: str, standing: files.Standing, output: str) -> str:
+    """Returns the dataset's name: the source's base name without suffix.
+
+    Where that is a word for a split, and so no name, it is that of the output.
+
+    Args:
+      source: a path or a pattern.
+      standing: what `files.standing` says of it.
+      output: of the job.
+    """
+    path = source.rstrip("/")
+    if not standing and any(c in os.path.basename(path) for c in "*?["):
+        path = os.path.dirname(path) or "."
+    base = os.path.basename(absolute(path))
+    if standing == "file":
+        base = os.path.splitext(plain_name(base))[0]
+    name = _as_name(base)
+    return output_name(output) if not name or is_split_word(name) else name
+
+
+def output_name(output: str) -> str:
+    """Returns the dataset's name for an output: its folder's, which is no version."""
+    path = absolute(output)
+    if _VERSION.fullmatch(os.path.basename(path)):
+        path = os.path.dirname(path)
+    return _as_name(os.path.basename(path)) or "dataset"
+
+
+def _as_name(base: str) -> str:
+    base = unicodedata.normalize("NFC", base)
+    return re.sub(r"[^\w.-]+", "_", base).strip("._-")
+
+
+def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
+    """Recognises the source and lists its files.
+
+    Args:
+      spec: the job.
+      standing: what `files.standing` says of its source; None to look.
+
+    Raises:
+      SourceError: it does not exist, is not readable, or is no source known here.
+    """
+    source = spec.source
+    if standing is None:
+        standing = files.standing(source)
+    if not standing and any(c in source for c in "*?["):
+        paths = files.expand(source)
+        if not paths:
+            raise SourceError(f"The pattern {source!r} matches no file. Correct it.")
+        return _named_files(spec, paths)
+    if not standing:
+        raise SourceError(f"The source must exist; there is no {source!r}.")
+    if standing != "folder":
+        return _named_files(spec, [source])
+    entries = files.list_tree(source)
+    wanted, entries = _recognise(spec, entries)
+    if wanted == "images" and spec.labels:
+        labels = absolute(spec.labels)
+        entries = [e for e in entries if _absolute(source, e.path) != labels]
+    known = FORMATS[wanted]
+    goes_with = _companions_of(known, spec)
+    if isinstance(spec.layout, str):
+        layout = absolute(spec.layout)
+        entries = [e for e in entries if _absolute(source, e.path) != layout]
+    rest, beside = entries, []
+    if goes_with is not None:
+        rest = [entry for entry in entries if not goes_with(entry.path)]
+        beside = [entry for entry in entries if goes_with(entry.path)]
+    kept, skipped = images.select(
+        rest,
+        takes=known.takes,
+        include=spec.include,
+        exclude=spec.exclude,
+    )
+    if wanted != "images" and not kept:
+        raise InputError(
+            f"The source must hold {known.title} files; {source!r} holds none."
+        )
+    return Inputs(wanted, absolute(source), tuple(kept), skipped, tuple(beside))
+
+
+def _absolute(root: str, path: str) -> str:
+    return absolute(os.path.join(root, path))
+
+
+def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
+    """Returns what tells the files that are read beside the inputs; None for none.
+
+    Those of fixed-length records are the files of class names that the layout names.
+    """
+    layout = load_spec(spec.layout) if isinstance(spec.layout, str) else spec.layout
+    fields = (layout or {}).get("fields")
+    named = [
+        str(field["classes"])
+        for field in (fields if isinstance(fields, list) else [])
+        if isinstance(field, Mapping) and field.get("classes")
+    ]
+
+    if not known.companions and not named:
+        return None
+
+    def goes_with(path: str) -> bool:
+        return known.goes_with(path) or any(
+            path == name or path.endswith(f"/{name}") for name in named
+        )
+
+    return goes_with
+
+
+def _head_in(root: str) -> Callable[[str], bytes]:
+    def head(path: str) -> bytes:
+        full = os.path.join(root, path)
+        try:
+            with files.open_input(full) as stream:
+                return stream.read(_HEAD_BYTES)
+        except OSError as error:
+            if is_remote(full):
+                raise
+            raise source_error(
+                f"The source must be readable; {full!r} is not: {error.strerror}.",
+                error,
+            ) from error
+
+    return head
+
+
+def _recognise(spec: Spec, entries: list[FileEntry]) -> tuple[str, list[FileEntry]]:
+    """Returns the format of a folder, and the files that are or may be its items."""
+    if spec.format == "auto" and (found := _metadata(entries)):
+        # Hugging Face's way: tables that name the images beside them.
+        return found
+    if spec.format != "auto":
+        return spec.format, entries
+    if spec.layout is not None:
+        return "fixed", entries
+    listed = [(entry.path, entry.size) for entry in entries if not entry.skipped]
+    if wanted := claimed_by(listed, _head_in(spec.source)):
+        return wanted, entries
+    shown = ", ".join(repr(e.path) for e in entries[:3]) or "nothing"
+    raise InputError(
+        f"The source must hold images or tables; {spec.source!r} holds {shown}. Name "
+        f"another folder, or use --include with --format."
+    )
+
+
+def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
+    tables = [
+        entry
+        for entry in entries
+        if re.fullmatch(r"(.*/)?metadata\.(csv|jsonl|parquet)", entry.path)
+    ]
+    if not tables or not any(is_image_name(entry.path) for entry in entries):
+        return None
+    names = {claimed_by([(entry.path, entry.size)]) for entry in tables}
+    if len(names) > 1:
+        raise InputError(
+            f"The metadata files of a source must be of one kind; found "
+            f"{', '.join(entry.path for entry in tables[:4])}. Keep one kind."
+        )
+    rest = [e for e in entries if e not in tables and not is_image_name(e.path)]
+    return names.pop(), sorted([*tables, *rest], key=lambda e: os.fsencode(e.path))
+
+
+def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
+    root = common_folder(paths)
+    entries = [named_entry(path, root) for path in paths]
+    wanted = spec.format
+    if wanted == "auto":
+        wanted = "fixed" if spec.layout is not None else _claimed(entries, root)
+    if wanted == "images":
+        raise SourceError("Images must lie in a folder: label/file or split/label/file")
+    if not wanted:
+        raise SourceError(
+            f"A file must have a suffix that is known, .csv or .parquet say, to be "
+            f"recognised; {paths[0]!r} has none. Say --format csv if it is CSV; point "
+            f"at the folder for images."
+        )
+    known = FORMATS[wanted]
+    other = [path for path in paths if not known.takes(path)]
+    if other and spec.format == "auto":
+        raise InputError(
+            f"All files of a source must be of one format; {other[0]!r} is no "
+            f"{known.title}. Correct the pattern, or use --include."
+        )
+    kept, skipped = images.select(
+        entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
+    )
+    if not kept:
+        raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
+    beside: tuple[FileEntry, ...] = ()
+    if (goes_with := _companions_of(known, spec)) is not None:
+        beside = _beside(goes_with, root, kept)
+    return Inputs(wanted, root, tuple(kept), skipped, beside)
+
+
+def named_entry(path: str, root: str) -> FileEntry:
+    """Returns a file that was named; SourceError where it cannot be read."""
+    try:
+        entry = files.stat_entry(path, root)
+    except OSError as error:
+        raise source_error(
+            f"The source must be readable; {path!r} is not: {error.strerror}.", error
+        ) from error
+    if not (is_remote(path) or files.is_file(path)):
+        raise InputError(
+            f"The source must be regular files or a folder; {path!r} is a pipe, a "
+            f"device or a socket. Write what it gives to a file."
+        )
+    return entry
+
+
+def _claimed(entries: Sequence[FileEntry], root: str) -> str:
+    """Returns the format of files that were named one by one."""
+    around = _neighbours(entries, root)
+    for name, known in FORMATS.items():
+        if known.looks_closer and any(known.takes(entry.path) for entry in entries):
+            # Of the files beside them only those that the format reads with them.
+            beside = [e for e in around if known.goes_with(e.path)]
+            listed = {e.path: e.size for e in (*beside, *entries)}
+            if claimed_by(list(listed.items()), _head_in(root)) == name:
+                return name
+    return claimed_by([(e.path, e.size) for e in entries], _head_in(root))
+
+
+def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
+    """Returns the files in the folders of the given ones."""
+    folders = sorted({os.path.dirname(entry.path) for entry in entries})
+    return [
+        entry
+        for folder in folders
+        for entry in files.entries_in(os.path.join(root, folder), root)
+    ]
+
+
+def _beside(
+    goes_with: Callable[[str], bool], root: str, entries: Sequence[FileEntry]
+) -> tuple[FileEntry, ...]:
+    """Returns the files beside the given ones that are read with them."""
+    given = {entry.path for entry in entries}
+    return tuple(
+        e
+        for e in _neighbours(entries, root)
+        if goes_with(e.path) and e.path not in given
+    )
+
+
+def rule_of(spec: Spec) -> SplitRule:
+    """Returns the rule of --splits, or that of one split."""
+    if spec.splits:
+        return SplitRule(
+            SplitSource.SHARES, tuple(spec.splits), tuple(spec.splits.values())
+        )
+    return SplitRule()
+
+
+def portions_of(rule: SplitRule) -> dict[str, float]:
+    """Returns split -> its share of the rows."""
+    if rule.source is not SplitSource.SHARES:
+        return dict.fromkeys(rule.names, 1.0)
+    bounds = [0.0, *(float(x) / 2**64 for x in rule.thresholds()), 1.0]
+    return {name: bounds[i + 1] - bounds[i] for i, name in enumerate(rule.names)}

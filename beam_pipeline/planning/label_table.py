@@ -1,0 +1,205 @@
+"""The table that labels a tree of images: read whole, typed, joined."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_pipeline.planning.features.declare import declare, infer_columns
+from beam_pipeline.planning.inputs import Inputs
+from beam_pipeline.settings.spec import Spec
+from transforms import files
+from transforms.core.infer.texts import Evidence
+from transforms.core.model import ReadFacts
+from transforms.core.remarks import rounding_remarks
+from transforms.core.rows.conform import conform
+from transforms.core.rows.null_values import with_nulls
+from transforms.core.rows.rounding import roundings_of
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import SpecError, source_error
+from transforms.files import FileEntry
+from transforms.formats.label_join import Labels, Orphan, join_labels
+from transforms.formats.pattern_trial import try_pattern
+from transforms.formats.registry import claimed_by
+from transforms.formats.table import Complaint, TableReader
+from transforms.storage.paths import absolute
+
+__all__ = ["LabelTable", "join_table", "labelled", "read_labels"]
+
+_BLOCK_BYTES = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelTable:
+    """A table of labels, as it is in its file.
+
+    Attributes:
+      name: the file's name.
+      columns: raw columns; n rows.
+      numbers: n 0-based row numbers.
+      refused: rows that cannot be read.
+      notes: what a person should know of how it was understood.
+    """
+
+    name: str
+    columns: dict[str, pa.Array]
+    numbers: npt.NDArray[np.int64]
+    refused: Sequence[Complaint]
+    notes: tuple[str, ...] = ()
+
+
+def read_labels(spec: Spec) -> LabelTable:
+    """Reads the whole table that `labels` names.
+
+    Raises:
+      SourceError: it cannot be read.
+      SpecError: it is of no known table format, or has no such id column.
+    """
+    from beam_pipeline.planning.tables import make_reader, table_files
+
+    path = str(spec.labels)
+    name = claimed_by([(path, 0)])
+    if name in ("", "images"):
+        raise SpecError(
+            f"labels must be a table, .csv or .parquet say; found {path!r}."
+        )
+    try:
+        entry = files.stat_entry(path, os.path.dirname(path))
+    except OSError as error:
+        raise source_error(
+            f"The table of labels must be readable; {path!r} is not: {error.strerror}.",
+            error,
+        ) from error
+    inputs = Inputs(name, os.path.dirname(absolute(path)), (entry,), {})
+    listed = table_files(inputs)
+    reader: TableReader = make_reader(spec, name)
+    sample = reader.sample(listed)
+    reader = reader.planned(sample, listed)
+    if spec.id_column not in sample.columns:
+        raise SpecError(
+            f"id_column must be a column of {path!r}; found {spec.id_column!r}; it has "
+            f"{', '.join(sample.columns)}."
+        )
+    refused: list[Complaint] = []
+    parts: list[dict[str, pa.Array]] = []
+    numbers = [np.zeros(0, np.int64)]
+    for block in reader.blocks(listed[0], block_bytes=_BLOCK_BYTES, limit_rows=None):
+        for raw in reader.read(listed[0], block, list(sample.columns)):
+            parts.append(dict(with_nulls(raw.columns, reader.null_values)))
+            numbers.append(raw.numbers)
+            refused += raw.refused
+    columns = {
+        column: pa.chunked_array(
+            [part[column] for part in parts], None if parts else pa.string()
+        ).combine_chunks()
+        for column in sample.columns
+    }
+    return LabelTable(
+        os.path.basename(path),
+        columns,
+        np.concatenate(numbers),
+        refused,
+        sample.notes,
+    )
+
+
+def labelled(spec: Spec, table: LabelTable) -> Spec:
+    """Returns the job with the column of the label: the only one beside the ids.
+
+    Raises:
+      SpecError: there are several, or none, and nothing says which is the label.
+    """
+    declared = any(
+        said.kind == "label" or said.label for said in spec.features.values()
+    )
+    if spec.label_column or spec.unlabelled or declared:
+        return spec
+    known = {spec.id_column, spec.key_column, spec.group_column, *spec.drop}
+    others = [name for name in table.columns if name not in known]
+    if len(others) == 1:
+        return spec.model_copy(update={"label_column": others[0]})
+    found = f"one of {', '.join(map(repr, others[:20]))}" if others else "it has none"
+    raise SpecError(
+        f"The table of labels {table.name!r} must say which column is the label: "
+        f"{found}. Name it with --label-column, or use --unlabelled for none."
+    )
+
+
+def join_table(
+    spec: Spec, table: LabelTable, entries: Sequence[FileEntry]
+) -> tuple[Labels, Schema, dict[str, Evidence]]:
+    """Joins the images and the table, and types what the table says.
+
+    Returns:
+      What is said of each image, the table's features, and by name what their kinds
+      were inferred from.
+
+    Raises:
+      SourceError: an id stands twice.
+      SpecError: what is said of the features makes no sense.
+    """
+    id_column = str(spec.id_column)
+    ids = table.columns[id_column]
+    joined = join_labels(
+        entries, ids.cast(pa.string()), table.numbers, table=table.name
+    )
+    inference = infer_columns(table.columns, label_column=spec.label_column)
+    # Ids stay what they are, however much they look like numbers.
+    features = [
+        Feature(f.name, Kind.TEXT, is_label=f.is_label) if f.name == id_column else f
+        for f in inference.features
+    ]
+    # What the spec says of images is said of those in the tree.
+    of_table = {"image_columns": [], "preset": "default", "feature_names": {}}
+    schema = declare(features, table.columns, spec.model_copy(update=of_table))
+    matched = joined.rows >= 0
+    positions = pa.array(np.where(matched, joined.rows, 0), mask=~matched)
+    taken = {name: column.take(positions) for name, column in table.columns.items()}
+    origins = pa.array([entry.origin for entry in entries], pa.string())
+    for feature in schema.features:
+        if feature.pattern and feature.column in taken:
+            texts = taken[feature.column].cast(pa.string()).unique()
+            try_pattern(feature.name, feature.pattern, texts.to_pylist())
+    rows, misfits = conform(taken, schema, len(entries), origins)
+    faults: list[tuple[str, str] | None] = [
+        None
+        if found
+        else ("image_without_label", f"{table.name} has no row with the image's id")
+        for found in matched.tolist()
+    ]
+    for misfit in reversed(misfits):
+        for index in np.flatnonzero(misfit.bad & matched).tolist():
+            reason, message = misfit.complaint(index)
+            row = int(table.numbers[joined.rows[index]]) + 1
+            faults[index] = (str(reason), f"{table.name}, row {row}: {message}")
+    orphans = [
+        *joined.orphans,
+        *(
+            Orphan(number, reason, f"{table.name}: {message}")
+            for number, reason, message in table.refused
+        ),
+    ]
+    kept = matched & np.array([fault is None for fault in faults], np.bool_)
+
+    def place(index: int, shown: str) -> str:
+        row = int(table.numbers[joined.rows[index]]) + 1
+        return f"{shown!r} in row {row:,} of {table.name}"
+
+    roundings = roundings_of(taken, rows, schema, kept, place)
+    read = ReadFacts(table.name, 0, len(entries), roundings=roundings)
+    evidence = {
+        f.name: facts
+        for f, facts in zip(inference.features, inference.evidence, strict=True)
+        if f.name in schema.names
+    }
+    labels = Labels(
+        table=table.name,
+        columns={name: rows[name] for name in rows.schema.names},
+        faults=faults,
+        orphans=sorted(orphans, key=lambda orphan: orphan.row),
+        notes=tuple(rounding_remarks([read])),
+    )
+    return labels, schema, evidence

@@ -1,0 +1,429 @@
+"""What a job will do, before it does anything. Nothing here writes or imports Beam."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from beam_pipeline.planning.features.vocabularies import vocabularies_of
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    PlannedSource,
+    default_name,
+    find_inputs,
+    named_entry,
+)
+from beam_pipeline.planning.only_rejected import Selection, select_rejected
+from beam_pipeline.planning.request import Request, make_request, with_images
+from beam_pipeline.planning.splits import (
+    SplitPlan,
+    plan_splits,
+    share_notes,
+    with_splits,
+)
+from beam_pipeline.settings.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
+from beam_pipeline.version import deciding_versions
+from transforms import files
+from transforms.core.manifest import Manifest
+from transforms.core.naming import ShardName
+from transforms.core.placing.placement import Sharding
+from transforms.core.placing.vocabulary import Vocabulary
+from transforms.core.reject_limit import account_facts, limit_message, tolerated
+from transforms.errors import (
+    DamageError,
+    InputError,
+    RejectLimitError,
+    SpecError,
+    TargetError,
+    source_error,
+)
+from transforms.files import FileEntry
+from transforms.formats.pattern_trial import try_pattern
+from transforms.publishing import target, work_folder
+from transforms.publishing.bucket import target as bucket
+from transforms.storage.paths import absolute, is_remote
+from transforms.work.reject_files import check_left
+
+__all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
+
+# Files of 100 to 200 MB can be read by many hosts in parallel without being many.
+_MIN_SHARD_BYTES = 100_000_000
+_MAX_SHARD_BYTES = 200_000_000
+# Segments of less than this in all travel through the shuffle.
+_INLINE_BYTES = 32 << 20
+# An input of less than this is converted sooner than more workers have started.
+_WORTH_WORKERS_BYTES = 64 << 20
+_LONGEST_NAME_BYTES = 255
+# Line ends, escapes, and what turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Settings that decide the schema and nothing else: it says all that comes of them,
+# and two ways to say the same give one digest.
+_SAID_BY_SCHEMA = frozenset(
+    (
+        "features drop label_column image_columns preset feature_names unknown_label"
+    ).split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A job that can be run.
+
+    Attributes:
+      spec: as given, with the name filled in.
+      directory: the output, as an absolute path.
+      inputs: the files.
+      planned: the source, its schema and its splits.
+      sharding: where rows go.
+      splits: how rows fall into splits, and what is looked up for it.
+      vocabularies: of its labels, as far as they are known.
+      seen: what stands at the target now.
+      inline: whether segments travel through the shuffle.
+      workers: how many processes.
+      request: what the job asks for, to be compared with another one's.
+      notes: what a person should know before the run.
+      selection: the items that alone are to be read; None for all.
+    """
+
+    spec: Spec
+    directory: str
+    inputs: Inputs
+    planned: PlannedSource
+    sharding: Sharding
+    splits: SplitPlan
+    vocabularies: dict[str, Vocabulary]
+    seen: str
+    inline: bool
+    workers: int
+    request: Request
+    notes: tuple[str, ...] = ()
+    selection: Selection | None = None
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return str(self.spec.name)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides bytes beside the inputs, for the manifest."""
+        given = self.spec.changed_json()
+        return {
+            **{
+                key: given[key]
+                for key in sorted(given)
+                if key in BYTE_DECIDING
+                and key not in _SAID_BY_SCHEMA
+                # That the first row is a header, which it is without a word too.
+                and not (key == "header" and given[key])
+            },
+            "format": self.inputs.format,
+            "schema": self.planned.schema.to_json(),
+            "shards": dict(self.sharding.shards),
+            **(
+                {"rows_known_by": {"content": list(self.planned.content)}}
+                if self.planned.rule.by_content
+                else {}
+            ),
+            **({"only_rejected": self.selection.digest} if self.selection else {}),
+        }
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of the job: its settings and its inputs, with their modification times."""
+        return _digest([self._decided, self.request.inputs])
+
+    @functools.cached_property
+    def work_digest(self) -> str:
+        """Of all that decides a block's rows and a shard's bytes, but the inputs.
+
+        What a run leaves unfinished serves those of the same work digest: each block
+        and each shard is known by its own inputs.
+        """
+        return _digest([self._decided, self.inputs.root, deciding_versions()])
+
+    @functools.cached_property
+    def _decided(self) -> list[Any]:
+        known = {name: list(v.given) for name, v in self.vocabularies.items()}
+        beside = _listed(self.inputs.companions)
+        return [self.settings, beside, known, self.splits.lock_digest]
+
+    @property
+    def work_folder(self) -> str:
+        """Where this job's unfinished files lie."""
+        return os.path.join(target.work_folder(self.directory), self.work_digest)
+
+
+def _listed(entries: Iterable[FileEntry]) -> list[tuple[str, int, int]]:
+    return [(entry.path, entry.size, entry.modified_ns) for entry in entries]
+
+
+def _digest(facts: Any) -> str:
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def choose_shards(size: int) -> int:
+    """Returns how many shards `size` bytes make: each of 100 to 200 MB.
+
+    Among the counts that do, the one that most powers of two divide, so that hosts
+    and workers share them evenly; of those, the one nearest to 150 MB a shard.
+    """
+    if size <= _MAX_SHARD_BYTES:
+        return 1
+    fewest = -(-size // _MAX_SHARD_BYTES)
+    most = max(size // _MIN_SHARD_BYTES, fewest)
+    middle = 2 * size / (_MIN_SHARD_BYTES + _MAX_SHARD_BYTES)
+    return max(range(fewest, most + 1), key=lambda n: (n & -n, -abs(n - middle)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A job whose inputs are listed, and not yet read.
+
+    Attributes:
+      spec: with the name filled in.
+      inputs: the files.
+      request: what the job asks for.
+      done: the dataset at the output, where that is what the job would give.
+      notes: what a person should know before the run.
+      seen: what stands at the target now.
+    """
+
+    spec: Spec
+    inputs: Inputs
+    request: Request
+    done: Manifest | None
+    notes: tuple[str, ...]
+    seen: str
+
+
+def prepare(spec: Spec) -> Prepared:
+    """Looks at the target and lists the inputs.
+
+    Raises:
+      UsageError: the job cannot be done as it stands; its type says what is wrong.
+    """
+    standing = files.standing(spec.source)
+    if standing == "folder" and files.is_inside(spec.output, spec.source):
+        raise TargetError(
+            f"The output must lie outside the source, or the next run would read it; "
+            f"{spec.output!r} lies in {spec.source!r}. Choose another output."
+        )
+    _check_locks(spec, standing)
+    seen = target.state(spec.output)
+    manifest = target.check_contents(spec.output)
+    work_folder.check(spec.output)
+    check_left(target.rejects_path(spec.output))
+    name = spec.name or default_name(spec.source, standing, spec.output)
+    spec = spec.model_copy(update={"name": name})
+    inputs = _with_tables(spec, find_inputs(spec, standing))
+    request = make_request(spec, inputs)
+    notes: tuple[str, ...] = ()
+    done = None
+    if manifest is not None:
+        if request.answered_by(manifest, spec):
+            _check_rejects(manifest, spec)
+            done = manifest
+        else:
+            why = request.differs_from(manifest)
+            if not spec.overwrite:
+                raise target.taken(spec.output, manifest, why)
+            if is_remote(spec.output):
+                bucket.check_replaceable(spec.output)
+            notes = (f"the dataset at the output will be replaced: {why}",)
+    return Prepared(spec, inputs, request, done, notes, seen)
+
+
+def _check_locks(spec: Spec, standing: files.Standing) -> None:
+    """Raises SpecError where a lock would be written into what the job reads or makes.
+
+    Args:
+      spec: of the job.
+      standing: what has the name of the source.
+    """
+    places = [spec.output, target.work_folder(spec.output)]
+    if standing in ("file", "folder"):
+        places.append(spec.source)
+    given = {"split_lock": spec.split_lock, "vocabulary_lock": spec.vocabulary_lock}
+    for name, path in given.items():
+        if path is None:
+            continue
+        folder = os.path.dirname(absolute(path))
+        exists = is_remote(folder) or files.is_folder(folder)
+        if not exists or any(files.is_inside(path, place) for place in places):
+            raise SpecError(
+                f"{name} must be in a folder that exists, and outside the source and "
+                f"the output; {path!r} is not. Choose another place."
+            )
+        places.append(path)
+
+
+def _check_rejects(manifest: Manifest, spec: Spec) -> None:
+    """Refuses a dataset that was made with more rejects than this job asks for."""
+    rate, output = spec.max_reject_rate, absolute(spec.output)
+    if rate is None or tolerated(manifest.account, rate):
+        return
+    error = RejectLimitError(
+        limit_message(manifest.account, {}, rate=rate, directory=output)
+    )
+    error.account = account_facts(manifest.account, output)
+    raise error
+
+
+def make_plan(spec: Spec | Prepared) -> Plan:
+    """Samples the source and decides everything else.
+
+    Raises:
+      UsageError: the job cannot be done as it stands; its type says what is wrong.
+    """
+    prepared = prepare(spec) if isinstance(spec, Spec) else spec
+    spec, inputs = prepared.spec, prepared.inputs
+    selection, notes = None, prepared.notes
+    if spec.only_rejected is not None:
+        selection = select_rejected(spec.only_rejected)
+    planned = _plan_inputs(spec, inputs, selection)
+    if isinstance(spec.layout, str):
+        # What it says decides bytes, not where it lies.
+        spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
+    splits = plan_splits(spec, planned.schema, planned.rule)
+    planned = with_splits(planned, splits)
+    remarks = (*planned.notes, *share_notes(spec))
+    planned = dataclasses.replace(planned, notes=remarks)
+    vocabularies = vocabularies_of(planned.schema, spec)
+    if selection is not None:
+        planned = selection.scaled(planned)
+        vocabularies = selection.named(vocabularies, planned.schema)
+        notes = (*notes, *selection.notes(planned.schema))
+    shards = {
+        name: _shards_of(spec, size) for name, size in planned.record_bytes.items()
+    }
+    _check_name(spec, planned)
+    return Plan(
+        spec=spec,
+        directory=absolute(spec.output),
+        inputs=inputs,
+        planned=planned,
+        sharding=Sharding(
+            rule=planned.rule,
+            shards=shards,
+            seed=spec.seed,
+            shuffle=spec.shuffle,
+            total_bytes=planned.input_bytes,
+            keyed=splits.keyed,
+        ),
+        splits=splits,
+        vocabularies=vocabularies,
+        seen=prepared.seen,
+        inline=_inline(spec, planned),
+        workers=_workers(spec, inputs),
+        request=with_images(prepared.request, spec, inputs, planned),
+        notes=notes,
+        selection=selection,
+    )
+
+
+def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
+    """Lists and samples the source of a job; the output is not looked at.
+
+    Raises:
+      UsageError: it cannot be read as the job says.
+    """
+    inputs = _with_tables(spec, find_inputs(spec))
+    return inputs, _plan_inputs(spec, inputs)
+
+
+def _plan_inputs(
+    spec: Spec, inputs: Inputs, selection: Selection | None = None
+) -> PlannedSource:
+    for name, said in spec.features.items():
+        if said.path is not None:
+            try_pattern(name, said.path, (entry.origin for entry in inputs.entries))
+    # Each where it is needed: half of the program is not, for any one source.
+    try:
+        if inputs.format == "images":
+            from beam_pipeline.planning.images import plan_images
+
+            return plan_images(spec, inputs)
+        from beam_pipeline.planning.tables import plan_tables
+
+        return plan_tables(spec, inputs, selection)
+    except DamageError as error:
+        # Of the source: nothing of this program's own is read here.
+        raise InputError(str(error)) from error
+    except OSError as error:
+        if is_remote(str(error.filename or spec.source)):
+            # It names the store, which cannot be reached perhaps.
+            raise
+        raise source_error(
+            f"Every file of the source must be a regular file that can be read; "
+            f"{error.filename or spec.source!r} is not: {error.strerror or error}. "
+            f"Correct it, or leave it out with --exclude.",
+            error,
+        ) from error
+
+
+def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:
+    """Returns the inputs with the tables that the spec names: they decide bytes too."""
+    named = [path for path in (spec.labels, spec.split_ids) if path]
+    entries = [named_entry(path, os.path.dirname(path)) for path in named]
+    companions = (*inputs.companions, *entries)
+    return dataclasses.replace(inputs, companions=companions)
+
+
+def _shards_of(spec: Spec, size: int) -> int:
+    if spec.shards is not None:
+        return spec.shards
+    if spec.shard_size is not None:
+        shards = max(1, math.ceil(size / spec.shard_size))
+        if shards > MAX_SHARDS:
+            raise SpecError(
+                f"A split may have at most {MAX_SHARDS:,} shards; shard_size "
+                f"{spec.shard_size:,} would make {shards:,}. Choose a larger one."
+            )
+        return shards
+    return choose_shards(size)
+
+
+def _check_name(spec: Spec, planned: PlannedSource) -> None:
+    name = str(spec.name)
+    if "/" in name or "\0" in name or name in ("", ".", ".."):
+        raise SpecError(f"name must be part of a file name; found {name!r}.")
+    if _CONTROL.search(name):
+        raise SpecError(
+            f"name must have no control characters, which would change what a terminal "
+            f"shows; found {name!r}. Give another --name."
+        )
+    longest = max(planned.rule.names, key=len, default="train")
+    example = str(ShardName(name, longest, 0, 1, "zlib"))
+    if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
+        raise SpecError(
+            f"Shard names must fit into {_LONGEST_NAME_BYTES} bytes; {example[:80]}... "
+            f"does not. Give a shorter --name."
+        )
+
+
+def _inline(spec: Spec, planned: PlannedSource) -> bool:
+    if any(feature.inline for feature in planned.schema.features):
+        # Images never travel through the shuffle, however few they are.
+        return False
+    if spec.segments == "auto":
+        return planned.rows_bytes <= _INLINE_BYTES
+    return spec.segments == "inline"
+
+
+def _workers(spec: Spec, inputs: Inputs) -> int:
+    if spec.workers != "auto":
+        return spec.workers
+    if inputs.bytes < _WORTH_WORKERS_BYTES:
+        return 1
+    return (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else (os.cpu_count() or 1)
+    )

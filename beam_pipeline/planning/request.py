@@ -1,0 +1,269 @@
+"""What a job asks for, told before anything is read, and whether that is done.
+
+A request is the digests of the job's settings and of its inputs as they are listed,
+by size and modification time or by content. The manifest keeps the request that made
+the dataset; one that is made again over unchanged inputs is answered without reading.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.planning.inputs import Inputs, PlannedSource, named_entry
+from beam_pipeline.settings.spec import BYTE_DECIDING, Spec, load_spec
+from beam_pipeline.terminal.words import count_text
+from beam_pipeline.version import __version__
+from transforms import files
+from transforms.core.manifest import Manifest
+from transforms.core.placing.vocabulary import parse_lock
+from transforms.core.schema import Kind
+from transforms.errors import SourceError, SpecError
+from transforms.files import FileEntry
+from transforms.formats.image_suffixes import is_image_name
+from transforms.storage.paths import absolute, is_remote
+
+__all__ = ["Request", "make_request", "with_images"]
+
+_CHUNK_BYTES = 8 << 20
+_URI = "://"
+# Of a folder with more files than this, a table's images are not looked for again.
+_MOST_IMAGES = 200_000
+_LISTING_THEIR_IMAGES = ("images", "automl")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asks for.
+
+    Attributes:
+      settings: digest of what decides bytes beside the inputs.
+      inputs: digest of the inputs.
+      files: how many there are.
+      fingerprint: "stat" for sizes and times, or "content".
+      images_root: where the images lie that a table names; empty where none does.
+      images: digest of the images there; empty where they cannot be listed.
+    """
+
+    settings: str
+    inputs: str
+    files: int
+    fingerprint: str
+    images_root: str = ""
+    images: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON, for the manifest's `run` part."""
+        return dataclasses.asdict(self)
+
+    def answered_by(self, manifest: Manifest, spec: Spec) -> bool:
+        """Whether the dataset of a manifest is what this request would give.
+
+        Its files are looked at by their sizes, and the locks by their content.
+        """
+        made = self._made(manifest)
+        if (made.settings, made.inputs) != (self.settings, self.inputs):
+            return False
+        if made.images_root and not (made.images and made.images == _images(made)):
+            return False
+        return _locks_hold(manifest, spec) and _is_whole(manifest, spec.output)
+
+    def differs_from(self, manifest: Manifest) -> str:
+        """Says in words how this request differs from that of a dataset."""
+        made = self._made(manifest)
+        if not made.settings:
+            return "it does not say what made it"
+        if made.settings != self.settings:
+            return "it was made with other settings"
+        if made.fingerprint != self.fingerprint:
+            return (
+                f"it was made with --fingerprint {made.fingerprint}, so its inputs "
+                f"cannot be compared by {self.fingerprint}"
+            )
+        if made.inputs != self.inputs:
+            if made.files != self.files:
+                return (
+                    f"its inputs have changed since: {count_text(made.files, 'file')} "
+                    f"then, {count_text(self.files, 'file')} now"
+                )
+            return "its inputs have changed since"
+        return "its files, images or locks are not as they were when it was made"
+
+    def _made(self, manifest: Manifest) -> "Request":
+        stated = manifest.run.get("request")
+        try:
+            return Request(**stated) if isinstance(stated, Mapping) else _UNKNOWN
+        except TypeError:
+            return _UNKNOWN
+
+
+_UNKNOWN = Request("", "", 0, "")
+
+
+def make_request(spec: Spec, inputs: Inputs) -> Request:
+    """Returns the request of a job whose inputs are listed.
+
+    Raises:
+      SpecError: a file that the spec names cannot be read.
+      OSError: an input cannot be read for its content.
+    """
+    listed = [*inputs.entries, *inputs.companions]
+    return Request(
+        settings=_digest(_settings(spec, inputs.format)),
+        inputs=_listing(listed, inputs.root, spec.fingerprint),
+        files=len(inputs.entries),
+        fingerprint=spec.fingerprint,
+    )
+
+
+def with_images(
+    request: Request, spec: Spec, inputs: Inputs, planned: PlannedSource
+) -> Request:
+    """Returns the request with the images that the tables of a source name."""
+    named = [f for f in planned.schema.of_kind(Kind.IMAGE) if not f.inline]
+    if not named or inputs.format in _LISTING_THEIR_IMAGES:
+        return request
+    examples = [
+        example
+        for feature in named
+        if (evidence := planned.evidence.get(feature.name)) is not None
+        for example in evidence.examples
+    ]
+    root = spec.images_root
+    if not is_remote(root):
+        root = os.path.join(inputs.root, root)
+    root = absolute(root)
+    request = dataclasses.replace(request, images_root=root)
+    if not examples or any(_URI in each or each.startswith("/") for each in examples):
+        return request
+    return dataclasses.replace(request, images=_images(request))
+
+
+def _images(request: Request) -> str:
+    """Returns the digest of the images as they lie there now; empty for unknown."""
+    entries: list[FileEntry] = []
+    looked_at = 0
+    if is_remote(request.images_root):
+        found = files.list_tree(request.images_root)
+        images = [e for e in found if not e.skipped and is_image_name(e.path)]
+        if not images or len(found) > _MOST_IMAGES:
+            return ""
+        return _listing(images, request.images_root, request.fingerprint)
+    for folder, folders, names in os.walk(request.images_root):
+        folders.sort()
+        looked_at += len(names)
+        if looked_at > _MOST_IMAGES:
+            return ""
+        try:
+            entries += [
+                named_entry(os.path.join(folder, name), request.images_root)
+                for name in sorted(names)
+                if is_image_name(name)
+            ]
+        except SourceError:
+            return ""
+    if not entries:
+        return ""
+    return _listing(entries, request.images_root, request.fingerprint)
+
+
+def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
+    given = spec.changed_json()
+    out = {key: given[key] for key in sorted(given) if key in BYTE_DECIDING}
+    out |= {"name": spec.name, "format": format_, "version": __version__}
+    if spec.splits and not (spec.key_column or spec.group_column):
+        # Earlier programs went by the place of a row.
+        out["rows_known_by"] = "content"
+    # What files say decides bytes, not where they lie.
+    if isinstance(spec.layout, str):
+        out["layout"] = load_spec(spec.layout)
+    if spec.vocabulary is not None:
+        out["vocabulary"] = class_names(spec.vocabulary)
+    if spec.only_rejected is not None:
+        # Here, because few jobs ask for it.
+        from beam_pipeline.planning.only_rejected import select_rejected
+
+        out["only_rejected"] = select_rejected(spec.only_rejected).digest
+    out["features"] = {
+        name: {
+            **said.model_dump(mode="json", exclude_defaults=True),
+            **(
+                {"vocabulary": class_names(said.vocabulary)}
+                if said.vocabulary is not None
+                else {}
+            ),
+        }
+        for name, said in spec.features.items()
+    }
+    return out
+
+
+def _listing(entries: Iterable[FileEntry], root: str, fingerprint: str) -> str:
+    """Returns the digest of files: their paths, sizes, and times or contents."""
+    if fingerprint == "content":
+        lines = [
+            f"{e.path}\0{e.size}\0{_content(os.path.join(root, e.path))}"
+            for e in entries
+        ]
+    else:
+        lines = [f"{e.path}\0{e.size}\0{e.modified_ns}" for e in entries]
+    # No path holds a NUL.
+    text = "\0".join(lines).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _content(path: str) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with files.open_input(path) as file:
+            while piece := file.read(_CHUNK_BYTES):
+                digest.update(piece)
+    except OSError as error:
+        # What it is not may be read as nothing: it is a reject when it is read.
+        return f"unreadable: {error.errno}"
+    return digest.hexdigest()
+
+
+def _digest(facts: Any) -> str:
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _is_whole(manifest: Manifest, directory: str) -> bool:
+    """Whether every file that the manifest names is there in its size."""
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    try:
+        return all(
+            files.size_of(manifest.path(directory, facts.file)) == facts.bytes
+            for facts in (*shards, *manifest.files)
+        )
+    except OSError:
+        return False
+
+
+def _locks_hold(manifest: Manifest, spec: Spec) -> bool:
+    """Whether the locks are as the run has left them: then they change nothing."""
+    if spec.split_lock:
+        stated = manifest.run.get("split_lock")
+        if not stated or _sha256_of(spec.split_lock) != stated:
+            return False
+    if spec.vocabulary_lock:
+        path = spec.vocabulary_lock
+        try:
+            names = parse_lock(files.read_bytes(path), path=path)
+        except (OSError, SpecError):
+            return False
+        # Without the class for unknown names, which no lock holds.
+        known = [facts.classes for facts in manifest.features]
+        return any(names in (classes, classes[:-1]) for classes in known if classes)
+    return True
+
+
+def _sha256_of(path: str) -> str:
+    try:
+        return hashlib.sha256(files.read_bytes(path)).hexdigest()
+    except OSError:
+        return ""

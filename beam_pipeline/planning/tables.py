@@ -1,0 +1,612 @@
+"""Planning tables of any format: sample, schema, splits, what shards will hold."""
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.planning.features.column_notes import column_notes
+from beam_pipeline.planning.features.declare import declare, infer_all, infer_columns
+from beam_pipeline.planning.features.evidence import (
+    evidence_of,
+    rounding_notes,
+    with_classes,
+)
+from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.planning.inputs import (
+    Inputs,
+    PlannedSource,
+    portions_of,
+    rule_of,
+)
+from beam_pipeline.planning.only_rejected import Selection
+from beam_pipeline.settings.spec import Spec, load_spec
+from beam_pipeline.terminal.words import count_text
+from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.infer.texts import Evidence
+from transforms.core.model import Skipped
+from transforms.core.placing.content import content_hashes, holds_images
+from transforms.core.placing.placement import (
+    SplitRule,
+    SplitSource,
+    is_split_name,
+    usual_order,
+)
+from transforms.core.rows.conform import conform
+from transforms.core.rows.null_values import with_nulls
+from transforms.core.rows.record_columns import record_columns
+from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES
+from transforms.errors import InputError, SpecError, nearest
+from transforms.formats.binary.layout import Layout
+from transforms.formats.file_runs import FileRunReader, FileRunSource
+from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.registry import FORMATS
+from transforms.formats.split_words import split_of_stem
+from transforms.formats.table import (
+    InputFile,
+    TableReader,
+    TableSample,
+)
+from transforms.formats.table_source import (
+    BY_SHARES,
+    DISCARD,
+    TableSource,
+    listing_of,
+)
+
+__all__ = ["make_reader", "plan_tables", "table_files"]
+
+# Rows whose records are encoded to learn how large records are.
+_SIZED_ROWS = 20_000
+# Of files whose name says none, where the names of others do.
+_DEFAULT_SPLIT = "train"
+_COLUMN_SETTINGS = (
+    "split_column",
+    "key_column",
+    "group_column",
+    "stratify_column",
+)
+# Blocks that `infer: full` reads one after another.
+_INFERRED_BYTES = 8 << 20
+# Settings that only some formats know.
+_FORMAT_SETTINGS = frozenset(
+    (
+        "delimiter quote escape header columns encoding trim null_values encode layout "
+        "bad_box zip_encoding first_pixel"
+    ).split()
+)
+# What tfrecorder's and AutoML's manifests say in their column of splits.
+_SPLIT_WORDS: Mapping[str, str] = {
+    "TRAIN": "train",
+    "TRAINING": "train",
+    "VALIDATION": "validation",
+    "VALIDATE": "validation",
+    "TEST": "test",
+    "UNASSIGNED": BY_SHARES,
+    "DISCARD": DISCARD,
+}
+# How AutoML splits the rows that its user has left to it.
+_UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
+# Formats whose files may be called train and test, and nothing more.
+_STEM_FORMATS = frozenset(["csv", "jsonl", "parquet", "arrow", "numpy"])
+# About what an image takes where the rows only say where it lies.
+_IMAGE_BYTES = 100_000
+
+
+def plan_tables(
+    spec: Spec, inputs: Inputs, selection: Selection | None = None
+) -> PlannedSource:
+    """Plans the files of a table format: samples them and infers their schema.
+
+    Args:
+      spec: of the job.
+      inputs: the files.
+      selection: the items that alone are to be read; None for all.
+
+    Raises:
+      InputError: they cannot be read as one table.
+      SpecError: a setting makes no sense for them.
+    """
+    if spec.labels:
+        raise SpecError("labels are for folders of images; the source holds tables.")
+    if spec.unlabelled:
+        raise SpecError("unlabelled is for folders of images; the source holds tables.")
+    reader = make_reader(spec, inputs.format)
+    found = table_files(inputs)
+    listed = reader.inputs(found)
+    skipped = dict(inputs.skipped)
+    if len(listed) < len(found):
+        skipped[str(Skipped.NOT_SELECTED)] = len(found) - len(listed)
+    sample = reader.sample(listed)
+    reader = reader.planned(sample, listed)
+    columns = with_nulls(sample.columns, reader.null_values)
+    sample = dataclasses.replace(sample, columns=columns)
+    _check_names(columns, listed)
+    words = _split_words(spec, reader, columns)
+    splits_by = spec.split_column or reader.split_column or words.column
+    if reader.split_column and (spec.splits or spec.split_column):
+        raise SpecError(
+            f"splits and split_column cannot be given where {reader.title} say the "
+            f"split themselves."
+        )
+    for setting in _COLUMN_SETTINGS:
+        _check_column(setting, getattr(spec, setting), columns)
+    schema, evidence = _schema(spec, reader, sample, listed, splits_by)
+    if not schema.of_kind(Kind.IMAGE) and (
+        spec.preset != "default" or spec.feature_names
+    ):
+        raise SpecError(
+            "preset and feature_names are for images; this table has none. Name "
+            "features by their columns, or by `features` of a spec."
+        )
+    if schema.of_kind(Kind.BOX) and str(spec.resize).startswith("crop"):
+        raise SpecError(
+            "resize: crop would cut boxes away, and what belongs to them would have to "
+            "go too; use pad, shorter, longer or exact."
+        )
+    by_file: dict[str, str] = {}
+    by_stem = False
+    if not (splits_by or spec.splits or spec.split_ids):
+        stems = inputs.format in _STEM_FORMATS
+        by_file, by_stem = _splits_by_file(reader, listed, stems=stems)
+    rule, portions = _rule(spec, sample, listed, splits_by, words.meanings, by_file)
+    total_rows = _total_rows(sample, inputs)
+    rows = round(total_rows)
+    if spec.limit is not None:
+        rows = min(rows, spec.limit)
+    fraction = rows / total_rows if total_rows else 0.0
+    row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
+    # Files of one row each are read by the thousand.
+    source_class = FileRunSource if isinstance(reader, FileRunReader) else TableSource
+    source = source_class(
+        reader=reader,
+        root=inputs.root,
+        listing="",
+        schema=schema,
+        images_root=spec.images_root,
+        split_column="" if splits_by == reader.split_column else splits_by,
+        split_words=words.meanings,
+        default_split=_DEFAULT_SPLIT if by_file else "",
+        split_stems=by_stem,
+        key_column=spec.key_column or "",
+        group_column=spec.group_column or "",
+        block_bytes=_block_bytes(inputs.bytes),
+        limit=spec.limit,
+    )
+    if rule.shares and not (spec.key_column or spec.group_column):
+        source = source.known_by(_content(source, sample, selection))
+        rule = dataclasses.replace(rule, by_content=bool(source.content))
+    width = count_text(len(columns), "column")
+    return PlannedSource(
+        make=lambda path: dataclasses.replace(source, listing=path),
+        listing=listing_of(listed),
+        schema=schema,
+        rule=rule,
+        records={name: round(rows * share) for name, share in portions.items()},
+        record_bytes={
+            name: round(rows * row_bytes * share) for name, share in portions.items()
+        },
+        input_bytes={name: max(round(inputs.bytes * fraction), 1) for name in portions},
+        classes={},
+        skipped=skipped,
+        expected_rows=None,
+        rows_bytes=_rows_bytes(sample, inputs),
+        evidence=evidence,
+        label_map=reader.label_map(),
+        images_settled=reader.images_named or any(f.states for f in schema.features),
+        layout=f"{reader.title} of {width}{_said_by(by_file)}",
+        notes=(
+            *sample.notes,
+            *column_notes(schema, evidence, spec),
+            *rounding_notes(evidence),
+        ),
+        content=source.content,
+    )
+
+
+def _content(
+    source: TableSource, sample: TableSample, selection: Selection | None
+) -> Sequence[str]:
+    """Returns the columns whose content decides a row's split; empty for its place.
+
+    Rows that an earlier run rejected go by what that run went by.
+    """
+    names = [*sample.columns]
+    if selection is not None and selection.content is not None:
+        return [name for name in selection.content if name in sample.columns]
+    content = source.reader.content_columns(names, source.wanted)
+    if not any(map(_holds_images, (sample.columns[name] for name in content))):
+        return content
+    # An image's bytes are no content: what is left may be little more than a class.
+    columns = {name: _head(sample.columns[name], _SIZED_ROWS) for name in content}
+    found = content_hashes(pa.RecordBatch.from_pydict(columns), content)
+    return content if len(np.unique(found)) * 2 > len(found) else ()
+
+
+def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_primitive(kind):
+        return False
+    return holds_images(_head(column, _SIZED_ROWS))
+
+
+def make_reader(spec: Spec, format_name: str) -> TableReader:
+    """Returns the reader of a format with the settings that it knows.
+
+    Raises:
+      SpecError: a setting is for other formats.
+    """
+    known = FORMATS[format_name]
+    made = known.reader_class()
+    fields = {field.name for field in dataclasses.fields(cast(Any, made))}
+    given: dict[str, Any] = {}
+    for name, field in Spec.model_fields.items():
+        value = getattr(spec, name)
+        if name not in _FORMAT_SETTINGS or value == field.default:
+            continue
+        if name not in fields:
+            raise SpecError(f"{name} is not for {known.title}; leave it out.")
+        given[name] = tuple(value) if isinstance(value, list) else value
+    if spec.images_root and "images_root" in fields:
+        given["images_root"] = spec.images_root
+    if "max_image_bytes" in fields:
+        given["max_image_bytes"] = spec.image_policy.max_bytes
+    if spec.infer == "full" and "full" in fields:
+        given["full"] = True
+    if "layout" in given:
+        given["layout"] = _layout(given["layout"])
+    if "vocabulary" in fields and spec.vocabulary is not None:
+        given["vocabulary"] = class_names(spec.vocabulary)
+    return made(**given)
+
+
+def _layout(given: Mapping[str, Any] | str) -> Layout:
+    """Returns the layout of binary records, from a YAML file where it is a path."""
+    return Layout.from_mapping(load_spec(given) if isinstance(given, str) else given)
+
+
+def table_files(inputs: Inputs) -> list[InputFile]:
+    """Returns the inputs as table readers know them."""
+    starts = np.cumsum([0, *(entry.size for entry in inputs.entries)]).tolist()
+    return [
+        InputFile(
+            entry.path,
+            os.path.join(inputs.root, entry.path),
+            entry.size,
+            start,
+            entry.stamp,
+        )
+        for entry, start in zip(inputs.entries, starts, strict=False)
+    ]
+
+
+def _check_names(columns: Iterable[str], listed: Sequence[InputFile]) -> None:
+    """Refuses names that Arrow would cut at a NUL, and then not find again."""
+    for name in columns:
+        if "\0" in name:
+            raise InputError(
+                f"{listed[0].origin}: names of columns must hold no NUL character; "
+                f"found {name[:60]!r}. The file is damaged, or in another encoding; "
+                f"fetch or write it again, or rename the column."
+            )
+
+
+def _check_column(
+    setting: str, name: str | None, columns: Mapping[str, object]
+) -> None:
+    if name and name not in columns:
+        raise SpecError(
+            f"{setting} must be a column of the source; found {name!r}"
+            f"{nearest(name, columns)}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Words:
+    """The column that says the split by words of its own, and their meanings."""
+
+    column: str = ""
+    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) -> _Words:
+    """Recognises a manifest of images: upper-case words in a column `split`."""
+    name = spec.split_column or ("split" if "split" in columns else "")
+    if not name or name not in columns or reader.split_column:
+        return _Words()
+    column = columns[name]
+    if not pa.types.is_string(column.type):
+        return _Words()
+    found = set(pc.unique(column).to_pylist()) - {None, ""}
+    if not found or not found <= set(_SPLIT_WORDS):
+        return _Words()
+    if spec.splits and "UNASSIGNED" not in found:
+        # Shares over a manifest that leaves them nothing: all of it is split anew.
+        anew = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
+        return _Words(name, anew)
+    return _Words(name, _SPLIT_WORDS)
+
+
+def _schema(
+    spec: Spec,
+    reader: TableReader,
+    sample: TableSample,
+    listed: Sequence[InputFile],
+    splits_by: str,
+) -> tuple[Schema, dict[str, Evidence]]:
+    declared = reader.declared(sample)
+    known = {feature.source_column for feature in declared if not feature.derived}
+    known |= {feature.name for feature in declared if feature.derived}
+    columns = {
+        name: column
+        for name, column in sample.columns.items()
+        if name != splits_by and name not in known
+    }
+    label = spec.label_column
+    if label in known:
+        declared = tuple(
+            dataclasses.replace(f, is_label=f.source_column == label) for f in declared
+        )
+        label = None
+    if label is None and splits_by and "label" in columns and _is_manifest(columns):
+        label = "label"
+    if spec.infer == "full":
+        inference = infer_all(
+            _all_rows(reader, listed, list(columns)), label_column=label
+        )
+    else:
+        inference = infer_columns(columns, label_column=label)
+    schema = declare(
+        [*declared, *inference.features],
+        sample.columns,
+        spec,
+        images_named=reader.images_named,
+    )
+    inferred = {
+        f.source_column: (f, e)
+        for f, e in zip(inference.features, inference.evidence, strict=True)
+    }
+    origins = pa.array([file.origin for file in listed], pa.string())
+    paths = {f.source_column for f in schema.of_kind(Kind.IMAGE) if not f.inline}
+    evidence = {
+        feature.name: _evidence(feature, inferred, sample, origins, paths)
+        for feature in schema.stored
+        if not feature.derived
+        and feature.constant is None
+        and (feature.source_column in sample.columns or feature.pattern)
+    }
+    return schema, evidence
+
+
+def _evidence(
+    feature: Feature,
+    known: Mapping[str, tuple[Feature, Evidence]],
+    sample: TableSample,
+    origins: pa.Array,
+    paths: Collection[str],
+) -> Evidence:
+    """Returns what was inferred from, or what speaks for what is said instead."""
+    column = feature.source_column
+    if column in paths:
+        facts = evidence_of(feature, sample.columns, origins, are_paths=True)
+    elif column in known and _stored_alike(feature, known[column][0]):
+        facts = known[column][1]
+    else:
+        facts = evidence_of(feature, sample.columns, origins)
+    if feature.kind is Kind.LABEL and column in sample.columns:
+        facts = with_classes(facts, sample.columns[column])
+    return facts
+
+
+def _stored_alike(one: Feature, other: Feature) -> bool:
+    fields = (
+        *("kind", "shape", "unit", "dtype", "separator", "pattern", "vocabulary"),
+        "inexact_integers",
+    )
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
+
+
+def _all_rows(
+    reader: TableReader, listed: Sequence[InputFile], columns: list[str]
+) -> Iterator[Mapping[str, pa.Array]]:
+    """Yields the raw columns of all rows, block by block."""
+    for file in listed:
+        for block in reader.blocks(file, block_bytes=_INFERRED_BYTES, limit_rows=None):
+            for raw in reader.read(file, block, columns):
+                found = {name: raw.columns[name] for name in columns}
+                yield with_nulls(found, reader.null_values)
+
+
+def _is_manifest(columns: Mapping[str, object]) -> bool:
+    return "image_uri" in columns
+
+
+def _splits_by_file(
+    reader: TableReader, listed: Sequence[InputFile], *, stems: bool
+) -> tuple[dict[str, str], bool]:
+    """Returns each file's split, where paths say it, and whether names alone do.
+
+    Args:
+      reader: knows what paths of its format say.
+      listed: the files.
+      stems: whether several files may be called train and test, and nothing more.
+    """
+    found = {file.origin: reader.split_of(file.origin) for file in listed}
+    if stems and len(found) > 1 and not all(found.values()):
+        named = {origin: found[origin] or split_of_stem(origin) for origin in found}
+        if all(named.values()):
+            return named, True
+    if not any(found.values()):
+        return {}, False
+    return {origin: name or _DEFAULT_SPLIT for origin, name in found.items()}, False
+
+
+def _said_by(by_file: Mapping[str, str]) -> str:
+    """Returns why there are the splits that there are, for a person."""
+    first: dict[str, str] = {}
+    for origin, name in by_file.items():
+        first.setdefault(name, origin)
+    shown = "; ".join(f"{first[name]}: {name}" for name in usual_order(first))
+    return f", split by the paths of files ({shown})" if shown else ""
+
+
+def _rule(
+    spec: Spec,
+    sample: TableSample,
+    listed: Sequence[InputFile],
+    splits_by: str,
+    words: Mapping[str, str],
+    by_file: Mapping[str, str],
+) -> tuple[SplitRule, dict[str, float]]:
+    if splits_by:
+        return _column_rule(spec, sample, splits_by, words)
+    if by_file:
+        sizes: dict[str, int] = {}
+        for file in listed:
+            name = by_file[file.origin]
+            sizes[name] = sizes.get(name, 0) + file.size
+        total = sum(sizes.values()) or 1
+        names = tuple(usual_order(sizes))
+        return SplitRule(SplitSource.COLUMN, names), {
+            name: sizes[name] / total for name in names
+        }
+    rule = rule_of(spec)
+    return rule, portions_of(rule)
+
+
+def _column_rule(
+    spec: Spec, sample: TableSample, splits_by: str, words: Mapping[str, str]
+) -> tuple[SplitRule, dict[str, float]]:
+    counts: dict[str, float] = {}
+    shares = spec.splits or _UNASSIGNED_SHARES
+    by_shares = 0
+    column = sample.columns[splits_by].cast(pa.string())
+    for item in column.value_counts().to_pylist():
+        text = item["values"]
+        meant = words.get(text, text)
+        # Cells that name no split are rejects, row by row, when they are read.
+        if meant == BY_SHARES and text in words:
+            by_shares += item["counts"]
+        elif meant and is_split_name(meant):
+            counts[meant] = counts.get(meant, 0) + item["counts"]
+    rule_shares: tuple[str, ...] = ()
+    if words and not sample.complete:
+        # Rows beyond the sample may leave their split to the shares.
+        by_shares = max(by_shares, 1)
+    if by_shares:
+        parts = {name: float(Fraction(share)) for name, share in shares.items()}
+        for name, part in parts.items():
+            counts[name] = counts.get(name, 0) + by_shares * part / sum(parts.values())
+    total = sum(counts.values()) or 1
+    names = tuple(usual_order(counts))
+    if by_shares:
+        # The splits that shares name come first: the rule counts them from there.
+        names = (*shares, *(name for name in names if name not in shares))
+        rule_shares = tuple(shares.values())
+    return SplitRule(SplitSource.COLUMN, names, rule_shares), {
+        name: counts.get(name, 0) / total for name in names
+    }
+
+
+def _total_rows(sample: TableSample, inputs: Inputs) -> float:
+    """Returns how many rows there are: exact where the format or the sample says."""
+    if sample.total_rows is not None:
+        return sample.total_rows
+    seen = sample.rows + sample.unread
+    return inputs.bytes * seen / sample.sampled_bytes if sample.sampled_bytes else seen
+
+
+def _rows_bytes(sample: TableSample, inputs: Inputs) -> int:
+    """Returns what all rows take once they are unpacked, about."""
+    size = sum(map(_content_bytes, sample.columns.values()))
+    unpacked = size * _total_rows(sample, inputs) / max(sample.rows, 1)
+    return max(inputs.bytes, round(unpacked))
+
+
+def _content_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.sum(pc.binary_length(column)).as_py() or 0
+    return int(column.nbytes)
+
+
+def _image_bytes(inputs: Inputs) -> float:
+    """Returns the mean size of the images beside the files; a guess without any."""
+    sizes = [e.size for e in inputs.companions if is_image_name(e.path)]
+    return sum(sizes) / len(sizes) if sizes else _IMAGE_BYTES
+
+
+def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> float:
+    """Returns the mean size of a framed record, from some rows of the sample."""
+    count = min(sample.rows, _SIZED_ROWS)
+    if not count:
+        return 0.0
+    # A class id takes less than the name; the estimate may be too high by that.
+    sized = Schema(
+        tuple(
+            dataclasses.replace(
+                f,
+                kind=_sized_kind(f),
+                vocabulary=None,
+                missing=Missing.OMIT if f.missing is Missing.REJECT else f.missing,
+            )
+            for f in schema.features
+            if not f.derived
+        )
+    )
+    columns = {name: _head(column, count) for name, column in sample.columns.items()}
+    rows, misfits = conform(columns, sized, count, "")
+    fits = np.ones(count, bool)
+    for misfit in misfits:
+        fits &= ~misfit.bad
+    if not fits.any():
+        return 0.0
+    rows = rows.filter(pa.array(fits))
+    found = record_columns(pa.table(rows), sized.features)
+    found |= {f.name: rows[f.name] for f in sized.of_kind(Kind.IMAGE)}
+    fields = [field for f in sized.features for field in record_fields(f)]
+    encoder = ExampleEncoder(pa.schema(fields))
+    encoded = encoder.encode(
+        pa.record_batch([found[f.name] for f in fields], pa.schema(fields))
+    )
+    size = len(encoded.buffers()[2]) / len(encoded) + OVERHEAD_BYTES
+    paths = [f for f in schema.of_kind(Kind.IMAGE) if not f.inline]
+    return size + image_bytes * sum(_mean_length(rows[f.name]) for f in paths)
+
+
+def _sized_kind(feature: Feature) -> Kind:
+    """Returns the kind of a feature whose records are as large, without a census."""
+    if feature.inline:
+        return feature.kind
+    return Kind.TEXT if feature.kind in (Kind.LABEL, Kind.IMAGE) else feature.kind
+
+
+def _mean_length(column: pa.Array) -> float:
+    """Returns how many values a row has: 1, or as many as its list has in the mean."""
+    if not pa.types.is_list(column.type):
+        return 1
+    return float(pc.mean(pc.fill_null(pc.list_value_length(column), 0)).as_py())
+
+
+def _head(column: pa.Array | pa.ChunkedArray, count: int) -> pa.Array:
+    part = column.slice(0, count)
+    return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
+
+
+def _block_bytes(total: int) -> int:
+    """Returns the size of blocks: from the input alone, never from the workers.
+
+    Blocks times shards stays under half a million: with shards of 150 MB of records,
+    about three times their text, that is total ** 2 / (50 MB * block).
+    """
+    wanted = total * total // (50_000_000 * 500_000)
+    size = 8 << 20
+    while size < wanted and size < 256 << 20:
+        size *= 2
+    return size

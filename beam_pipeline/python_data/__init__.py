@@ -1,0 +1,1 @@
+"""Python values as a source: stored once as Arrow IPC, then a table."""

@@ -1,0 +1,263 @@
+"""Rows of Python values to record batches: what generators and datasets give.
+
+Row by row in Python, for that is how they come; all else is by the column.
+"""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_pipeline.python_data.spool import odd_name, odd_row
+from transforms.core.image.png_encode import encode_png
+from transforms.core.nesting import check_key
+from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.python_kinds import OddValueError
+from transforms.errors import EncodingError, InputError, SourceError, bounded
+
+__all__ = ["batches_of_rows", "column_of"]
+
+# What becomes one record batch: the first of these limits that is reached.
+_BATCH_ROWS = 4096
+_BATCH_BYTES = 32 << 20
+# Every so many rows, one is weighed.
+_WEIGHED_ROWS = 16
+_SHOWN_CHARS = 80
+# Modes of Pillow that a PNG file holds as they are.
+_PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
+
+
+def batches_of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of an iterable, or of a map-style dataset.
+
+    Raises:
+      InputError: it gives no rows, or one that does not go with the others.
+    """
+    items = _items(source)
+    rows = 0
+    names = _Names()
+    while found := _some(items):
+        mappings = [names.row(item, rows + index) for index, item in enumerate(found)]
+        yield _batch(mappings, rows, images)
+        rows += len(found)
+
+
+def _items(source: Any) -> Iterator[Any]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        raise _no_source(source)
+    if isinstance(source, Iterable):
+        return iter(source)
+    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return (source[index] for index in range(len(source)))
+    raise _no_source(source)
+
+
+def _no_source(source: object) -> SourceError:
+    return SourceError(
+        f"A source must be a path, a table, a mapping of columns, or give rows one by "
+        f"one; found {type(source).__name__}. See the README's table of sources."
+    )
+
+
+def _some(items: Iterator[Any]) -> list[Any]:
+    out: list[Any] = []
+    weight = 0
+    while len(out) < _BATCH_ROWS and weight < _BATCH_BYTES:
+        more = list(itertools.islice(items, _WEIGHED_ROWS))
+        if not more:
+            break
+        out += more
+        # What has no end is refused when it becomes a column.
+        with contextlib.suppress(RecursionError):
+            weight += _WEIGHED_ROWS * _weight(more[-1])
+    return out
+
+
+def _weight(item: Any) -> int:
+    """Returns about how many bytes the values of a row take."""
+    if isinstance(item, Mapping):
+        return sum(map(_weight, item.values()))
+    if isinstance(item, tuple | list):
+        return sum(map(_weight, item))
+    if hasattr(item, "nbytes"):
+        return int(item.nbytes)
+    if type(item).__module__.startswith("PIL."):
+        return 4 * int(item.width) * int(item.height)
+    return len(item) if isinstance(item, str | bytes | bytearray) else 8
+
+
+class _Names:
+    """What the parts of rows are called; all tuples of a source have the same."""
+
+    def __init__(self) -> None:
+        self._of_tuples: list[str] | None = None
+        self._parts: Callable[[Any], Mapping[str, Any]] | None = None
+        self._kind: type | None = None
+
+    def row(self, item: Any, index: int) -> Mapping[str, Any]:
+        """Returns a row as a mapping."""
+        kind = type(item)
+        if kind is not self._kind:
+            self._kind, self._parts = kind, self._parts_of(kind, item, index)
+        assert self._parts is not None
+        row = self._parts(item)
+        if isinstance(item, tuple | list) and self._of_tuples is not None:
+            self._check(item, index)
+        return row
+
+    def _check(self, item: Sequence[Any], index: int) -> None:
+        wanted = self._of_tuples
+        if wanted is not None and len(item) != len(wanted):
+            raise InputError(
+                f"All rows must have the same number of parts; row {index + 1:,} has "
+                f"{len(item)}, those before {len(wanted)}. Give mappings, where parts "
+                f"may be missing."
+            )
+
+    def _parts_of(
+        self, kind: type, item: Any, index: int
+    ) -> Callable[[Any], Mapping[str, Any]]:
+        if issubclass(kind, dict):
+            return _with_text_keys
+        if issubclass(kind, Mapping):
+            return lambda row: _with_text_keys(dict(row))
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            return lambda row: dict(zip(kind._fields, row, strict=True))
+        if dataclasses.is_dataclass(kind):
+            names = [field.name for field in dataclasses.fields(kind)]
+            return lambda row: {name: getattr(row, name) for name in names}
+        if issubclass(kind, tuple | list):
+            if self._of_tuples is None:
+                self._of_tuples = _part_names(item)
+            names = self._of_tuples
+            return lambda row: dict(zip(names, row, strict=False))
+        shown = bounded(repr(item), _SHOWN_CHARS)
+        raise InputError(
+            f"Rows must be mappings or tuples; row {index + 1:,} is {shown} "
+            f"({kind.__name__})."
+        )
+
+
+def _with_text_keys(row: dict[Any, Any]) -> dict[str, Any]:
+    if all(type(key) is str for key in row):
+        return row
+    named = {str(key): value for key, value in row.items()}
+    if len(named) < len(row):
+        raise InputError(f"Names must differ as text; found {list(row)[:8]}.")
+    return named
+
+
+def _part_names(row: Sequence[Any]) -> list[str]:
+    if len(row) == 2 and _is_image_like(row[0]):
+        return ["image", "label"]
+    return [f"feature{index}" for index in range(len(row))]
+
+
+def _is_image_like(value: Any) -> bool:
+    if type(value).__module__.startswith("PIL."):
+        return True
+    return len(getattr(value, "shape", ())) in (2, 3)
+
+
+def _batch(
+    rows: Sequence[Mapping[str, Any]], start: int, images: frozenset[str]
+) -> pa.RecordBatch:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    arrays = []
+    for name in names:
+        if not name:
+            raise InputError("Every feature must have a name; one is empty.")
+        try:
+            check_key(name)
+        except ValueError as error:
+            index = next(i for i, row in enumerate(rows) if name in row)
+            raise odd_name(error, start + index) from error
+        values = [row.get(name) for row in rows]
+        try:
+            arrays.append(column_of(values, is_image=name in images))
+        except OddValueError as error:
+            index = start + error.index if error.index >= 0 else -1
+            raise odd_row(name, index, error) from error
+    if not arrays:
+        raise InputError(f"A row must have a feature; row {start + 1:,} has none.")
+    return pa.record_batch(arrays, names=names)
+
+
+def column_of(values: Any, *, is_image: bool) -> pa.Array:
+    """Returns the n values of a feature, whatever library made them, as an array.
+
+    Args:
+      values: an array of shape (n, ...), or n values; None where one is missing.
+      is_image: whether arrays are the pixels of images.
+
+    Raises:
+      OddValueError: a value does not go with the others.
+    """
+    convert = _foreign(type(values))
+    if convert is not None:
+        values = convert(values)
+    if isinstance(values, np.ndarray):
+        return _pngs(values) if is_image and values.ndim > 1 else arrow_of(values)
+    values = list(values)
+    converters = {kind: _foreign(kind) for kind in set(map(type, values))}
+    if is_image:
+        converters |= {k: _png for k in converters if issubclass(k, np.ndarray)}
+    if any(converters.values()):
+        values = [
+            _converted(value, index, converters[type(value)], is_image)
+            for index, value in enumerate(values)
+        ]
+    return arrow_of(values)
+
+
+def _pngs(values: Any) -> pa.Array:
+    return pa.array([_converted(v, i, _png, False) for i, v in enumerate(values)])
+
+
+def _converted(
+    value: Any, index: int, convert: Callable[[Any], Any] | None, is_image: bool
+) -> Any:
+    if convert is None:
+        return value
+    try:
+        value = convert(value)
+        return _png(value) if is_image and isinstance(value, np.ndarray) else value
+    except (OSError, ValueError, TypeError, RuntimeError, EncodingError) as error:
+        raise OddValueError(str(error), index) from error
+
+
+def _foreign(kind: type[Any]) -> Callable[[Any], Any] | None:
+    """Returns how values of other libraries become NumPy's; None for all others."""
+    if kind.__module__.startswith("PIL."):
+        return _png_of_pillow
+    if hasattr(kind, "detach") and hasattr(kind, "numpy"):
+        # A tensor of PyTorch.
+        return lambda value: value.detach().cpu().numpy()
+    ours = (np.ndarray, np.generic)
+    if hasattr(kind, "__array__") and not issubclass(kind, ours):
+        return np.asarray
+    return None
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    try:
+        return encode_png(pixels[np.newaxis])[0].as_py()
+    except EncodingError as error:
+        raise OddValueError(str(error)) from error
+
+
+def _png_of_pillow(image: Any) -> bytes:
+    if image.mode not in _PNG_MODES:
+        raise OddValueError(
+            f"an image of mode {image.mode} is no PNG; use image.convert('RGB')"
+        )
+    out = io.BytesIO()
+    # How it is to be turned is for the job's policy: exif keep or apply.
+    exif = image.getexif()
+    image.save(out, format="PNG", **({"exif": exif} if exif else {}))
+    return out.getvalue()

@@ -1,0 +1,271 @@
+"""Sources that are Python objects: stored once as Arrow IPC, then a table like any.
+
+| source                                        | rows                            |
+| --------------------------------------------- | ------------------------------- |
+| pyarrow Table, RecordBatch, RecordBatchReader | its rows                        |
+| pandas DataFrame                              | its rows, without the index;    |
+|                                               | what pandas calls NA is missing |
+| anything with `__arrow_c_stream__` (Polars,   | its rows                        |
+| DuckDB ...)                                   |                                 |
+| structured NumPy array                        | one for each element            |
+| mapping of name to array, list or Series      | one for each element            |
+| sequence, or iterable, of rows                | one for each                    |
+| map-style dataset (`__len__`, `__getitem__`)  | one for each item, in order     |
+
+Rows are mappings, dataclasses, named tuples, or tuples: the parts of a tuple are named
+`feature0` and so on, those of a pair whose first is an image `image` and `label`, as
+PyTorch's datasets mean them. Values are what `arrow_of` takes, tensors
+of PyTorch and the like, and images that Pillow has opened, which are stored as PNG. So
+are arrays (height, width, channels) where the job declares the feature an image.
+
+Whatever a source raises by itself comes through as it is.
+"""
+
+import collections
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipeline.python_data.rows import batches_of_rows, column_of
+from beam_pipeline.python_data.spool import odd_name, odd_row, store_batches
+from transforms.core.nesting import (
+    MAX_NESTING,
+    TOO_DEEP,
+    check_key,
+    has_arrays,
+    type_nesting,
+)
+from transforms.core.rows.python_kinds import OddValueError
+from transforms.errors import InputError, SourceError
+
+__all__ = ["is_object_source", "store_rows"]
+
+_PIECE_ROWS = 1 << 16
+
+
+def is_object_source(source: object) -> bool:
+    """Whether a source is Python data, not a path or a pattern."""
+    return not isinstance(source, str | os.PathLike)
+
+
+def store_rows(
+    source: object,
+    path: str,
+    *,
+    images: Collection[str] = (),
+    integers: Collection[str] = (),
+) -> int:
+    """Writes the rows of a Python object as an Arrow IPC file; returns how many.
+
+    Memory: some thousand rows at a time, or 32 MiB of them, for whatever gives its rows
+    one by one.
+
+    Args:
+      source: see above.
+      path: of the file; nothing must be there.
+      images: columns whose arrays are pixels.
+      integers: columns that must hold no floats.
+
+    Raises:
+      InputError: it is no table, or a value does not go with those before it.
+    """
+    batches = _batches(source, frozenset(images))
+    return store_batches(_without_floats(batches, frozenset(integers)), path)
+
+
+def _without_floats(
+    batches: Iterator[pa.RecordBatch], names: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the batches as they are, while columns of integers hold no floats."""
+    rows = 0
+    for batch in batches:
+        for name in sorted(names.intersection(batch.schema.names)):
+            column = batch.column(name)
+            if not pa.types.is_floating(column.type):
+                continue
+            for index in _floats_first(column):
+                found = f"{column[index]} is a float, and it is declared an integer"
+                raise odd_row(name, rows + index, ValueError(found))
+        yield batch
+        rows += batch.num_rows
+
+
+def _floats_first(column: pa.Array) -> list[int]:
+    """Returns where values stand, those that are no whole numbers first."""
+    values = column.cast(pa.float64())
+    broken = pc.not_equal(values, pc.trunc(values))
+    places = [pc.index(broken, True).as_py(), pc.index(column.is_valid(), True).as_py()]
+    return [place for place in places if place >= 0]
+
+
+def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    if _is_of(source, "polars", "DataFrame"):
+        for name, dtype in source.schema.items():
+            _check_polars(name, dtype)
+    if _is_of(source, "pandas", "DataFrame"):
+        source = _from_pandas(source, images)
+    elif isinstance(source, np.ndarray) and source.dtype.names:
+        fields = {name: source[name] for name in source.dtype.names}
+        source = _from_columns(fields, images)
+    elif isinstance(source, Mapping):
+        source = _from_columns(source, images)
+    elif isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    elif hasattr(source, "__arrow_c_stream__") and not isinstance(
+        source, pa.Table | pa.RecordBatchReader
+    ):
+        source = _from_stream(source)
+    if isinstance(source, pa.Table):
+        source = _named(source).to_reader(max_chunksize=_PIECE_ROWS)
+    if isinstance(source, pa.RecordBatchReader):
+        return _from_reader(source, images)
+    return batches_of_rows(source, images)
+
+
+def _is_of(value: object, package: str, name: str) -> bool:
+    """Whether a value is of a class, or derives from it; without importing it."""
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] == package
+        for kind in type(value).__mro__
+    )
+
+
+def _check_polars(name: str, dtype: object) -> None:
+    """Raises InputError for objects: what Polars exports are their addresses."""
+    if str(dtype) == "Object":
+        raise odd_row(name, -1, ValueError("Object of Polars has no type in Arrow"))
+
+
+def _from_stream(source: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SourceError(
+            f"A source must be a table; {type(source).__name__} is not: {error}. Give "
+            f"its column in a mapping, as in {{'x': column}}."
+        ) from error
+
+
+def _named(table: pa.Table) -> pa.Table:
+    _check_names(table.schema.names, "table")
+    return table
+
+
+def _check_names(names: Sequence[str], what: str) -> None:
+    for name, count in collections.Counter(names).items():
+        if not name or count > 1:
+            found = f"{name!r} stands {count} times" if name else "one has none"
+            raise InputError(
+                f"Every column of a {what} must have a name of its own; {found}. "
+                f"Rename it."
+            )
+        try:
+            check_key(name)
+        except ValueError as error:
+            raise odd_name(error) from error
+
+
+def _from_reader(
+    reader: pa.RecordBatchReader, images: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    _check_names(reader.schema.names, "table")
+    for field in reader.schema:
+        if type_nesting(field.type) > MAX_NESTING:
+            raise odd_row(field.name, -1, ValueError(TOO_DEEP))
+        if not has_arrays(field.type):
+            raise odd_row(field.name, -1, ValueError(f"they are {field.type}"))
+    rows = 0
+    for batch in reader:
+        for first in range(0, batch.num_rows, _PIECE_ROWS):
+            piece = batch.slice(first, _PIECE_ROWS)
+            yield _with_images(piece, images, rows)
+            rows += piece.num_rows
+    if not rows:
+        # The columns of a table without rows are its own, too.
+        none = [pa.chunked_array([], f.type).combine_chunks() for f in reader.schema]
+        yield pa.record_batch(none, schema=reader.schema)
+
+
+def _with_images(
+    batch: pa.RecordBatch, images: frozenset[str], rows: int
+) -> pa.RecordBatch:
+    """Returns rows with the tensors of columns of images as PNG files."""
+    for index, field in enumerate(batch.schema):
+        if field.name in images and isinstance(field.type, pa.FixedShapeTensorType):
+            pixels = [v.to_numpy() if v.is_valid else None for v in batch.column(index)]
+            column = _column(field.name, pixels, images, rows)
+            batch = batch.set_column(index, field.name, column)
+    return batch
+
+
+def _from_columns(columns: Mapping[Any, Any], images: frozenset[str]) -> pa.Table:
+    names = [str(name) for name in columns]
+    _check_names(names, "mapping")
+    arrays = [_column(str(name), columns[name], images) for name in columns]
+    lengths = dict(zip(names, map(len, arrays), strict=True))
+    if len(set(lengths.values())) > 1:
+        raise InputError(
+            f"All columns of a mapping must be of one length; found {lengths}."
+        )
+    return pa.table(arrays, names=names)
+
+
+def _column(
+    name: str, values: Any, images: frozenset[str], rows: int = 0
+) -> pa.Array | pa.ChunkedArray:
+    try:
+        if _is_of(values, "pandas", "Series"):
+            return _of_series(values, name in images)
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return values
+        if _is_of(values, "polars", "Series"):
+            _check_polars(name, values.dtype)
+        if hasattr(values, "__arrow_c_stream__"):
+            return pa.chunked_array(values)
+        if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+            raise OddValueError(
+                f"a column is an array or a list, not {type(values).__name__}"
+            )
+        return column_of(values, is_image=name in images)
+    except OddValueError as error:
+        index = error.index + rows if error.index >= 0 else -1
+        raise odd_row(name, index, error) from error
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise odd_row(name, -1, error) from error
+
+
+def _from_pandas(frame: Any, images: frozenset[str]) -> pa.Table:
+    if frame.columns.nlevels > 1:
+        raise InputError(
+            f"The columns of a DataFrame must have one level of names; found "
+            f"{frame.columns.nlevels}. Join them, as in ['_'.join(c) for c in "
+            f"frame.columns]."
+        )
+    names = [str(name) for name in frame.columns]
+    _check_names(names, "DataFrame")
+    arrays = [
+        _column(name, frame.iloc[:, index], images) for index, name in enumerate(names)
+    ]
+    return pa.table(arrays, names=names)
+
+
+def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
+    if series.dtype == object:
+        missing = series.isna().to_numpy()
+        values = [
+            None if gone else value
+            for value, gone in zip(series.tolist(), missing, strict=True)
+        ]
+        return column_of(values, is_image=is_image)
+    array = pa.array(series, from_pandas=True)
+    # Periods and the like are integers underneath: what they mean would be lost.
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if isinstance(kind, pa.BaseExtensionType):
+        raise OddValueError(f"{series.dtype} has no type in Arrow")
+    return array

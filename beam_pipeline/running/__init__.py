@@ -1,0 +1,1 @@
+"""Beam at work: a plan becomes a dataset, locally or on an engine."""

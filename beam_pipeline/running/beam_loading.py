@@ -1,0 +1,99 @@
+"""Beam is imported beside the planning: it takes most of a second."""
+
+import contextlib
+import importlib
+import importlib.machinery
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+
+__all__ = ["beam_loading", "quiet_import", "spare_imports"]
+
+# Beam and Arrow import these where they are installed, for sources and types that no
+# command of this program has.
+_NOT_NEEDED = frozenset(("pandas", "pymongo", "requests"))
+
+
+class _Spared:
+    """Says in one thread of some modules that they are not installed."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Raises ModuleNotFoundError for them, and leaves others to other finders."""
+        if fullname in _NOT_NEEDED and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
+        return None
+
+
+class _Process:
+    """What holds for the whole process."""
+
+    spares = False
+
+
+def spare_imports() -> None:
+    """Lets this process, which must be the program's own, start in less time.
+
+    Beam's import takes 1.6 s of processor time with pandas and two more, and 1.0 s
+    without them. What does need pandas in this process still gets it.
+    """
+    _Process.spares = True
+
+
+def quiet_import() -> None:
+    """Keeps what Beam warns about while it is imported off the terminal.
+
+    Engines beside this process need Beam whole: who asks for one imports it after this,
+    and nothing is spared.
+    """
+    # A handler of its own keeps the root logger from printing.
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+@contextlib.contextmanager
+def beam_loading() -> Iterator[Callable[[], None]]:
+    """Begins to import what runs a job; yields what waits for the end of that.
+
+    Planning waits for files and for Arrow, and leaves the interpreter free meanwhile. A
+    plan that fails does not wait for Beam.
+    """
+    quiet_import()
+    with _spared():
+        _let_arrow_look()
+    thread = threading.Thread(target=_load, daemon=True)
+    thread.start()
+    yield thread.join
+
+
+def _load() -> None:
+    with _spared():
+        importlib.import_module("beam_pipeline.running.convert")
+
+
+@contextlib.contextmanager
+def _spared() -> Iterator[None]:
+    """Spares the imports of this thread, where the process has asked for that."""
+    if not _Process.spares:
+        yield
+        return
+    finder = _Spared()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _let_arrow_look() -> None:
+    """Arrow looks for pandas at the first array that is made, and once only."""
+    if _Process.spares:
+        importlib.import_module("pyarrow").array([0])

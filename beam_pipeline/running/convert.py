@@ -1,0 +1,239 @@
+"""Converts: plan, work folder, run, report. What the command and Python share."""
+
+import contextlib
+import dataclasses
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_pipeline.engines.choice import choose
+from beam_pipeline.engines.dataflow import DATAFLOW, is_detached
+from beam_pipeline.engines.dataflow_checks import check_dataflow
+from beam_pipeline.engines.dataflow_submission import Submitted
+from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.table import engine_of
+from beam_pipeline.job import make_job
+from beam_pipeline.planning.disk_need import check_room
+from beam_pipeline.planning.features.vocabularies import keep_names
+from beam_pipeline.planning.plan import Plan
+from beam_pipeline.running.local import check_beam_flags, run_job, submit_job
+from beam_pipeline.settings.spec import Spec
+from transforms import files
+from transforms.core.manifest import Manifest
+from transforms.errors import (
+    COMMITTED_NOTE,
+    BeamTFRecordError,
+    CommitError,
+    DamageError,
+    StorageError,
+    UsageError,
+)
+from transforms.publishing import target, work_folder
+from transforms.publishing.bucket import runs as bucket_runs
+from transforms.work.split_locks import install_lock
+from transforms.work.store import Store
+
+__all__ = [
+    "check_flags",
+    "convert_plan",
+    "leaves_job",
+    "open_work_folder",
+    "submit_plan",
+]
+
+
+_TOKEN_BYTES = 6
+
+
+@contextlib.contextmanager
+def open_work_folder(
+    plan: Plan, *, say: Callable[[str], None] = lambda text: None, stays: bool = False
+) -> Iterator[tuple[Store, bool]]:
+    """Holds the target's work folder; yields it, and whether it holds finished work.
+
+    What an earlier run of the same work digest has finished is found there; what
+    others left is removed. After a failure finished work stays, after a success none
+    does but what `keep_work` asks for.
+
+    Args:
+      plan: of the job.
+      say: called with what was found.
+      stays: whether a job goes on with the work once this is left without an error.
+
+    Raises:
+      TargetError: another run holds it, or it cannot be made.
+      CommitError: the target is not any more as it was when the job was planned.
+    """
+    keeps_items = plan.spec.keep_rejected_bytes
+    store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
+    with work_folder.held(plan.directory) as hold:
+        store = work_folder.open_store(hold, store, job=plan.digest, seen=plan.seen)
+        found = work_folder.take_over(hold, store)
+        store.make()
+        listing = pa.BufferOutputStream()
+        with pa.ipc.new_file(listing, plan.planned.listing.schema) as writer:
+            writer.write_table(plan.planned.listing)
+        data = memoryview(listing.getvalue())
+        files.write_file(store.listing, data, attempts=store.attempts, durable=False)
+        plan.splits.store_tables(store)
+        if plan.selection is not None:
+            plan.selection.store_places(store)
+        if text := found.in_words():
+            say(text)
+        try:
+            yield store, bool(found)
+        except BaseException as error:
+            overtaken: CommitError | None = None
+            # What went wrong first is what counts; the next run clears up.
+            with contextlib.suppress(OSError, StorageError):
+                if _has_published(plan, store):
+                    work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
+                elif work_folder.leave(hold, store, seen=plan.seen):
+                    overtaken = target.overtaken(plan.directory)
+            if overtaken is not None and isinstance(error, Exception):
+                # It has removed what this run was working on, perhaps.
+                raise overtaken from error
+            raise
+        if stays:
+            return
+        try:
+            work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
+        except (OSError, StorageError) as error:
+            error.add_note(COMMITTED_NOTE)
+            raise
+
+
+def _has_published(plan: Plan, store: Store) -> bool:
+    """Whether what stands at the target was written by this very run."""
+    try:
+        manifest = target.read_manifest(plan.directory)
+        now = target.state(plan.directory)
+    except (OSError, DamageError, StorageError):
+        return False
+    # Elsewhere another run of the same job may have been first, with another place.
+    mine = manifest.run.get("job") == plan.digest and manifest.folder == store.place
+    return mine and now != plan.seen
+
+
+def check_flags(spec: Spec, beam_flags: Sequence[str]) -> None:
+    """Looks at what can be said of the engine and its flags without a plan.
+
+    Raises:
+      SpecError: the runner, or a flag, is not known.
+      UsageError: what the engine wants to be told was not.
+    """
+    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    if beam_flags:
+        check_beam_flags(beam_flags, engine)
+    if engine is DATAFLOW:
+        check_dataflow(spec, beam_flags)
+
+
+def leaves_job(spec: Spec, beam_flags: Sequence[str]) -> bool:
+    """Whether the job goes on without this program; see `submit_plan`."""
+    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
+    return engine is DATAFLOW and is_detached(beam_flags)
+
+
+def convert_plan(
+    plan: Plan,
+    *,
+    beam_flags: Sequence[str] = (),
+    between: beam.PTransform | None = None,
+    watch: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Manifest:
+    """Runs a plan to its commit and returns the manifest of the dataset.
+
+    Args:
+      plan: from `beam_pipeline.planning.plan.make_plan`.
+      beam_flags: Beam's own flags.
+      between: own steps from Batch to Batch, one for one, between read and place.
+      watch: called ten times a second meanwhile.
+      say: called with what a person should know at the start.
+
+    Raises:
+      SpecError: Beam does not know one of the flags.
+      UsageError: what the engine needs is not there.
+      BeamTFRecordError: the run failed and nothing was committed.
+    """
+    check_flags(plan.spec, beam_flags)
+    if leaves_job(plan.spec, beam_flags):
+        raise UsageError(
+            "Who asks for a dataset waits for it: --template_location and "
+            "--no_wait_until_finish are for the command line."
+        )
+    chosen = choose(plan.spec, beam_flags)
+    if remark := check_room(plan):
+        say(remark)
+    with open_work_folder(plan, say=say) as (store, resumes):
+        job = make_job(plan, store, resumes=resumes)
+        try:
+            run_job(
+                job,
+                workers=plan.workers,
+                chosen=chosen,
+                beam_flags=beam_flags,
+                between=between,
+                watch=watch,
+                abandon=store.abandon,
+                say=say,
+            )
+        except BaseException as error:
+            if _has_published(plan, store):
+                error.add_note(COMMITTED_NOTE)
+            elif isinstance(error, BeamTFRecordError):
+                error.account = _account(store)
+            raise
+        if plan.splits.lock_path:
+            install_lock(plan.splits.new_lock_in(store), plan.splits.lock_path)
+    manifest = target.read_manifest(plan.directory)
+    keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
+    return manifest
+
+
+def _account(store: Store) -> Mapping[str, Any] | None:
+    """Returns where the items of a run went that was refused its commit, if one was."""
+    try:
+        found = json.loads(files.read_bytes(store.account))
+    except (OSError, StorageError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def submit_plan(
+    plan: Plan,
+    *,
+    beam_flags: Sequence[str],
+    say: Callable[[str], None] = lambda text: None,
+) -> Submitted:
+    """Hands a plan to Dataflow, where its commit ends it, and returns at once.
+
+    Args:
+      plan, beam_flags, say: see `convert_plan`.
+
+    Raises:
+      BeamTFRecordError: it was not taken.
+    """
+    check_flags(plan.spec, beam_flags)
+    chosen = choose(plan.spec, beam_flags)
+    if chosen is None or chosen.engine is not DATAFLOW:
+        raise UsageError("Only Dataflow takes a job that nobody waits for.")
+    name = flag_given(beam_flags, "job_name") or "without a name"
+    token = secrets.token_hex(_TOKEN_BYTES)
+    with open_work_folder(plan, say=say, stays=True) as (store, resumes):
+        job = make_job(plan, store, resumes=resumes)
+        publication = dataclasses.replace(job.publication, token=token)
+        job = dataclasses.replace(job, publication=publication)
+        # Before there is a job: it may be done before this run is.
+        bucket_runs.note_job(plan.directory, name, engine="Dataflow", token=token)
+        try:
+            return submit_job(job, chosen, beam_flags=beam_flags, say=say)
+        except BaseException:
+            with contextlib.suppress(OSError, StorageError):
+                bucket_runs.forget_job(plan.directory, token)
+            raise

@@ -1,0 +1,240 @@
+"""Runs a job: in this process, on forked ones, or on an engine; watched any way."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_pipeline.engines.beam_errors import translated
+from beam_pipeline.engines.choice import Chosen
+from beam_pipeline.engines.dataflow import DATAFLOW
+from beam_pipeline.engines.dataflow_submission import (
+    Submitted,
+    run_on_dataflow,
+    submit_to_dataflow,
+)
+from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.stopping import stop
+from beam_pipeline.engines.submission import run_on_engine
+from beam_pipeline.job import Job, build
+from beam_pipeline.running.beam_shortcuts import beam_shortcuts
+from beam_pipeline.running.retry_notes import collected_retries
+from beam_pipeline.running.workers import ForkedEnvironment, WorkerPool, forked_workers
+from transforms import files
+from transforms.errors import BeamTFRecordError, SpecError, closest
+from transforms.shards import decoder_pool
+from transforms.storage.file_systems import may_fork
+
+__all__ = ["check_beam_flags", "run_job", "submit_job"]
+
+# How often the run is looked at, in seconds: for progress, and for dead workers.
+_LOOK_SECONDS = 0.1
+# How long a stopped run may take to notice.
+_STOP_SECONDS = 2.0
+# Of a day: a job must not end because Beam's job service timed out.
+_SERVICE_SECONDS = 86_400
+
+
+def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None:
+    """Raises SpecError for a flag that Beam does not know; Beam itself ignores it.
+
+    Args:
+      flags: as they stand after `--`.
+      engine: whose job server knows some more.
+    """
+    for before, flag in zip(["", *flags], flags, strict=False):
+        is_value = before.startswith("--") and "=" not in before
+        if not flag.startswith("-") and not is_value:
+            raise SpecError(
+                f"What stands after -- must be flags of Beam; found {flag!r}."
+            )
+    known = set(PipelineOptions([]).get_all_options())
+    given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
+    if engine is not None:
+        known |= engine.known
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        near = closest(unknown[0], known)
+        hint = f" Did you mean --{near}?" if near else ""
+        raise SpecError(
+            f"What stands after -- must be flags of Beam; --{unknown[0]} is none.{hint}"
+        )
+
+
+def run_job(
+    job: Job,
+    *,
+    workers: int,
+    chosen: Chosen | None = None,
+    beam_flags: Sequence[str] = (),
+    between: beam.PTransform | None = None,
+    watch: Callable[[], None] = lambda: None,
+    abandon: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Runs the job and returns when it is committed.
+
+    Args:
+      job: planned, with its work folder made.
+      workers: processes; 1 runs everything in this one, and so does a process that
+        can no longer fork safely: it has used more before, or has started Java.
+      chosen: the engine that runs it; None for the runner inside Beam.
+      beam_flags: Beam's own flags; they win over ours.
+      between: see `beam_pipeline.job.build`.
+      watch: called ten times a second meanwhile, in the calling thread.
+      abandon: called once when the run is stopped; after it nothing may be published.
+      say: called with what a person should know.
+
+    Raises:
+      BeamTFRecordError: the run failed and nothing was committed.
+    """
+    if chosen is not None and chosen.engine is DATAFLOW:
+        with collected_retries(), _quiet_beam():
+            run_on_dataflow(
+                chosen,
+                lambda pipeline: build(pipeline, job, between=between),
+                beam_flags=beam_flags,
+                watch=watch,
+                abandon=abandon,
+                say=say,
+            )
+        return
+    if chosen is not None:
+        with collected_retries(), _quiet_beam(), beam_shortcuts():
+            run_on_engine(
+                chosen,
+                lambda pipeline: build(pipeline, job, between=between),
+                work_folder=job.store.folder,
+                beam_flags=beam_flags,
+                watch=watch,
+                abandon=abandon,
+                say=say,
+            )
+        return
+    if WorkerPool.spent or not may_fork():
+        workers = 1
+    flags = [
+        f"--direct_num_workers={workers}",
+        f"--job_server_timeout={_SERVICE_SECONDS}",
+        *beam_flags,
+    ]
+    with (
+        collected_retries() as notes,
+        _pool(workers) as pool,
+        _quiet_beam(),
+        beam_shortcuts(),
+    ):
+        environment = None if pool is None else ForkedEnvironment.default()
+        runner = FnApiRunner(default_environment=environment)
+        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
+        build(pipeline, job, between=between)
+
+        def watching() -> None:
+            watch()
+            notes.show()
+
+        try:
+            _run_watched(pipeline, pool, watching, abandon)
+        finally:
+            decoder_pool.SHARED.end_idle()
+            # Beam removes it itself, but not where the run was stopped.
+            files.remove_tree(pipeline.local_tempdir)
+
+
+def submit_job(
+    job: Job, chosen: Chosen, *, beam_flags: Sequence[str], say: Callable[[str], None]
+) -> Submitted:
+    """Hands the job to Dataflow, and does not wait for it.
+
+    Args:
+      job, chosen, beam_flags, say: see `run_job`.
+
+    Raises:
+      BeamTFRecordError: it was not taken.
+    """
+    with collected_retries(), _quiet_beam():
+        return submit_to_dataflow(
+            chosen,
+            lambda pipeline: build(pipeline, job),
+            beam_flags=beam_flags,
+            say=say,
+        )
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[WorkerPool | None]:
+    if workers == 1 or WorkerPool.spent:
+        yield None
+    else:
+        with forked_workers(workers) as pool:
+            yield pool
+
+
+@contextlib.contextmanager
+def _quiet_beam() -> Iterator[None]:
+    """Keeps Beam's log lines off the terminal; failures are raised, not logged."""
+    logger = logging.getLogger("apache_beam")
+    root = logging.getLogger()
+    before = logger.level, root.level, threading.excepthook
+    logger.setLevel(logging.CRITICAL + 1)
+    root.setLevel(logging.CRITICAL + 1)
+    threading.excepthook = lambda arguments: None
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        root.setLevel(before[1])
+    # After a failure Beam's threads go on dying for a while, each with a traceback.
+    threading.excepthook = before[2]
+
+
+def _run_watched(
+    pipeline: beam.Pipeline,
+    pool: WorkerPool | None,
+    watch: Callable[[], None],
+    abandon: Callable[[], None],
+) -> None:
+    """Runs the pipeline in a thread, so that this one can watch and be interrupted."""
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except BaseException as error:  # noqa: BLE001 - raised again by the watcher
+            failures.append(error)
+        finally:
+            done.set()
+
+    def end() -> None:
+        decoder_pool.SHARED.end()
+        if pool is not None:
+            pool.close()
+        done.wait(_STOP_SECONDS)
+
+    thread = threading.Thread(target=run, name="pipeline", daemon=True)
+    thread.start()
+    try:
+        while not done.wait(_LOOK_SECONDS):
+            watch()
+            if pool is not None and (pid := pool.dead()) and not done.is_set():
+                raise _ended(pid)
+    except BaseException:
+        stop(abandon, end)
+        raise
+    if failures:
+        # What the runner says of a worker that is gone is only that it is gone.
+        if pool is not None and (pid := pool.killed()):
+            raise _ended(pid) from failures[0]
+        raise translated(failures[0]) from failures[0]
+
+
+def _ended(pid: int) -> BeamTFRecordError:
+    return BeamTFRecordError(
+        f"A worker process ({pid}) was ended from outside, perhaps for want of memory. "
+        f"Run again, with fewer --workers if memory is short."
+    )

@@ -1,0 +1,97 @@
+"""What was tried again during a run, in this process or in a worker: told to the user.
+
+Nothing that fails is passed over in silence. `transforms.storage.retry` logs each
+repetition; here the log of all processes of a run comes together, by way of a pipe that
+is made before the workers are forked.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from beam_pipeline.terminal import standard_error
+from transforms.storage import retry
+
+__all__ = ["RetryNotes", "collected_retries"]
+
+# A line of at most so many bytes goes through a pipe in one piece.
+_LINE_BYTES = 1024
+_READ_BYTES = 1 << 16
+# So many repetitions are told one by one.
+_SHOWN = 5
+
+
+class RetryNotes(logging.Handler):
+    """Takes what any process logs; prints it in the one that watches.
+
+    Attributes:
+      count: of the repetitions seen so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        # A worker never waits for the watcher; of a thousand lines some may be lost.
+        os.set_blocking(self._write_end, False)
+        self._rest = b""
+        self._is_closed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends a line to the watcher."""
+        line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
+        if self._is_closed:
+            # From the thread of a run that was stopped.
+            return
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write_end, line[: _LINE_BYTES - 1] + b"\n")
+
+    def show(self) -> None:
+        """Prints what has come since it was last called, the first few lines of it."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._read_end, _READ_BYTES):
+                self._rest += data
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            self.count += 1
+            if self.count <= _SHOWN:
+                standard_error.say(f"warning: {line.decode('utf-8', 'replace')}")
+
+    def finish(self) -> None:
+        """Prints what is left, and how many lines were not shown."""
+        self.show()
+        if self.count > _SHOWN:
+            more = self.count - _SHOWN
+            standard_error.say(f"warning: {more:,} more were tried again")
+
+    def close(self) -> None:
+        """Closes the pipe."""
+        self.acquire()
+        try:
+            self._is_closed = True
+            os.close(self._read_end)
+            os.close(self._write_end)
+        finally:
+            self.release()
+        super().close()
+
+
+@contextlib.contextmanager
+def collected_retries() -> Iterator[RetryNotes]:
+    """Takes the log of repetitions to the watcher; workers are forked in here."""
+    logger = logging.getLogger(retry.__name__)
+    before = logger.level, logger.propagate
+    notes = RetryNotes()
+    logger.addHandler(notes)
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    try:
+        yield notes
+    finally:
+        notes.finish()
+        logger.removeHandler(notes)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+        notes.close()

@@ -1,0 +1,1 @@
+"""What a job may say: the spec, its flags, and the names that were meant."""

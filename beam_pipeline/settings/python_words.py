@@ -1,0 +1,107 @@
+"""Errors that name options as Python writes them: `overwrite=True` for `--overwrite`.
+
+The program's messages name settings by their options, wherever they are raised, in a
+worker too. `beam_pipeline.convert` translates them as they leave.
+
+    --overwrite               overwrite=True
+    --no-header               header=False
+    --max-reject-rate 0.05    max_reject_rate=0.05
+    --format csv              format='csv'
+    --label-column=animal     label_column='animal'
+    --delimiter               delimiter=...
+
+Whatever is quoted stays: it is a value, or a command for the shell.
+"""
+
+import contextlib
+import re
+import types
+import typing
+from collections.abc import Iterator
+
+from beam_pipeline.settings.spec import Spec
+from transforms.errors import BeamTFRecordError, bounded
+from transforms.formats.registry import FORMATS
+
+__all__ = ["in_python", "raising_in_python"]
+
+_PIECE = re.compile(
+    # A command for the shell, to the end of its sentence.
+    r"(?P<command>\bbeam-tfrecord (?:(?! \(|[.;,] |\.$).)+)"
+    r"|(?P<quoted>(?<!\w)(?:'[^']*'|\"[^\"]*\"))"
+    r"|(?<![\w-])--(?P<flag>[a-z][a-z-]*[a-z])(?:=(?P<value>[\w./:,*-]*[\w/*])|(?![\w=-]))"
+    r"(?:(?P<space> )(?P<next>'[^']*'|(?!-)[\w./:-]*\w))?"
+)
+_NO_WORD = re.compile(r"[\d._/]")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+@contextlib.contextmanager
+def raising_in_python() -> Iterator[None]:
+    """Lets errors through with their options translated."""
+    try:
+        yield
+    except BeamTFRecordError as error:
+        error.args = (bounded(in_python(str(error))), *error.args[1:])
+        raise
+
+
+def in_python(message: str) -> str:
+    """Returns a message with options of the command line as keywords of `convert`."""
+    return _PIECE.sub(_translated, message)
+
+
+def _translated(match: re.Match[str]) -> str:
+    flag, rest = match["flag"], match["space"] or ""
+    following = f"{rest}{match['next'] or ''}"
+    if flag is None:
+        return match[0]
+    name = flag.replace("-", "_")
+    negated = name.removeprefix("no_")
+    if name in Spec.model_fields:
+        if _is_switch(name):
+            return f"{name}=True{following}"
+        if match["value"] is not None:
+            return f"{name}={_value(match['value'])}{following}"
+        following_value = match["next"]
+        if following_value is not None and _takes(name, following_value):
+            return f"{name}={_value(following_value)}"
+        return f"{name}=...{following}"
+    if negated in Spec.model_fields and _is_switch(negated):
+        return f"{negated}=False{following}"
+    return match[0]
+
+
+def _value(text: str) -> str:
+    is_literal = _NUMBER.fullmatch(text) or text.startswith("'")
+    return text if is_literal else repr(text)
+
+
+def _takes(name: str, text: str) -> bool:
+    """Whether what follows an option is a value of it, and no word of the sentence."""
+    is_value = text.startswith("'") or _NO_WORD.search(text)
+    return bool(is_value) or text in _choices(name)
+
+
+def _is_switch(name: str) -> bool:
+    return bool in _types(Spec.model_fields[name].annotation)
+
+
+def _choices(name: str) -> list[str]:
+    if name == "format":
+        return list(FORMATS)
+    return [
+        str(choice)
+        for each in _types(Spec.model_fields[name].annotation)
+        if typing.get_origin(each) is typing.Literal
+        for choice in typing.get_args(each)
+    ]
+
+
+def _types(annotation: object) -> tuple[object, ...]:
+    """Returns the branches of a union, or the one type."""
+    if isinstance(annotation, types.UnionType) or (
+        typing.get_origin(annotation) is typing.Union
+    ):
+        return typing.get_args(annotation)
+    return (annotation,)

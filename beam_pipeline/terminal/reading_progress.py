@@ -1,0 +1,93 @@
+"""A line of progress while files are read, on a terminal and for large ones only."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from typing import BinaryIO, TextIO, cast
+
+from beam_pipeline.terminal.words import size_text
+from transforms import files
+
+__all__ = ["Progress", "shown_reading"]
+
+# Below this there is nothing to watch: it takes less than a second.
+_MIN_BYTES = 300_000_000
+
+
+class _Watched(io.RawIOBase):
+    """A file that tells a progress line of what is read."""
+
+    def __init__(self, file: io.RawIOBase, bar: "Progress") -> None:
+        super().__init__()
+        self._file = file
+        self._bar = bar
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._file.read(-1 if size is None else size) or b""
+        self._bar.add(len(data))
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self._file, "name", ""))
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class Progress:
+    """A line on a terminal: the share of the bytes that was read."""
+
+    def __init__(self, terminal: TextIO | None, total: int) -> None:
+        self._terminal = terminal if total >= _MIN_BYTES else None
+        self._total = total
+        self._done = 0
+        self._shown = -1
+
+    def watched(self, path: str) -> BinaryIO:
+        """Opens a file, of whose reads the line is to tell; raises OSError."""
+        file = files.open_unbuffered(path)
+        watched = file if self._terminal is None else _Watched(file, self)
+        return cast(BinaryIO, watched)
+
+    def add(self, size: int) -> None:
+        """Counts bytes; draws the line again when the percentage has changed."""
+        self._done += size
+        percent = min(100 * self._done // self._total, 100)
+        if self._terminal is not None and percent != self._shown:
+            self._shown = percent
+            total = size_text(self._total)
+            self._terminal.write(f"\rverifying {total}: {percent:3d} %")
+            self._terminal.flush()
+
+    def clear(self) -> None:
+        """Leaves the line empty."""
+        if self._terminal is not None and self._shown >= 0:
+            self._terminal.write("\r" + " " * 40 + "\r")
+            self._terminal.flush()
+
+
+@contextlib.contextmanager
+def shown_reading(terminal: TextIO | None, total: int) -> Iterator[Progress]:
+    """Gives the line, and clears it at the end; there is none without a terminal."""
+    bar = Progress(terminal, total)
+    try:
+        yield bar
+    finally:
+        bar.clear()

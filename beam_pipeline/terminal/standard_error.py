@@ -1,0 +1,41 @@
+"""What a person is told beside the result; that nobody can read it changes nothing."""
+
+import contextlib
+import os
+import sys
+
+from beam_pipeline.terminal.lines import fitted
+from beam_pipeline.terminal.printing import printable
+
+__all__ = ["open_all", "say"]
+
+
+def say(text: str) -> None:
+    """Prints a line on standard error, or drops it where that is broken or full."""
+    if sys.stderr is None:
+        return
+    try:
+        line = fitted(printable(text, keep="\n"), sys.stderr)
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+    except OSError:
+        # What is still buffered must not raise again at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def open_all() -> None:
+    """Opens what a caller has closed of the standard streams, to nothing.
+
+    Their numbers would go to the next files that are opened, shards among them, and
+    whatever a library prints into these.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # Open as long as the program runs.
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, stream)

@@ -1,0 +1,68 @@
+"""Numbers, sizes, instants and kinds as words for people."""
+
+from collections.abc import Sequence
+
+from transforms.core.schema import Feature, Kind
+
+__all__ = [
+    "count_text",
+    "instant_text",
+    "kind_text",
+    "shape_text",
+    "share_text",
+    "size_text",
+]
+
+
+def size_text(size: int) -> str:
+    """Returns a number of bytes for people: "21 B", "4.1 kB", "150 MB"."""
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    digits = 0 if unit == "B" or value >= 99.95 else 1
+    return f"{value:,.{digits}f} {unit}"
+
+
+def count_text(count: int, singular: str, plural: str = "") -> str:
+    """Returns "1 shard" or "1,024 shards"."""
+    word = singular if count == 1 else plural or f"{singular}s"
+    return f"{count:,} {word}"
+
+
+def share_text(part: int, whole: int) -> str:
+    """Returns a share as "66.7 %"; "100 %" and "0 %" only where that is exact."""
+    if part == whole:
+        return "100 %"
+    if part == 0:
+        return "0 %"
+    return f"{min(max(100 * part / whole, 0.1), 99.9):.1f} %"
+
+
+def instant_text(value: int, unit: str) -> str:
+    """Returns "2024-05-01T12:00:00Z" for a number of units since 1970 in UTC.
+
+    Empty for what is no instant: the smallest int64, which NumPy keeps for that.
+    """
+    # Few commands show instants.
+    import numpy as np
+
+    instant = np.int64(value).astype(f"datetime64[{unit or 's'}]")
+    return "" if np.isnat(instant) else f"{instant}Z"
+
+
+def kind_text(feature: Feature) -> str:
+    """Returns "int64", "text[any]", "tensor uint8[28, 28]", "timestamp in ms"."""
+    shape = shape_text(feature.shape)
+    if feature.kind is Kind.TENSOR:
+        return f"tensor {feature.dtype}{shape}"
+    if feature.kind is Kind.TIMESTAMP:
+        return f"timestamp{shape} in {feature.unit or 's'}"
+    return f"{feature.kind}{shape}"
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """Returns "[any, 4]": sizes that differ are "any"; nothing for one value."""
+    sizes = ", ".join("any" if n is None else f"{n}" for n in shape)
+    return f"[{sizes}]" if shape else ""

@@ -1,0 +1,103 @@
+"""What lies in the buffers of Arrow arrays, as NumPy sees it without copying.
+
+Arrays may be slices, and null slots may hold any bytes: nothing here trusts them.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core.numpy_types import numpy_type
+
+__all__ = [
+    "decoded",
+    "flattened",
+    "is_bytes",
+    "is_list",
+    "offsets_of",
+    "raw_values",
+]
+
+Sizes = npt.NDArray[np.int64]
+
+
+def is_bytes(arrow_type: pa.DataType) -> bool:
+    """Tells whether values are texts or bytes of any length, with offsets."""
+    return (
+        pa.types.is_string(arrow_type)
+        or pa.types.is_large_string(arrow_type)
+        or pa.types.is_binary(arrow_type)
+        or pa.types.is_large_binary(arrow_type)
+    )
+
+
+def is_list(arrow_type: pa.DataType) -> bool:
+    """Tells whether values are lists, of fixed size or with offsets."""
+    return (
+        pa.types.is_list(arrow_type)
+        or pa.types.is_large_list(arrow_type)
+        or pa.types.is_fixed_size_list(arrow_type)
+    )
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Returns dictionary-encoded values as the plain values; others as they are."""
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = array.dictionary
+    if is_bytes(values.type):
+        # `take` wraps the int32 offsets of results over 2 GiB without a word.
+        values = values.cast(pa.large_binary())
+    return values.take(array.indices)
+
+
+def raw_values(array: pa.Array) -> npt.NDArray[np.generic]:
+    """Returns the n values of a numeric array; null slots hold anything."""
+    dtype = numpy_type(array.type)
+    buffer = array.buffers()[1]
+    if not len(array) or buffer is None:
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def offsets_of(array: pa.Array) -> Sizes:
+    """Returns the n + 1 offsets of lists, texts or bytes, as int64.
+
+    They count from the start of the array's child or data buffer.
+    """
+    is_large = (
+        pa.types.is_large_list(array.type)
+        or pa.types.is_large_string(array.type)
+        or pa.types.is_large_binary(array.type)
+    )
+    dtype = np.dtype(np.int64 if is_large else np.int32)
+    buffer = array.buffers()[1]
+    if buffer is None or not buffer.size:
+        # An array of no values may come without the one offset of 0.
+        return np.zeros(1, np.int64)
+    first = array.offset * dtype.itemsize
+    offsets = np.frombuffer(buffer, dtype, len(array) + 1, first)
+    return offsets.astype(np.int64, copy=False)
+
+
+def flattened(
+    lists: pa.Array, present: npt.NDArray[np.bool_] | None
+) -> tuple[Sizes, pa.Array]:
+    """Returns n + 1 list offsets, from 0 on, and the values of all lists.
+
+    `present` is None where no list is null; null lists come out empty.
+    """
+    count = len(lists)
+    if pa.types.is_fixed_size_list(lists.type):
+        each = lists.type.list_size
+        if present is None:
+            values = lists.values.slice(lists.offset * each, count * each)
+            return np.arange(count + 1, dtype=np.int64) * each, values
+        lengths = present * np.int64(each)
+    else:
+        offsets = offsets_of(lists)
+        if present is None:
+            first, last = int(offsets[0]), int(offsets[-1])
+            return offsets - first, lists.values.slice(first, last - first)
+        lengths = np.where(present, np.diff(offsets), 0)
+    return np.concatenate(([0], np.cumsum(lengths))), lists.flatten()

@@ -1,0 +1,1 @@
+"""Kinds of features, inferred from texts or from typed columns."""

@@ -1,0 +1,420 @@
+"""Which kind of feature each column of a typed source is, from its Arrow type.
+
+| Arrow type                       | feature                                          |
+| -------------------------------- | ------------------------------------------------ |
+| integers, durations              | int64                                            |
+| float64                          | int64 if all values are whole and inside int64,  |
+|                                  | and one is beyond 2^24; else float               |
+| other floats                     | float                                            |
+| bool                             | bool                                             |
+| decimal, time                    | text, which holds all of it                      |
+| string, and null                 | text                                             |
+| date                             | timestamp in s                                   |
+| timestamp                        | timestamp in its own unit                        |
+| binary                           | image (inline) if the values start as image files |
+|                                  | do, else bytes                                   |
+| struct of bytes and path         | image (inline)                                   |
+| list of images                   | image (inline), shape (None,), (n,) where fixed  |
+| list of those                    | the item's kind, shape (None,), (n,) where fixed |
+| list of lists                    | (None, None); (n, m) and (None, m) where fixed   |
+| FixedShapeTensor of float32,     | that list, of the tensor's shape                 |
+| int64                            |                                                  |
+| FixedShapeTensor of others       | tensor, raw, of the tensor's shape and dtype     |
+| dictionary, run-end encoded      | as what they hold                                |
+
+float32 holds whole numbers up to 2^24; a float64 column that is float does not take
+whole numbers up to 2^53 that float32 does not hold, unless 1 in 100 of the numbers
+beyond 2^24 has a fraction (`transforms.core.rows.float32`).
+
+A label column of text is a label; of another kind it keeps that. Structs are to be
+flattened by the reader; what is left of them, maps and unions have no feature.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import is_bytes, is_list, raw_values
+from transforms.core.infer.example_text import example_text
+from transforms.core.infer.texts import Evidence, Inference, with_policy
+from transforms.core.numpy_types import numpy_type
+from transforms.core.rows.cast import cast
+from transforms.core.rows.cells import is_list_view, numpy_mask, plain
+from transforms.core.rows.float32 import FLOAT32_EXACT, LargeNumbers
+from transforms.core.rows.python_value import python_value
+from transforms.core.rows.scalars import is_image_struct
+from transforms.core.schema import Feature, InexactIntegers, Kind
+from transforms.errors import InputError, SpecError, nearest
+
+__all__ = [
+    "IMAGE_SIGNATURES",
+    "infer_typed",
+    "looks_like_image_paths",
+    "settled",
+]
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+Doubles = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
+    (0, b"\xff\xd8\xff"),  # JPEG
+    (0, b"\x89PNG\r\n\x1a\n"),
+    (0, b"GIF87a"),
+    (0, b"GIF89a"),
+    (8, b"WEBP"),  # after RIFF and a size
+    (0, b"II*\x00"),  # TIFF
+    (0, b"MM\x00*"),
+    (0, b"\x00\x00\x00\x0cjP  "),  # JPEG 2000
+    (0, b"\xff\x4f\xff\x51"),
+    (4, b"ftypavif"),
+    (4, b"ftypheic"),
+    (4, b"ftypheix"),
+    (4, b"ftypmif1"),
+)
+"""(position, bytes) of which one stands in every file of these formats."""
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+# BMP's two letters start many a text: the size that follows has to be right as well.
+_BMP = b"BM"
+_HEAD_BYTES = 16
+_LOOKED_AT = 256
+_EXAMPLES = 3
+# Of 100 texts that are not empty, so many at least end like an image's name.
+_PATHS_IN_100 = 95
+
+
+def infer_typed(
+    columns: Mapping[str, Column],
+    *,
+    label_column: str | None = None,
+    is_part: bool = False,
+) -> Inference:
+    """Returns a feature for each column of a typed source, in the mapping's order.
+
+    Args:
+      columns: name to values; the evidence counts what is in them.
+      label_column: the column to predict.
+      is_part: whether more values follow; then float64 columns are float until
+        `settled` has seen the evidence of all of them.
+
+    Raises:
+      SpecError: there is no column of the label's name.
+      InputError: no feature can hold a column's type; names column and type.
+    """
+    if label_column is not None and label_column not in columns:
+        raise SpecError(
+            f"the label must be a column of the source; found {label_column!r}"
+            f"{nearest(label_column, columns)}"
+        )
+    features, evidence = [], []
+    for name, column in columns.items():
+        feature, remark = _feature(name, column)
+        if name == label_column:
+            is_text = feature.kind is Kind.TEXT and not feature.shape
+            kind = Kind.LABEL if is_text else feature.kind
+            feature = dataclasses.replace(feature, kind=kind, is_label=True)
+        facts = dataclasses.replace(_evidence(column, feature), remark=remark)
+        if not is_part:
+            feature, facts = settled(feature, facts)
+        features.append(feature)
+        evidence.append(facts)
+    return Inference(tuple(features), tuple(evidence))
+
+
+def settled(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
+    """Returns a feature as all values of its column decide, and its evidence.
+
+    A float that holds large whole numbers only is int64, another one gets its policy.
+    """
+    least, most = evidence.minimum, evidence.maximum
+    if not evidence.whole or least is None or most is None:
+        return with_policy(feature, evidence)
+    if max(-least, most) <= FLOAT32_EXACT:
+        return with_policy(feature, evidence)
+    evidence = dataclasses.replace(evidence, minimum=int(least), maximum=int(most))
+    return with_policy(dataclasses.replace(feature, kind=Kind.INT64), evidence)
+
+
+def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
+    """Tells whether texts are the paths of images, by how they end.
+
+    At least 95 of 100 that are not empty must. Columns of another type do not.
+
+    Args:
+      column: n values.
+      suffixes: with their dot and in small letters, like ".jpg".
+    """
+    named = ended = 0
+    for chunk in _chunks(column):
+        texts = plain(chunk)
+        if pa.types.is_dictionary(texts.type):
+            texts = plain(texts.dictionary_decode())
+        if not pa.types.is_string(texts.type):
+            return False
+        texts = texts.filter(pc.not_equal(texts, ""))
+        lowered = pc.utf8_lower(texts)
+        ends = [pc.sum(pc.ends_with(lowered, end)).as_py() or 0 for end in suffixes]
+        named += len(texts)
+        ended += sum(ends)
+    return named > 0 and ended * 100 >= named * _PATHS_IN_100
+
+
+def _chunks(column: Column) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def _feature(name: str, column: Column) -> tuple[Feature, str]:
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _tensor_feature(name, kind)
+    shape: list[int | None] = []
+    while True:
+        kind = _bare(kind)
+        if pa.types.is_fixed_size_list(kind):
+            shape.append(kind.list_size)
+        elif is_list(kind) or is_list_view(kind):
+            shape.append(None)
+        else:
+            break
+        kind = kind.value_type
+    # Beyond a list of lists of any lengths, a record has no room for the lengths.
+    if len(shape) > 2 and None in shape[1:]:
+        raise _unusable(name, column.type)
+    if None in shape[1:]:
+        shape = [None, None]
+    if is_image_struct(kind) and len(shape) < 2:
+        return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
+    found = _scalar_kind(kind)
+    if found is None:
+        raise _unusable(name, column.type)
+    if found is Kind.BYTES and len(shape) < 2 and _holds_images(column):
+        return Feature(name, Kind.IMAGE, inline=True, shape=tuple(shape)), ""
+    unit = ""
+    if found is Kind.TIMESTAMP:
+        unit = kind.unit if pa.types.is_timestamp(kind) else "s"
+    return Feature(name, found, shape=tuple(shape), unit=unit), _note(kind)
+
+
+def _unusable(name: str, kind: pa.DataType) -> InputError:
+    return InputError(
+        f"column {name!r} must be of single values, lists of them, or lists of lists "
+        f"of them, to become a feature; found {str(kind)[:200]}; drop the column, or "
+        "write it as another type"
+    )
+
+
+def _bare(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of what a column holds, however it is stored."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return kind
+
+
+def _tensor_feature(name: str, kind: pa.FixedShapeTensorType) -> tuple[Feature, str]:
+    order = kind.permutation or range(len(kind.shape))
+    shape = tuple(kind.shape[i] for i in order)
+    if pa.types.is_float32(kind.value_type):
+        return Feature(name, Kind.FLOAT, shape=shape), ""
+    if pa.types.is_int64(kind.value_type):
+        return Feature(name, Kind.INT64, shape=shape), ""
+    dtype = "bool"
+    if not pa.types.is_boolean(kind.value_type):
+        dtype = numpy_type(kind.value_type).name
+    feature = Feature(name, Kind.TENSOR, shape=shape, dtype=dtype, encoding="raw")
+    return feature, f"stored as the tensor's raw {dtype} values"
+
+
+def _scalar_kind(kind: pa.DataType) -> Kind | None:
+    types = pa.types
+    if types.is_boolean(kind):
+        return Kind.BOOL
+    if types.is_integer(kind) or types.is_duration(kind):
+        return Kind.INT64
+    if types.is_floating(kind):
+        return Kind.FLOAT
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return Kind.TIMESTAMP
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return Kind.BYTES
+    if types.is_fixed_size_binary(kind) or types.is_binary_view(kind):
+        return Kind.BYTES
+    if is_bytes(kind) or types.is_string_view(kind) or types.is_null(kind):
+        return Kind.TEXT
+    return Kind.TEXT if types.is_decimal(kind) or types.is_time(kind) else None
+
+
+def _note(kind: pa.DataType) -> str:
+    if pa.types.is_decimal(kind):
+        return f"{kind} is exact as text; kind: float would round it to 24 bits"
+    if pa.types.is_time(kind):
+        return f"{kind} is a time of day, as text"
+    if pa.types.is_duration(kind):
+        return f"{kind} is counted in {kind.unit}"
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return "without a time zone in the source; taken as UTC"
+    return ""
+
+
+def _holds_images(column: Column) -> bool:
+    """Tells whether the first values that are not empty start as image files do."""
+    seen = 0
+    for chunk in _chunks(column):
+        values = plain(chunk)
+        while is_list(values.type):
+            values = plain(values.flatten())
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary
+        values = values.cast(pa.large_binary()).drop_null()
+        for value in values.slice(0, _LOOKED_AT):
+            data = value.as_buffer()
+            if data is None or not data.size:
+                continue
+            if not _starts_as_image(bytes(memoryview(data)[:_HEAD_BYTES]), data.size):
+                return False
+            seen += 1
+    return seen > 0
+
+
+def _starts_as_image(head: bytes, size: int) -> bool:
+    if head.startswith(_BMP):
+        return int.from_bytes(head[2:6], "little") in (0, size)
+    return any(head.startswith(text, at) for at, text in IMAGE_SIGNATURES)
+
+
+def _evidence(column: Column, feature: Feature) -> Evidence:
+    missing = misfits = 0
+    low: int | float | None = None
+    high: int | float | None = None
+    bad_examples: dict[str, None] = {}
+    whole = True
+    # float32 and narrower ones hold what they hold.
+    is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(_leaf(column.type))
+    numbers = LargeNumbers() if is_double else None
+    for chunk in _chunks(column):
+        found = cast(chunk, feature)
+        missing += found.values.null_count
+        if found.bad is not None:
+            misfits += int(found.bad.sum())
+            missing -= int(found.bad.sum())
+            bad = chunk.filter(pa.array(found.bad))
+            bad_examples.update(dict.fromkeys(_examples(bad)))
+        values = found.values
+        if numbers is not None:
+            # float32 would show the neighbours of the limits.
+            values = _flat(chunk)
+            doubles = raw_values(values).astype(np.float64, copy=False)
+            if values.null_count:
+                doubles = doubles[numpy_mask(values.is_valid())]
+            whole = whole and _is_whole(doubles)
+            numbers = numbers.merge(_large_numbers(doubles, chunk, feature, found.bad))
+        least, most = _extent(values, feature)
+        if least is not None and most is not None:
+            low = least if low is None else min(low, least)
+            high = most if high is None else max(high, most)
+    return Evidence(
+        sampled=len(column),
+        missing=missing,
+        misfits=misfits,
+        minimum=low,
+        maximum=high,
+        examples=_examples(column),
+        misfit_examples=tuple(bad_examples)[:_EXAMPLES],
+        whole=whole and is_double,
+        numbers=numbers,
+    )
+
+
+def _leaf(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of single values, of lists that of their items."""
+    kind = _bare(kind)
+    while is_list(kind) or is_list_view(kind):
+        kind = _bare(kind.value_type)
+    return kind
+
+
+def _is_whole(doubles: Doubles) -> bool:
+    # False of NaN and of infinities, too.
+    inside = (doubles >= -(2.0**63)) & (doubles < 2.0**63)
+    return bool((inside & (np.floor(doubles) == doubles)).all())
+
+
+def _large_numbers(
+    doubles: Doubles, chunk: pa.Array, feature: Feature, bad: Mask | None
+) -> LargeNumbers:
+    """Counts the large numbers of a chunk.
+
+    Args:
+      doubles: all values that the chunk holds.
+      chunk: n values or lists of them.
+      feature: a float.
+      bad: n bools: which values do not fit in any case.
+    """
+    size = np.abs(doubles)
+    large = (size >= FLOAT32_EXACT) & (size <= _FLOAT32_MAX)
+    if not large.any():
+        return LargeNumbers()
+    policy = InexactIntegers.REJECT
+    found = cast(chunk, dataclasses.replace(feature, inexact_integers=policy))
+    if found.bad is None:
+        return LargeNumbers.of(doubles[large])
+    lost = found.bad if bad is None else found.bad & ~bad
+    return LargeNumbers.of(
+        doubles[large],
+        unheld=int(lost.sum()),
+        examples=_examples(chunk.filter(pa.array(lost))),
+    )
+
+
+def _flat(chunk: pa.Array) -> pa.Array:
+    """Returns all values of a column, of lists those of the lists."""
+    values = plain(chunk)
+    while is_list(values.type):
+        values = plain(values.flatten())
+    if pa.types.is_dictionary(values.type):
+        values = plain(values.dictionary.take(values.indices))
+    return values
+
+
+def _extent(
+    values: pa.Array, feature: Feature
+) -> tuple[int | float | None, int | float | None]:
+    if feature.kind not in (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP):
+        return None, None
+    while is_list(values.type):
+        values = values.flatten()
+    if pa.types.is_floating(values.type):
+        # False of NaN and of infinities, too.
+        fits = pc.less_equal(pc.abs(values.cast(pa.float64())), _FLOAT32_MAX)
+        values = values.filter(fits)
+    extent = pc.min_max(values).as_py()
+    return extent["min"], extent["max"]
+
+
+def _examples(column: Column) -> tuple[str, ...]:
+    distinct: dict[str, None] = {}
+    # A few of the first ones: a value may be an image of some megabytes.
+    for value in column.slice(0, _LOOKED_AT):
+        if value.is_valid:
+            distinct[_shown(value)] = None
+        if len(distinct) == _EXAMPLES:
+            break
+    return tuple(distinct)
+
+
+def _shown(value: pa.Scalar) -> str:
+    if is_bytes(value.type) and _scalar_kind(value.type) is Kind.BYTES:
+        return f"{value.as_buffer().size} bytes"
+    found = python_value(value)
+    if isinstance(found, dict) and isinstance(found.get("bytes"), bytes):
+        found = found["bytes"]
+    return example_text(found)

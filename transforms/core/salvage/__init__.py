@@ -1,0 +1,1 @@
+"""Sound records in damaged TFRecord files. Serves `repair` alone."""

@@ -1,0 +1,186 @@
+"""What stands at a place of some content: records, headers, and what is left of them.
+
+Answers come from checksums alone, and say nothing of what is damage and what is not:
+that is for `salvage` to decide.
+"""
+
+import operator
+import struct
+from collections.abc import Callable, Iterator
+
+import google_crc32c
+import numpy as np
+
+from transforms.core.salvage.resync import header_places, length_of
+from transforms.core.tfrecord.chunk import boundaries, first_damage, length_crc
+from transforms.core.tfrecord.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    header,
+    mask,
+)
+
+__all__ = ["LOOKAHEAD_BYTES", "Content", "Fetch"]
+
+# Gives bytes [start, stop) of the content, which has them all.
+Fetch = Callable[[int, int], bytes]
+
+# How far behind a damaged header the end of its record is looked for, beyond the
+# next header.
+LOOKAHEAD_BYTES = 1 << 23
+# After damage the steps start small: more of it may be near.
+_FIRST_STEP_BYTES = 1 << 16
+_STEP_BYTES = 1 << 20
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+class Content:
+    """Bytes that may hold records; places are counted from their start.
+
+    Args:
+      fetch: gives them.
+      stop: where they end.
+      max_record_bytes: a longer record is taken for damage.
+    """
+
+    def __init__(self, fetch: Fetch, stop: int, max_record_bytes: int) -> None:
+        self.fetch = fetch
+        self.stop = stop
+        self.max_record_bytes = max_record_bytes
+
+    def runs(self, position: int) -> Iterator[tuple[int, int, int]]:
+        """Yields (end, records, start of the last one) of sound records in a row."""
+        step = _FIRST_STEP_BYTES
+        while position < self.stop:
+            data = self.fetch(position, min(position + step, self.stop))
+            starts, stop = boundaries(data)
+            if not len(starts):
+                end = self._end_of_record(position)
+                if end is None:
+                    return
+                yield end, 1, position
+                position = end
+            else:
+                lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
+                damage = first_damage(data, starts, lengths, self.max_record_bytes)
+                good = len(starts) if damage is None else damage[0]
+                if good:
+                    last = int(starts[good - 1])
+                    end = position + last + int(lengths[good - 1]) + FOOTER_BYTES
+                    yield end, good, position + last - HEADER_BYTES
+                    position = end
+                if damage is not None:
+                    return
+            step = min(2 * step, _STEP_BYTES)
+
+    def run_to(self, place: int, limit: int) -> tuple[int, int]:
+        """Returns where the sound records from a place end, and where the last begins.
+
+        Those beyond `limit` are not all looked at.
+        """
+        reached = last = place
+        for stop, _, start in self.runs(place):
+            reached, last = stop, start
+            if reached >= limit:
+                break
+        return reached, last
+
+    def _end_of_record(self, position: int) -> int | None:
+        """Returns where the record at a position ends; None: it is damaged."""
+        length = self.length_at(position)
+        if length is None:
+            return None
+        end = position + length + OVERHEAD_BYTES
+        if end > self.stop or not self.is_payload(
+            position + HEADER_BYTES, end - FOOTER_BYTES
+        ):
+            return None
+        return end
+
+    def length_at(self, position: int) -> int | None:
+        """Returns the length in a valid header within the limit; None for others."""
+        if position + OVERHEAD_BYTES > self.stop:
+            return None
+        data = self.fetch(position, position + HEADER_BYTES)
+        (length,) = _LENGTH.unpack_from(data)
+        if _CRC.unpack_from(data, 8)[0] != length_crc(length):
+            return None
+        return int(length) if length <= self.max_record_bytes else None
+
+    def is_payload(self, start: int, stop: int) -> bool:
+        """Whether the footer at `stop` is the checksum of bytes [start, stop)."""
+        if stop < start:
+            return False
+        crc = 0
+        for begin in range(start, stop, _STEP_BYTES):
+            data = self.fetch(begin, min(begin + _STEP_BYTES, stop))
+            crc = google_crc32c.extend(crc, data)
+        return self.fetch(stop, stop + FOOTER_BYTES) == _CRC.pack(mask(crc))
+
+    def ends_at(self, body: int, place: int) -> bool:
+        """Whether a record with this payload ends where the next header stands."""
+        length = place - FOOTER_BYTES - body
+        if not 0 <= length <= self.max_record_bytes:
+            return False
+        return self.is_payload(body, place - FOOTER_BYTES)
+
+    def is_boundary(self, position: int) -> bool:
+        """Whether a header stands there, or the end."""
+        return position == self.stop or self.length_at(position) is not None
+
+    def told_ends(self, position: int) -> dict[int, bool]:
+        """Returns where a record may end, as what is left of its header tells.
+
+        The length and its checksum each tell it, and one may have been spared. Only
+        ends with a header behind them, or the end of the file, are given; True with
+        those that a header with one wrong byte tells: what is no header tells some
+        end of a record now and then, but hardly ever like this.
+        """
+        if position + OVERHEAD_BYTES > self.stop:
+            return {}
+        data = self.fetch(position, position + HEADER_BYTES)
+        (length,) = _LENGTH.unpack_from(data)
+        (crc,) = _CRC.unpack_from(data, _LENGTH.size)
+        room = min(
+            self.max_record_bytes,
+            self.stop - position - OVERHEAD_BYTES,
+            LOOKAHEAD_BYTES,
+        )
+        ends = {}
+        for told in sorted({length, length_of(crc)}):
+            end = position + OVERHEAD_BYTES + told
+            if told <= room and self.is_boundary(end):
+                wrong = sum(map(operator.ne, header(told), data))
+                ends[end] = wrong <= 1
+        return ends
+
+    def gap(self, place: int, limit: int) -> tuple[int, int | None]:
+        """Returns where the run from `place` ends, and the header behind that.
+
+        None for that header, where the run is too long to look, or ends the file.
+        """
+        reached, _ = self.run_to(place, limit)
+        if reached >= min(limit, self.stop):
+            return reached, None
+        after = self.next_header(reached + 1, limit)
+        return reached, self.stop if after is None and limit >= self.stop else after
+
+    def next_header(self, start: int, limit: int | None = None) -> int | None:
+        """Returns the first place from `start` on, before `limit`, with a header.
+
+        It is one whose record would fit into the file.
+        """
+        limit = self.stop if limit is None else min(limit, self.stop)
+        step = _FIRST_STEP_BYTES
+        while start < limit:
+            stop = min(start + step, limit)
+            data = self.fetch(start, min(stop + HEADER_BYTES - 1, self.stop))
+            places = header_places(data, self.stop - start, self.max_record_bytes)
+            if len(places):
+                return start + int(places[0])
+            start = stop
+            step = min(2 * step, _STEP_BYTES)
+        return None

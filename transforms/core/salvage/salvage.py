@@ -1,0 +1,240 @@
+"""What can be had of a damaged TFRecord file: every sound record, no other one.
+
+    header ok, payload ok            kept
+    header ok, payload not           skipped as a whole, if a header follows it or the
+                                     file ends there; else bytes were lost or added in
+                                     it, and the next record has to be looked for
+    header ok, the file ends in it   skipped to the end
+    header not ok                    its length or the checksum of that, whichever was
+                                     spared, tells where the record ends, if just one
+                                     byte is wrong and a header follows there; else
+                                     the next header is looked for. A payload that
+                                     ends at either, by its own checksum, is kept
+
+A payload may itself hold framed records. Those are never taken for records of the file
+while it is known where the record around them ends: inside of the stretch that its
+header claims, a record counts only as part of a run of sound records that leads out of
+it. Where no more is known, the records behind the damage are marked as possibly nested
+if what comes after them may be the rest of such a payload: bytes that are no record,
+not even one whose header or payload alone is damaged. (No mark where bytes were cut out
+such that a nested header stands just where a damaged record should have ended.)
+
+A record that is whole is not found in two places. Where bytes were cut out of a record,
+its header still claims as many of those behind it: a whole record among them is lost if
+the file ends in that stretch, or if the record behind the whole one is damaged as well
+and that one, too, begins in the stretch or the first one holds framed records.
+
+Each byte is looked at a bounded number of times, and memory does not depend on the
+file: nothing is held but some steps of 1 MiB.
+"""
+
+import dataclasses
+import struct
+from collections.abc import Iterator
+
+from transforms.core.salvage.content import LOOKAHEAD_BYTES, Content, Fetch
+from transforms.core.tfrecord.frame import (
+    DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    header,
+)
+
+__all__ = ["NESTED", "REBUILT", "Fetch", "Kept", "Salvage", "Skipped"]
+
+NESTED = "possibly nested"
+REBUILT = "header rebuilt"
+
+# A record of more than this many times the whole content was never there.
+_MAX_SHARE = 16
+# How often a stretch that an intact header claims may be read in search of a run that
+# leads out of it. Only made-up headers ask for more.
+_MAX_READS = 4
+
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """Sound records: bytes [start, stop) of the content.
+
+    Attributes:
+      start, stop: where they lie, framing included.
+      records: how many.
+      header: what has to come before those bytes: the header of a record whose own
+        one was damaged; else empty.
+    """
+
+    start: int
+    stop: int
+    records: int
+    header: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Skipped:
+    """Bytes [start, stop) of the content that are left out.
+
+    Attributes:
+      start, stop: where they lie.
+      kind: a word of `frame.DAMAGE_KINDS`.
+      note: REBUILT (only a header was lost), NESTED (records beside these bytes may be
+        part of a payload that was lost) or empty.
+    """
+
+    start: int
+    stop: int
+    kind: str
+    note: str = ""
+
+
+class Salvage:
+    """Walks over bytes [start, stop) of some content.
+
+    Args:
+      fetch: gives its bytes.
+      start, stop: what to walk over; `start` is expected to be that of a record.
+      max_record_bytes: a longer record is taken for damage.
+    """
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        start: int,
+        stop: int,
+        *,
+        max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
+    ) -> None:
+        self._start = start
+        self._stop = stop
+        self._max_record_bytes = min(max_record_bytes, _MAX_SHARE * (stop - start))
+        self._content = Content(fetch, stop, self._max_record_bytes)
+
+    def __iter__(self) -> Iterator[Kept | Skipped]:
+        """Yields, in order and without a gap, what is kept and what is skipped."""
+        position = self._start
+        while position < self._stop:
+            for stop, records, _ in self._content.runs(position):
+                yield Kept(position, stop, records)
+                position = stop
+            if position < self._stop:
+                for part in self._damaged(position):
+                    yield part
+                    position = part.stop
+
+    def _damaged(self, position: int) -> Iterator[Kept | Skipped]:
+        """Yields what becomes of the bytes from a damaged record to the next one."""
+        length = self._content.length_at(position)
+        if length is None:
+            yield from self._without_header(position)
+            return
+        end = position + length + OVERHEAD_BYTES
+        if end > self._stop:
+            yield Skipped(position, self._stop, "truncated")
+            return
+        place = self._run_that_leaves(position + HEADER_BYTES, end)
+        if place is None and self._content.is_boundary(end):
+            yield Skipped(position, end, "data-crc")
+            return
+        if place is None:
+            place = self._content.next_header(end)
+        yield self._skipped_to(position, place, "data-crc")
+
+    def _skipped_to(self, position: int, place: int | None, kind: str) -> Skipped:
+        """Returns the range in front of the next record; None: there is none."""
+        if place is None:
+            return Skipped(position, self._stop, kind)
+        note = NESTED if self._may_be_nested(place) else ""
+        return Skipped(position, place, kind, note)
+
+    def _run_that_leaves(self, start: int, end: int) -> int | None:
+        """Returns where a run of sound records begins that leads out of a stretch.
+
+        Args:
+          start, end: the stretch that a header claims.
+        """
+        budget = _MAX_READS * (end - start)
+        first = place = self._content.next_header(start, end)
+        while place is not None and budget > 0:
+            reached, last = self._content.run_to(place, end)
+            # What lies in a payload is followed by its footer, not by a record.
+            if reached == self._stop or (
+                reached >= end and (last >= end or self._is_record_there(reached))
+            ):
+                return place
+            if reached >= end and last == place == first:
+                # One record between two damaged ones, or in a payload of few.
+                return place
+            length = self._content.length_at(reached)
+            budget -= reached - place + (0 if length is None else length)
+            place = self._content.next_header(max(reached, place + 1), end)
+        return None
+
+    def _without_header(self, position: int) -> Iterator[Kept | Skipped]:
+        """Yields what becomes of a record whose length is not to be believed."""
+        kind = self._header_kind(position)
+        body = position + HEADER_BYTES
+        told = self._content.told_ends(position)
+        for end in told:
+            if self._content.is_payload(body, end - FOOTER_BYTES):
+                yield from self._rebuilt(position, end, kind)
+                return
+        place = self._content.next_header(position + 1)
+        guesses = [self._stop if place is None else place]
+        if place is not None:
+            _, after = self._content.gap(place, place + LOOKAHEAD_BYTES)
+            guesses += [] if after is None else [after]
+        for end in guesses:
+            if self._content.ends_at(body, end):
+                yield from self._rebuilt(position, end, kind)
+                return
+        for end in (end for end, is_sure in told.items() if is_sure):
+            place = self._run_that_leaves(body, end)
+            if place is None:
+                yield Skipped(position, end, kind)
+                return
+        yield self._skipped_to(position, place, kind)
+
+    def _may_be_nested(self, place: int) -> bool:
+        """Whether the records from `place` on may be part of a payload that was lost.
+
+        Behind those its footer follows, where no record begins. What is damaged on
+        the way there, but still ends where a header stands, is a record as well.
+        """
+        limit = place + LOOKAHEAD_BYTES
+        while True:
+            reached, after = self._content.gap(place, limit)
+            if after is None:
+                return False
+            if not self._is_one_more(reached, after):
+                return True
+            place = after
+
+    def _header_kind(self, position: int) -> str:
+        if position + OVERHEAD_BYTES > self._stop:
+            return "truncated"
+        data = self._content.fetch(position, position + HEADER_BYTES)
+        is_valid = header(_LENGTH.unpack_from(data)[0]) == data
+        return "too-long" if is_valid else "length-crc"
+
+    def _rebuilt(self, position: int, stop: int, kind: str) -> Iterator[Kept | Skipped]:
+        body = position + HEADER_BYTES
+        yield Skipped(position, body, kind, REBUILT)
+        yield Kept(body, stop, 1, header(stop - FOOTER_BYTES - body))
+
+    def _is_record_there(self, position: int) -> bool:
+        """Whether a record stands there, though its header or payload be damaged."""
+        if self._content.length_at(position) is not None:
+            return True
+        after = self._content.next_header(position + 1, position + LOOKAHEAD_BYTES)
+        return after is not None and self._is_one_more(position, after)
+
+    def _is_one_more(self, reached: int, after: int) -> bool:
+        """Whether just one record is damaged between a run and the next header."""
+        length = self._content.length_at(reached)
+        if length is not None:
+            return self._content.is_boundary(reached + length + OVERHEAD_BYTES)
+        return self._content.told_ends(reached).get(
+            after, False
+        ) or self._content.ends_at(reached + HEADER_BYTES, after)

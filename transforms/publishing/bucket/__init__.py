@@ -1,0 +1,1 @@
+"""Targets in object stores: held, checked, published by their manifest."""

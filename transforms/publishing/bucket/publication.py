@@ -1,0 +1,213 @@
+"""The publication of a dataset in an object store: its manifest, and what follows.
+
+    <target>/manifest.json                       put last, on a condition
+    <target>/<pointers>                          for readers that look there for files
+    .<name>.beam-tfrecord/publishing/<folder>    {"former": the manifest that is being
+                                                 replaced, "names": of the pointers}
+
+What follows the manifest may come late, when another one stands already. So what is put
+is what belongs to the manifest that stands, and who has put something looks again
+whether it still stands. What is removed has a name that no later dataset uses, or is
+put again in the same way. A note goes when all that it says is done: by the run that
+has written it, or by one that holds the work folder and knows that run to be dead. See
+`transforms.publishing.bucket.target`.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Self
+
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.errors import CommitError
+from transforms.publishing.bucket.versions import put_if
+from transforms.sidecars import tfds
+from transforms.storage.object_store import OvertakenError
+from transforms.storage.paths import work_folder
+
+__all__ = [
+    "PUBLISHING",
+    "manifest_path",
+    "mend_pointers",
+    "names_being_replaced",
+    "overtaken",
+    "publish",
+    "published",
+    "recover",
+]
+
+PUBLISHING = "publishing"
+
+
+def manifest_path(directory: str) -> str:
+    """Returns where the manifest of a target stands."""
+    return f"{directory}/{MANIFEST_NAME}"
+
+
+def published(directory: str) -> Manifest | None:
+    """Returns the manifest that stands; None for none. Raises DamageError."""
+    data = _at(manifest_path(directory))
+    return None if data is None else _manifest(data, directory)
+
+
+def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
+    """Puts the manifest of a dataset whose files are all there.
+
+    Args:
+      manifest: of the dataset; it says in which folder they are.
+      directory: the target.
+      seen: its state when the run started; see `target.state`.
+
+    Raises:
+      CommitError: another run has published meanwhile; its dataset stands.
+    """
+    path, data = manifest_path(directory), manifest.to_bytes()
+    noted = _note_path(directory, manifest.folder)
+    note = _Note((_at(path) or b"") if seen else b"", manifest.root_names)
+    if manifest.folder:
+        note.write(noted)
+    try:
+        put_if(path, data, seen, attempts=work_folder(directory))
+    except OvertakenError as error:
+        # The answer to a first try may have been lost.
+        if _at(path) != data:
+            if manifest.folder:
+                files.remove_file(noted)
+            raise overtaken(directory) from error
+    if manifest.folder:
+        _end(directory, noted, note)
+
+
+def overtaken(directory: str) -> CommitError:
+    """Returns the error of a run whose target another run has written meanwhile."""
+    return CommitError(
+        f"The target must be as it was when the run started; {directory!r} was "
+        f"written by another run since. Its dataset stands, and nothing was changed; "
+        f"run again."
+    )
+
+
+def recover(directory: str, names: Iterable[str]) -> None:
+    """Ends what publications have begun, and forgets those that came to nothing.
+
+    Args:
+      directory: the target.
+      names: of the notes on them, all by runs that are dead, or by this one.
+    """
+    for name in names:
+        path = _note_path(directory, name)
+        note = _Note.read(path)
+        if note is None:
+            continue
+        stands = _at(manifest_path(directory))
+        if stands is None or stands == note.former:
+            files.remove_file(path)
+        else:
+            _end(directory, path, note)
+
+
+def names_being_replaced(directory: str, begun: Iterable[str]) -> set[str]:
+    """Returns the names in a target that are of manifests about to go, or just gone.
+
+    Args:
+      directory: the target.
+      begun: names of the notes on publications.
+    """
+    names: set[str] = set()
+    for name in begun:
+        note = _Note.read(_note_path(directory, name))
+        if note is not None:
+            names |= {*note.names}
+            if note.former:
+                manifest = _manifest(note.former, directory)
+                names |= {*manifest.root_names, manifest.folder} - {""}
+    return names
+
+
+def mend_pointers(directory: str, work: str) -> None:
+    """Puts the pointers of the dataset that stands, if it has any.
+
+    A run that puts its files into the target itself does not know of one that has
+    published meanwhile; some of them have the same names.
+
+    Args:
+      directory: the target.
+      work: of the run; its name is that of the note.
+    """
+    manifest = published(directory)
+    if manifest is not None and manifest.folder:
+        path, note = _note_path(directory, work), _Note(b"", manifest.root_names)
+        note.write(path)
+        _end(directory, path, note)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Note:
+    """What a publication does.
+
+    Attributes:
+      former: the manifest that it replaces; empty for none.
+      names: what it puts into the target itself, beside the manifest.
+    """
+
+    former: bytes
+    names: tuple[str, ...]
+
+    def write(self, path: str) -> None:
+        facts = {"former": self.former.decode(), "names": self.names}
+        files.write_file(path, json.dumps(facts).encode(), attempts="")
+
+    @classmethod
+    def read(cls, path: str) -> Self | None:
+        if (data := _at(path)) is None:
+            return None
+        facts = json.loads(data)
+        return cls(facts["former"].encode(), tuple(facts["names"]))
+
+
+def _end(directory: str, noted: str, note: _Note) -> None:
+    """Puts what belongs to the manifest that stands; removes what it has replaced.
+
+    Args:
+      directory: the target.
+      noted: where the note is, which goes in the end.
+      note: what it says.
+    """
+    path = manifest_path(directory)
+    former = _manifest(note.former, directory) if note.former else None
+    old = {*note.names, *(former.root_names if former is not None else ())}
+    ended, stands = None, _at(path)
+    while stands is not None and stands != ended:
+        manifest = _manifest(stands, directory)
+        if manifest.folder and not {*manifest.root_names} <= {*note.names}:
+            # What may be put too late must be known where this run dies then.
+            old |= {*manifest.root_names}
+            note = _Note(note.former, tuple(sorted({*note.names, *old})))
+            note.write(noted)
+        for name in sorted(old - {*manifest.root_names}):
+            files.remove_file(f"{directory}/{name}")
+        if former is not None and former.folder not in ("", manifest.folder):
+            for name in sorted(former.file_names):
+                files.remove_file(f"{directory}/{former.folder}/{name}")
+        if manifest.folder:
+            pointers = tfds.point_to(manifest.folder, manifest)
+            for name in sorted(pointers.keys() & {*manifest.root_names}):
+                files.write_file(f"{directory}/{name}", pointers[name], attempts="")
+        ended, stands = stands, _at(path)
+    files.remove_file(noted)
+
+
+def _note_path(directory: str, name: str) -> str:
+    return f"{work_folder(directory)}/{PUBLISHING}/{name}".rstrip("/")
+
+
+def _manifest(data: bytes, directory: str) -> Manifest:
+    return Manifest.from_bytes(data, manifest_path(directory))
+
+
+def _at(path: str) -> bytes | None:
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,146 @@
+"""The rejects that an earlier run has written: found, read, and as a set of places."""
+
+import dataclasses
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, FileFacts, Manifest
+from transforms.core.placing.placement import UInt64s
+from transforms.core.placing.selection import place_hashes
+from transforms.errors import DamageError, UsageError
+from transforms.publishing import target
+from transforms.work.reject_files import is_rejects_name
+
+__all__ = ["EarlierRejects", "find_rejects"]
+
+_CHUNK_BYTES = 16 << 20
+_HASHED_ROWS = 1 << 16
+_MOST_ROWS = 1 << 63
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EarlierRejects:
+    """Files with lines of rejects.
+
+    Attributes:
+      paths: of them, in their order.
+      facts: what the manifest says of each; None where no manifest names them.
+      manifest: of the dataset that they belong to; None for a run that failed.
+    """
+
+    paths: tuple[str, ...]
+    facts: tuple[FileFacts | None, ...]
+    manifest: Manifest | None
+
+    def rejections(self) -> Iterator[Mapping[str, Any]]:
+        """Yields each rejection as plain JSON, in the order of (source, row).
+
+        Raises:
+          DamageError: a file is not what its manifest says, or holds something else.
+        """
+        for path, lines in self._chunks():
+            for line in io.BytesIO(lines):
+                try:
+                    found = json.loads(line)
+                except (ValueError, RecursionError):
+                    found = None
+                if not _is_rejection(found):
+                    raise _no_rejection(path, line)
+                yield found
+
+    def places(self) -> UInt64s:
+        """Returns the places of the rejected items, as hashes, ascending; parts of
+        items are left out, for their items were not rejected.
+
+        Raises:
+          DamageError: as `rejections`.
+        """
+        found = [np.zeros(0, np.uint64)]
+        items = (item for item in self.rejections() if not item.get("part"))
+        while some := list(itertools.islice(items, _HASHED_ROWS)):
+            sources = pa.array([item["source"] for item in some], pa.string())
+            rows = [item.get("row") or 1 for item in some]
+            found.append(place_hashes(sources, np.array(rows, np.int64) - 1))
+        return np.unique(np.concatenate(found))
+
+    def _chunks(self) -> Iterator[tuple[str, bytes]]:
+        """Yields whole lines of the files, and checks these against the manifest."""
+        for path, facts in zip(self.paths, self.facts, strict=True):
+            size = crc = 0
+            rest = b""
+            with files.open_input(path) as file:
+                while data := file.read(_CHUNK_BYTES):
+                    size += len(data)
+                    crc = google_crc32c.extend(crc, data)
+                    lines, end, rest = (rest + data).rpartition(b"\n")
+                    if end:
+                        yield path, lines + end
+            if rest:
+                yield path, rest
+            if facts is not None and (facts.bytes, facts.crc32c) != (size, crc):
+                raise DamageError(
+                    f"The rejects must be as the manifest names them; {path!r} has "
+                    f"{size:,} bytes with the CRC32C {crc:08x}, not {facts.bytes:,} "
+                    f"with {facts.crc32c:08x}. Convert again."
+                )
+
+
+def _is_rejection(found: Any) -> bool:
+    if not isinstance(found, dict):
+        return False
+    texts = (found.get(name) for name in ("source", "reason", "message"))
+    row = found.get("row")
+    is_row = type(row) is int and 0 < row < _MOST_ROWS
+    return all(isinstance(text, str) for text in texts) and (row is None or is_row)
+
+
+def _no_rejection(path: str, lines: bytes) -> DamageError:
+    return DamageError(
+        f"The rejects must be lines of JSON with source, row, reason and message, as "
+        f"'convert' writes them; {path!r} holds others, near {lines[:60]!r}. Name a "
+        f"dataset, or the file that a failed run has left."
+    )
+
+
+def find_rejects(path: str) -> EarlierRejects:
+    """Returns the rejects of a dataset, of a failed run, or of one file.
+
+    Args:
+      path: a dataset; an output that was not committed, whose rejects lie beside it;
+        or a file of lines.
+
+    Raises:
+      UsageError: there is nothing of the kind.
+      DamageError: the manifest of the dataset is damaged.
+    """
+    if os.path.basename(path) == MANIFEST_NAME:
+        path = os.path.dirname(path) or "."
+    if files.is_file(path):
+        return EarlierRejects((path,), (None,), None)
+    try:
+        manifest = target.read_manifest(path)
+    except (FileNotFoundError, NotADirectoryError):
+        left = target.rejects_path(path)
+        if files.is_file(left):
+            return EarlierRejects((left,), (None,), None)
+        raise UsageError(
+            f"There must be a dataset at {path!r}, or the rejects that a failed run "
+            f"has left in {left!r}; there is neither. Name the output of an earlier "
+            f"'convert', or the file itself."
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"The manifest of {path!r} must be readable: {error.strerror}."
+        ) from error
+    named = [facts for facts in manifest.files if is_rejects_name(facts.file)]
+    paths = tuple(manifest.path(path, facts.file) for facts in named)
+    return EarlierRejects(paths, tuple(named), manifest)

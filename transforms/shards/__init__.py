@@ -1,0 +1,1 @@
+"""How one shard is written: its rows, its images, and their decoders."""

@@ -1,0 +1,305 @@
+"""Images: read and checked by a few threads, ahead of where they are needed."""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, Union
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.image.check import ImageFault, ImageInfo
+from transforms.core.image.notes import ImageNote, contradicts_suffix
+from transforms.core.image.policy import (
+    ImagePolicy,
+    PreparedImage,
+    prepare_image,
+    too_many_bytes,
+)
+from transforms.core.model import Reason, Rejection
+from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.schema import Feature
+from transforms.core.segment import STAMP_COLUMN
+from transforms.errors import SpecError
+from transforms.shards import decoder_pool
+from transforms.storage.file_systems import CONNECTIONS
+from transforms.storage.limits import TooLargeError
+from transforms.storage.paths import is_remote, plain, without_access
+
+__all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_items"]
+
+_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+_MAX_IMAGES = 512
+_CHANGED = "it has another size or time than when it was listed"
+
+# What a feature has of a row: an image, or a list of them; None for none.
+Loaded = Union["LoadedImage", list["LoadedImage | None"], None]
+# Of each feature what each row has.
+Images = list[list[Loaded]]
+_Value = str | bytes | None
+_Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pace:
+    """How many images are read ahead.
+
+    Attributes:
+      threads: that read.
+      task: images that a thread takes at a time: handing over one by one costs more.
+      first: images of the first chunk.
+      chunk_bytes: as many images as make up so much are each further chunk.
+    """
+
+    threads: int
+    task: int
+    first: int
+    chunk_bytes: int
+
+
+_NEAR = _Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
+# What is far away takes long to come, and costs this machine little meanwhile.
+_FAR = _Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadedImage:
+    """An image that was read.
+
+    Attributes:
+      data: the file, as it was found.
+      result: what the policy made of it, or why it is refused.
+      name: of the file, empty where the row itself holds the image.
+    """
+
+    data: bytes
+    result: PreparedImage | ImageFault
+    name: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it has no fault."""
+        return isinstance(self.result, PreparedImage)
+
+    @property
+    def prepared(self) -> PreparedImage:
+        """The image, which has no fault."""
+        assert isinstance(self.result, PreparedImage)
+        return self.result
+
+    @property
+    def facts(self) -> ImageInfo:
+        """The facts of an image that has no fault."""
+        return self.prepared.info
+
+    @property
+    def notes(self) -> tuple[ImageNote, ...]:
+        """What is worth counting about an image that has no fault."""
+        notes = self.prepared.notes
+        if self.name and contradicts_suffix(self.name, self.prepared.source.format):
+            notes = (*notes, ImageNote.SUFFIX)
+        return notes
+
+    def rejection(
+        self, origin: str, row: int | None, fault: ImageFault, path: str = ""
+    ) -> Rejection:
+        """Returns the reject that the fault makes of an item.
+
+        Args:
+          origin: the item's file.
+          row: its 0-based row there; None where the item is the image file itself.
+          fault: what is wrong.
+          path: of the image, where the item is a row that names it.
+        """
+        unread = not self.data and fault.reason is not Reason.EMPTY_FILE
+        return Rejection(
+            source=origin,
+            row=None if row is None else row + 1,
+            line=None,
+            stage="write",
+            reason=fault.reason,
+            message=(
+                f"image {without_access(path)!r}: {fault.message}"
+                if path
+                else fault.message
+            ),
+            sha256=None if unread else hashlib.sha256(self.data).hexdigest(),
+            raw=None if unread else self.data,
+        )
+
+
+def loaded_items(loaded: Loaded) -> "list[LoadedImage]":
+    """Returns the images that a feature has of a row: none, one or several."""
+    each = loaded if isinstance(loaded, list) else [loaded]
+    return [item for item in each if item is not None]
+
+
+_COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
+# What features may be read off an image, by the name in `Feature.derived`.
+DERIVED: Mapping[str, Callable[[LoadedImage], int | str]] = {
+    "height": lambda image: image.facts.height,
+    "width": lambda image: image.facts.width,
+    "depth": lambda image: image.facts.depth,
+    "format": lambda image: image.facts.format,
+    # As ImageNet's scripts write it.
+    "codec": lambda image: image.facts.format.upper(),
+    "colorspace": lambda image: _COLORSPACES[image.facts.depth],
+    "sha256": lambda image: hashlib.sha256(image.prepared.data).hexdigest(),
+}
+
+
+def load_ahead(
+    rows: ShardRows, images: Sequence[Feature], *, root: str, policy: ImagePolicy
+) -> Iterator[_Chunk]:
+    """Yields chunks of rows, their positions and their images, in the rows' order.
+
+    While a chunk is being used the next one is read. How the rows are cut depends on
+    the size of the images before; what is written does not.
+
+    Args:
+      rows: of one shard.
+      images: features whose columns hold paths, relative to `root`, or images.
+      root: the folder of paths that are not absolute.
+      policy: what is done to the images.
+    """
+
+    def load(values: list[_Value | list[_Value]], stamps: list[int]) -> list[Loaded]:
+        return [
+            [_load(each, stamp, root, policy) for each in value]
+            if isinstance(value, list)
+            else _load(value, stamp, root, policy)
+            for value, stamp in zip(values, stamps, strict=True)
+        ]
+
+    def begin(start: int, count: int) -> _Pending:
+        table, positions = rows.take(start, start + count)
+        stamps = (
+            table[STAMP_COLUMN].to_pylist()
+            if STAMP_COLUMN in table.column_names
+            else [0] * len(table)
+        )
+        tasks = []
+        for feature in images:
+            values = table[feature.name].to_pylist()
+            tasks.append(
+                [
+                    pool.submit(
+                        load, values[i : i + pace.task], stamps[i : i + pace.task]
+                    )
+                    for i in range(0, len(values), pace.task)
+                ]
+            )
+        return _Pending(table, positions, tasks)
+
+    pace = _FAR if _are_far(rows, images, root) else _NEAR
+    with concurrent.futures.ThreadPoolExecutor(pace.threads) as pool:
+        count = pace.first
+        start, pending = 0, None
+        while start < len(rows) or pending is not None:
+            following = begin(start, count) if start < len(rows) else None
+            start += count
+            if pending is not None:
+                chunk = pending.finish()
+                size = sum(_size(row) for each in chunk[2] for row in each)
+                mean = max(size // max(len(chunk[0]), 1), 1)
+                count = min(max(pace.chunk_bytes // mean, 1), _MAX_IMAGES)
+                yield chunk
+            pending = following
+
+
+def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
+    """Whether images are fetched over a network; tables name all theirs alike."""
+    if is_remote(root):
+        return True
+    table, _ = rows.take(0, 1)
+    firsts = [table[feature.name][0].as_py() for feature in images if len(table)]
+    named = [each for first in firsts for each in _as_list(first)]
+    return any(isinstance(each, str) and is_remote(each) for each in named)
+
+
+def _as_list(value: _Value | list[_Value]) -> list[_Value]:
+    return value if isinstance(value, list) else [value]
+
+
+def _size(loaded: Loaded) -> int:
+    if isinstance(loaded, LoadedImage):
+        return len(loaded.data)
+    return sum(len(item.data) for item in loaded_items(loaded))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pending:
+    table: pa.Table
+    positions: npt.NDArray[np.int64]
+    tasks: list[list[concurrent.futures.Future[list[Loaded]]]]
+
+    def finish(self) -> _Chunk:
+        images = [
+            [image for task in tasks for image in task.result()] for tasks in self.tasks
+        ]
+        return self.table, self.positions, images
+
+
+def _load(
+    value: _Value, stamp: int, root: str, policy: ImagePolicy
+) -> LoadedImage | None:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return LoadedImage(value, _prepare(value, policy))
+    try:
+        data, found = _read(value, root, policy.max_bytes)
+    except TooLargeError as large:
+        if stamp and files.stamp(large.size, large.modified_ns) != stamp:
+            return LoadedImage(b"", ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
+        return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
+    except FileNotFoundError:
+        # A link that led nowhere when it was listed has no time of its own.
+        missing = stamp in (0, files.stamp(0, 0))
+        reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
+        return LoadedImage(b"", ImageFault(reason, "there is no such file"))
+    except OSError as error:
+        found_out = str(error.strerror or error)
+        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, found_out))
+    except SpecError as error:
+        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error)))
+    if stamp and found != stamp:
+        return LoadedImage(data, ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
+    return LoadedImage(data, _prepare(data, policy), value)
+
+
+def _prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
+    return prepare_image(data, policy, foreign=decoder_pool.SHARED.prepare)
+
+
+def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
+    """Returns a file and its stamp, 0 where it comes from elsewhere."""
+    if "://" not in path:
+        return _read_named(path, root, limit)
+    path = plain(path)
+    if not is_remote(path):
+        return _read_named(path, root, limit)
+    # Nobody has listed it.
+    return files.read_stamped(path, limit)[0], 0
+
+
+def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
+    """Returns a file and its stamp, its name composed as written or otherwise.
+
+    Tables say é with one character where the file system may have two, or the reverse.
+    """
+    # As `os.path.join` has it, which takes ten times as long.
+    whole = path if not root or path.startswith("/") else f"{root}/{path}"
+    try:
+        return files.read_stamped(whole, limit)
+    except FileNotFoundError:
+        for form in _FORMS:
+            other = os.path.join(root, unicodedata.normalize(form, path))
+            if files.exists(other):
+                return files.read_stamped(other, limit)
+        raise

@@ -1,0 +1,142 @@
+"""Rows and their loaded images: what is read off them, what contradicts them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from transforms.core.image.check import ImageFault
+from transforms.core.image.geometry import AS_STORED
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
+from transforms.core.statistics import Statistics
+from transforms.shards.image_loading import (
+    DERIVED,
+    Images,
+    Loaded,
+    LoadedImage,
+    loaded_items,
+)
+
+__all__ = ["boxes_moved", "bytes_of", "derived_columns", "faults", "image_facts"]
+
+
+def faults(
+    chunk: pa.Table,
+    image: Feature,
+    loaded: Sequence[Loaded],
+    schema: Schema,
+) -> Iterator[tuple[int, int, LoadedImage, ImageFault]]:
+    """Yields the rows of which an image is refused: number, which image, and why.
+
+    Of several images of a row, each that is refused, by its place among them.
+
+    An image of another size than the source states is refused too: what the source
+    says of places in it would be wrong.
+    """
+    stated = {
+        feature.states: chunk[feature.name].to_pylist()
+        for feature in schema.features
+        if feature.states and feature.derived_from == image.name
+    }
+    for index, row in enumerate(loaded):
+        # The usual case first: a row with one image that has no fault.
+        if not stated and isinstance(row, LoadedImage) and row.is_sound:
+            continue
+        for place, item in enumerate(loaded_items(row)):
+            if isinstance(item.result, ImageFault):
+                yield index, place, item, item.result
+            elif stated and (fault := _contradiction(item, stated, index)) is not None:
+                yield index, place, item, fault
+
+
+def _contradiction(
+    item: LoadedImage, stated: Mapping[str, list[int | None]], index: int
+) -> ImageFault | None:
+    source = item.prepared.source
+    for side, values in stated.items():
+        found = getattr(source, side)
+        if values[index] is not None and values[index] != found:
+            return ImageFault(
+                Reason.SIZE_MISMATCH,
+                f"its {side} is {found}, but {values[index]} is stated",
+            )
+    return None
+
+
+def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
+    """Returns the rows with their boxes where the images' changes have put them.
+
+    Row by row, because each image has a geometry of its own; hardly any has one.
+    A box is of one image: features with several have none.
+    """
+    if not schema.of_kind(Kind.BOX):
+        return chunk
+    images = {
+        feature.name: [next(iter(loaded_items(row)), None) for row in each]
+        for feature, each in zip(schema.of_kind(Kind.IMAGE), loaded, strict=True)
+        if not feature.is_list
+    }
+    for feature in schema.of_kind(Kind.BOX):
+        items = images[feature.derived_from or next(iter(images))]
+        shapes = [
+            AS_STORED if item is None else item.prepared.geometry for item in items
+        ]
+        if all(shape == AS_STORED for shape in shapes):
+            continue
+        boxes = [
+            shape.map_boxes(found).tolist() if found else found
+            for shape, found in zip(
+                shapes, chunk[feature.name].to_pylist(), strict=True
+            )
+        ]
+        index = chunk.schema.get_field_index(feature.name)
+        moved = pa.array(boxes, row_type(feature))
+        chunk = chunk.set_column(index, chunk.schema.field(index), moved)
+    return chunk
+
+
+def bytes_of(image: Feature, loaded: Sequence[Loaded]) -> pa.Array:
+    """Returns the files to be stored as a column."""
+    return _column(image, loaded, lambda item: item.prepared.data)
+
+
+def image_facts(image: Feature, loaded: Sequence[Loaded]) -> Statistics:
+    """Returns the facts of an image feature; the range is that of the files' bytes."""
+    rows = [loaded_items(row) for row in loaded if row is not None]
+    sizes = [len(item.prepared.data) for row in rows for item in row]
+    counts = [len(row) for row in rows] if image.is_list else []
+    return Statistics(
+        len(rows),
+        min(sizes, default=None),
+        max(sizes, default=None),
+        fewest=min(counts, default=None),
+        most=max(counts, default=None),
+    )
+
+
+def _column(
+    feature: Feature, loaded: Sequence[Loaded], read: Callable[[LoadedImage], object]
+) -> pa.Array:
+    """Returns what is read off the images of each row: values, or lists of them."""
+    values = [
+        [None if item is None else read(item) for item in row]
+        if isinstance(row, list)
+        else (None if row is None else read(row))
+        for row in loaded
+    ]
+    return pa.array(values, record_type(feature))
+
+
+def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
+    """Returns the columns that are read off the images, by feature name."""
+    by_name = dict(
+        zip((f.name for f in schema.of_kind(Kind.IMAGE)), loaded, strict=True)
+    )
+    alone = next(iter(by_name), "")
+    return {
+        feature.name: _column(
+            feature, by_name[feature.derived_from or alone], DERIVED[feature.derived]
+        )
+        for feature in schema.features
+        if feature.derived
+    }

@@ -1,0 +1,370 @@
+"""One shard as a file: its segments in order, encoded, framed, written, renamed."""
+
+import collections
+import concurrent.futures
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms import files
+from transforms.core import segment
+from transforms.core.example.encoder import ExampleEncoder, large_record_pieces
+from transforms.core.image.policy import ImagePolicy
+from transforms.core.model import RejectLog, Segment, ShardFile, ShardKey
+from transforms.core.naming import ShardName
+from transforms.core.placing.leakage import Fingerprints, fingerprint_image
+from transforms.core.placing.shard_rows import Census, ShardRows
+from transforms.core.rows.record_columns import (
+    count_parts,
+    number_labels,
+    record_columns,
+    record_schema,
+)
+from transforms.core.schema import Kind, Schema
+from transforms.core.statistics import Statistics, merge_all, summarize_feature
+from transforms.core.tfrecord import TFRecordWriter
+from transforms.shards.image_fingerprints import store_fingerprints
+from transforms.shards.image_loading import (
+    Images,
+    LoadedImage,
+    load_ahead,
+    loaded_items,
+)
+from transforms.shards.image_rows import (
+    boxes_moved,
+    bytes_of,
+    derived_columns,
+    faults,
+    image_facts,
+)
+from transforms.storage.retry import persistently, storing
+from transforms.work.rejects import RejectGatherer
+from transforms.work.store import Store
+
+__all__ = ["ShardLayout", "write_shard"]
+
+# Rows encoded at a time: about 6 MB of small records.
+_CHUNK_ROWS = 65_536
+_AS_IT_IS = ImagePolicy()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardLayout:
+    """What decides the bytes of a shard, beside its rows.
+
+    Attributes:
+      name: of the dataset.
+      schema: of the rows.
+      seed, shuffle: see `transforms.core.placing.placement.Sharding`.
+      compression: "none", "gzip" or "zlib".
+      root: folder that images lie under.
+      image_policy: what is done to images.
+      many_origins: whether each row has an origin of its own.
+      keyed: see `transforms.core.placing.placement.Sharding`.
+      fingerprints: whether images are compared over splits.
+    """
+
+    name: str
+    schema: Schema
+    seed: int = 0
+    shuffle: bool = True
+    compression: str = "none"
+    root: str = ""
+    image_policy: ImagePolicy = _AS_IT_IS
+    many_origins: bool = False
+    keyed: bool = False
+    fingerprints: bool = False
+
+
+def write_shard(
+    key: ShardKey,
+    segments: list[Segment],
+    census: Census,
+    *,
+    layout: ShardLayout,
+    store: Store,
+) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
+    """Writes one shard; returns the facts of its file and the rows that it refused.
+
+    Raises:
+      StorageError: it could not be written, or what it is made of not be read, though
+        it was tried again; nothing has appeared under its name.
+      EncodingError: a value cannot become part of a tf.train.Example.
+    """
+    split, number = key
+    index, count = census.numbering(split, number)
+    name = str(ShardName(layout.name, split, index, count, layout.compression))
+    path = os.path.join(store.dataset, name)
+    work = functools.partial(_write_once, key, path, segments, census, layout, store)
+    store.announce(name)
+    with storing(path):
+        return persistently(work, path=path)
+
+
+def _write_once(
+    key: ShardKey,
+    path: str,
+    segments: list[Segment],
+    census: Census,
+    layout: ShardLayout,
+    store: Store,
+) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
+    split, number = key
+    index, _ = census.numbering(split, number)
+    images = layout.schema.of_kind(Kind.IMAGE)
+    schema = segment.segment_schema(
+        layout.schema.row_schema,
+        many_origins=layout.many_origins,
+        keyed=layout.keyed,
+    )
+    pieces = segment.in_source_order(segments)
+    rows = ShardRows.of(
+        [
+            (piece.origin, segment.deserialize(message, schema))
+            for piece, message in zip(pieces, store.get_all(pieces), strict=True)
+        ],
+        seed=layout.seed,
+        shuffle=layout.shuffle,
+    )
+    table = number_labels(rows.table, layout.schema.features, census.classes)
+    rows = dataclasses.replace(rows, table=table)
+    rejects = store.gather_rejects(f"write\0{key}")
+    out = _Written(rejects)
+    with rejects, files.create(path, attempts=store.attempts) as file:
+        with TFRecordWriter(file, compression=layout.compression) as writer:
+            if images:
+                _write_images(rows, layout, writer, out)
+            else:
+                _write_rows(rows, layout, writer, out)
+        facts = writer.facts()
+        # Next the file appears.
+        store.check_goes_on()
+    shard = ShardFile(
+        name=os.path.basename(path),
+        split=split,
+        index=index,
+        records=facts.records,
+        bytes=facts.stored_bytes,
+        payload_bytes=facts.payload_bytes,
+        crc32c=facts.crc32c,
+        statistics=merge_all(out.parts),
+        parts=dict(out.held),
+        parts_gone=dict(out.gone),
+        image_notes=dict(out.notes),
+    )
+    prints = None
+    if out.prints:
+        prints = store_fingerprints(
+            key,
+            rows,
+            values=[value for value, _ in out.prints],
+            positions=np.array([position for _, position in out.prints]),
+            store=store,
+        )
+    return shard, rejects.log, prints
+
+
+@dataclasses.dataclass(slots=True)
+class _Written:
+    """What became of the rows of a shard, beside its bytes.
+
+    Attributes:
+      rejects: takes the rows that were refused.
+      parts: facts of the values, chunk by chunk.
+      notes: what is worth counting about the images that were written.
+      held, gone: parts of items ("boxes") that were written, and that went with
+        refused rows.
+    """
+
+    rejects: RejectGatherer
+    parts: list[dict[str, Statistics]] = dataclasses.field(default_factory=list)
+    notes: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    held: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    gone: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+
+    # (fingerprint, position) of each image that is written.
+    prints: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    def count(self, rows: pa.Table, schema: Schema) -> None:
+        """Counts the parts of rows that are written."""
+        self.held.update(count_parts(rows, schema.features))
+
+    def lose(self, rows: pa.Table, schema: Schema) -> None:
+        """Counts the parts of rows that are refused."""
+        self.gone.update(count_parts(rows, schema.features))
+
+    def note_prints(
+        self,
+        loaded: Images,
+        positions: npt.NDArray[np.int64],
+        *,
+        readable_again: bool,
+    ) -> None:
+        """Notes the fingerprints of images, as their files have them."""
+        for each in loaded:
+            for row, position in zip(each, positions.tolist(), strict=True):
+                for item in loaded_items(row):
+                    value = fingerprint_image(item.data, readable_again=readable_again)
+                    self.prints.append((value, position))
+
+
+def _write_rows(
+    rows: ShardRows,
+    layout: ShardLayout,
+    writer: TFRecordWriter,
+    out: _Written,
+) -> None:
+    schema = record_schema(layout.schema)
+    encoder = ExampleEncoder(schema)
+    with _Behind(writer) as behind:
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            chunk, _ = rows.take(start, start + _CHUNK_ROWS)
+            out.count(chunk, layout.schema)
+            columns = record_columns(chunk, layout.schema.features)
+            records = pa.record_batch([columns[name] for name in schema.names], schema)
+            framed = encoder.encode_framed(records)
+            behind.write_framed(framed.buffer, records=records.num_rows)
+            out.parts.append(_summaries(layout.schema, columns))
+
+
+class _Behind:
+    """Writes in a thread of its own, one piece behind: the next is encoded meanwhile.
+
+    A failed write is raised by the next call, or on leaving.
+    """
+
+    def __init__(self, writer: TFRecordWriter) -> None:
+        self._writer = writer
+        self._pool = concurrent.futures.ThreadPoolExecutor(1)
+        self._last: concurrent.futures.Future[None] | None = None
+
+    def write_framed(self, data: bytes, *, records: int) -> None:
+        """As `TFRecordWriter.write_framed`."""
+        if self._last is not None:
+            self._last.result()
+        self._last = self._pool.submit(self._writer.write_framed, data, records=records)
+
+    def __enter__(self) -> "_Behind":
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._pool.shutdown()
+        if kind is None and self._last is not None:
+            self._last.result()
+
+
+def _summaries(
+    schema: Schema, columns: Mapping[str, pa.Array]
+) -> dict[str, Statistics]:
+    """Returns the facts of every feature that has its columns here, by its name."""
+    return {
+        feature.name: summarize_feature(feature, columns)
+        for feature in schema.stored
+        if feature.record_keys[0] in columns
+    }
+
+
+def _write_images(
+    rows: ShardRows,
+    layout: ShardLayout,
+    writer: TFRecordWriter,
+    out: _Written,
+) -> None:
+    images = layout.schema.of_kind(Kind.IMAGE)
+    # One image a record is what nearly all have; its bytes are not copied then.
+    alone = None
+    if len(images) == 1 and not images[0].is_list:
+        alone = images[0].name
+    names = [feature.name for feature in images]
+    small = record_schema(layout.schema, without=names if alone else [])
+    encoder = ExampleEncoder(small, split_at=alone)
+    with _Behind(writer) as behind:
+        for chunk, positions, loaded in load_ahead(
+            rows, images, root=layout.root, policy=layout.image_policy
+        ):
+            sound = _sound(rows, chunk, positions, loaded, layout, out)
+            if not sound.any():
+                continue
+            if not sound.all():
+                chunk = chunk.filter(pa.array(sound))
+                keep = np.flatnonzero(sound).tolist()
+                loaded = [[each[i] for i in keep] for each in loaded]
+                positions = positions[keep]
+            if layout.fingerprints:
+                out.note_prints(loaded, positions, readable_again=layout.many_origins)
+            chunk = boxes_moved(chunk, loaded, layout.schema)
+            for each in loaded:
+                for row in each:
+                    for item in (
+                        (row,) if isinstance(row, LoadedImage) else (loaded_items(row))
+                    ):
+                        if notes := item.notes:
+                            out.notes.update(notes)
+            out.count(chunk, layout.schema)
+            columns = record_columns(chunk, layout.schema.features)
+            columns |= derived_columns(loaded, layout.schema)
+            if alone is not None and None not in loaded[0]:
+                records = pa.record_batch([columns[k] for k in small.names], small)
+                before, after = encoder.entries_around(records)
+                framed: list[bytes] = []
+                for one, head, tail in zip(
+                    loaded[0], before.to_pylist(), after.to_pylist(), strict=True
+                ):
+                    assert isinstance(one, LoadedImage)
+                    data = one.prepared.data
+                    first, last = large_record_pieces(head, alone, data, tail)
+                    framed += (first, data, last)
+                behind.write_framed(b"".join(framed), records=len(chunk))
+            else:
+                full = record_schema(layout.schema)
+                whole = columns | {
+                    feature.name: bytes_of(feature, each)
+                    for feature, each in zip(images, loaded, strict=True)
+                }
+                records = pa.record_batch([whole[k] for k in full.names], full)
+                encoded = ExampleEncoder(full).encode_framed(records)
+                behind.write_framed(encoded.buffer, records=records.num_rows)
+            facts = _summaries(layout.schema, columns)
+            for feature, each in zip(images, loaded, strict=True):
+                facts[feature.name] = image_facts(feature, each)
+            out.parts.append(facts)
+
+
+def _sound(
+    rows: ShardRows,
+    chunk: pa.Table,
+    positions: npt.NDArray[np.int64],
+    loaded: Images,
+    layout: ShardLayout,
+    out: _Written,
+) -> npt.NDArray[np.bool_]:
+    """Returns which rows have no faulty image; the others become rejections."""
+    sound = np.ones(len(chunk), bool)
+    features = layout.schema.of_kind(Kind.IMAGE)
+    for feature, each in zip(features, loaded, strict=True):
+        for i, place, item, fault in faults(chunk, feature, each, layout.schema):
+            if not sound[i]:
+                continue
+            origin, row = rows.origin(int(positions[i]))
+            if layout.many_origins:
+                out.rejects.add([item.rejection(origin, None, fault)])
+            else:
+                path = "" if feature.inline else chunk[feature.name][i].as_py()
+                if feature.is_list:
+                    path = path[place] if path else f"{feature.name}[{place}]"
+                out.rejects.add([item.rejection(origin, row, fault, path)])
+            sound[i] = False
+    if not sound.all():
+        out.lose(chunk.filter(pa.array(~sound)), layout.schema)
+    return sound

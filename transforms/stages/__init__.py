@@ -1,0 +1,1 @@
+"""The Beam stages, a verb each. They never import one another."""

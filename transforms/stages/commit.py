@@ -1,0 +1,528 @@
+"""The stage `commit`: the facts of all stages -> a published dataset, or nothing."""
+
+import collections
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import google_crc32c
+
+from transforms import files
+from transforms.core import label_map
+from transforms.core.manifest import (
+    MANIFEST_NAME,
+    Account,
+    FeatureFacts,
+    FileFacts,
+    Manifest,
+    ShardFacts,
+    SplitFacts,
+)
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
+from transforms.core.placing.leakage import SplitFindings
+from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.vocabulary import vocabulary_warnings
+from transforms.core.reject_limit import account_facts, limit_message, tolerated
+from transforms.core.remarks import (
+    padding_remarks,
+    rounding_remarks,
+    share_remarks,
+)
+from transforms.core.schema import Kind, Schema
+from transforms.core.statistics import Statistics, merge_all
+from transforms.errors import (
+    CommitError,
+    ConservationError,
+    DamageError,
+    InputError,
+    RejectLimitError,
+)
+from transforms.publishing import target, work_folder
+from transforms.publishing.bucket import publication as bucket_publication
+from transforms.sidecars import tfds
+from transforms.storage.retry import storing
+from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
+from transforms.work.store import Store
+
+__all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
+
+# Shards of up to so many bytes in all are read again before they are published.
+_SMALL_BYTES = 64 << 20
+_READ_BYTES = 8 << 20
+
+_Fact = TypeVar("_Fact")
+Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Publication:
+    """What the commit has to know, beside the facts.
+
+    Attributes:
+      directory: the target.
+      seen: what `target.state` said of it at the start.
+      job: digest of the job; a second attempt knows its own work by it.
+      name, schema, compression: of the dataset.
+      splits: their order, as far as it is known beforehand.
+      settings: what decides bytes, for the manifest.
+      inputs: facts of the inputs, for the manifest.
+      run: for the manifest's `run` part; `notes` are what planning has found.
+      skipped: items of the source that were left out before reading, by reason.
+      expected_rows: how many rows must have been read; None if not known.
+      max_reject_rate: rejected / (read - skipped) that is tolerated; see
+        `transforms.core.reject_limit`.
+      allow_empty: publish a dataset without records.
+      label_map: class id -> name, for `label_map.pbtxt`; empty for none.
+      new_lock: where the stage `settle` has left the next split lock; empty for
+        nowhere.
+      keeps_work: whether the next run finds the segments of this one.
+      selected: how many items alone were to be converted; 0 for all.
+      shares: of the splits, where shares alone decide; they sum to one.
+      verified: whether finished shards are read again before they are published;
+        None for those of up to `_SMALL_BYTES` in all.
+      token: of a job that nobody waits for, which therefore ends its work itself;
+        see `transforms.publishing.bucket.runs.note_job`. Else empty.
+    """
+
+    directory: str
+    seen: str
+    job: str
+    name: str
+    schema: Schema
+    compression: str
+    splits: tuple[str, ...]
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    run: Mapping[str, Any]
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    expected_rows: int | None = None
+    max_reject_rate: float | None = None
+    allow_empty: bool = False
+    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    new_lock: str = ""
+    keeps_work: bool = False
+    selected: int = 0
+    shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
+    verified: bool | None = None
+    token: str = ""
+
+
+@dataclasses.dataclass
+class CommitDataset(beam.PTransform):
+    """Checks the sums, writes what stands beside the shards, and publishes.
+
+    Input: the facts of all stages. Output: the digest of the published dataset. A
+    retry after success finds its own work and does nothing.
+
+    Attributes:
+      publication: what to publish and where.
+      store: where the finished shards lie.
+      census: the one Census of all rows.
+    """
+
+    publication: Publication
+    store: Store
+    census: beam.pvalue.AsSingleton
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, facts: beam.PCollection[Facts]) -> beam.PCollection[str]:
+        """Gathers all facts in one place."""
+        return (
+            facts
+            | "Gather facts" >> beam.combiners.ToList()
+            | "Publish" >> beam.Map(_commit, self.census, self.publication, self.store)
+        )
+
+
+def _commit(
+    facts: list[Facts], census: Census, publication: Publication, store: Store
+) -> str:
+    with storing(publication.directory):
+        done = commit_dataset(facts, census, publication=publication, store=store)
+        if publication.token:
+            work_folder.end_handed_over(
+                publication.directory,
+                store,
+                token=publication.token,
+                keeps_work=publication.keeps_work,
+            )
+        return done
+
+
+def commit_dataset(
+    facts: Sequence[Facts], census: Census, *, publication: Publication, store: Store
+) -> str:
+    """Publishes the dataset that the facts describe; returns its digest.
+
+    Raises:
+      ConservationError: something would have been lost or doubled.
+      InputError: there is no item, and that was not allowed.
+      RejectLimitError: too many rejects; they are left beside the target.
+      CommitError: the target is no longer what it was.
+    """
+    if (digest := _already_done(publication, store)) is not None:
+        remove_left(target.rejects_path(publication.directory))
+        return digest
+    shards = sorted(_of_type(facts, ShardFile), key=lambda s: (s.split, s.index))
+    logs = _of_type(facts, RejectLog)
+    account = _account(facts, shards, logs, census, publication)
+    _check_account(account, logs, publication, store)
+    manifest = _manifest(shards, account, census, publication)
+    sidecars = tfds.render(manifest)
+    beside = dict(sidecars.files)
+    if publication.label_map:
+        beside[label_map.LABEL_MAP_NAME] = label_map.render_label_map(
+            publication.label_map
+        )
+    named = [_write_sidecar(store, *item) for item in sorted(beside.items())]
+    if logs:
+        named += write_rejects(
+            logs, store.dataset, attempts=store.attempts, announce=store.announce
+        )
+    finished = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    run = dict(publication.run) | {
+        "job": publication.job,
+        "finished": finished,
+        "notes": [
+            *publication.run.get("notes", ()),
+            *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
+            *_absences(account, publication.selected),
+            *share_remarks(
+                {split.name: split.records for split in manifest.splits},
+                publication.shares,
+                _of_type(facts, PlaceFacts),
+            ),
+        ],
+    }
+    if publication.new_lock:
+        lock = files.read_bytes(publication.new_lock)
+        run["split_lock"] = hashlib.sha256(lock).hexdigest()
+    if store.place:
+        run["folder"] = store.place
+        run["pointers"] = sorted(tfds.point_to(store.place, manifest))
+    manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
+    _clear_folder(store, manifest)
+    _check_folder(store.dataset, manifest)
+    total = sum(shard.bytes for shard in shards)
+    verified = publication.verified
+    if verified or (verified is None and total <= _SMALL_BYTES):
+        _check_shards(store.dataset, shards)
+    if publication.keeps_work:
+        used = sorted({fact.made_of for fact in _of_type(facts, PlaceFacts)})
+        data = json.dumps(used).encode()
+        files.write_file(store.used, data, attempts=store.attempts)
+    if store.is_abandoned:
+        raise CommitError("The run was stopped; nothing was committed. Run again.")
+    if store.placed:
+        directory, seen = publication.directory, publication.seen
+        bucket_publication.publish(manifest, directory, seen=seen)
+    else:
+        path = os.path.join(store.dataset, MANIFEST_NAME)
+        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
+        files.sync_directory(store.dataset)
+        target.publish(store.dataset, publication.directory, seen=publication.seen)
+    remove_left(target.rejects_path(publication.directory))
+    return manifest.digest
+
+
+def _slips(manifest: Manifest) -> list[str]:
+    """Returns what looks like a slip in names of columns and classes."""
+    out = padding_remarks([facts.feature for facts in manifest.features])
+    for facts in manifest.features:
+        if facts.feature.kind is not Kind.LABEL:
+            continue
+        name = facts.feature.name
+        counts: collections.Counter[str] | None = collections.Counter()
+        for split in manifest.splits:
+            if counts is not None and name in split.classes:
+                counts.update(split.classes[name])
+            else:
+                counts = None  # too many classes to be counted
+        out += vocabulary_warnings(name, facts.classes, counts)
+    return out
+
+
+def _absences(account: Account, selected: int) -> list[str]:
+    """Returns what became of items that were to be converted and are not there."""
+    absent = selected - account.written - sum(account.rejected.values())
+    if absent <= 0:
+        return []
+    return [
+        f"{absent:,} of the {selected:,} items that were rejected before are not in "
+        f"the source any more, or are left out"
+    ]
+
+
+def _warnings(facts: Sequence[Facts]) -> list[str]:
+    found = [t for each in _of_type(facts, SplitFindings) for t in each.warnings()]
+    return [*found, *rounding_remarks(_of_type(facts, ReadFacts))]
+
+
+def _already_done(publication: Publication, store: Store) -> str | None:
+    """Returns the digest when an earlier attempt of this very job has published."""
+    if not store.placed and files.is_folder(store.dataset):
+        return None
+    try:
+        manifest = target.read_manifest(publication.directory)
+    except FileNotFoundError:
+        return None
+    if manifest.run.get("job") != publication.job:
+        return None
+    if store.placed and manifest.folder != store.place:
+        # The same job, but another run of it.
+        return None
+    return manifest.digest
+
+
+def _of_type(facts: Iterable[Facts], kind: type[_Fact]) -> list[_Fact]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+def _account(
+    facts: Sequence[Facts],
+    shards: Sequence[ShardFile],
+    logs: Sequence[RejectLog],
+    census: Census,
+    publication: Publication,
+) -> Account:
+    """Returns where every item went, after checking the sums of every stage."""
+    read = _of_type(facts, ReadFacts)
+    placed = _of_type(facts, PlaceFacts)
+    for stage, found in (("read", read), ("place", placed)):
+        pieces = collections.Counter((fact.origin, fact.start) for fact in found)
+        twice = [piece for piece, count in pieces.items() if count > 1]
+        if twice:
+            raise ConservationError(
+                f"Every block must pass '{stage}' once; {twice[0]} did so "
+                f"{pieces[twice[0]]} times. A step between reading and writing must "
+                f"give one batch for each."
+            )
+    rejected: collections.Counter[str] = collections.Counter()
+    for log in logs:
+        rejected.update({str(reason): n for reason, n in log.counts.items()})
+    rows_read = sum(fact.rows for fact in read)
+    rows_placed = sum(sum(fact.rows.values()) for fact in placed)
+    skipped = _summed([publication.skipped, *(fact.skipped for fact in read)])
+    account = Account(
+        read=rows_read + sum(publication.skipped.values()),
+        written=sum(shard.records for shard in shards),
+        rejected=dict(sorted(rejected.items())),
+        skipped=skipped,
+        parts=_parts(read, shards, logs),
+    )
+    wanted = publication.expected_rows
+    files_wanted = len(census.rows)
+    if (
+        account.balance
+        or any(account.part_balances.values())
+        or rows_placed != sum(census.rows.values())
+        or (wanted is not None and wanted != rows_read)
+        or len(shards) != files_wanted
+        or len({shard.name for shard in shards}) != files_wanted
+    ):
+        raise ConservationError(
+            f"Nothing may be lost or doubled, but the sums differ: expected "
+            f"{'any number of' if wanted is None else f'{wanted:,}'} rows, read "
+            f"{rows_read:,}, placed {rows_placed:,}, written {account.written:,}, "
+            f"rejected {sum(rejected.values()):,}, skipped {sum(skipped.values()):,}; "
+            f"{len(shards):,} shards of {files_wanted:,}. Nothing was committed."
+        )
+    return account
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    out: collections.Counter[str] = collections.Counter()
+    for part in parts:
+        out.update(part)
+    return dict(sorted(out.items()))
+
+
+def _parts(
+    read: Sequence[ReadFacts], shards: Sequence[ShardFile], logs: Sequence[RejectLog]
+) -> dict[str, dict[str, int]]:
+    """Returns where every part of an item went, by what it is ("boxes")."""
+    counts = {
+        "read": _summed(fact.parts for fact in read),
+        "written": _summed(shard.parts for shard in shards),
+        "rejected": _summed(log.parts for log in logs),
+        "gone": _summed(
+            [*(f.parts_gone for f in read), *(s.parts_gone for s in shards)]
+        ),
+    }
+    names = sorted({name for found in counts.values() for name in found})
+    return {
+        name: {where: found.get(name, 0) for where, found in counts.items()}
+        for name in names
+    }
+
+
+def _check_account(
+    account: Account,
+    logs: Sequence[RejectLog],
+    publication: Publication,
+    store: Store,
+) -> None:
+    """Raises where too many items were rejected, or none is left; says why."""
+    rate = publication.max_reject_rate
+    is_empty = not account.written and not publication.allow_empty
+    if tolerated(account, rate) and not is_empty:
+        return
+    path = ""
+    if account.rejected:
+        path = target.rejects_path(publication.directory)
+        leave_rejects(logs, path, attempts=store.attempts)
+    # An error that comes from a worker is a text alone.
+    data = json.dumps(account_facts(account, path)).encode()
+    files.write_file(store.account, data, attempts=store.attempts)
+    if not account.rejected:
+        raise InputError(
+            f"There must be at least one record; of {account.read:,} items read all "
+            f"were skipped, by reason: {dict(account.skipped)}. Use --allow-empty to "
+            f"write an empty dataset."
+            if account.read
+            else "There must be at least one record; the source holds no item. Use "
+            "--allow-empty to write an empty dataset."
+        )
+    directory = publication.directory
+    raise RejectLimitError(
+        limit_message(account, _examples(logs), rate=rate, directory=directory)
+    )
+
+
+def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
+    """Returns the first example of each reason, in the order of the sources."""
+    out: dict[str, str] = {}
+    for log in sorted(logs, key=lambda log: log.runs[0][0]):
+        for reason, text in log.examples.items():
+            out.setdefault(str(reason), text)
+    return out
+
+
+def _manifest(
+    shards: Sequence[ShardFile],
+    account: Account,
+    census: Census,
+    publication: Publication,
+) -> Manifest:
+    by_split: dict[str, list[ShardFile]] = {name: [] for name in publication.splits}
+    for shard in shards:
+        by_split.setdefault(shard.split, []).append(shard)
+    merged = merge_all([shard.statistics for shard in shards])
+    records = sum(shard.records for shard in shards)
+    features = []
+    for feature in publication.schema.stored:
+        facts = merged.get(feature.name, Statistics())
+        found = census.classes.get(feature.name)
+        classes = () if found is None else tuple(found.to_pylist())
+        always = facts.present == records
+        features.append(FeatureFacts(feature, facts, classes, always))
+    return Manifest(
+        name=publication.name,
+        compression=publication.compression,
+        features=tuple(features),
+        splits=tuple(
+            SplitFacts(
+                name,
+                tuple(
+                    ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
+                    for s in mine
+                ),
+                _class_counts(mine, publication.schema, census),
+            )
+            for name, mine in by_split.items()
+            if mine or name in publication.splits
+        ),
+        files=(),
+        account=account,
+        inputs=publication.inputs,
+        settings=publication.settings,
+        image_notes=_summed(shard.image_notes for shard in shards),
+    )
+
+
+def _class_counts(
+    shards: Sequence[ShardFile], schema: Schema, census: Census
+) -> dict[str, dict[str, int]]:
+    """Returns label feature -> class name (or integer, as text) -> records."""
+    merged = merge_all([shard.statistics for shard in shards])
+    out = {}
+    for feature in schema.features:
+        counts = merged.get(feature.name, Statistics()).classes
+        if counts is None:
+            continue
+        if feature.kind is Kind.LABEL:
+            found = census.classes.get(feature.name)
+            names = [] if found is None else found.to_pylist()
+            out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
+        elif counts:
+            out[feature.name] = {str(value): n for value, n in counts.items()}
+    return out
+
+
+def _write_sidecar(store: Store, name: str, data: bytes) -> FileFacts:
+    path = os.path.join(store.dataset, name)
+    store.announce(name)
+    files.write_file(path, data, attempts=store.attempts)
+    return FileFacts(name, len(data), google_crc32c.value(data))
+
+
+def _clear_folder(store: Store, manifest: Manifest) -> None:
+    """Removes finished files of earlier runs that are no part of this dataset.
+
+    They are what the folder holds, which is ours alone; of the target itself, what
+    the notes say.
+    """
+    names = files.names_in(store.notes or store.dataset)
+    for name in sorted(set(names) - set(manifest.file_names)):
+        store.remove_file(os.path.join(store.dataset, name))
+
+
+def _check_shards(folder: str, shards: Sequence[ShardFile]) -> None:
+    """Raises unless every shard reads as what was written.
+
+    What a disk or the memory has spoilt must not be found by the training.
+    """
+    for shard in shards:
+        path = os.path.join(folder, shard.name)
+        crc = 0
+        for start in range(0, shard.bytes, _READ_BYTES):
+            stop = min(start + _READ_BYTES, shard.bytes)
+            crc = google_crc32c.extend(crc, files.read_range(path, start, stop))
+        if crc != shard.crc32c:
+            # The next run must not take it over.
+            files.remove_file(path)
+            raise DamageError(
+                f"A shard must read as it was written; {shard.name!r} has the "
+                f"checksum {crc:08x} and not {shard.crc32c:08x}. Nothing was "
+                f"committed; look after the disk and the memory, and run again."
+            )
+
+
+def _check_folder(folder: str, manifest: Manifest) -> None:
+    """Raises unless the folder holds what the manifest names, in size, and no more."""
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    named = {facts.file: facts.bytes for facts in (*shards, *manifest.files)}
+    found = {
+        entry.path: entry.size
+        for entry in files.entries_in(folder, folder)
+        if entry.path != MANIFEST_NAME
+    }
+    if named != found:
+        differing = sorted(
+            name
+            for name in named.keys() | found.keys()
+            if named.get(name) != found.get(name)
+        )
+        raise ConservationError(
+            f"The finished files must be the ones that the stages reported; these "
+            f"differ in presence or size: {differing[:5]}. Nothing was committed; "
+            f"run again."
+        )

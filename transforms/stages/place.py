@@ -1,0 +1,331 @@
+"""The stage `place`: a batch -> one segment for every shard that it touches."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms.core import segment
+from transforms.core.model import (
+    Batch,
+    PlaceFacts,
+    Reason,
+    Rejection,
+    RejectLog,
+    Segment,
+    ShardKey,
+)
+from transforms.core.placing import placement
+from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
+from transforms.core.placing.leakage import Fingerprints, Subject, pack_fingerprints
+from transforms.core.placing.placement import Sharding
+from transforms.core.placing.splitting import NOWHERE, Splits, SplitTables, split_rows
+from transforms.core.placing.strata import Strata, unpack
+from transforms.core.schema import Kind, Schema
+from transforms.errors import EncodingError
+from transforms.work.receipts import PieceDone, keep_piece
+from transforms.work.split_locks import open_assignments
+from transforms.work.store import Store
+
+__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "PlaceRows", "assign", "cut_batch"]
+
+FACTS = "facts"
+FINGERPRINTS = "fingerprints"
+REJECTS = "rejects"
+
+_NO_TABLES = SplitTables()
+# Rows of a batch that are looked at for frequent ones, and how many of these are kept.
+_SAMPLED_ROWS = 1024
+_FREQUENT = 4
+
+
+def assign(
+    batch: Batch, sharding: Sharding, tables: SplitTables = _NO_TABLES
+) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
+    """Returns the shards that may be touched, and for each row an index into them.
+
+    Raises:
+      EncodingError: the rule wants a split for every row and the batch has none.
+    """
+    splits = split_rows(batch, sharding.rule, tables)
+    return _shards(batch, sharding, splits, _order(batch, sharding))
+
+
+def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
+    if sharding.keyed != (batch.keys is not None):
+        wanted = "a" if sharding.keyed else "no"
+        raise EncodingError(
+            f"Every row must have {wanted} key in this job; {batch.block} differs."
+        )
+    return order_hashes(batch, seed=sharding.seed)
+
+
+def _shards(
+    batch: Batch, sharding: Sharding, splits: Splits, keys: placement.UInt64s
+) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
+    shards: list[ShardKey] = []
+    index = np.empty(batch.rows.num_rows, np.int64)
+    for number, name in enumerate(splits.names):
+        mine = slice(None) if len(splits.names) == 1 else splits.index == number
+        wanted = sharding.shards.get(name, 1)
+        if sharding.shuffle:
+            shard = placement.shard_of_keys(keys[mine], wanted)
+        else:
+            shard = placement.shard_of_positions(
+                _positions(batch)[mine], sharding.total_bytes.get(name, 1), wanted
+            )
+        index[mine] = shard + len(shards)
+        shards += [(name, i) for i in range(wanted)]
+    return shards, index
+
+
+def cut_batch(
+    batch: Batch, sharding: Sharding, splits: Splits | None = None
+) -> list[tuple[ShardKey, pa.RecordBatch]]:
+    """Returns the rows of each shard touched, in source order, as `segment` has them.
+
+    Args:
+      batch: n rows under `Schema.row_schema`.
+      sharding: where rows go.
+      splits: of the rows, none of them `NOWHERE`; by default what the rule says.
+    """
+    if splits is None:
+        splits = split_rows(batch, sharding.rule, _NO_TABLES)
+    keys = _order(batch, sharding)
+    shards, index = _shards(batch, sharding, splits, keys)
+    columns = [*batch.rows.columns, pa.array(batch.numbers)]
+    if batch.origins is not None:
+        unknown = pa.array(np.zeros(len(batch.origins), np.int64))
+        columns += [
+            batch.origins,
+            unknown if batch.stamps is None else batch.stamps,
+        ]
+    if sharding.keyed:
+        columns.append(pa.array(keys))
+    schema = segment.segment_schema(
+        batch.rows.schema,
+        many_origins=batch.origins is not None,
+        keyed=sharding.keyed,
+    )
+    rows = pa.record_batch(columns, schema=schema)
+    return [(shards[i], part) for i, part in segment.cut(rows, index)]
+
+
+def _positions(batch: Batch) -> npt.NDArray[np.int64]:
+    """Bytes of input before each row; within a block, in proportion to the rows."""
+    if batch.positions is not None:
+        return batch.positions
+    block = batch.block
+    share = (batch.numbers - block.first_row) * (block.stop - block.start)
+    return block.position + share // max(block.rows, 1)
+
+
+def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]]:
+    """Returns the rows that have a split, and rejections of those that have none."""
+    homeless = splits.index == NOWHERE
+    if not homeless.any():
+        return batch, splits, []
+    rejections = [_rejection(batch, row) for row in np.flatnonzero(homeless).tolist()]
+    index = splits.index[~homeless]
+    rest = batch.filter(~homeless)
+    return rest, dataclasses.replace(splits, index=index), rejections
+
+
+def _rejection(batch: Batch, row: int) -> Rejection:
+    origin = batch.block.origin if batch.origins is None else batch.origins[row].as_py()
+    key = None if batch.keys is None else batch.keys[row].as_py()
+    values = batch.rows.slice(row, 1).to_pylist()[0]
+    raw = json.dumps(values, sort_keys=True, default=repr).encode()
+    return Rejection(
+        source=origin,
+        row=int(batch.numbers[row]) + 1,
+        line=None,
+        stage="place",
+        reason=Reason.BAD_SPLIT,
+        message=f"key {key!r} has no split in the table of ids, and no share says "
+        f"where others go",
+        sha256=hashlib.sha256(raw).hexdigest(),
+        raw=raw,
+    )
+
+
+@dataclasses.dataclass
+class PlaceRows(beam.PTransform):
+    """Stores the rows of each batch as one segment for every shard touched.
+
+    Input: batches; at most one a piece of a block. Outputs: `segments`, keyed by
+    shard; `facts`, a PlaceFacts a batch; `rejects`, a RejectLog for each batch with
+    rows that no split takes; `fingerprints`, of the rows' units, where asked for. A
+    retry writes the same files again. Counters: rows_placed, rows_rejected.
+
+    Attributes:
+      schema: of the rows.
+      sharding: where rows go.
+      store: where segments lie.
+      strata: for a stratified split, where the Strata of all rows are stored.
+      table: path of the splits of keys, for a split by a table of ids.
+      lock: path of the splits that earlier runs gave; empty for none.
+      with_fingerprints: whether `SettleSplits` is to see where each unit went.
+    """
+
+    schema: Schema
+    sharding: Sharding
+    store: Store
+    strata: beam.pvalue.AsSingleton | None = None
+    table: str = ""
+    lock: str = ""
+    with_fingerprints: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.pvalue.DoOutputsTuple:
+        """Places each batch by itself."""
+        cutting = _CutByShard(self)
+        beside = () if self.strata is None else (self.strata,)
+        return batches | "Cut by shard" >> (
+            beam.ParDo(cutting, *beside)
+            .with_output_types(tuple[ShardKey, Segment])
+            .with_outputs(FACTS, REJECTS, FINGERPRINTS, main="segments")
+        )
+
+
+class _CutByShard(beam.DoFn):
+    def __init__(self, stage: PlaceRows) -> None:
+        super().__init__()
+        self.columns = stage.schema.row_schema.names
+        self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
+        images = stage.schema.of_kind(Kind.IMAGE)
+        self.with_files = any(not feature.inline for feature in images)
+        self.sharding = stage.sharding
+        self.store = stage.store
+        self.paths = stage.table, stage.lock
+        self.with_fingerprints = stage.with_fingerprints
+        self.tables = _NO_TABLES
+        # What decides a stratified split beside the rows.
+        self.cut = ""
+        self.rows_placed = beam.metrics.Metrics.counter("place", "rows_placed")
+        self.rows_rejected = beam.metrics.Metrics.counter("place", "rows_rejected")
+
+    def setup(self) -> None:
+        table, lock = (open_assignments(path) if path else None for path in self.paths)
+        self.tables = SplitTables(table=table, lock=lock)
+
+    def process(
+        self, batch: Batch, strata: Segment | None = None
+    ) -> Iterator[tuple[ShardKey, Segment] | beam.pvalue.TaggedOutput]:
+        batch.check(self.columns)
+        block = batch.block
+        if strata is not None and self.tables.strata is None:
+            message = self.store.get(strata)
+            found = Strata(*unpack(message, len(self.sharding.rule.names) - 1))
+            self.tables = dataclasses.replace(self.tables, strata=found)
+            self.cut = f"-{found.digest}"
+        splits = split_rows(batch, self.sharding.rule, self.tables)
+        piece = batch.piece
+        batch, splits, rejections = _taken(batch, splits)
+        log: RejectLog | None = None
+        if rejections:
+            self.rows_rejected.inc(len(rejections))
+            log = self.store.put_rejects(
+                f"place\0{block.origin}\0{block.start}", rejections
+            )
+            yield beam.pvalue.TaggedOutput(REJECTS, log)
+        cut = cut_batch(batch, self.sharding, splits)
+        parts = [(rows.num_rows, segment.serialize(rows)) for _, rows in cut]
+        stored = self.store.put(block.origin, block.start, parts) if parts else []
+        facts = PlaceFacts(
+            origin=block.origin,
+            start=block.start,
+            rows={key: rows.num_rows for key, rows in cut},
+            labels={name: _distinct(batch.rows[name]) for name in self.labels},
+            made_of="" if piece is None else piece.made_of,
+            frequent=() if batch.contents is None else _frequent(batch, batch.contents),
+        )
+        self.rows_placed.inc(batch.rows.num_rows)
+        yield beam.pvalue.TaggedOutput(FACTS, facts)
+        prints = None
+        if self.with_fingerprints and batch.rows.num_rows:
+            prints = self._fingerprints(batch, splits)
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
+        segments = tuple(
+            (key, dataclasses.replace(each, made_of=made_of))
+            for (key, _), each, made_of in zip(
+                cut, stored, self._made_of(batch, parts), strict=True
+            )
+        )
+        yield from segments
+        if piece is not None and strata is None and not self.store.inline:
+            logs = tuple(each for each in (piece.rejects, log) if each is not None)
+            done = PieceDone(piece.facts, facts, logs, segments, prints)
+            keep_piece(self.store, piece, done)
+
+    def _made_of(
+        self,
+        batch: Batch,
+        parts: Sequence[tuple[int, pa.Buffer]],
+    ) -> Iterator[str]:
+        """Yields a digest of what decides each segment's rows; empty for unknown."""
+        piece, stamps = batch.piece, batch.stamps
+        stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
+        if piece is None or (self.with_files and not stamped):
+            # A file that is read by its path alone may have changed in between.
+            yield from [""] * len(parts)
+        elif stamped:
+            # What the rows say decides everything, and a file that has changed
+            # touches its own shard instead of all those of its block.
+            for _, message in parts:
+                yield hashlib.blake2b(message, digest_size=16).hexdigest()
+        else:
+            made_of = f"{piece.made_of}-{piece.number}{self.cut}"
+            yield from [made_of] * len(parts)
+
+    def _fingerprints(self, batch: Batch, splits: Splits) -> Fingerprints:
+        units = unit_hashes(batch, purpose=LOCK)
+        rows = pack_fingerprints(units, splits.index, batch.numbers, batch.origins)
+        (piece,) = self.store.put(
+            f"units\0{batch.block.origin}",
+            batch.block.start,
+            [(rows.num_rows, segment.serialize(rows))],
+        )
+        return Fingerprints(
+            Subject.UNIT,
+            splits.names,
+            batch.origins is not None,
+            dataclasses.replace(piece, origin=batch.block.origin),
+            splits.overruled,
+        )
+
+
+def _frequent(
+    batch: Batch, contents: placement.UInt64s
+) -> tuple[tuple[int, int, str, int], ...]:
+    """Returns the contents that most rows have; see `PlaceFacts`.
+
+    Found in a sample, counted in all rows: of those left out none has many rows.
+    """
+    sample = contents[:: max(len(contents) // _SAMPLED_ROWS, 1)]
+    values, counts = np.unique(sample, return_counts=True)
+    found = []
+    for place in np.lexsort((values, -counts))[:_FREQUENT].tolist():
+        if counts[place] == 1:
+            break
+        rows = np.flatnonzero(contents == values[place])
+        first = int(rows[0])
+        origins = batch.origins
+        origin = batch.block.origin if origins is None else origins[first].as_py()
+        number = int(batch.numbers[first])
+        found.append((int(values[place]), len(rows), origin, number))
+    return tuple(found)
+
+
+def _distinct(labels: pa.Array) -> pa.StringArray:
+    """Returns the distinct names in a column of names, or of lists of them."""
+    while pa.types.is_list(labels.type):
+        labels = labels.flatten()
+    return labels.unique().drop_null()

@@ -1,0 +1,99 @@
+"""The stage `read`: a block -> its typed rows, and the rows that do not fit."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from transforms.core.model import Batch, Block, Piece, ReadFacts, Reading, RejectLog
+from transforms.formats.source import Source
+from transforms.work.receipts import keep_block
+from transforms.work.store import Store
+
+__all__ = ["FACTS", "REJECTS", "ReadBlocks"]
+
+FACTS = "facts"
+REJECTS = "rejects"
+
+
+@dataclasses.dataclass
+class ReadBlocks(beam.PTransform):
+    """Reads the rows of each block under the source's schema.
+
+    Input: blocks. Outputs: `batches`, one a block or piece of a block, even where it
+    has no row left; `facts`, a ReadFacts for each; `rejects`, a RejectLog for each
+    with rejects.
+    A retry gives the same batches. Counters: rows_read, rows_rejected.
+
+    Attributes:
+      source: what the blocks are of.
+      store: where long reject logs go.
+      remembered: whether later runs are told what became of each block.
+      by_position: whether rows go by how much input lies before them.
+    """
+
+    source: Source
+    store: Store
+    remembered: bool = False
+    by_position: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[Block]) -> beam.pvalue.DoOutputsTuple:
+        """Reads each block by itself."""
+        return blocks | "Read rows" >> (
+            beam.ParDo(_ReadRows(self))
+            .with_output_types(Batch)
+            .with_outputs(FACTS, REJECTS, main="batches")
+        )
+
+
+class _ReadRows(beam.DoFn):
+    def __init__(self, stage: ReadBlocks) -> None:
+        super().__init__()
+        self.source = stage.source
+        self.store = stage.store
+        self.remembered = stage.remembered
+        self.by_position = stage.by_position
+        self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
+        self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
+
+    def process(self, block: Block) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
+        made_of = ""
+        if self.remembered:
+            made_of = self.source.made_of(block, by_position=self.by_position)
+        pieces = 0
+        for number, reading in enumerate(self.source.read(block)):
+            yield from self._outputs(reading, made_of, number)
+            pieces += 1
+        if made_of and not self.store.inline:
+            keep_block(self.store, made_of, pieces)
+
+    def _outputs(
+        self, reading: Reading, made_of: str, number: int
+    ) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
+        batch, rejections = reading.batch, reading.rejections
+        block = batch.block
+        task = f"read\0{block.origin}\0{block.start}"
+        log: RejectLog | None = self.store.put_rejects(task, rejections)
+        rejected = 0 if log is None else log.items
+        read = batch.rows.num_rows + rejected + sum(reading.skipped.values())
+        self.rows_read.inc(read)
+        facts = ReadFacts(
+            block.origin,
+            block.start,
+            read,
+            skipped=reading.skipped,
+            parts=reading.parts,
+            parts_gone=reading.parts_gone,
+            roundings=reading.roundings,
+        )
+        yield beam.pvalue.TaggedOutput(FACTS, facts)
+        if log is not None:
+            self.rows_rejected.inc(rejected)
+            yield beam.pvalue.TaggedOutput(REJECTS, log)
+        if made_of:
+            piece = Piece(made_of, number, facts, log)
+            batch = dataclasses.replace(batch, piece=piece)
+        yield batch

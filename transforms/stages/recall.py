@@ -1,0 +1,74 @@
+"""The stage `recall`: blocks whose rows an earlier run has placed, and the others."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import apache_beam as beam
+
+from transforms.core.model import Block
+from transforms.formats.source import Source
+from transforms.work.receipts import find_block
+from transforms.work.store import Store
+
+__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "SEGMENTS", "RecallBlocks"]
+
+FACTS = "facts"
+FINGERPRINTS = "fingerprints"
+REJECTS = "rejects"
+SEGMENTS = "segments"
+
+
+@dataclasses.dataclass
+class RecallBlocks(beam.PTransform):
+    """Takes over what an earlier run has made of a block, where that is whole.
+
+    Input: blocks. Outputs: `fresh`, the blocks that are to be read; and of the others
+    what `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
+    Counters: blocks_recalled.
+
+    Attributes:
+      source: what the blocks are of.
+      store: where the earlier run has left it.
+      by_position: whether rows go by how much input lies before them.
+    """
+
+    source: Source
+    store: Store
+    by_position: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[Block]) -> beam.pvalue.DoOutputsTuple:
+        """Looks up each block by itself."""
+        return blocks | "Look up" >> (
+            beam.ParDo(_LookUp(self))
+            .with_output_types(Block)
+            .with_outputs(FACTS, REJECTS, SEGMENTS, FINGERPRINTS, main="fresh")
+        )
+
+
+class _LookUp(beam.DoFn):
+    def __init__(self, stage: RecallBlocks) -> None:
+        super().__init__()
+        self.source = stage.source
+        self.store = stage.store
+        self.by_position = stage.by_position
+        self.recalled = beam.metrics.Metrics.counter("recall", "blocks_recalled")
+
+    def process(self, block: Block) -> Iterator[Block | beam.pvalue.TaggedOutput]:
+        made_of = self.source.made_of(block, by_position=self.by_position)
+        pieces = find_block(self.store, made_of)
+        if pieces is None:
+            yield block
+            return
+        self.recalled.inc()
+        for piece in pieces:
+            for fact in (piece.read, piece.placed):
+                yield beam.pvalue.TaggedOutput(FACTS, fact)
+            for log in piece.rejects:
+                yield beam.pvalue.TaggedOutput(REJECTS, log)
+            for keyed in piece.segments:
+                yield beam.pvalue.TaggedOutput(SEGMENTS, keyed)
+            if piece.fingerprints is not None:
+                yield beam.pvalue.TaggedOutput(FINGERPRINTS, piece.fingerprints)

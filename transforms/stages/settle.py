@@ -1,0 +1,241 @@
+"""The stage `settle`: where every unit and image went -> leaks, and the next lock."""
+
+import collections
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+
+from transforms import files
+from transforms.core import segment
+from transforms.core.placing.leakage import (
+    Fingerprints,
+    Leaks,
+    Place,
+    Shared,
+    SplitFindings,
+    Subject,
+    find_shared,
+    fingerprint_schema,
+)
+from transforms.core.placing.placement import UInt64s, usual_order
+from transforms.core.placing.split_lock import PLACE, Assignments
+from transforms.work.split_ids import missing_keys
+from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
+from transforms.work.store import Store
+
+__all__ = ["SettleSplits", "settle_splits"]
+
+# Leaks that are shown, and places of each.
+_EXAMPLES = 20
+_PLACES_EACH = 5
+_MISSING_SHOWN = 5
+# Images that share a fingerprint and are read again to be sure.
+_COMPARED = 1_000
+
+
+@dataclasses.dataclass
+class SettleSplits(beam.PTransform):
+    """Finds what stands in two splits, and writes what the next lock must hold.
+
+    Input: the Fingerprints of all batches and shards. Output: one SplitFindings. A
+    retry writes the same lock again. Memory: 25 bytes a row in one worker, 50 with a
+    lock.
+
+    Attributes:
+      store: where fingerprints lie, and where the lock is written.
+      identity: what units are hashes of, in words; see `Assignments`.
+      keyed: whether a unit can have several rows.
+      lock: path of the splits that earlier runs gave; empty for none.
+      make_lock: whether to write a new one.
+      table: path of the splits of keys; empty for none.
+      root: folder of the images' origins; None where those are not their files.
+    """
+
+    store: Store
+    identity: str = PLACE
+    keyed: bool = False
+    lock: str = ""
+    make_lock: bool = False
+    table: str = ""
+    root: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(
+        self, found: beam.PCollection[Fingerprints]
+    ) -> beam.PCollection[SplitFindings]:
+        """Gathers all descriptors in one place."""
+        return (
+            found
+            | "Gather fingerprints" >> beam.combiners.ToList()
+            | "Settle" >> beam.Map(settle_splits, self)
+        )
+
+
+def settle_splits(found: list[Fingerprints], stage: SettleSplits) -> SplitFindings:
+    """Returns what the fingerprints of a whole job say.
+
+    Args:
+      found: in any order.
+      stage: what is asked.
+    """
+    found = sorted(
+        found, key=lambda f: (f.subject, f.segment.origin, f.segment.start, f.splits)
+    )
+    units = [each for each in found if each.subject is Subject.UNIT]
+    images = [each for each in found if each.subject is Subject.IMAGE]
+    findings = SplitFindings(overruled=sum(each.overruled for each in units))
+    leaks = []
+    if units:
+        names, values, splits = _gather(units, stage.store)
+        if stage.keyed:
+            shared = find_shared(values, splits, count=len(names))
+            leaks.append(_leaks(Subject.UNIT, shared, units, names, stage.store))
+        if stage.table:
+            missing, some = missing_keys(
+                stage.table, np.unique(values), limit=_MISSING_SHOWN
+            )
+            findings = dataclasses.replace(
+                findings, missing_ids=missing, missing_examples=tuple(some)
+            )
+    else:
+        names, values, splits = (), np.zeros(0, np.uint64), np.zeros(0, np.int16)
+    if stage.make_lock:
+        given = Assignments.of(
+            values, splits.astype(np.int64), names=names, identity=stage.identity
+        )
+        findings = _locked(findings, given, stage)
+    del values, splits
+    if images:
+        leaks.append(_image_leaks(images, stage))
+    return dataclasses.replace(findings, leaks=tuple(leaks))
+
+
+def _gather(
+    found: Sequence[Fingerprints], store: Store
+) -> tuple[tuple[str, ...], UInt64s, npt.NDArray[np.int16]]:
+    """Returns the splits' names, and of all items the fingerprint and the split."""
+    names = tuple(usual_order({name for each in found for name in each.splits}))
+    total = sum(each.segment.rows for each in found)
+    values, splits = np.empty(total, np.uint64), np.empty(total, np.int16)
+    at = 0
+    for each in found:
+        schema = fingerprint_schema(many_origins=each.many_origins)
+        rows = segment.deserialize(store.get(each.segment), schema)
+        part = slice(at, at + rows.num_rows)
+        values[part] = np.asarray(rows["fingerprint"])
+        place = np.array([names.index(name) for name in each.splits], np.int16)
+        splits[part] = place[np.asarray(rows["split"])]
+        at += rows.num_rows
+    return names, values, splits
+
+
+def _places(
+    found: Sequence[Fingerprints], shared: Shared, store: Store
+) -> Iterator[tuple[int, Place]]:
+    """Yields (fingerprint, place) for every item that is shared."""
+    for each in found:
+        schema = fingerprint_schema(many_origins=each.many_origins)
+        rows = segment.deserialize(store.get(each.segment), schema)
+        for i in np.flatnonzero(shared.contains(np.asarray(rows["fingerprint"]))):
+            origin = rows["origin"][i].as_py() if each.many_origins else ""
+            yield (
+                rows["fingerprint"][i].as_py(),
+                Place(
+                    each.splits[rows["split"][i].as_py()],
+                    origin or each.segment.origin,
+                    rows["row"][i].as_py(),
+                ),
+            )
+
+
+def _by_value(
+    found: Sequence[Fingerprints], shared: Shared, store: Store, limit: int
+) -> dict[int, list[Place]]:
+    """Returns the sorted places of the first `limit` shared fingerprints."""
+    if not len(shared.values):
+        return {}
+    few = Shared(shared.values[:limit], shared.table[:limit])
+    places: dict[int, list[Place]] = collections.defaultdict(list)
+    for value, place in _places(found, few, store):
+        places[value].append(place)
+    return {value: sorted(places[value]) for value in sorted(places)}
+
+
+def _leaks(
+    subject: Subject,
+    shared: Shared,
+    found: Sequence[Fingerprints],
+    names: tuple[str, ...],
+    store: Store,
+    confirmed: bool = True,
+) -> Leaks:
+    places = _by_value(found, shared, store, _EXAMPLES)
+    return Leaks(
+        subject,
+        items=len(shared.values),
+        pairs=shared.pairs(names),
+        examples=tuple(_some(each) for each in places.values()),
+        confirmed=confirmed,
+    )
+
+
+def _some(places: Sequence[Place]) -> tuple[Place, ...]:
+    """Returns a few places, of every split at least one as long as there is room."""
+    first: dict[str, Place] = {}
+    for place in places:
+        first.setdefault(place.split, place)
+    others = [place for place in places if place is not first[place.split]]
+    return tuple(sorted([*first.values(), *others][:_PLACES_EACH]))
+
+
+def _image_leaks(images: Sequence[Fingerprints], stage: SettleSplits) -> Leaks:
+    names, values, splits = _gather(images, stage.store)
+    shared = find_shared(values, splits, count=len(names))
+    if stage.root is None:
+        return _leaks(Subject.IMAGE, shared, images, names, stage.store)
+    doubtful = len(shared.values) > _COMPARED
+    places = _by_value(images, shared, stage.store, _COMPARED)
+    refuted = []
+    for value, each in places.items():
+        same = _same_bytes(each, stage.root)
+        doubtful |= same is None
+        if same is False:
+            refuted.append(value)
+    shared = shared.without(refuted)
+    return _leaks(
+        Subject.IMAGE, shared, images, names, stage.store, confirmed=not doubtful
+    )
+
+
+def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
+    """Tells if files of two splits hold the same; None if they cannot be read."""
+    splits: dict[bytes, set[str]] = collections.defaultdict(set)
+    for place in places:
+        try:
+            data = files.read_bytes(os.path.join(root, place.origin))
+        except OSError:
+            return None
+        splits[hashlib.sha256(data).digest()].add(place.split)
+    return any(len(each) > 1 for each in splits.values())
+
+
+def _locked(
+    findings: SplitFindings, given: Assignments, stage: SettleSplits
+) -> SplitFindings:
+    known = 0
+    if stage.lock:
+        before = open_assignments(stage.lock)
+        known = len(before)
+        given = before.with_new(given)
+    path = os.path.join(stage.store.folder, NEW_LOCK)
+    write_table(given.to_table(), path, attempts=stage.store.attempts)
+    return dataclasses.replace(
+        findings, lock=path, locked=known, added=len(given) - known
+    )

@@ -1,0 +1,241 @@
+"""The stage `stratify`: all batches, read beforehand -> where each class is cut.
+
+    batches -+- (bucket of classes, Segment of hashes by class) -> group -> bounds
+             +- rows of each class -> summed -> rows of each class and split -^
+
+It reads what `place` will read again: batches never wait for the answer, only blocks.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core import segment
+from transforms.core.model import Batch, Block, Segment
+from transforms.core.placing.identity import LOCK, SPLIT, hash_texts, unit_hashes
+from transforms.core.placing.placement import SplitRule, UInt64s
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import check_contents
+from transforms.core.placing.strata import (
+    ClassCounts,
+    Strata,
+    class_names,
+    cut_classes,
+    merge_counts,
+    pack,
+    share_out,
+    unpack,
+)
+from transforms.work.split_locks import open_assignments
+from transforms.work.store import Store
+
+__all__ = ["AwaitStrata", "TakeStrata"]
+
+COUNTS = "counts"
+
+# Classes go into so many groups, a power of two: of 200,000 classes each batch still
+# sends few pieces, and no group holds much of all.
+_BUCKET_BITS = 4
+_PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
+
+
+@dataclasses.dataclass
+class AwaitStrata(beam.PTransform):
+    """Holds blocks back until the strata are known.
+
+    Input and output: blocks. Only they wait in the runner; without this step it would
+    keep the batches that are read of them.
+
+    Attributes:
+      strata: where the Strata of all rows are stored.
+    """
+
+    strata: beam.PCollection[Segment]
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, blocks: beam.PCollection[Block]) -> beam.PCollection[Block]:
+        """Passes each block on."""
+        return blocks | "Hold back" >> beam.Map(
+            _same, beam.pvalue.AsSingleton(self.strata)
+        )
+
+
+def _same(block: Block, strata: Segment) -> Block:
+    return block
+
+
+@dataclasses.dataclass
+class TakeStrata(beam.PTransform):
+    """Finds where every class is to be cut for the rule's shares.
+
+    Input: the batches that `place` will be given, read beforehand. Output: one
+    Segment, which holds the Strata: as a side input a runner would copy a million
+    classes again and again. A retry writes the same files again. Counters:
+    rows_counted.
+
+    Attributes:
+      rule: a stratified one.
+      store: where hashes lie meanwhile, 8 bytes a row.
+      lock: path of the splits that earlier runs gave; empty for none.
+    """
+
+    rule: SplitRule
+    store: Store
+    lock: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: beam.PCollection[Batch]) -> beam.PCollection[Segment]:
+        """Counts and hashes each batch, then cuts each class."""
+        # In files, however few rows there are: there may be as many classes.
+        store = dataclasses.replace(self.store, inline=False)
+        hashed = batches | "Hash classes" >> (
+            beam.ParDo(_HashClasses(self.rule, store, self.lock))
+            .with_output_types(tuple[int, Segment])
+            .with_outputs(COUNTS, main="pieces")
+        )
+        splits = len(self.rule.names)
+        wanted = (
+            hashed.counts
+            | "Sum counts" >> beam.CombineGlobally(_sum_counts, splits)
+            | "Share out" >> beam.Map(_share_out, self.rule, store)
+        )
+        return (
+            hashed.pieces
+            # (bucket, segment) -> (bucket, [segment, ...]), in any order
+            | "Group by class" >> beam.GroupByKey()
+            | "Cut classes"
+            >> beam.Map(_cut, store, beam.pvalue.AsSingleton(wanted), self.rule)
+            | "Gather bounds" >> beam.combiners.ToList()
+            | "Join bounds" >> beam.Map(_join, store, splits)
+        )
+
+
+class _HashClasses(beam.DoFn):
+    def __init__(self, rule: SplitRule, store: Store, lock: str) -> None:
+        super().__init__()
+        self.rule = rule
+        self.store = store
+        self.lock_path = lock
+        self.lock: Assignments | None = None
+        self.rows_counted = beam.metrics.Metrics.counter("stratify", "rows_counted")
+
+    def setup(self) -> None:
+        if self.lock_path:
+            self.lock = open_assignments(self.lock_path)
+
+    def process(
+        self, batch: Batch
+    ) -> Iterator[tuple[int, Segment] | beam.pvalue.TaggedOutput]:
+        batch.check()
+        if not batch.rows.num_rows:
+            return
+        counts, rows = hash_classes(batch, self.rule, self.lock)
+        self.rows_counted.inc(batch.rows.num_rows)
+        yield beam.pvalue.TaggedOutput(COUNTS, counts)
+        buckets = _buckets(rows["class"])
+        cut = segment.cut(rows, buckets)
+        stored = self.store.put(
+            f"classes\0{batch.block.origin}",
+            batch.block.start,
+            [(part.num_rows, segment.serialize(part)) for _, part in cut],
+        )
+        for (bucket, _), piece in zip(cut, stored, strict=True):
+            yield bucket, piece
+
+
+def hash_classes(
+    batch: Batch, rule: SplitRule, lock: Assignments | None
+) -> tuple[ClassCounts, pa.RecordBatch]:
+    """Returns the rows of each class of a batch: their numbers, and their hashes.
+
+    Args:
+      batch: n rows.
+      rule: a stratified one.
+      lock: rows that it knows are counted, and not hashed.
+    """
+    encoded = class_names(batch.rows[rule.stratify_by]).dictionary_encode(
+        null_encoding="encode"
+    )
+    names, codes = encoded.dictionary, np.asarray(encoded.indices).astype(np.int64)
+    check_contents(batch, rule)
+    hashes = unit_hashes(batch, purpose=SPLIT, seed=rule.seed)
+    locked = np.zeros((len(names), len(rule.names)), np.int64)
+    if lock is not None:
+        found = lock.find(unit_hashes(batch, purpose=LOCK))
+        known = found >= 0
+        place = np.array([rule.names.index(name) for name in lock.names], np.int64)
+        if known.any():
+            np.add.at(locked, (codes[known], place[found[known]]), 1)
+        codes, hashes = codes[~known], hashes[~known]
+    new = np.bincount(codes, minlength=len(names))
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.concatenate([[0], np.cumsum(new)]), pa.int32()),
+        pa.array(hashes[np.argsort(codes, kind="stable")]),
+    )
+    counts = ClassCounts.of(names, new, locked)
+    return counts, pa.RecordBatch.from_arrays([names, lists], schema=_PIECE)
+
+
+def _buckets(classes: pa.StringArray) -> npt.NDArray[np.int64]:
+    hashes = hash_texts(classes, "class", purpose="stratify")
+    return (hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int64)
+
+
+def _sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
+    return merge_counts([ClassCounts.none(splits), *parts])
+
+
+def _share_out(counts: ClassCounts, rule: SplitRule, store: Store) -> list[Segment]:
+    """Stores what each bucket wants: its classes in order, and rows for each split."""
+    classes, wanted = share_out(counts, rule.proportions())
+    buckets = _buckets(classes)
+    out = []
+    for bucket in range(1 << _BUCKET_BITS):
+        mine = np.flatnonzero(buckets == bucket)
+        names, numbers = classes.take(pa.array(mine)), wanted[mine].astype(np.uint64)
+        out.append(_put(store, "wanted\0", bucket, names, numbers))
+    return out
+
+
+def _cut(
+    element: tuple[int, Iterable[Segment]],
+    store: Store,
+    wanted: list[Segment],
+    rule: SplitRule,
+) -> Segment:
+    """Stores the bounds of the classes in one bucket."""
+    bucket, segments = element
+    splits = len(rule.names)
+    classes, numbers = unpack(store.get(wanted[bucket]), splits)
+    pieces = [segment.deserialize(store.get(piece), _PIECE) for piece in segments]
+    rows = pa.Table.from_batches(pieces)
+    lists = rows["hashes"].combine_chunks()
+    places = np.asarray(pc.index_in(rows["class"].combine_chunks(), value_set=classes))
+    codes = np.repeat(places, np.asarray(lists.value_lengths()))
+    hashes = np.asarray(lists.flatten())
+    hashes = hashes[np.lexsort((hashes, codes))]
+    thresholds = rule.thresholds() if rule.by_content else None
+    bounds = cut_classes(hashes, numbers.astype(np.int64), thresholds)
+    return _put(store, "bounds\0", bucket, classes, bounds)
+
+
+def _join(parts: list[Segment], store: Store, splits: int) -> Segment:
+    found = [unpack(store.get(part), splits - 1) for part in parts]
+    strata = Strata.of(found, splits)
+    return _put(store, "strata\0", 0, strata.classes, strata.bounds)
+
+
+def _put(
+    store: Store, origin: str, start: int, classes: pa.StringArray, numbers: UInt64s
+) -> Segment:
+    (stored,) = store.put(origin, start, [(len(classes), pack(classes, numbers))])
+    return stored

@@ -1,0 +1,99 @@
+"""The stage `write`: the segments of a shard -> its finished file."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+
+from transforms.core.model import Reason, Segment, ShardFile, ShardKey
+from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.vocabulary import digest_of
+from transforms.core.segment import in_source_order
+from transforms.shards.write_shard import ShardLayout, write_shard
+from transforms.work.receipts import ShardDone, find_shard, keep_shard
+from transforms.work.store import Store
+
+__all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
+
+FINGERPRINTS = "fingerprints"
+REJECTS = "rejects"
+# Rejects of files whose stamps stay when what was wrong with them is mended.
+_MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
+
+
+@dataclasses.dataclass
+class WriteShards(beam.PTransform):
+    """Writes each shard as one TFRecord file.
+
+    Input: (shard, its segments) after the GroupByKey. Outputs: `shards`, a ShardFile
+    for each; `rejects`, a RejectLog for each shard with rejects. A retry writes the
+    same bytes under the same name. Counters: rows_written, rows_rejected.
+
+    Attributes:
+      layout: what decides the bytes.
+      store: where segments and finished shards lie.
+      census: the one Census of all rows.
+    """
+
+    layout: ShardLayout
+    store: Store
+    census: beam.pvalue.AsSingleton
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(
+        self, shards: beam.PCollection[tuple[ShardKey, Iterable[Segment]]]
+    ) -> beam.pvalue.DoOutputsTuple:
+        """Writes each shard by itself."""
+        return shards | "Write file" >> (
+            beam.ParDo(_WriteFile(self.layout, self.store), self.census)
+            .with_output_types(ShardFile)
+            .with_outputs(REJECTS, FINGERPRINTS, main="shards")
+        )
+
+
+class _WriteFile(beam.DoFn):
+    def __init__(self, layout: ShardLayout, store: Store) -> None:
+        super().__init__()
+        self.layout = layout
+        self.store = store
+        self.rows_written = beam.metrics.Metrics.counter("write", "rows_written")
+        self.rows_rejected = beam.metrics.Metrics.counter("write", "rows_rejected")
+
+    def process(
+        self, element: tuple[ShardKey, Iterable[Segment]], census: Census
+    ) -> Iterator[ShardFile | beam.pvalue.TaggedOutput]:
+        key, segments = element[0], in_source_order(list(element[1]))
+        made_of = _made_of(key, segments, census)
+        done = find_shard(self.store, made_of) if made_of else None
+        if done is None:
+            shard, rejects, fingerprints = write_shard(
+                key, segments, census, layout=self.layout, store=self.store
+            )
+            if rejects is not None:
+                self.rows_rejected.inc(rejects.items)
+            done = ShardDone(shard, rejects, fingerprints)
+            if made_of and not (rejects and rejects.counts.keys() & _MAY_HEAL):
+                keep_shard(self.store, made_of, done)
+        self.rows_written.inc(done.shard.records)
+        if done.rejects is not None:
+            yield beam.pvalue.TaggedOutput(REJECTS, done.rejects)
+        if done.fingerprints is not None:
+            yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
+        yield done.shard
+
+
+def _made_of(key: ShardKey, segments: Sequence[Segment], census: Census) -> str:
+    """Returns a digest of what decides a shard, in one job; empty for unknown."""
+    if not all(segment.made_of for segment in segments):
+        return ""
+    facts = [
+        *(key, census.numbering(*key)),
+        [(name, digest_of(names)) for name, names in sorted(census.classes.items())],
+        [(each.origin, each.start, each.rows, each.made_of) for each in segments],
+    ]
+    text = json.dumps(facts).encode()
+    return hashlib.blake2b(text, digest_size=16).hexdigest()

@@ -1,0 +1,1 @@
+"""What a run keeps beside its target: segments, receipts, rejects, split tables."""

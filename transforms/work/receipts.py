@@ -1,0 +1,284 @@
+"""Receipts: what finished tasks leave in the work folder for runs that come after.
+
+A task whose results a later run may take over writes a receipt when they are whole.
+Its name says what decides the results, so that a receipt that is found holds; its
+content is the results' facts as `transforms.work.facts_json` has them, after their
+CRC32C in 8 hex digits and a space:
+
+    <made of>-<n>.piece    the n-th piece of a block: what `read` and `place` gave
+    <made of>.block        how many pieces the block has, once `read` has seen them all
+    <made of>.shard        a finished shard
+    <made of>.blocks       the blocks of one input
+
+What a receipt speaks of is checked against its checksum before it is taken over.
+Receipts are not synced: one that a power loss has damaged is none.
+"""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import google_crc32c
+
+from transforms import files
+from transforms.core.model import (
+    Block,
+    Piece,
+    PlaceFacts,
+    ReadFacts,
+    RejectLog,
+    Segment,
+    ShardFile,
+    ShardKey,
+)
+from transforms.core.placing.leakage import Fingerprints
+from transforms.work.facts_json import from_json, to_json
+from transforms.work.store import Store
+
+__all__ = [
+    "Done",
+    "PieceDone",
+    "ShardDone",
+    "find_block",
+    "find_blocks",
+    "find_shard",
+    "keep_block",
+    "keep_blocks",
+    "keep_piece",
+    "keep_shard",
+    "new_rejects",
+    "prune",
+]
+
+_CHUNK_BYTES = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PieceDone:
+    """What `read` and `place` gave for one piece of a block."""
+
+    read: ReadFacts
+    placed: PlaceFacts
+    rejects: tuple[RejectLog, ...]
+    segments: tuple[tuple[ShardKey, Segment], ...]
+    fingerprints: Fingerprints | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardDone:
+    """What `write` gave for one shard."""
+
+    shard: ShardFile
+    rejects: RejectLog | None
+    fingerprints: Fingerprints | None
+
+
+Done = PieceDone | ShardDone
+
+
+def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
+    """Leaves the receipt of a piece whose segments are stored."""
+    facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
+    logs = [log for log in done.rejects if log.path]
+    _keep(store, f"{piece.made_of}-{piece.number}.piece", [facts, _sums(logs)])
+
+
+def keep_block(store: Store, made_of: str, pieces: int) -> None:
+    """Leaves word that all pieces of a block have been read."""
+    _keep(store, f"{made_of}.block", pieces)
+
+
+def find_block(store: Store, made_of: str) -> list[PieceDone] | None:
+    """Returns all pieces of a block that an earlier run has read and placed.
+
+    None: some are missing, or damaged.
+    """
+    pieces = _find(store, f"{made_of}.block")
+    if not isinstance(pieces, int):
+        return None
+    out = []
+    for number in range(pieces):
+        found = _find(store, f"{made_of}-{number}.piece")
+        if found is None:
+            return None
+        facts, sums = found
+        done = _moved(PieceDone(*facts), store)
+        prints = [] if done.fingerprints is None else [done.fingerprints.segment]
+        segments = [segment for _, segment in done.segments]
+        logs = [log for log in done.rejects if log.path]
+        if not _whole([*segments, *prints]) or _sums(logs) != sums:
+            return None
+        out.append(done)
+    return out
+
+
+def keep_shard(store: Store, made_of: str, done: ShardDone) -> None:
+    """Leaves the receipt of a shard that stands under its name."""
+    facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
+    logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
+    _keep(store, f"{made_of}.shard", [facts, _sums(logs)])
+
+
+def find_shard(store: Store, made_of: str) -> ShardDone | None:
+    """Returns a shard that an earlier run has finished, if it is whole."""
+    found = _find(store, f"{made_of}.shard")
+    if found is None:
+        return None
+    facts, sums = found
+    done = _moved(ShardDone(*facts), store)
+    logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
+    prints = [] if done.fingerprints is None else [done.fingerprints.segment]
+    path = os.path.join(store.dataset, done.shard.name)
+    stated = done.shard.bytes, done.shard.crc32c
+    if _checksum(path) != stated or not _whole(prints) or _sums(logs) != sums:
+        return None
+    return done
+
+
+def keep_blocks(
+    store: Store, listed_as: str, position: int, blocks: Sequence[Block]
+) -> None:
+    """Leaves the blocks of an input; `position` is what they count theirs from."""
+    rows = [
+        list(
+            dataclasses.astuple(dataclasses.replace(b, position=b.position - position))
+        )
+        for b in blocks
+    ]
+    _keep(store, f"{listed_as}.blocks", rows)
+
+
+def find_blocks(store: Store, listed_as: str, position: int) -> list[Block] | None:
+    """Returns the blocks of an input as an earlier run has cut them."""
+    rows = _find(store, f"{listed_as}.blocks")
+    if rows is None:
+        return None
+    blocks = [Block(*row) for row in rows]
+    return [dataclasses.replace(b, position=b.position + position) for b in blocks]
+
+
+def new_rejects(store: Store, seen: set[str]) -> int:
+    """Returns how many items were rejected by tasks that have finished meanwhile.
+
+    Args:
+      store: of a run that may be at work.
+      seen: names of the receipts that were counted before; new ones are added.
+    """
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for name in set(files.names_in(store.receipts)) - seen:
+            seen.add(name)
+            kind = name.rpartition(".")[2]
+            if kind not in ("piece", "shard"):
+                continue
+            if (found := _find(store, name)) is None:
+                continue
+            logs: tuple[RejectLog | None, ...]
+            if kind == "piece":
+                logs = PieceDone(*found[0]).rejects
+            else:
+                logs = (ShardDone(*found[0]).rejects,)
+            count += sum(log.items for log in logs if log is not None)
+    return count
+
+
+def prune(store: Store, used: Sequence[str]) -> None:
+    """Removes the receipts and segments of blocks that are none of the used ones.
+
+    Args:
+      store: whose dataset has been published.
+      used: what the blocks of the run were made of.
+    """
+    keep = frozenset(used)
+    named: set[str] = set()
+    for name in files.names_in(store.receipts):
+        stem, _, kind = name.rpartition(".")
+        if kind == "blocks":
+            continue
+        if kind == "shard" or stem.partition("-")[0] not in keep:
+            store.remove_file(os.path.join(store.receipts, name))
+        elif kind == "piece" and (found := _find(store, name)) is not None:
+            done = PieceDone(*found[0])
+            paths = [segment.path for _, segment in done.segments]
+            paths += [log.path for log in done.rejects]
+            if done.fingerprints is not None:
+                paths.append(done.fingerprints.segment.path)
+            named.update(map(os.path.basename, paths))
+    for folder in (store.segments, store.rejects):
+        # In an object store there is no folder without files.
+        with contextlib.suppress(FileNotFoundError):
+            for name in files.names_in(folder):
+                if name not in named:
+                    store.remove_file(os.path.join(folder, name))
+
+
+def _keep(store: Store, name: str, facts: Any) -> None:
+    path = os.path.join(store.receipts, name)
+    text = to_json(facts)
+    data = b"%08x " % google_crc32c.value(text) + text
+    files.write_file(path, data, attempts=store.attempts, durable=False)
+
+
+def _find(store: Store, name: str) -> Any:
+    try:
+        data = files.read_bytes(os.path.join(store.receipts, name))
+        stated, _, text = data.partition(b" ")
+        if stated != b"%08x" % google_crc32c.value(text):
+            return None
+        return from_json(text)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _moved(done: Any, store: Store) -> Any:
+    """Returns the facts with the paths of files as they are now."""
+    if isinstance(done, Segment):
+        folder = store.segments
+    elif isinstance(done, RejectLog):
+        folder = store.rejects
+    elif isinstance(done, tuple):
+        return tuple(_moved(item, store) for item in done)
+    elif isinstance(done, PieceDone | ShardDone | Fingerprints):
+        names = [field.name for field in dataclasses.fields(done)]
+        moved = {name: _moved(getattr(done, name), store) for name in names}
+        return dataclasses.replace(done, **moved)
+    else:
+        return done
+    if not done.path:
+        return done
+    path = os.path.join(folder, os.path.basename(done.path))
+    return dataclasses.replace(done, path=path)
+
+
+def _whole(segments: Sequence[Segment]) -> bool:
+    for segment in segments:
+        if not segment.path:
+            continue
+        try:
+            data = files.read_range(
+                segment.path, segment.offset, segment.offset + segment.size
+            )
+        except OSError:
+            return False
+        if google_crc32c.value(data) != segment.crc32c:
+            return False
+    return True
+
+
+def _sums(logs: Sequence[RejectLog]) -> list[list[int] | None]:
+    return [None if (s := _checksum(log.path)) is None else list(s) for log in logs]
+
+
+def _checksum(path: str) -> tuple[int, int] | None:
+    """Returns the size and the CRC32C of a file; None where it cannot be read."""
+    try:
+        size, crc, offset = files.size_of(path), 0, 0
+        while offset < size:
+            stop = min(offset + _CHUNK_BYTES, size)
+            crc = google_crc32c.extend(crc, files.read_range(path, offset, stop))
+            offset = stop
+    except OSError:
+        return None
+    return size, crc

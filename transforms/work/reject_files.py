@@ -1,0 +1,410 @@
+"""The rejects of a job as files: all logs merged, in parts where they are large.
+
+    rejects.jsonl                    the lines, in the order of (source, row)
+    rejects-00000-of-00003.jsonl     the same, where one file would be too large
+    rejects.items                    the items, where they are kept: TFRecord of
+                                     tf.train.Example, a record for each line, with
+                                     the features source, row, reason, sha256, size
+                                     and bytes; in parts likewise
+
+How many parts there are, and where they are cut, depends on the rejects alone. The
+names of items do not hold the word tfrecord: what reads `*.tfrecord*` must not find
+them.
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms import files
+from transforms.core.manifest import REJECTS_NAME, FileFacts
+from transforms.core.model import RejectLog
+from transforms.core.tfrecord.compression import is_frame_header
+from transforms.core.tfrecord.frame import HEADER_BYTES
+from transforms.errors import StorageError, TargetError
+from transforms.storage import folders
+from transforms.storage.paths import is_remote
+from transforms.storage.retry import persistently
+from transforms.work.rejects import PIECE_ROWS, PIECE_SCHEMA, read_log, read_piece
+
+__all__ = [
+    "check_left",
+    "is_items_name",
+    "is_rejects_name",
+    "items_beside",
+    "leave_rejects",
+    "merge_logs",
+    "remove_left",
+    "write_rejects",
+]
+
+_PART_BYTES = 64 << 20
+_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
+_ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")
+
+# Of the first line or record.
+_HEAD_BYTES = 1 << 20
+_LINE_KEYS = {"source", "row", "line", "stage", "reason", "message", "sha256"}
+# A tf.train.Example whose first feature is `bytes`, or `reason` without those.
+_ITEM = re.compile(
+    rb"(?:\n[\x80-\xff]*[\x00-\x7f]){2}\n(?:\x05bytes|\x06reason)", re.DOTALL
+)
+
+_Key = tuple[str, int]
+_Offsets = npt.NDArray[np.int64]
+
+
+def is_rejects_name(name: str) -> bool:
+    """Whether a file of a dataset holds lines of rejects."""
+    return bool(_NAME.fullmatch(name))
+
+
+def is_items_name(name: str) -> bool:
+    """Whether a file of a dataset holds rejected items."""
+    return bool(_ITEMS_NAME.fullmatch(name))
+
+
+def write_rejects(
+    logs: Sequence[RejectLog],
+    folder: str,
+    *,
+    attempts: str,
+    part_bytes: int = _PART_BYTES,
+    announce: Callable[[str], None] = lambda name: None,
+) -> list[FileFacts]:
+    """Merges the logs into the files of a dataset; memory does not grow with them.
+
+    Args:
+      logs: of all tasks, in any order.
+      folder: of the files.
+      attempts: a folder for unfinished files, on the same file system.
+      part_bytes: no file is made larger by more than a line or a record.
+      announce: called with the name of each file before any is written.
+
+    Raises:
+      OSError: they could not be written.
+      StorageError: nor could they when it was tried again.
+    """
+    line_bytes = sum(log.line_bytes for log in logs)
+    item_bytes = sum(log.item_bytes for log in logs)
+    names = _names(REJECTS_NAME, line_bytes, part_bytes)
+    item_names = _names(items_beside(REJECTS_NAME), item_bytes, part_bytes)
+    for name in (*names, *(item_names if item_bytes else ())):
+        announce(name)
+    write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
+    return persistently(write, path=folder)
+
+
+def check_left(path: str) -> None:
+    """Looks whether files beside a target are those of a failed run, or none.
+
+    Args:
+      path: see `leave_rejects`.
+
+    Raises:
+      TargetError: one of them is something else, which a run would replace or remove.
+    """
+    for each in (path, items_beside(path)):
+        if not _is_left_or_free(each):
+            raise TargetError(
+                f"Rejects of a run that fails are left in {each!r}; what is there now "
+                f"was not written by such a run. Move it away, or choose another "
+                f"output."
+            )
+
+
+def _is_left_or_free(path: str) -> bool:
+    """Whether `leave_rejects` has written a file, or there is none, or an empty one."""
+    if not is_remote(path):
+        status = folders.status_of(path)
+        if status is not None and not stat.S_ISREG(status.st_mode):
+            return False
+    try:
+        with files.open_input(path) as file:
+            head = file.read(_HEAD_BYTES)
+    except FileNotFoundError:
+        return True
+    except IsADirectoryError:
+        return False
+    if not head:
+        return True
+    if path.endswith(".items"):
+        is_framed = is_frame_header(head[:HEADER_BYTES])
+        return is_framed and _ITEM.match(head, HEADER_BYTES) is not None
+    try:
+        found = json.loads(head.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() - {"part"} == _LINE_KEYS
+
+
+def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
+    """Merges the logs of a job that was not committed into one file, or two.
+
+    Items go beside it, under `.items` for `.jsonl`; those that an earlier try left are
+    gone.
+
+    Raises:
+      TargetError: a file of somebody else is there.
+      OSError: they could not be written.
+      StorageError: nor could they when it was tried again.
+    """
+    folder, name = os.path.split(path)
+    check_left(path)
+    files.remove_file(items_beside(path))
+    names, item_names = [name], [items_beside(name)]
+    write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
+    persistently(write, path=folder)
+
+
+def _write_anew(
+    logs: Sequence[RejectLog],
+    folder: str,
+    names: Sequence[str],
+    item_names: Sequence[str],
+    attempts: str,
+) -> list[FileFacts]:
+    """Writes all files, in place of what an earlier try has finished of them."""
+    line_bytes = sum(log.line_bytes for log in logs)
+    item_bytes = sum(log.item_bytes for log in logs)
+    with contextlib.ExitStack() as stack:
+        lines = _Parts(folder, names, line_bytes, attempts, stack)
+        items = _Parts(folder, item_names, item_bytes, attempts, stack)
+        _write(logs, lines, items if item_bytes else None)
+    return [*lines.facts, *items.facts]
+
+
+def remove_left(path: str) -> None:
+    """Removes what `leave_rejects` has written, by exactly these names.
+
+    The dataset is published: what cannot be removed stays, and that is no failure; nor
+    is a file of somebody else.
+    """
+    with contextlib.suppress(OSError, StorageError, TargetError):
+        check_left(path)
+        files.remove_file(path)
+        files.remove_file(items_beside(path))
+
+
+def items_beside(path: str) -> str:
+    """Returns where the items lie whose rejections a failed run has left at a path."""
+    return f"{path.removesuffix('.jsonl')}.items"
+
+
+def _names(name: str, size: int, part_bytes: int) -> list[str]:
+    parts = -(-size // part_bytes)
+    stem, _, suffix = name.partition(".")
+    if parts <= 1:
+        return [name]
+    return [f"{stem}-{i:05d}-of-{parts:05d}.{suffix}" for i in range(parts)]
+
+
+class _Parts:
+    """Files of nearly equal size that are filled one after the other.
+
+    Attributes:
+      facts: of the finished files.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        names: Sequence[str],
+        total: int,
+        attempts: str,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self.facts: list[FileFacts] = []
+        self._folder = folder
+        self._names = names
+        self._total = total
+        self._attempts = attempts
+        # An unfinished file goes when the stack is left by an error.
+        self._stack = stack
+        self._opened: contextlib.ExitStack | None = None
+        self._written = 0
+
+    def write(self, data: memoryview, offsets: _Offsets) -> None:
+        """Writes n pieces, the i-th from `offsets[i]` on; none of them is cut."""
+        first = 0
+        while first < len(offsets) - 1:
+            stop = self._total * (len(self.facts) + 1) // len(self._names)
+            room = stop - self._written + int(offsets[first])
+            last = int(np.searchsorted(offsets, room, "left"))
+            last = min(max(last, first + 1), len(offsets) - 1)
+            self._append(bytes(data[int(offsets[first]) : int(offsets[last])]))
+            if self._written >= stop:
+                self._close()
+            first = last
+
+    def _append(self, data: bytes) -> None:
+        if self._opened is None:
+            path = os.path.join(self._folder, self._names[len(self.facts)])
+            self._opened = self._stack.enter_context(contextlib.ExitStack())
+            self._file = self._opened.enter_context(
+                files.create(path, attempts=self._attempts)
+            )
+            self._size = self._crc = 0
+        self._file.write(data)
+        self._size += len(data)
+        self._crc = google_crc32c.extend(self._crc, data)
+        self._written += len(data)
+
+    def _close(self) -> None:
+        assert self._opened is not None
+        self._opened.close()
+        self._opened = None
+        name = self._names[len(self.facts)]
+        self.facts.append(FileFacts(name, self._size, self._crc))
+
+
+def _write(logs: Sequence[RejectLog], lines: _Parts, items: _Parts | None) -> None:
+    ordered = _ordered(logs)
+    for table in merge_logs(ordered):
+        column = table["line"]
+        _, offsets, data = column.buffers()
+        ends = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
+        lines.write(memoryview(data), ends)
+        if items is not None:
+            _write_items(ordered, table, items)
+
+
+def _write_items(
+    logs: Sequence[RejectLog], table: pa.RecordBatch, items: _Parts
+) -> None:
+    """Writes the records of some lines; those that lie together are read together."""
+    log = table["log"].to_numpy()
+    offsets, sizes = table["offset"].to_numpy(), table["size"].to_numpy()
+    apart = (log[1:] != log[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
+    starts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(log)]
+    for first, last in itertools.pairwise(starts):
+        ends = np.concatenate([[0], np.cumsum(sizes[first:last])])
+        data = read_log(logs[log[first]], int(offsets[first]), int(ends[-1]))
+        items.write(memoryview(data), ends)
+
+
+def _ordered(logs: Sequence[RejectLog]) -> list[RejectLog]:
+    """Returns the logs so that their order of arrival does not matter."""
+    return sorted(logs, key=lambda log: log.task.encode("utf-8", "surrogatepass"))
+
+
+def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
+    """Yields all pieces of the logs in the order of (source, row).
+
+    Where that is equal, in the order of the logs and of their runs. A column `log` says
+    which log each row is of. In memory are one or two pieces of each run whose range
+    has begun.
+
+    Raises:
+      OSError: a log cannot be read.
+    """
+    waiting = [
+        _Run((number, place), log, first, list(pieces))
+        for number, log in enumerate(logs)
+        for place, (first, pieces) in enumerate(log.runs)
+    ]
+    # Taken from the end; runs of one beginning stay in the order of their logs.
+    waiting = sorted(waiting, key=lambda run: run.first)[::-1]
+    begun: list[_Run] = []
+    while waiting or begun:
+        ends = [run.last for run in begun if run.pieces]
+        if waiting:
+            ends.append(waiting[-1].first)
+        # From there on something may still come that belongs in front.
+        bound = min(ends) if ends else None
+        taken = [part for run in begun if (part := run.take(bound)) is not None]
+        if taken:
+            yield _in_order(taken)
+        begun = [run for run in begun if run.pieces or run.held.num_rows]
+        if bound is None:
+            continue
+        while waiting and waiting[-1].first <= bound:
+            bisect.insort(begun, waiting.pop(), key=lambda run: run.order)
+        for run in begun:
+            run.load(bound)
+
+
+def _nothing() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=PIECE_SCHEMA)
+
+
+@dataclasses.dataclass(slots=True)
+class _Run:
+    """A run that is being merged.
+
+    Attributes:
+      order: the number of its log, and its own there.
+      log: that it is of.
+      first: its first (source, row).
+      pieces: those not loaded yet.
+      held: what was loaded and not taken yet.
+      last: the last (source, row) that was loaded; before the first piece `first`.
+    """
+
+    order: tuple[int, int]
+    log: RejectLog
+    first: _Key
+    pieces: list[tuple[int, int]]
+    held: pa.RecordBatch = dataclasses.field(default_factory=_nothing)
+    last: _Key = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last = self.first
+
+    def take(self, bound: _Key | None) -> pa.RecordBatch | None:
+        """Removes and returns what lies before the bound, with the log's number."""
+        count = self.held.num_rows
+        if bound is not None and count and bound <= self.last:
+            count = self._before(bound)
+        if not count:
+            return None
+        part = self.held.slice(0, count)
+        self.held = self.held.slice(count)
+        numbers = pa.array(np.full(count, self.order[0], np.int32))
+        return part.append_column("log", numbers)
+
+    def _before(self, bound: _Key) -> int:
+        source, row = bound
+        sources, rows = self.held.column(0), self.held.column(1).to_numpy()
+        start, stop = 0, len(rows)
+        # Nearly always all of it is of one source.
+        if sources[0].as_py() != source or sources[-1].as_py() != source:
+            start, stop = (
+                find(range(len(rows)), source, key=lambda i: sources[i].as_py())
+                for find in (bisect.bisect_left, bisect.bisect_right)
+            )
+        return start + int(np.searchsorted(rows[start:stop], row))
+
+    def load(self, bound: _Key) -> None:
+        """Loads a piece where few rows are left, or all lie before the bound."""
+        few = self.held.num_rows < PIECE_ROWS // 2
+        if self.pieces and (few or self.last <= bound):
+            piece = read_piece(self.log, *self.pieces.pop(0))
+            self.last = piece.column(0)[-1].as_py(), piece.column(1)[-1].as_py()
+            self.held = _joined([self.held, piece]) if self.held.num_rows else piece
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    joined = _joined(parts)
+    # Stable: equal ones stay in the order of the logs.
+    order = pc.sort_indices(joined, [("source", "ascending"), ("row", "ascending")])
+    return joined.take(order)

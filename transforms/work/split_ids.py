@@ -1,0 +1,204 @@
+"""Tables of ids: a CSV, TSV or Parquet file that says the split of each key.
+
+Two columns, or more of which one is named `split` and one `id` or `key`; in a text
+file the first line names them. A key without a split counts as not being there.
+"""
+
+import dataclasses
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from transforms import files
+from transforms.core.placing.identity import key_hashes
+from transforms.core.placing.placement import check_split_name, usual_order
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.regular_files import open_regular
+from transforms.errors import InputError, SpecError, source_error
+from transforms.storage.paths import is_remote
+from transforms.work.split_locks import open_table
+
+__all__ = ["SplitIds", "missing_keys", "read_split_ids"]
+
+_ID_NAMES = ("id", "key")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class SplitIds:
+    """The splits of keys.
+
+    Attributes:
+      assignments: of the keys' hashes.
+      keys: n keys, in the order of the assignments.
+      sizes: split -> number of keys, in the usual order of splits.
+      repeated: lines that say of a key again what was said.
+      without_split: keys that the table names without a split.
+    """
+
+    assignments: Assignments
+    keys: pa.StringArray
+    sizes: dict[str, int]
+    repeated: int
+    without_split: int
+
+    def to_table(self) -> pa.Table:
+        """Returns what `place` looks up; see `Assignments.to_table`."""
+        return self.assignments.to_table(self.keys)
+
+
+def read_split_ids(path: str, *, identity: str) -> SplitIds:
+    """Reads a table of ids.
+
+    Args:
+      path: of the file; .parquet and .pq are Parquet, .tsv and .tab are separated by
+        tabs, all others by commas.
+      identity: what keys are, in words; see `Assignments`.
+
+    Raises:
+      InputError: the file cannot be read, or is no such table, or says two splits
+        of one key.
+      SpecError: a split has a name that readers do not take.
+    """
+    keys, splits = _columns(_read(path), path)
+    named = pc.and_(keys.is_valid(), splits.is_valid())
+    if keys.null_count:
+        row = int(np.flatnonzero(np.asarray(keys.is_null()))[0]) + 1
+        raise InputError(
+            f"Every row of the table of ids {path!r} must have an id; data row "
+            f"{row:,} has none. Remove it."
+        )
+    without_split = splits.null_count
+    keys, splits = keys.filter(named), splits.filter(named)
+    names = usual_order(splits.unique().to_pylist())
+    try:
+        for name in names:
+            check_split_name(name)
+    except SpecError as error:
+        raise InputError(f"{error} It stands in the table of ids {path!r}.") from error
+    codes = np.asarray(pc.index_in(splits, value_set=pa.array(names, pa.string())))
+    return _sorted(keys, codes.astype(np.int64), names, path, identity, without_split)
+
+
+def _sorted(
+    keys: pa.StringArray,
+    codes: np.ndarray,
+    names: list[str],
+    path: str,
+    identity: str,
+    without_split: int,
+) -> SplitIds:
+    units = key_hashes(keys)
+    order = np.lexsort((codes, units))
+    units, codes, keys = units[order], codes[order], keys.take(pa.array(order))
+    again = np.zeros(len(units), bool)
+    again[1:] = units[1:] == units[:-1]
+    differs = np.flatnonzero(again[1:] & (codes[1:] != codes[:-1]))
+    if len(differs):
+        row = int(differs[0])
+        raise InputError(
+            f"The table of ids {path!r} must say one split of each id; of "
+            f"{keys[row].as_py()!r} it says {names[codes[row]]!r} and of "
+            f"{keys[row + 1].as_py()!r} {names[codes[row + 1]]!r}"
+            f"{f', and of {len(differs) - 1:,} more' if len(differs) > 1 else ''}. "
+            f"Remove one of the rows."
+        )
+    kept = ~again
+    assignments = Assignments(
+        units[kept], codes[kept].astype(np.int16), tuple(names), identity
+    )
+    counts = np.bincount(codes[kept], minlength=len(names)).tolist()
+    return SplitIds(
+        assignments=assignments,
+        keys=keys.filter(pa.array(kept)),
+        sizes=dict(zip(names, counts, strict=True)),
+        repeated=int(again.sum()),
+        without_split=without_split,
+    )
+
+
+def _opened(path: str) -> "str | pa.NativeFile":
+    """Returns what Arrow reads a table from: it knows paths of this machine alone.
+
+    It unpacks some by their names.
+    """
+    if is_remote(path):
+        return files.mapped(path)
+    os.close(open_regular(path, os.O_RDONLY))
+    return path
+
+
+def _read(path: str) -> pa.Table:
+    suffix = os.path.splitext(path)[1].lower()
+    try:
+        if suffix in (".parquet", ".pq"):
+            # Here, because hardly any job has such a table.
+            from pyarrow import parquet
+
+            return parquet.read_table(_opened(path))
+        delimiter = "\t" if suffix in (".tsv", ".tab") else ","
+        header = pyarrow.csv.open_csv(
+            _opened(path),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
+        ).schema.names
+        return pyarrow.csv.read_csv(
+            _opened(path),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True
+            ),
+            # As text: an id 007 is not 7.
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+            ),
+        )
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        # Arrow gives names as they are; Python finds out that they are no UTF-8.
+        raise source_error(
+            f"The table of ids must be a readable CSV, TSV or Parquet file; {path!r} "
+            f"is not: {error}.",
+            error,
+        ) from error
+
+
+def _columns(table: pa.Table, path: str) -> tuple[pa.StringArray, pa.StringArray]:
+    names = table.column_names
+    lower = [name.strip().lower() for name in names]
+    at_split = [i for i, name in enumerate(lower) if name == "split"]
+    at_id = [i for i, name in enumerate(lower) if name in _ID_NAMES]
+    if len(names) == 2 and len(at_split) == 1:
+        at_id = [1 - at_split[0]]
+    if len(at_split) != 1 or len(at_id) != 1:
+        raise InputError(
+            f"The table of ids {path!r} must have two columns, of which one is named "
+            f"'split', or one column 'split' and one 'id' or 'key' among others; found "
+            f"{names[:10]}. Give its first line these names."
+        )
+    try:
+        found = [table[i].cast(pa.string()) for i in (at_id[0], at_split[0])]
+    except pa.ArrowException as error:
+        raise InputError(
+            f"The ids and splits of {path!r} must be texts or integers; found "
+            f"{[str(t) for t in table.schema.types][:10]}."
+        ) from error
+    return found[0].combine_chunks(), found[1].combine_chunks()
+
+
+def missing_keys(path: str, found: np.ndarray, *, limit: int) -> tuple[int, list[str]]:
+    """Returns how many keys of a stored table no row has, and some of them.
+
+    Args:
+      path: where `SplitIds.to_table` was stored.
+      found: the distinct units of all rows, ascending.
+      limit: of the keys returned, which are the first by their bytes among the
+        first by their hashes.
+    """
+    table = open_table(path)
+    units = np.asarray(table["unit"].combine_chunks())
+    missing = np.flatnonzero(~np.isin(units, found, assume_unique=True))
+    some = table["key"].take(pa.array(missing[:limit])).to_pylist()
+    return len(missing), sorted(some, key=str.encode)

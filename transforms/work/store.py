@@ -1,0 +1,270 @@
+"""Where segments and reject logs lie between stages: inline, or in the work folder.
+
+Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
+
+    <job digest>/
+      attempts/   files that are being written, under names of their attempt
+      segments/   one file a placed batch
+      rejects/    one file a task that rejected much
+      receipts/   what finished tasks leave for later runs; see `work.receipts`
+      dataset/    the finished shards; in the end, the dataset that is published
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+import google_crc32c
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.model import Rejection, RejectLog, Segment
+from transforms.errors import CommitError, DamageError
+from transforms.storage import folders
+from transforms.storage.paths import Access, is_remote
+from transforms.work.rejects import RejectGatherer
+
+__all__ = ["Store"]
+
+# So many segments are on their way at a time, where they lie far away.
+_FAR_READS = 16
+# So much of a batch's first segment takes part in the name of its file.
+_NAMING_BYTES = 1 << 16
+# Tokens of runs that were stopped in this process.
+_stopped: set[str] = set()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Store:
+    """The work folder of one job.
+
+    Attributes:
+      folder: its path, on a file system that every worker shares.
+      inline: whether segments travel through the shuffle (small jobs) or only their
+        descriptors do. Bytes of the output do not depend on it.
+      keep_items: whether reject logs hold the rejected items themselves.
+      placed: where finished files go at once, in an object store: nothing can be
+        renamed there. Empty for the folder `dataset`.
+      notes: a folder for the names of files that go into the target itself, so that
+        they are known when the run dies; empty for none.
+      token: of the run; empty where its files are not in their place before the end.
+      access: how its places are reached, wherever the store is sent.
+    """
+
+    folder: str
+    inline: bool = False
+    keep_items: bool = False
+    placed: str = ""
+    notes: str = ""
+    token: str = ""
+    access: Access = dataclasses.field(default_factory=Access)
+
+    @property
+    def attempts(self) -> str:
+        """Folder of unfinished files."""
+        return os.path.join(self.folder, "attempts")
+
+    @property
+    def segments(self) -> str:
+        """Folder of segment files."""
+        return os.path.join(self.folder, "segments")
+
+    @property
+    def rejects(self) -> str:
+        """Folder of spilled reject logs."""
+        return os.path.join(self.folder, "rejects")
+
+    @property
+    def receipts(self) -> str:
+        """Folder of receipts."""
+        return os.path.join(self.folder, "receipts")
+
+    @property
+    def dataset(self) -> str:
+        """Folder of finished shards."""
+        return self.placed or os.path.join(self.folder, "dataset")
+
+    @property
+    def place(self) -> str:
+        """The folder in the target that finished files go to; empty for none."""
+        return os.path.basename(self.placed) if self.placed and not self.notes else ""
+
+    def remove_file(self, path: str) -> None:
+        """Removes a file below the folder; no link on the way there is followed."""
+        files.remove_file(path, below=self._beside_target)
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a folder below the folder, or that; as `remove_file`."""
+        files.remove_tree(path, below=self._beside_target)
+
+    @property
+    def _beside_target(self) -> str:
+        return os.path.dirname(os.path.dirname(self.folder))
+
+    @property
+    def listing(self) -> str:
+        """File that lists the inputs."""
+        return os.path.join(self.folder, "listing.arrow")
+
+    @property
+    def account(self) -> str:
+        """File of where the items went, of a run that was refused its commit."""
+        return os.path.join(self.folder, "account.json")
+
+    @property
+    def used(self) -> str:
+        """File of what the blocks of the published dataset were made of."""
+        return os.path.join(self.folder, "used.json")
+
+    def make(self) -> None:
+        """Makes the folders; they may exist, with what an earlier run has left."""
+        files.remove_file(self.account)
+        if self.placed:
+            files.remove_file(self._abandoned)
+            return
+        self.remove_tree(self.attempts)
+        if not files.exists(self.dataset):
+            with contextlib.suppress(FileNotFoundError):
+                files.rename(self._abandoned, self.dataset)
+        for folder in (
+            *(self.attempts, self.segments, self.rejects, self.receipts),
+            self.dataset,
+        ):
+            folders.make(folder)
+
+    def abandon(self) -> None:
+        """Takes the unpublished dataset away in one step: `commit` will not find it.
+
+        The stages may still be running in another thread. The next `make` puts it
+        back.
+        """
+        if self.placed:
+            _stopped.add(self.token)
+            files.write_file(self._abandoned, b"", attempts="")
+            return
+        with contextlib.suppress(FileNotFoundError):
+            files.rename(self.dataset, self._abandoned)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a run was stopped whose files are in their place already."""
+        if not self.placed:
+            return False
+        return self.token in _stopped or files.exists(self._abandoned)
+
+    def check_goes_on(self) -> None:
+        """Raises CommitError where the run was stopped, as far as this process knows.
+
+        Its threads may be at work when the next run holds the target.
+        """
+        if self.token in _stopped:
+            raise CommitError("The run was stopped; nothing was committed. Run again.")
+
+    @property
+    def _abandoned(self) -> str:
+        return os.path.join(self.folder, "dataset.abandoned")
+
+    def announce(self, name: str) -> None:
+        """Notes that a file of the dataset is about to be written.
+
+        Raises:
+          CommitError: see `check_goes_on`.
+        """
+        self.check_goes_on()
+        if self.notes:
+            files.write_file(os.path.join(self.notes, name), b"", attempts="")
+
+    def put(
+        self, origin: str, start: int, parts: Sequence[tuple[int, pa.Buffer]]
+    ) -> list[Segment]:
+        """Stores the messages of one batch; returns a segment for each.
+
+        Args:
+          origin, start: of the batch's block; they name the segment file, so a
+            second attempt replaces it with the same bytes.
+          parts: (rows, IPC message) in the order of their shards.
+        """
+        if self.inline:
+            return [
+                Segment(origin, start, rows, message.size, payload=message.to_pybytes())
+                for rows, message in parts
+            ]
+        # The rows take part in the name: two batches of one block, which the commit
+        # refuses, must not pass for each other before.
+        crc = google_crc32c.value(bytes(memoryview(parts[0][1])[:_NAMING_BYTES]))
+        name = hashlib.blake2b(f"{start}\0{crc}\0{origin}".encode(), digest_size=16)
+        path = os.path.join(self.segments, f"{name.hexdigest()}.segments")
+        out = []
+        offset = 0
+        # Not synced: what a power loss has damaged differs from its checksum.
+        messages = [memoryview(message) for _, message in parts]
+        files.write_file(path, *messages, attempts=self.attempts, durable=False)
+        for rows, message in parts:
+            size, crc = message.size, google_crc32c.extend(0, message)
+            out.append(
+                Segment(
+                    *(origin, start, rows, size),
+                    path=path,
+                    offset=offset,
+                    crc32c=crc,
+                )
+            )
+            offset += size
+        return out
+
+    def get(self, segment: Segment) -> bytes:
+        """Returns the message of a segment.
+
+        Raises:
+          OSError: it cannot be read.
+          DamageError: it is not what was written.
+        """
+        if not segment.path:
+            return segment.payload
+        stop = segment.offset + segment.size
+        message = files.read_range(segment.path, segment.offset, stop)
+        if google_crc32c.value(message) != segment.crc32c:
+            raise DamageError(
+                f"A segment must be read as it was written; bytes {segment.offset:,} "
+                f"to {stop:,} of {segment.path!r} are others now. Nothing was "
+                f"committed; look after the disk, and run again."
+            )
+        return message
+
+    def get_all(self, segments: Sequence[Segment]) -> Iterator[bytes]:
+        """Yields the messages of segments, as `get`; far ones are read side by side."""
+        if not is_remote(self.folder) or len(segments) < 2:
+            yield from map(self.get, segments)
+            return
+        with concurrent.futures.ThreadPoolExecutor(_FAR_READS) as pool:
+            yield from pool.map(self.get, segments)
+
+    def gather_rejects(self, task: str) -> RejectGatherer:
+        """Returns what takes the rejections of one task; a context.
+
+        Args:
+          task: what only this task has; it names the file, where one is needed.
+        """
+        name = hashlib.blake2b(task.encode(), digest_size=16).hexdigest()
+        return RejectGatherer(
+            task,
+            os.path.join(self.rejects, f"{name}.rejects"),
+            attempts=self.attempts,
+            keep_items=self.keep_items,
+        )
+
+    def put_rejects(
+        self, task: str, rejections: Iterable[Rejection]
+    ) -> RejectLog | None:
+        """Stores the rejections of one task; returns None where there are none.
+
+        Args:
+          task: what only this task has.
+          rejections: in any order; looked at once.
+        """
+        with self.gather_rejects(task) as gatherer:
+            gatherer.add(rejections)
+        return gatherer.log
