@@ -15,13 +15,13 @@ from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind
 from transforms.formats.source import Source
 from transforms.shards.write_shard import ShardLayout
-from transforms.stages.census import TakeCensus
 from transforms.stages.commit import CommitDataset, Publication
+from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.list import ListBlocks
 from transforms.stages.place import PlaceRows
 from transforms.stages.read import ReadBlocks
-from transforms.stages.recall import RecallBlocks
-from transforms.stages.settle import SettleSplits
+from transforms.stages.reuse import ReuseBlocks
+from transforms.stages.shard_counts import CountShards
 from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.stages.write import WriteShards
 from transforms.work.store import Store
@@ -52,7 +52,7 @@ class Job:
     vocabularies: dict[str, Vocabulary]
     split_table: str
     split_lock: str
-    settle: SettleSplits | None
+    leak_check: CheckLeaks | None
     fingerprint_units: bool
     keeps_work: bool
     resumes: bool
@@ -77,11 +77,11 @@ def build(
         blocks = blocks | "Await strata" >> AwaitStrata(stratified)
         strata = beam.pvalue.AsSingleton(stratified)
     by_position = not job.sharding.shuffle
-    # What steps of others do to a batch cannot be told from its block.
-    recalled = None
+    # A user's step may depend on more than the block, so nothing can be reused.
+    reused = None
     if job.resumes and strata is None and between is None:
-        recalled = blocks | "Recall" >> RecallBlocks(job.source, store, by_position)
-        blocks = recalled.fresh
+        reused = blocks | "Reuse" >> ReuseBlocks(job.source, store, by_position)
+        blocks = reused.fresh
     read = blocks | "Read" >> ReadBlocks(
         job.source, store, remembered=between is None, by_position=by_position
     )
@@ -99,36 +99,38 @@ def build(
         with_fingerprints=job.fingerprint_units,
     )
     place_facts, segments, prints = placed.facts, placed.segments, placed.fingerprints
-    if recalled is not None:
-        placing = recalled.facts | "Placed before" >> beam.Filter(_is_placed)
+    if reused is not None:
+        placing = reused.facts | "Placed before" >> beam.Filter(_is_placed)
         place_facts = (place_facts, placing) | "Join facts" >> beam.Flatten()
-        segments = (segments, recalled.segments) | "Join segments" >> beam.Flatten()
-        prints = (prints, recalled.fingerprints) | "Join prints" >> beam.Flatten()
-    census = beam.pvalue.AsSingleton(
-        place_facts | "Take census" >> TakeCensus(job.vocabularies)
+        segments = (segments, reused.segments) | "Join segments" >> beam.Flatten()
+        prints = (prints, reused.fingerprints) | "Join prints" >> beam.Flatten()
+    shard_counts = beam.pvalue.AsSingleton(
+        place_facts | "Count shards" >> CountShards(job.vocabularies)
     )
     written = (
         segments
         # ((split, shard), segment) -> ((split, shard), [segment, ...]), in any order
         | "Group by shard" >> beam.GroupByKey()
-        | "Write" >> WriteShards(job.layout, store, census)
+        | "Write" >> WriteShards(job.layout, store, shard_counts)
     )
-    # The census alone wants the names, of which there may be a million.
+    # Only the shard counts need the names, of which there may be a million.
     numbers = placed.facts | "Without names" >> beam.Map(_without_names)
     facts = [
         *(read.facts, read.rejects, numbers, placed.rejects),
         *(written.shards, written.rejects),
-        *(() if recalled is None else (recalled.facts, recalled.rejects)),
+        *(() if reused is None else (reused.facts, reused.rejects)),
     ]
-    if job.settle is not None:
+    if job.leak_check is not None:
         found = (prints, written.fingerprints)
         facts.append(
-            found | "Flatten fingerprints" >> beam.Flatten() | "Settle" >> job.settle
+            found
+            | "Flatten fingerprints" >> beam.Flatten()
+            | "Check leaks" >> job.leak_check
         )
     return (
         facts
         | "Flatten facts" >> beam.Flatten()
-        | "Commit" >> CommitDataset(job.publication, store, census)
+        | "Commit" >> CommitDataset(job.publication, store, shard_counts)
     )
 
 
@@ -152,13 +154,13 @@ def _strata(
     return batches | "Stratify" >> taking
 
 
-def _settle(plan: Plan, source: Source, store: Store) -> SettleSplits | None:
+def _leak_check(plan: Plan, source: Source, store: Store) -> CheckLeaks | None:
     """Returns the stage that looks at where everything went, if it has to."""
     splits = plan.splits
     images = plan.planned.schema.of_kind(Kind.IMAGE) and len(splits.rule.names) > 1
     if not images and not splits.with_fingerprints:
         return None
-    return SettleSplits(
+    return CheckLeaks(
         store,
         identity=splits.identity,
         keyed=splits.keyed,
@@ -191,7 +193,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     if plan.selection is not None:
         source = plan.selection.of(source, store)
-    settle = _settle(plan, source, store)
+    leak_check = _leak_check(plan, source, store)
     return Job(
         source=source,
         sharding=plan.sharding,
@@ -205,7 +207,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
             image_policy=spec.image_policy,
             many_origins=source.many_origins,
             keyed=plan.splits.keyed,
-            fingerprints=settle is not None,
+            fingerprints=leak_check is not None,
         ),
         store=store,
         publication=Publication(
@@ -244,7 +246,7 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
         vocabularies=plan.vocabularies,
         split_table=plan.splits.table_in(store),
         split_lock=plan.splits.lock_in(store),
-        settle=settle,
+        leak_check=leak_check,
         fingerprint_units=plan.splits.with_fingerprints,
         keeps_work=spec.keep_work,
         resumes=resumes,

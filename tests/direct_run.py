@@ -19,9 +19,9 @@ from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import PlaceFacts
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target, work_folder
-from transforms.stages import place, read, recall, write
-from transforms.stages.census import _MergeFacts
+from transforms.stages import place, read, reuse, write
 from transforms.stages.commit import commit_dataset
+from transforms.stages.shard_counts import _MergeFacts
 
 __all__ = ["forked", "run_directly"]
 
@@ -58,11 +58,11 @@ def _run(job: Job, plan: Plan, resumes: bool) -> str:
     facts: list[Any] = []
     segments: list[Any] = []
     if resumes:
-        stage = recall.RecallBlocks(job.source, job.store, False)
-        looking = recall._LookUp(stage)
+        stage = reuse.ReuseBlocks(job.source, job.store, False)
+        looking = reuse._LookUp(stage)
         blocks = _sorted(
             [out for b in blocks for out in looking.process(b)],
-            {recall.FACTS: facts, recall.REJECTS: facts, recall.SEGMENTS: segments},
+            {reuse.FACTS: facts, reuse.REJECTS: facts, reuse.SEGMENTS: segments},
         )
     reading = read._ReadRows(read.ReadBlocks(job.source, job.store, remembered=True))
     placing = place._CutByShard(
@@ -80,15 +80,17 @@ def _run(job: Job, plan: Plan, resumes: bool) -> str:
     for fact in facts:
         if isinstance(fact, PlaceFacts):
             sums = merge.add_input(sums, fact)
-    census = merge.extract_output(sums)
+    shard_counts = merge.extract_output(sums)
     shards: dict[Any, list[Any]] = {}
     for key, segment in segments:
         shards.setdefault(key, []).append(segment)
     writing = write._WriteFile(job.layout, job.store)
     for key in sorted(shards):
-        outputs = writing.process((key, shards[key]), census)
+        outputs = writing.process((key, shards[key]), shard_counts)
         facts += _sorted(list(outputs), {write.REJECTS: facts})
-    return commit_dataset(facts, census, publication=job.publication, store=job.store)
+    return commit_dataset(
+        facts, shard_counts, publication=job.publication, store=job.store
+    )
 
 
 def _sorted(outputs: list[Any], tagged: Mapping[str, list[Any]]) -> list[Any]:

@@ -24,7 +24,7 @@ from beam_pipeline.running.convert import open_work_folder
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
-from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Statistics
 from transforms.errors import CommitError, StorageError, TargetError
@@ -240,8 +240,8 @@ class Writers:
 
     def _shard(self, writer: _Writer, store: Store, index: int) -> ShardFile:
         name = f"d-train.tfrecord-{index:05d}-of-{_count(writer.job):05d}"
-        made_of = f"{writer.digest}-{index}"
-        found = find_shard(store, made_of)
+        input_digest = f"{writer.digest}-{index}"
+        found = find_shard(store, input_digest)
         if found is not None:
             return found.shard
         data = f"{writer.job} {index} ".encode() * (100 + writer.job)
@@ -252,7 +252,7 @@ class Writers:
             facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
         crc = google_crc32c.value(data)
         shard = ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
-        keep_shard(store, made_of, ShardDone(shard, None, None))
+        keep_shard(store, input_digest, ShardDone(shard, None, None))
         return shard
 
 
@@ -290,7 +290,9 @@ def _commit(
     )
     facts = [ReadFacts("a", 0, len(shards)), PlaceFacts("a", 0, rows, {}), *shards]
     classes = {"kind": pa.array(["x"])} if _has_labels(writer.job) else {}
-    commit_dataset(facts, Census(rows, classes), publication=publication, store=store)
+    commit_dataset(
+        facts, ShardCounts(rows, classes), publication=publication, store=store
+    )
 
 
 def names_of(manifest: Manifest) -> list[str]:

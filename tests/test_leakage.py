@@ -31,8 +31,8 @@ from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.shards.image_fingerprints import store_fingerprints
+from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.stages.place import PlaceRows
-from transforms.stages.settle import SettleSplits, settle_splits
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -133,7 +133,7 @@ def test_fault_129_the_same_image_in_two_splits(store: Store, tmp_path: Folder) 
         ),
     )
     for order in itertools.permutations(found):
-        findings = settle_splits(list(order), SettleSplits(store, root=str(root)))
+        findings = check_leaks(list(order), CheckLeaks(store, root=str(root)))
         assert findings.leaks == (wanted,)
     (text,) = findings.warnings()
     assert text == (
@@ -148,9 +148,9 @@ def test_images_that_cannot_be_read_again(store: Store, tmp_path: Folder) -> Non
         stored(store, Subject.IMAGE, split, [("gone.jpg", 5)])
         for split in ("train", "val")
     ]
-    (leaks,) = settle_splits(found, SettleSplits(store, root=str(tmp_path))).leaks
+    (leaks,) = check_leaks(found, CheckLeaks(store, root=str(tmp_path))).leaks
     assert (leaks.items, leaks.confirmed) == (1, False)
-    (leaks,) = settle_splits(found, SettleSplits(store)).leaks
+    (leaks,) = check_leaks(found, CheckLeaks(store)).leaks
     assert (leaks.items, leaks.confirmed) == (1, True)
 
 
@@ -161,8 +161,8 @@ def test_examples_are_few_and_the_same(store: Store) -> None:
         stored(store, Subject.UNIT, split, [(f"{split}-{v}", v) for v in values])
         for split in NAMES
     ]
-    stage = SettleSplits(store, keyed=True)
-    (leaks,) = settle_splits(parts, stage).leaks
+    stage = CheckLeaks(store, keyed=True)
+    (leaks,) = check_leaks(parts, stage).leaks
     assert leaks.items == 1_000
     assert leaks.pairs == {
         ("train", "val"): 1_000,
@@ -171,7 +171,7 @@ def test_examples_are_few_and_the_same(store: Store) -> None:
     }
     assert len(leaks.examples) == 20
     assert all(len(example) == 3 for example in leaks.examples)
-    assert settle_splits(parts[::-1], stage).leaks == (leaks,)
+    assert check_leaks(parts[::-1], stage).leaks == (leaks,)
 
 
 def test_the_same_key_in_two_splits(store: Store) -> None:
@@ -190,12 +190,12 @@ def test_the_same_key_in_two_splits(store: Store) -> None:
                 SCHEMA, Sharding(rule, {}, keyed=True), store, with_fingerprints=True
             )
         )
-        settled = placed.fingerprints | SettleSplits(store, keyed=True)
-        leaks = settled | beam.Map(
+        checked = placed.fingerprints | CheckLeaks(store, keyed=True)
+        leaks = checked | beam.Map(
             lambda s: [(leak.items, dict(leak.pairs)) for leak in s.leaks]
         )
         assert_that(leaks, equal_to([[(2, {("train", "test"): 2})]]), label="leaks")
-        places = settled | "Places" >> beam.Map(lambda s: sorted(s.leaks[0].examples))
+        places = checked | "Places" >> beam.Map(lambda s: sorted(s.leaks[0].examples))
         wanted = [
             (Place("test", "a.csv", 3), Place("train", "b.csv", 0)),
             (Place("test", "a.csv", 4), Place("train", "a.csv", 1)),
@@ -203,10 +203,10 @@ def test_the_same_key_in_two_splits(store: Store) -> None:
         assert_that(places, equal_to([wanted]), label="places")
 
 
-def test_nothing_to_settle(store: Store) -> None:
+def test_nothing_to_check(store: Store) -> None:
     """Without fingerprints there is nothing to say, and an empty lock to write."""
-    assert settle_splits([], SettleSplits(store)) == SplitFindings()
-    found = settle_splits([], SettleSplits(store, make_lock=True))
+    assert check_leaks([], CheckLeaks(store)) == SplitFindings()
+    found = check_leaks([], CheckLeaks(store, make_lock=True))
     assert (found.locked, found.added, found.warnings()) == (0, 0, [])
     assert pathlib.Path(found.lock).exists()
 
@@ -246,7 +246,7 @@ def test_images_of_a_shard(store: Store, many_origins: bool) -> None:
     assert not store_fingerprints(
         ("train", 4), rows, values=[], positions=nothing, store=store
     )
-    (leaks,) = settle_splits([f for f in found if f], SettleSplits(store)).leaks
+    (leaks,) = check_leaks([f for f in found if f], CheckLeaks(store)).leaks
     origins = ("a.jpg", "c.jpg") if many_origins else ("t.csv", "t.csv")
     assert leaks.examples == (
         (Place("test", origins[0], 4), Place("train", origins[0], 4)),

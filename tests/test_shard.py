@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.core.placing import placement
-from transforms.core.placing.shard_rows import Census, ShardRows
+from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError
@@ -121,10 +121,10 @@ def test_equal_keys_stay_in_source_order(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_numbering_leaves_empty_shards_out() -> None:
     """Files are numbered over the shards of their split that have rows."""
-    census = Census({("train", 1): 5, ("test", 0): 1, ("train", 7): 2}, {})
-    assert census.numbering("train", 1) == (0, 2)
-    assert census.numbering("train", 7) == (1, 2)
-    assert census.numbering("test", 0) == (0, 1)
+    counts = ShardCounts({("train", 1): 5, ("test", 0): 1, ("train", 7): 2}, {})
+    assert counts.numbering("train", 1) == (0, 2)
+    assert counts.numbering("train", 7) == (1, 2)
+    assert counts.numbering("test", 0) == (0, 1)
 
 
 def test_label_ids_are_positions_in_the_vocabulary() -> None:

@@ -21,7 +21,7 @@ from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, SourceError, SpecError
 from transforms.stages import place
-from transforms.stages.settle import SettleSplits
+from transforms.stages.leak_check import CheckLeaks
 from transforms.work.rejects import read_piece
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import install_lock, open_assignments, write_table
@@ -269,12 +269,12 @@ def test_ids_as_stages(store: Store, tmp_path: Folder) -> None:
                 with_fingerprints=True,
             )
         )
-        settled = placed.fingerprints | SettleSplits(store, keyed=True, table=table)
+        checked = placed.fingerprints | CheckLeaks(store, keyed=True, table=table)
         rows = placed.segments | beam.MapTuple(lambda key, piece: (key, piece.rows))
         assert_that(rows, equal_to([(("train", 0), 1), (("test", 0), 1)]), label="rows")
         logs = placed.rejects | "Counts" >> beam.Map(lambda log: dict(log.counts))
         assert_that(logs, equal_to([{Reason.BAD_SPLIT: 1}]), label="rejects")
         said = placed.rejects | "Lines" >> beam.FlatMap(said_of)
         assert_that(said, equal_to([(2, True)]), label="lines")
-        missing = settled | beam.Map(lambda s: (s.missing_ids, s.missing_examples))
+        missing = checked | beam.Map(lambda s: (s.missing_ids, s.missing_examples))
         assert_that(missing, equal_to([(2, ("away", "gone"))]), label="missing")

@@ -35,7 +35,7 @@ from transforms.core.placing.strata import (
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError
 from transforms.stages import place
-from transforms.stages.settle import SettleSplits
+from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.stratify import AwaitStrata, TakeStrata, hash_classes
 from transforms.work.split_locks import open_assignments, write_table
 from transforms.work.store import Store
@@ -403,9 +403,9 @@ def test_locked_rows_stay_and_new_ones_fill(store: Store, tmp_path: Folder) -> N
             lock=path,
             with_fingerprints=True,
         )
-        settled = placed.fingerprints | SettleSplits(store, lock=path, make_lock=True)
+        checked = placed.fingerprints | CheckLeaks(store, lock=path, make_lock=True)
         rows = sum(batch.rows.num_rows for batch in extra)
-        facts = settled | beam.Map(lambda s: (s.locked, s.added))
+        facts = checked | beam.Map(lambda s: (s.locked, s.added))
         assert_that(facts, equal_to([(len(codes), rows)]))
     after = open_assignments(str(pathlib.Path(store.folder, "split_lock.arrow")))
     moved = after.find(units) != np.array(codes)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.test_place_keys import batch_of
 from transforms.core.model import Batch, PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
-from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import (
     UNKNOWN_NAME,
     Vocabulary,
@@ -24,8 +24,8 @@ from transforms.core.placing.vocabulary import (
 )
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import SpecError
-from transforms.stages.census import TakeCensus
 from transforms.stages.place import PlaceRows
+from transforms.stages.shard_counts import CountShards
 from transforms.work.store import Store
 
 
@@ -143,7 +143,7 @@ def facts_of(*names: str) -> PlaceFacts:
     )
 
 
-def test_census_settles_vocabularies() -> None:
+def test_shard_counts_decide_vocabularies() -> None:
     """The names of all batches and those that were given, feature by feature."""
     vocabularies = {
         "label": Vocabulary(("z",), Unknown.APPEND),
@@ -151,15 +151,15 @@ def test_census_settles_vocabularies() -> None:
     }
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         facts = pipeline | beam.Create([facts_of("b", "a"), facts_of("c"), facts_of()])
-        found = facts | TakeCensus(vocabularies)
-        wanted = Census(
+        found = facts | CountShards(vocabularies)
+        wanted = ShardCounts(
             {("train", 0): 3},
             {"label": pa.array(["z", "a", "b", "c"]), "other": pa.array(["q"])},
         )
         assert_that(found, equal_to([wanted]))
 
 
-def test_census_of_lists(tmp_path: pathlib.Path) -> None:
+def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
     """Names in lists of labels are counted like single ones, nulls left out."""
     store = Store(str(tmp_path), inline=True)
     schema = Schema((Feature("tags", Kind.LABEL, shape=(None,)),))
@@ -173,5 +173,5 @@ def test_census_of_lists(tmp_path: pathlib.Path) -> None:
             | beam.Create([batch]).with_output_types(Batch)
             | PlaceRows(schema, Sharding(SplitRule(), {}), store)
         )
-        classes = placed.facts | TakeCensus({}) | beam.Map(lambda c: c.classes["tags"])
+        classes = placed.facts | CountShards({}) | beam.Map(lambda c: c.classes["tags"])
         assert_that(classes, equal_to([pa.array(["a", "b", "c"])]))

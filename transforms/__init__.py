@@ -8,8 +8,7 @@
         rows/ image/ placing/ example/ tfrecord/    a room for each subject
     formats/     one module or package an input format: files -> blocks -> rows; pure
     sidecars/    one module a reader's metadata: TFDS; pure
-    list.py read.py stratify.py place.py census.py write.py settle.py commit.py
-                 the Beam stages
+    stages/      the Beam stages, a verb each
     tfrecord.py  WriteTFRecords and ReadTFRecords, for records that are bytes already;
                  with tfrecord_parameters.py and publishing/renaming.py (all or none)
     store.py     the work folder: segments, reject logs, finished shards

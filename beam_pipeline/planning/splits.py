@@ -71,7 +71,7 @@ class SplitPlan:
         return os.path.join(store.folder, "earlier_lock.arrow")
 
     def new_lock_in(self, store: Store) -> str:
-        """Returns where the stage `settle` writes the next lock."""
+        """Returns where the stage `leak_check` writes the next lock."""
         return os.path.join(store.folder, NEW_LOCK)
 
     def store_tables(self, store: Store) -> None:

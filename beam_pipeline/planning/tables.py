@@ -581,7 +581,7 @@ def _record_bytes(sample: TableSample, schema: Schema, image_bytes: float) -> fl
 
 
 def _sized_kind(feature: Feature) -> Kind:
-    """Returns the kind of a feature whose records are as large, without a census."""
+    """Returns the kind of a feature whose records are as large, without all rows."""
     if feature.inline:
         return feature.kind
     return Kind.TEXT if feature.kind in (Kind.LABEL, Kind.IMAGE) else feature.kind

@@ -314,13 +314,13 @@ class Piece:
     """What `read` did with one piece of a block, for runs that take its rows over.
 
     Attributes:
-      made_of: digest of what decides the rows of the whole block.
+      input_digest: digest of what decides the rows of the whole block.
       number: of the piece in its block, from 0.
       facts: of the piece.
       rejects: of the piece, if it has any.
     """
 
-    made_of: str
+    input_digest: str
     number: int
     facts: ReadFacts
     rejects: RejectLog | None
@@ -334,7 +334,7 @@ class PlaceFacts:
       origin, start: of its block.
       rows: rows placed, by shard.
       labels: distinct class names, by label feature, in any order.
-      made_of: digest of what decides the rows of the batch's block; see `Piece`.
+      input_digest: digest of what decides the rows of the batch's block; see `Piece`.
       frequent: contents that many rows have, where splits go by it: the hash, the
         number of rows, and origin and 0-based number of the first of them.
     """
@@ -343,7 +343,7 @@ class PlaceFacts:
     start: int
     rows: Mapping[ShardKey, int]
     labels: Mapping[str, pa.StringArray]
-    made_of: str = ""
+    input_digest: str = ""
     frequent: tuple[tuple[int, int, str, int], ...] = ()
 
 
@@ -361,7 +361,7 @@ class Segment:
       payload: the message itself when it travels inline, else empty.
       path, offset: where it lies otherwise.
       crc32c: of the message, where it lies in a file.
-      made_of: digest of what decides the message: of equal ones the messages are
+      input_digest: digest of what decides the message: of equal ones the messages are
         equal. Empty for unknown.
     """
 
@@ -373,7 +373,7 @@ class Segment:
     path: str = ""
     offset: int = 0
     crc32c: int = 0
-    made_of: str = ""
+    input_digest: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Source(abc.ABC):
         block of its own in its batch: (origin, start) tells all pieces of a job apart.
         """
 
-    def made_of(self, block: Block, *, by_position: bool) -> str:
+    def input_digest(self, block: Block, *, by_position: bool) -> str:
         """Returns a digest of what decides the rows of a block: of equal ones, equal.
 
         Args:

@@ -1,4 +1,4 @@
-"""Fingerprints of a shard's images, stored for the stage `settle`."""
+"""Fingerprints of a shard's images, stored for the stage `leak_check`."""
 
 import dataclasses
 from collections.abc import Sequence

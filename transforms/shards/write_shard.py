@@ -18,7 +18,7 @@ from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import RejectLog, Segment, ShardFile, ShardKey
 from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
-from transforms.core.placing.shard_rows import Census, ShardRows
+from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
     number_labels,
@@ -84,7 +84,7 @@ class ShardLayout:
 def write_shard(
     key: ShardKey,
     segments: list[Segment],
-    census: Census,
+    shard_counts: ShardCounts,
     *,
     layout: ShardLayout,
     store: Store,
@@ -97,10 +97,12 @@ def write_shard(
       EncodingError: a value cannot become part of a tf.train.Example.
     """
     split, number = key
-    index, count = census.numbering(split, number)
+    index, count = shard_counts.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
     path = os.path.join(store.dataset, name)
-    work = functools.partial(_write_once, key, path, segments, census, layout, store)
+    work = functools.partial(
+        _write_once, key, path, segments, shard_counts, layout, store
+    )
     store.announce(name)
     with storing(path):
         return persistently(work, path=path)
@@ -110,12 +112,12 @@ def _write_once(
     key: ShardKey,
     path: str,
     segments: list[Segment],
-    census: Census,
+    shard_counts: ShardCounts,
     layout: ShardLayout,
     store: Store,
 ) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
     split, number = key
-    index, _ = census.numbering(split, number)
+    index, _ = shard_counts.numbering(split, number)
     images = layout.schema.of_kind(Kind.IMAGE)
     schema = segment.segment_schema(
         layout.schema.row_schema,
@@ -131,7 +133,7 @@ def _write_once(
         seed=layout.seed,
         shuffle=layout.shuffle,
     )
-    table = number_labels(rows.table, layout.schema.features, census.classes)
+    table = number_labels(rows.table, layout.schema.features, shard_counts.classes)
     rows = dataclasses.replace(rows, table=table)
     rejects = store.gather_rejects(f"write\0{key}")
     out = _Written(rejects)

@@ -26,7 +26,7 @@ from transforms.core.manifest import (
 )
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
 from transforms.core.placing.leakage import SplitFindings
-from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
 from transforms.core.reject_limit import account_facts, limit_message, tolerated
 from transforms.core.remarks import (
@@ -79,7 +79,7 @@ class Publication:
         `transforms.core.reject_limit`.
       allow_empty: publish a dataset without records.
       label_map: class id -> name, for `label_map.pbtxt`; empty for none.
-      new_lock: where the stage `settle` has left the next split lock; empty for
+      new_lock: where the stage `leak_check` has left the next split lock; empty for
         nowhere.
       keeps_work: whether the next run finds the segments of this one.
       selected: how many items alone were to be converted; 0 for all.
@@ -123,12 +123,12 @@ class CommitDataset(beam.PTransform):
     Attributes:
       publication: what to publish and where.
       store: where the finished shards lie.
-      census: the one Census of all rows.
+      shard_counts: the one ShardCounts of the job.
     """
 
     publication: Publication
     store: Store
-    census: beam.pvalue.AsSingleton
+    shard_counts: beam.pvalue.AsSingleton
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -138,15 +138,19 @@ class CommitDataset(beam.PTransform):
         return (
             facts
             | "Gather facts" >> beam.combiners.ToList()
-            | "Publish" >> beam.Map(_commit, self.census, self.publication, self.store)
+            | "Publish"
+            >> beam.Map(_commit, self.shard_counts, self.publication, self.store)
         )
 
 
 def _commit(
-    facts: list[Facts], census: Census, publication: Publication, store: Store
+    facts: list[Facts],
+    shard_counts: ShardCounts,
+    publication: Publication,
+    store: Store,
 ) -> str:
     with storing(publication.directory):
-        done = commit_dataset(facts, census, publication=publication, store=store)
+        done = commit_dataset(facts, shard_counts, publication=publication, store=store)
         if publication.token:
             work_folder.end_handed_over(
                 publication.directory,
@@ -158,7 +162,11 @@ def _commit(
 
 
 def commit_dataset(
-    facts: Sequence[Facts], census: Census, *, publication: Publication, store: Store
+    facts: Sequence[Facts],
+    shard_counts: ShardCounts,
+    *,
+    publication: Publication,
+    store: Store,
 ) -> str:
     """Publishes the dataset that the facts describe; returns its digest.
 
@@ -173,9 +181,9 @@ def commit_dataset(
         return digest
     shards = sorted(_of_type(facts, ShardFile), key=lambda s: (s.split, s.index))
     logs = _of_type(facts, RejectLog)
-    account = _account(facts, shards, logs, census, publication)
+    account = _account(facts, shards, logs, shard_counts, publication)
     _check_account(account, logs, publication, store)
-    manifest = _manifest(shards, account, census, publication)
+    manifest = _manifest(shards, account, shard_counts, publication)
     sidecars = tfds.render(manifest)
     beside = dict(sidecars.files)
     if publication.label_map:
@@ -216,7 +224,7 @@ def commit_dataset(
     if verified or (verified is None and total <= _SMALL_BYTES):
         _check_shards(store.dataset, shards)
     if publication.keeps_work:
-        used = sorted({fact.made_of for fact in _of_type(facts, PlaceFacts)})
+        used = sorted({fact.input_digest for fact in _of_type(facts, PlaceFacts)})
         data = json.dumps(used).encode()
         files.write_file(store.used, data, attempts=store.attempts)
     if store.is_abandoned:
@@ -290,7 +298,7 @@ def _account(
     facts: Sequence[Facts],
     shards: Sequence[ShardFile],
     logs: Sequence[RejectLog],
-    census: Census,
+    shard_counts: ShardCounts,
     publication: Publication,
 ) -> Account:
     """Returns where every item went, after checking the sums of every stage."""
@@ -319,11 +327,11 @@ def _account(
         parts=_parts(read, shards, logs),
     )
     wanted = publication.expected_rows
-    files_wanted = len(census.rows)
+    files_wanted = len(shard_counts.rows)
     if (
         account.balance
         or any(account.part_balances.values())
-        or rows_placed != sum(census.rows.values())
+        or rows_placed != sum(shard_counts.rows.values())
         or (wanted is not None and wanted != rows_read)
         or len(shards) != files_wanted
         or len({shard.name for shard in shards}) != files_wanted
@@ -409,7 +417,7 @@ def _examples(logs: Sequence[RejectLog]) -> dict[str, str]:
 def _manifest(
     shards: Sequence[ShardFile],
     account: Account,
-    census: Census,
+    shard_counts: ShardCounts,
     publication: Publication,
 ) -> Manifest:
     by_split: dict[str, list[ShardFile]] = {name: [] for name in publication.splits}
@@ -420,7 +428,7 @@ def _manifest(
     features = []
     for feature in publication.schema.stored:
         facts = merged.get(feature.name, Statistics())
-        found = census.classes.get(feature.name)
+        found = shard_counts.classes.get(feature.name)
         classes = () if found is None else tuple(found.to_pylist())
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, classes, always))
@@ -435,7 +443,7 @@ def _manifest(
                     ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
                     for s in mine
                 ),
-                _class_counts(mine, publication.schema, census),
+                _class_counts(mine, publication.schema, shard_counts),
             )
             for name, mine in by_split.items()
             if mine or name in publication.splits
@@ -449,7 +457,7 @@ def _manifest(
 
 
 def _class_counts(
-    shards: Sequence[ShardFile], schema: Schema, census: Census
+    shards: Sequence[ShardFile], schema: Schema, shard_counts: ShardCounts
 ) -> dict[str, dict[str, int]]:
     """Returns label feature -> class name (or integer, as text) -> records."""
     merged = merge_all([shard.statistics for shard in shards])
@@ -459,7 +467,7 @@ def _class_counts(
         if counts is None:
             continue
         if feature.kind is Kind.LABEL:
-            found = census.classes.get(feature.name)
+            found = shard_counts.classes.get(feature.name)
             names = [] if found is None else found.to_pylist()
             out[feature.name] = {name: counts.get(i, 0) for i, name in enumerate(names)}
         elif counts:

@@ -170,7 +170,7 @@ class PlaceRows(beam.PTransform):
       strata: for a stratified split, where the Strata of all rows are stored.
       table: path of the splits of keys, for a split by a table of ids.
       lock: path of the splits that earlier runs gave; empty for none.
-      with_fingerprints: whether `SettleSplits` is to see where each unit went.
+      with_fingerprints: whether `CheckLeaks` is to see where each unit went.
     """
 
     schema: Schema
@@ -244,7 +244,7 @@ class _CutByShard(beam.DoFn):
             start=block.start,
             rows={key: rows.num_rows for key, rows in cut},
             labels={name: _distinct(batch.rows[name]) for name in self.labels},
-            made_of="" if piece is None else piece.made_of,
+            input_digest="" if piece is None else piece.input_digest,
             frequent=() if batch.contents is None else _frequent(batch, batch.contents),
         )
         self.rows_placed.inc(batch.rows.num_rows)
@@ -254,9 +254,9 @@ class _CutByShard(beam.DoFn):
             prints = self._fingerprints(batch, splits)
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, prints)
         segments = tuple(
-            (key, dataclasses.replace(each, made_of=made_of))
-            for (key, _), each, made_of in zip(
-                cut, stored, self._made_of(batch, parts), strict=True
+            (key, dataclasses.replace(each, input_digest=input_digest))
+            for (key, _), each, input_digest in zip(
+                cut, stored, self._input_digest(batch, parts), strict=True
             )
         )
         yield from segments
@@ -265,7 +265,7 @@ class _CutByShard(beam.DoFn):
             done = PieceDone(piece.facts, facts, logs, segments, prints)
             keep_piece(self.store, piece, done)
 
-    def _made_of(
+    def _input_digest(
         self,
         batch: Batch,
         parts: Sequence[tuple[int, pa.Buffer]],
@@ -282,8 +282,8 @@ class _CutByShard(beam.DoFn):
             for _, message in parts:
                 yield hashlib.blake2b(message, digest_size=16).hexdigest()
         else:
-            made_of = f"{piece.made_of}-{piece.number}{self.cut}"
-            yield from [made_of] * len(parts)
+            input_digest = f"{piece.input_digest}-{piece.number}{self.cut}"
+            yield from [input_digest] * len(parts)
 
     def _fingerprints(self, batch: Batch, splits: Splits) -> Fingerprints:
         units = unit_hashes(batch, purpose=LOCK)

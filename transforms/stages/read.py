@@ -60,18 +60,18 @@ class _ReadRows(beam.DoFn):
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
     def process(self, block: Block) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
-        made_of = ""
+        input_digest = ""
         if self.remembered:
-            made_of = self.source.made_of(block, by_position=self.by_position)
+            input_digest = self.source.input_digest(block, by_position=self.by_position)
         pieces = 0
         for number, reading in enumerate(self.source.read(block)):
-            yield from self._outputs(reading, made_of, number)
+            yield from self._outputs(reading, input_digest, number)
             pieces += 1
-        if made_of and not self.store.inline:
-            keep_block(self.store, made_of, pieces)
+        if input_digest and not self.store.inline:
+            keep_block(self.store, input_digest, pieces)
 
     def _outputs(
-        self, reading: Reading, made_of: str, number: int
+        self, reading: Reading, input_digest: str, number: int
     ) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
         batch, rejections = reading.batch, reading.rejections
         block = batch.block
@@ -93,7 +93,7 @@ class _ReadRows(beam.DoFn):
         if log is not None:
             self.rows_rejected.inc(rejected)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
-        if made_of:
-            piece = Piece(made_of, number, facts, log)
+        if input_digest:
+            piece = Piece(input_digest, number, facts, log)
             batch = dataclasses.replace(batch, piece=piece)
         yield batch

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 
 from transforms.core.model import Reason, Segment, ShardFile, ShardKey
-from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import digest_of
 from transforms.core.segment import in_source_order
 from transforms.shards.write_shard import ShardLayout, write_shard
@@ -34,12 +34,12 @@ class WriteShards(beam.PTransform):
     Attributes:
       layout: what decides the bytes.
       store: where segments and finished shards lie.
-      census: the one Census of all rows.
+      shard_counts: the one ShardCounts of the job.
     """
 
     layout: ShardLayout
     store: Store
-    census: beam.pvalue.AsSingleton
+    shard_counts: beam.pvalue.AsSingleton
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class WriteShards(beam.PTransform):
     ) -> beam.pvalue.DoOutputsTuple:
         """Writes each shard by itself."""
         return shards | "Write file" >> (
-            beam.ParDo(_WriteFile(self.layout, self.store), self.census)
+            beam.ParDo(_WriteFile(self.layout, self.store), self.shard_counts)
             .with_output_types(ShardFile)
             .with_outputs(REJECTS, FINGERPRINTS, main="shards")
         )
@@ -64,20 +64,20 @@ class _WriteFile(beam.DoFn):
         self.rows_rejected = beam.metrics.Metrics.counter("write", "rows_rejected")
 
     def process(
-        self, element: tuple[ShardKey, Iterable[Segment]], census: Census
+        self, element: tuple[ShardKey, Iterable[Segment]], shard_counts: ShardCounts
     ) -> Iterator[ShardFile | beam.pvalue.TaggedOutput]:
         key, segments = element[0], in_source_order(list(element[1]))
-        made_of = _made_of(key, segments, census)
-        done = find_shard(self.store, made_of) if made_of else None
+        input_digest = _input_digest(key, segments, shard_counts)
+        done = find_shard(self.store, input_digest) if input_digest else None
         if done is None:
             shard, rejects, fingerprints = write_shard(
-                key, segments, census, layout=self.layout, store=self.store
+                key, segments, shard_counts, layout=self.layout, store=self.store
             )
             if rejects is not None:
                 self.rows_rejected.inc(rejects.items)
             done = ShardDone(shard, rejects, fingerprints)
-            if made_of and not (rejects and rejects.counts.keys() & _MAY_HEAL):
-                keep_shard(self.store, made_of, done)
+            if input_digest and not (rejects and rejects.counts.keys() & _MAY_HEAL):
+                keep_shard(self.store, input_digest, done)
         self.rows_written.inc(done.shard.records)
         if done.rejects is not None:
             yield beam.pvalue.TaggedOutput(REJECTS, done.rejects)
@@ -86,14 +86,19 @@ class _WriteFile(beam.DoFn):
         yield done.shard
 
 
-def _made_of(key: ShardKey, segments: Sequence[Segment], census: Census) -> str:
+def _input_digest(
+    key: ShardKey, segments: Sequence[Segment], shard_counts: ShardCounts
+) -> str:
     """Returns a digest of what decides a shard, in one job; empty for unknown."""
-    if not all(segment.made_of for segment in segments):
+    if not all(segment.input_digest for segment in segments):
         return ""
     facts = [
-        *(key, census.numbering(*key)),
-        [(name, digest_of(names)) for name, names in sorted(census.classes.items())],
-        [(each.origin, each.start, each.rows, each.made_of) for each in segments],
+        *(key, shard_counts.numbering(*key)),
+        [
+            (name, digest_of(names))
+            for name, names in sorted(shard_counts.classes.items())
+        ],
+        [(each.origin, each.start, each.rows, each.input_digest) for each in segments],
     ]
     text = json.dumps(facts).encode()
     return hashlib.blake2b(text, digest_size=16).hexdigest()

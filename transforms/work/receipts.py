@@ -82,25 +82,25 @@ def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
     """Leaves the receipt of a piece whose segments are stored."""
     facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
     logs = [log for log in done.rejects if log.path]
-    _keep(store, f"{piece.made_of}-{piece.number}.piece", [facts, _sums(logs)])
+    _keep(store, f"{piece.input_digest}-{piece.number}.piece", [facts, _sums(logs)])
 
 
-def keep_block(store: Store, made_of: str, pieces: int) -> None:
+def keep_block(store: Store, input_digest: str, pieces: int) -> None:
     """Leaves word that all pieces of a block have been read."""
-    _keep(store, f"{made_of}.block", pieces)
+    _keep(store, f"{input_digest}.block", pieces)
 
 
-def find_block(store: Store, made_of: str) -> list[PieceDone] | None:
+def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
     """Returns all pieces of a block that an earlier run has read and placed.
 
     None: some are missing, or damaged.
     """
-    pieces = _find(store, f"{made_of}.block")
+    pieces = _find(store, f"{input_digest}.block")
     if not isinstance(pieces, int):
         return None
     out = []
     for number in range(pieces):
-        found = _find(store, f"{made_of}-{number}.piece")
+        found = _find(store, f"{input_digest}-{number}.piece")
         if found is None:
             return None
         facts, sums = found
@@ -114,16 +114,16 @@ def find_block(store: Store, made_of: str) -> list[PieceDone] | None:
     return out
 
 
-def keep_shard(store: Store, made_of: str, done: ShardDone) -> None:
+def keep_shard(store: Store, input_digest: str, done: ShardDone) -> None:
     """Leaves the receipt of a shard that stands under its name."""
     facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
     logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
-    _keep(store, f"{made_of}.shard", [facts, _sums(logs)])
+    _keep(store, f"{input_digest}.shard", [facts, _sums(logs)])
 
 
-def find_shard(store: Store, made_of: str) -> ShardDone | None:
+def find_shard(store: Store, input_digest: str) -> ShardDone | None:
     """Returns a shard that an earlier run has finished, if it is whole."""
-    found = _find(store, f"{made_of}.shard")
+    found = _find(store, f"{input_digest}.shard")
     if found is None:
         return None
     facts, sums = found

@@ -10,11 +10,11 @@ import pyarrow as pa
 from transforms.core.placing import placement
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
-__all__ = ["Census", "ShardRows"]
+__all__ = ["ShardCounts", "ShardRows"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Census:
+class ShardCounts:
     """What must be known of all rows before the first shard is written.
 
     Attributes:

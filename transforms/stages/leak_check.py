@@ -1,4 +1,4 @@
-"""The stage `settle`: where every unit and image went -> leaks, and the next lock."""
+"""The stage `leak_check`: rows and images in two splits, and the next split lock."""
 
 import collections
 import dataclasses
@@ -28,7 +28,7 @@ from transforms.work.split_ids import missing_keys
 from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.work.store import Store
 
-__all__ = ["SettleSplits", "settle_splits"]
+__all__ = ["CheckLeaks", "check_leaks"]
 
 # Leaks that are shown, and places of each.
 _EXAMPLES = 20
@@ -39,7 +39,7 @@ _COMPARED = 1_000
 
 
 @dataclasses.dataclass
-class SettleSplits(beam.PTransform):
+class CheckLeaks(beam.PTransform):
     """Finds what stands in two splits, and writes what the next lock must hold.
 
     Input: the Fingerprints of all batches and shards. Output: one SplitFindings. A
@@ -74,11 +74,11 @@ class SettleSplits(beam.PTransform):
         return (
             found
             | "Gather fingerprints" >> beam.combiners.ToList()
-            | "Settle" >> beam.Map(settle_splits, self)
+            | "Check leaks" >> beam.Map(check_leaks, self)
         )
 
 
-def settle_splits(found: list[Fingerprints], stage: SettleSplits) -> SplitFindings:
+def check_leaks(found: list[Fingerprints], stage: CheckLeaks) -> SplitFindings:
     """Returns what the fingerprints of a whole job say.
 
     Args:
@@ -195,7 +195,7 @@ def _some(places: Sequence[Place]) -> tuple[Place, ...]:
     return tuple(sorted([*first.values(), *others][:_PLACES_EACH]))
 
 
-def _image_leaks(images: Sequence[Fingerprints], stage: SettleSplits) -> Leaks:
+def _image_leaks(images: Sequence[Fingerprints], stage: CheckLeaks) -> Leaks:
     names, values, splits = _gather(images, stage.store)
     shared = find_shared(values, splits, count=len(names))
     if stage.root is None:
@@ -227,7 +227,7 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
 
 
 def _locked(
-    findings: SplitFindings, given: Assignments, stage: SettleSplits
+    findings: SplitFindings, given: Assignments, stage: CheckLeaks
 ) -> SplitFindings:
     known = 0
     if stage.lock:

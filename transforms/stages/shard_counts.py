@@ -1,4 +1,4 @@
-"""The stage `census`: what all batches hold, before the first shard is written."""
+"""The stage `shard_counts`: rows of each shard, and all class names, of a whole job."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,17 +7,17 @@ import apache_beam as beam
 import pyarrow as pa
 
 from transforms.core.model import PlaceFacts, ShardKey
-from transforms.core.placing.shard_rows import Census
+from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 
-__all__ = ["TakeCensus"]
+__all__ = ["CountShards"]
 
 
 @dataclasses.dataclass
-class TakeCensus(beam.PTransform):
+class CountShards(beam.PTransform):
     """Counts the rows of every shard and collects the class names.
 
-    Input: PlaceFacts. Output: one Census, empty for no input.
+    Input: PlaceFacts. Output: one ShardCounts, empty for no input.
 
     Attributes:
       vocabularies: of label features, as far as they are known beforehand; all names
@@ -29,7 +29,9 @@ class TakeCensus(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, facts: beam.PCollection[PlaceFacts]) -> beam.PCollection[Census]:
+    def expand(
+        self, facts: beam.PCollection[PlaceFacts]
+    ) -> beam.PCollection[ShardCounts]:
         """Merges the facts of all batches."""
         return facts | "Merge" >> beam.CombineGlobally(_MergeFacts(self.vocabularies))
 
@@ -66,7 +68,7 @@ class _MergeFacts(beam.CombineFn):
             self.add_input(sums, PlaceFacts("", 0, rows, known))
         return sums
 
-    def extract_output(self, sums: _Sums) -> Census:
+    def extract_output(self, sums: _Sums) -> ShardCounts:
         rows, labels = sums
         classes = {
             feature: self.vocabularies.get(feature, Vocabulary()).settled(
@@ -74,7 +76,7 @@ class _MergeFacts(beam.CombineFn):
             )
             for feature in sorted(labels.keys() | self.vocabularies.keys())
         }
-        return Census(dict(sorted(rows.items())), classes)
+        return ShardCounts(dict(sorted(rows.items())), classes)
 
 
 def _distinct(parts: Sequence[pa.StringArray]) -> pa.StringArray:

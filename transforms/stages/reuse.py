@@ -1,4 +1,4 @@
-"""The stage `recall`: blocks whose rows an earlier run has placed, and the others."""
+"""The stage `reuse`: blocks whose rows an earlier run has placed, and the others."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from transforms.formats.source import Source
 from transforms.work.receipts import find_block
 from transforms.work.store import Store
 
-__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "SEGMENTS", "RecallBlocks"]
+__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "SEGMENTS", "ReuseBlocks"]
 
 FACTS = "facts"
 FINGERPRINTS = "fingerprints"
@@ -19,12 +19,12 @@ SEGMENTS = "segments"
 
 
 @dataclasses.dataclass
-class RecallBlocks(beam.PTransform):
+class ReuseBlocks(beam.PTransform):
     """Takes over what an earlier run has made of a block, where that is whole.
 
     Input: blocks. Outputs: `fresh`, the blocks that are to be read; and of the others
     what `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
-    Counters: blocks_recalled.
+    Counters: blocks_reused.
 
     Attributes:
       source: what the blocks are of.
@@ -49,20 +49,20 @@ class RecallBlocks(beam.PTransform):
 
 
 class _LookUp(beam.DoFn):
-    def __init__(self, stage: RecallBlocks) -> None:
+    def __init__(self, stage: ReuseBlocks) -> None:
         super().__init__()
         self.source = stage.source
         self.store = stage.store
         self.by_position = stage.by_position
-        self.recalled = beam.metrics.Metrics.counter("recall", "blocks_recalled")
+        self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
 
     def process(self, block: Block) -> Iterator[Block | beam.pvalue.TaggedOutput]:
-        made_of = self.source.made_of(block, by_position=self.by_position)
-        pieces = find_block(self.store, made_of)
+        input_digest = self.source.input_digest(block, by_position=self.by_position)
+        pieces = find_block(self.store, input_digest)
         if pieces is None:
             yield block
             return
-        self.recalled.inc()
+        self.reused.inc()
         for piece in pieces:
             for fact in (piece.read, piece.placed):
                 yield beam.pvalue.TaggedOutput(FACTS, fact)
