@@ -357,7 +357,7 @@ def test_the_run_survives_a_decoder_that_crashes(
 
 CLI = """
 from tests.hostile_decoder import prepare
-from transforms import decoder_pool
+from transforms.shards import decoder_pool
 from beam_pipeline.cli import program
 decoder_pool.SHARED = decoder_pool.DecoderPool(prepare)
 program()

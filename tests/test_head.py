@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from beam_pipeline.commands import head
-from beam_pipeline.datasets import dataset
+from beam_pipeline.terminal import words
 from tests.datasets import animals, example, write_dataset, write_records
 from tests.kinds import EVERY_KIND, row_of_every_kind, write_kinds
 from transforms.core.example import messages
@@ -302,4 +302,4 @@ def test_records_that_do_not_fit_their_manifest(
 )
 def test_instants_as_text(value: int, unit: str, expected: str) -> None:
     """ISO 8601 in UTC over the whole range of int64."""
-    assert dataset.instant_text(value, unit) == expected
+    assert words.instant_text(value, unit) == expected

@@ -154,7 +154,7 @@ def test_killed_worker_ends_the_run(
 _KILLED_IN_COMMIT = """
 import os, signal, sys
 from beam_pipeline.cli import main
-from transforms import commit
+from transforms.stages import commit
 from transforms.publishing import target
 step = target.publish
 def die():
