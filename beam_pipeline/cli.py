@@ -146,7 +146,7 @@ def convert(
 @job_options
 @click.argument("output", required=False, type=LOCATION)
 @click.pass_context
-def plan(ctx: click.Context, /, **flags: Any) -> int:
+def plan(_ctx: click.Context, /, **flags: Any) -> int:
     """Show what `convert` would do with the same arguments; write nothing."""
     from beam_pipeline.commands import report
     from beam_pipeline.planning.plan import make_plan, prepare
@@ -191,7 +191,7 @@ def head(target: str, count: int) -> int:
     help="Print a reader for this library.",
 )
 @click.pass_context
-def schema(ctx: click.Context, /, style: str, **flags: Any) -> int:
+def schema(_ctx: click.Context, /, style: str, **flags: Any) -> int:
     """Print code that reads a dataset, or the features of SOURCE.
 
     For a dataset: a reader to be pasted. For anything else: a --spec to be edited, with
@@ -390,7 +390,7 @@ def _catch_stops() -> dict[signal.Signals, Any]:
     return before
 
 
-def _stop(number: int, frame: object) -> NoReturn:
+def _stop(number: int, _frame: object) -> NoReturn:
     """Unwinds once; the next signal does not wait for that."""
     for each in _STOPS:
         if signal.getsignal(each) == _stop:
@@ -398,7 +398,7 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise _Stopped(number)
 
 
-def _stop_at_once(number: int, frame: object) -> NoReturn:
+def _stop_at_once(number: int, _frame: object) -> NoReturn:
     # Workers end with this process, and the next run clears up.
     os._exit(128 + number)
 

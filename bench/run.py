@@ -48,7 +48,7 @@ class Result:
     Attributes:
       work: what was done.
       against: what it is compared with.
-      required: the bound; `at_most` says on which side of it the ratio must lie.
+      required: the bound; `at_most` says on which side of it the ratio must be.
       reached: the ratio measured; None when our side was not run.
       facts: what went into it, for the JSON and the last column.
     """
@@ -63,6 +63,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
+        """Whether the ratio is on the right side of the bound, or was not measured."""
         if self.reached is None:
             return True
         if self.at_most:
@@ -70,6 +71,7 @@ class Result:
         return self.reached >= self.required
 
     def row(self) -> tuple[str, ...]:
+        """Returns the cells of the table's line."""
         bound = "<=" if self.at_most else ">="
         reached = "-" if self.reached is None else f"{self.reached:.2f}{self.unit}"
         mark = "-" if self.reached is None else "pass" if self.passed else "FAIL"

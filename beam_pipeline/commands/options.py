@@ -16,7 +16,7 @@ _Command = Callable[..., int | None]
 
 
 def complete_path(
-    ctx: click.Context, param: click.Parameter, incomplete: str
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Leaves the completion of a path to the shell."""
     return [CompletionItem(incomplete, type="file")]

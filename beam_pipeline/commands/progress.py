@@ -42,10 +42,12 @@ _FAR_SECONDS = 3.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progressed:
-    """Attributes:
-    phase: what is being done.
-    share: of the whole job that is done, 0 to 1.
-    written: bytes of shards so far.
+    """How far a run has come.
+
+    Attributes:
+      phase: what is being done.
+      share: of the whole job that is done, 0 to 1.
+      written: bytes of shards so far.
     """
 
     phase: Literal["reading", "writing", "committing"]

@@ -98,7 +98,7 @@ def run(source: str, target: str, *, overwrite: bool, report_json: str | None) -
         report.check_apart({"source": source, "output": target}, used)
     if files.is_folder(source) or files.is_pattern(source):
         _check_folder(source, target, tasks, dataset)
-    _check_target(tasks, target, overwrite=overwrite)
+    _check_target(tasks, overwrite=overwrite)
     width = max(len(printable(task.source)) for task in tasks)
     with _skipped_ranges() as ranges:
         outcomes = [_repair(task, ranges, width, overwrite=overwrite) for task in tasks]
@@ -165,7 +165,7 @@ def _check_folder(
         )
 
 
-def _check_target(tasks: list[_Task], target: str, *, overwrite: bool) -> None:
+def _check_target(tasks: list[_Task], *, overwrite: bool) -> None:
     """Makes the folder of the output; raises where it cannot be written to."""
     folder = os.path.dirname(tasks[0].target) or "."
     for task in tasks:

@@ -90,9 +90,11 @@ def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Repor
                 size += shard.bytes
             else:
                 findings.append(finding)
-    for facts in manifest.files:
-        if finding := _check_sidecar(dataset.path(facts.file), facts):
-            findings.append(finding)
+    findings.extend(
+        finding
+        for facts in manifest.files
+        if (finding := _check_sidecar(dataset.path(facts.file), facts))
+    )
     findings += _unnamed(dataset.directory, manifest)
     findings += _misleading(dataset.directory, manifest)
     return Report(tuple(findings), len(shards) + len(manifest.files), records, size)

@@ -58,9 +58,11 @@ def find(directory: str) -> list[Leftover]:
         if _is_there(path)
     ]
     rejects = target.rejects_path(directory)
-    for path in (rejects, reject_files.items_beside(rejects)):
-        if _is_there(path) or files.is_file(path):
-            found.append(_rejects(path))
+    found.extend(
+        _rejects(path)
+        for path in (rejects, reject_files.items_beside(rejects))
+        if _is_there(path) or files.is_file(path)
+    )
     if files.is_folder(directory):
         for name in files.names_in(directory):
             path = os.path.join(directory, name)

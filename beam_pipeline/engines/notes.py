@@ -100,9 +100,11 @@ def _runs(pid: int) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Note:
-    """Attributes:
-    seconds: when it was left, since the epoch.
-    error: of ours.
+    """What a worker left behind.
+
+    Attributes:
+      seconds: when it was left, since the epoch.
+      error: of ours.
     """
 
     seconds: float

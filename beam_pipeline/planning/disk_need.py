@@ -33,11 +33,13 @@ _MARGIN = 1.2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DiskNeed:
-    """Attributes:
-    segments, shards: bytes that they will take, about.
-    compressed: whether the shards will take less, nobody knows how much.
-    remade: whether images are resized or encoded anew; `shards` is what they would
-      take as they are.
+    """How much room a job needs.
+
+    Attributes:
+      segments, shards: bytes that they will take, about.
+      compressed: whether the shards will take less, by an unknown amount.
+      remade: whether images are resized or encoded again; `shards` is what they take
+        unchanged.
     """
 
     segments: int

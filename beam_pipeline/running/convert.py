@@ -51,7 +51,7 @@ _TOKEN_BYTES = 6
 
 @contextlib.contextmanager
 def open_work_folder(
-    plan: Plan, *, say: Callable[[str], None] = lambda text: None, stays: bool = False
+    plan: Plan, *, say: Callable[[str], None] = lambda _text: None, stays: bool = False
 ) -> Iterator[tuple[Store, bool]]:
     """Holds the target's work folder; yields it, and whether it holds finished work.
 
@@ -145,7 +145,7 @@ def convert_plan(
     beam_flags: Sequence[str] = (),
     between: beam.PTransform | None = None,
     watch: Callable[[], None] = lambda: None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> Manifest:
     """Runs a plan to its commit and returns the manifest of the dataset.
 
@@ -209,7 +209,7 @@ def submit_plan(
     plan: Plan,
     *,
     beam_flags: Sequence[str],
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> Submitted:
     """Hands a plan to Dataflow, where its commit ends it, and returns at once.
 

@@ -74,7 +74,7 @@ def run_job(
     between: beam.PTransform | None = None,
     watch: Callable[[], None] = lambda: None,
     abandon: Callable[[], None] = lambda: None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda _text: None,
 ) -> None:
     """Runs the job and returns when it is committed.
 
@@ -182,7 +182,7 @@ def _quiet_beam() -> Iterator[None]:
     before = logger.level, root.level, threading.excepthook
     logger.setLevel(logging.CRITICAL + 1)
     root.setLevel(logging.CRITICAL + 1)
-    threading.excepthook = lambda arguments: None
+    threading.excepthook = lambda _arguments: None
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import time
 
 
 def main() -> None:
+    """Converts the rows; prints their number and the seconds as JSON."""
     import apache_beam as beam
     import tensorflow as tf
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner

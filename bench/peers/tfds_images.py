@@ -10,6 +10,7 @@ from typing import Any
 
 
 def main() -> None:
+    """Converts the photos; prints their number and the seconds as JSON."""
     import tensorflow_datasets as tfds
 
     parser = argparse.ArgumentParser()

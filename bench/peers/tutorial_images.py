@@ -7,6 +7,7 @@ import time
 
 
 def main() -> None:
+    """Converts the photos; prints their number and the seconds as JSON."""
     import tensorflow as tf
 
     parser = argparse.ArgumentParser()

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(1)
 
 
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 

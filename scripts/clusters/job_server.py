@@ -55,7 +55,6 @@ def job_server(engine: str, artifact: str) -> Path:
             goal = [f"-Dartifact={name}", f"-DoutputDirectory={partial}"]
             run_client([*_MAVEN, "dependency:copy", *goal], "mvn")
             put(partial / path.name, path)
-            return path
         except ClientFailure as failure:
             if "checksum" in failure.output.lower():
                 raise Failure(
@@ -63,6 +62,8 @@ def job_server(engine: str, artifact: str) -> Path:
                     f"Maven downloads from. {by_hand}"
                 ) from failure
             print(f"it is not to be had: {failure}", file=sys.stderr)
+        else:
+            return path
         put(_assembled(engine, partial, by_hand), made)
     return made
 

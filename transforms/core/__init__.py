@@ -1,0 +1,1 @@
+"""What is known of bytes, types, hashes and names. Never Beam."""

@@ -156,7 +156,7 @@ class Account:
 
     @property
     def balance(self) -> int:
-        """read - written - rejected - skipped."""
+        """Returns read - written - rejected - skipped."""
         gone = sum(self.rejected.values()) + sum(self.skipped.values())
         return self.read - self.written - gone
 

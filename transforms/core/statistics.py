@@ -27,14 +27,17 @@ Number = int | float
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statistics:
-    """Attributes:
-    present: records that hold the feature.
-    minimum, maximum: of the values; for bytes and text of their lengths in bytes.
-      None when there is no value (or only NaN).
-    classes: for class labels and integer labels, records by value (of lists, how
-      often each value occurs); None where there are more than `MAX_CLASSES` values.
-    fewest, most: of lists, how many items a record has where it has the feature: rows
-      of a ragged feature, boxes of a box feature, else values. None for no lists.
+    """What the values of one feature are like in one split.
+
+    Attributes:
+      present: records that hold the feature.
+      minimum, maximum: of the values; for bytes and text of their lengths in bytes.
+        None when there is no value (or only NaN).
+      classes: for class labels and integer labels, records by value (of lists, how
+        often each value occurs); None where there are more than `MAX_CLASSES` values.
+      fewest, most: of lists, how many items a record has where it has the feature:
+        rows of a ragged feature, boxes of a box feature, else values. None for no
+        lists.
     """
 
     present: int = 0

@@ -1,0 +1,1 @@
+"""Readers of each source format. Never Beam."""

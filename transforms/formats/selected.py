@@ -75,6 +75,6 @@ class SelectedSource(Source):
 
 # Asked for every block; mapped, so that all workers of a machine share it.
 @functools.lru_cache(maxsize=1)
-def _places(path: str, digest: str) -> UInt64s:
+def _places(path: str, _digest: str) -> UInt64s:
     table = pa.ipc.open_file(files.mapped(path)).read_all()
     return np.asarray(table[0].combine_chunks())

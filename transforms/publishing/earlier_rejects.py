@@ -58,8 +58,9 @@ class EarlierRejects:
                 yield found
 
     def places(self) -> UInt64s:
-        """Returns the places of the rejected items, as hashes, ascending; parts of
-        items are left out, for their items were not rejected.
+        """Returns the places of the rejected items, as hashes, ascending.
+
+        Parts of items are left out: their items were not rejected.
 
         Raises:
           DamageError: as `rejections`.

@@ -92,9 +92,10 @@ class OwnFolder:
                 with self._opened(self.path) as descriptor:
                     self._check(descriptor, self.path)
                     _mark(descriptor)
-                return
             except FileNotFoundError:
                 self._make_new()
+            else:
+                return
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

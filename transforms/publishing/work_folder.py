@@ -292,8 +292,7 @@ def _keep_for_next(store: Store) -> None:
 
 
 def finished(directory: str) -> tuple[int, int, int]:
-    """Returns how many jobs' work is in a target's work folder, and how much of it is
-    finished, as numbers of blocks and of shards."""
+    """Returns what a target's work folder holds: jobs, finished blocks and shards."""
     folder = target.work_folder(directory)
     if is_remote(directory):
         names = bucket.works_in(folder)

@@ -1,0 +1,1 @@
+"""Files beside the shards that other readers look for. Never Beam."""

@@ -44,13 +44,13 @@ class ListBlocks(beam.PTransform):
         )
 
 
-def _inputs(start: int, source: Source, access: Access) -> Iterator[int]:
+def _inputs(_start: int, source: Source, _access: Access) -> Iterator[int]:
     # Where it is unpickled, the places of the source can be reached.
     yield from source.inputs()
 
 
 def _blocks(
-    number: int, source: Source, store: Store | None, access: Access
+    number: int, source: Source, store: Store | None, _access: Access
 ) -> Iterator[Block]:
     listed = None if store is None else source.listed_as(number)
     if store is None or listed is None:

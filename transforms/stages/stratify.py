@@ -67,7 +67,7 @@ class AwaitStrata(beam.PTransform):
         )
 
 
-def _same(block: Block, strata: Segment) -> Block:
+def _same(block: Block, _strata: Segment) -> Block:
     return block
 
 

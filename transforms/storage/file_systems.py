@@ -79,7 +79,7 @@ def file_system(path: str) -> tuple["pafs.FileSystem", str]:
 
 @functools.lru_cache(maxsize=64)
 def _connected(
-    place: str, said: tuple[tuple[str, str], ...], process: int
+    place: str, said: tuple[tuple[str, str], ...], _process: int
 ) -> tuple["pafs.FileSystem", str]:
     """Connects once to each place, in each process: threads do not survive a fork."""
     # Here, because it loads the clients of all clouds.

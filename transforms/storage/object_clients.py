@@ -36,7 +36,7 @@ def client_of(path: str) -> Client | None:
 
 @functools.lru_cache(maxsize=64)
 def _connected(
-    place: str, said: tuple[tuple[str, str], ...], process: int
+    place: str, said: tuple[tuple[str, str], ...], _process: int
 ) -> Client | None:
     scheme, _, bucket = place.partition("://")
     try:

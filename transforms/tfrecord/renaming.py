@@ -72,9 +72,11 @@ class Target:
     run: str
 
     def name(self, index: int, count: int) -> str:
+        """Returns the name of shard `index` of `count`."""
         return os.path.basename(self.prefix) + self._ending(index, count)
 
     def path(self, index: int, count: int) -> str:
+        """Returns the path of shard `index` of `count`."""
         return os.path.join(self.directory, self.name(index, count))
 
     def shown(self, index: int, count: int) -> str:

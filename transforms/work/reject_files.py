@@ -83,7 +83,7 @@ def write_rejects(
     *,
     attempts: str,
     part_bytes: int = _PART_BYTES,
-    announce: Callable[[str], None] = lambda name: None,
+    announce: Callable[[str], None] = lambda _name: None,
 ) -> list[FileFacts]:
     """Merges the logs into the files of a dataset; memory does not grow with them.
 

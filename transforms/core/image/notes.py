@@ -84,6 +84,7 @@ def notes_of(facts: ImageFacts, size: int) -> tuple[ImageNote, ...]:
 def source_notes(
     source: SourceImage, *, several: bool, cmyk: bool = False, trailing: bool = False
 ) -> tuple[ImageNote, ...]:
+    """Returns what is notable about an image with these properties."""
     short, long = sorted((source.height, source.width))
     found = {
         ImageNote.ORIENTATION: source.orientation > 1,

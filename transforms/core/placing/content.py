@@ -1,7 +1,7 @@
-"""What a row without a key is known by: the content of its own columns, as a hash.
+r"""What a row without a key is known by: the content of its own columns, as a hash.
 
     row    sum over its cells of  splitmix64(base(name) + word(value)), modulo 2^64
-    base   blake2b("column \\0" "content \\0" 0 "\\0" name in NFC), 8 bytes
+    base   blake2b("column \0" "content \0" 0 "\0" name in NFC), 8 bytes
 
 The sum makes the order of columns free. Null, NaN, an empty text and a column that is
 not there add nothing, and so do the bytes of an image. The word of a value:

@@ -1,4 +1,4 @@
-"""Identities of rows as 64-bit hashes: of a group, a key, a content, or a place.
+r"""Identities of rows as 64-bit hashes: of a group, a key, a content, or a place.
 
     unit  what is in one split as a whole: the row's group, else its key, else its
           content, where the batch has it, else its place (origin and number)
@@ -8,7 +8,7 @@ Places hash as `placement.hash_rows` has it, contents as splitmix64(base + conte
 with the base below. Texts hash in NFC, with splitmix64 over their UTF-8 bytes, eight at
 a time from the end:
 
-    base = blake2b(kind "\\0" purpose "\\0" seed "\\0"), 8 bytes, little-endian
+    base = blake2b(kind "\0" purpose "\0" seed "\0"), 8 bytes, little-endian
     h    = splitmix64(base + length)
     h    = splitmix64(h ^ word)        for each word, the last one first
 

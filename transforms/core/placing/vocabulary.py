@@ -1,4 +1,4 @@
-"""Vocabularies of class labels: which names there are, and the id of each.
+r"""Vocabularies of class labels: which names there are, and the id of each.
 
 A name's id is its position. Names that were given, by the spec or by a lock, come
 first and in their order; what else the rows hold follows, sorted by UTF-8 bytes, or
@@ -6,7 +6,7 @@ shares the id after the last, or is rejected: `transforms.core.schema.Unknown` s
 
 File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
 lock a backslash, a line feed, a carriage return and the empty name are written as
-`\\\\`, `\\n`, `\\r` and `\\e`; in a given file a line is a name as it stands.
+`\\`, `\n`, `\r` and `\e`; in a given file a line is a name as it stands.
 """
 
 import dataclasses

@@ -131,7 +131,7 @@ def iter_members(
     *,
     limits: Limits = _DEFAULT_LIMITS,
     name_encoding: str = "",
-    skip: Skip = lambda member: None,
+    skip: Skip = lambda _member: None,
     check: Check = lambda member: member,
 ) -> Iterator[Found]:
     """Yields what became of each member, in their order.

@@ -287,12 +287,11 @@ class ArchiveTables(TableReader):
         ]
         chosen = tables[:: -(-len(tables) // _SAMPLE_MEMBERS) or 1]
         with contextlib.ExitStack() as stack:
-            held = []
+            held: list[InputFile] = []
             for file in archives:
                 mine = [member for other, member in chosen if other is file]
                 if self._list(file).is_sequential and mine:
-                    for memory in self._unpacked(file, mine):
-                        held.append(stack.enter_context(memory))
+                    held.extend(map(stack.enter_context, self._unpacked(file, mine)))
                 else:
                     for member in mine:
                         inner_file = self._member_file(file, member)

@@ -1,11 +1,11 @@
-"""Headers of a tar.
+r"""Headers of a tar.
 
     name(100) mode(8) uid(8) gid(8) size(12) mtime(12) checksum(8) type(1) link(100)
     magic(8) user(32) group(32) device(16) prefix(155) pad(12)
 
 Numbers are octal text, or big-endian behind a first byte of 80 (GNU). The checksum is
 the sum of all bytes, its own field taken for spaces. Records of a pax header are
-`length key=value\\n`. Sources: POSIX.1-2017 pax, GNU tar's manual.
+`length key=value\n`. Sources: POSIX.1-2017 pax, GNU tar's manual.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ def _number(field: bytes) -> int:
 
 
 def pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the records `length key=value\\n`; ValueError for what is none."""
+    r"""Yields the records `length key=value\n`; ValueError for what is none."""
     place = 0
     while place < len(data):
         stop = data.find(b" ", place, place + 20)

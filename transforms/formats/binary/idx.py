@@ -331,7 +331,7 @@ def _check_owner(owner: dict[str, str], images: str, labels: str) -> None:
 
 def recognise(
     files: Sequence[tuple[str, int]],
-    head: Callable[[str], bytes],
+    _head: Callable[[str], bytes],
     *,
     encode: Literal["raw", "png"] = "raw",
 ) -> Recognised | None:
@@ -339,8 +339,8 @@ def recognise(
 
     Args:
       files: relative paths, `/` between, and sizes in bytes.
-      head: the first bytes of a file by its relative path; the names say enough, so it
-        is not asked.
+      _head: the first bytes of a file by its relative path; unused, since the names
+        say enough.
       encode: see `IdxReader`.
 
     Raises:

@@ -115,7 +115,7 @@ def flat_columns(
     """Returns the flat columns of rows, of plain types; all, or those wanted."""
     names = None if wanted is None else set(wanted)
     fields = None if names is None else set(wanted_fields(batch.schema, names))
-    out = {}
+    out: dict[str, pa.Array] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if fields is not None and field.name not in fields:
             continue
@@ -123,9 +123,11 @@ def flat_columns(
             column = column.combine_chunks()
             if isinstance(column, pa.ChunkedArray):
                 raise pa.ArrowInvalid(f"column {field.name!r} is over 2 GiB in a piece")
-        for name, array in _flat(field.name, column):
-            if names is None or name in names:
-                out[name] = array
+        out |= {
+            name: array
+            for name, array in _flat(field.name, column)
+            if names is None or name in names
+        }
     return out
 
 

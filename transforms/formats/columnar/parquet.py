@@ -108,7 +108,7 @@ class ParquetReader(TableReader):
         if wide and self.int96 == "ns" and _beyond(looked_at):
             return dataclasses.replace(self, int96="us").sample(files)
         budget = SAMPLE_BYTES // max(len(groups), 1)
-        parts = []
+        parts: list[dict[str, pa.Array]] = []
         for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
             with (
                 _opened(file, self.int96) as parquet,
@@ -118,8 +118,9 @@ class ParquetReader(TableReader):
                     step = 1 if whole else max(1, min(_SPREAD, -(-size // budget)))
                     limit = None if whole else budget
                     lost.start([index])
-                    for batch in _thinned(parquet, index, step, limit, lost):
-                        parts.append(flat_columns(batch))
+                    parts.extend(
+                        map(flat_columns, _thinned(parquet, index, step, limit, lost))
+                    )
         sample = joined_sample(known[1], parts, total_rows=rows, complete=False)
         fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
         fields["complete"] = sample.rows == rows

@@ -37,9 +37,9 @@ _MARKS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How the files of one source are written.
+    r"""How the files of one source are written.
 
-    `CsvDialect()` is RFC 4180 with a header; `CsvDialect(delimiter="\\t")` is TSV;
+    `CsvDialect()` is RFC 4180 with a header; `CsvDialect(delimiter="\t")` is TSV;
     `CsvDialect(header=False, columns=("id", "label"))` names the columns of a file
     that does not. Lines that start with `#` are records like any other: no dialect
     has comments.

@@ -96,8 +96,8 @@ def dataset_beside(path: str, origin: str) -> Dataset | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _read(folder: str, name: str, stamp: int) -> Dataset:
-    # The stamp stands among the arguments so that a file that changes is read anew.
+def _read(folder: str, name: str, _stamp: int) -> Dataset:
+    # The stamp is part of the cache's key: a file that has changed is read again.
     path = os.path.join(folder, name)
     data = files.read_bytes(path)
     if name == MANIFEST_NAME:
