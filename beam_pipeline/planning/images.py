@@ -20,15 +20,15 @@ from transforms.core.schema import Feature, Kind
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
 from transforms.formats.images import ImageTree
+from transforms.formats.registry import TABLE_FORMATS
 
 __all__ = ["plan_images"]
 
 # Settings of tables, and those of them that a table of labels may have.
 _TABLE_SETTINGS = frozenset(["split_column", "image_columns"])
-_DIALECT_SETTINGS = frozenset(
-    "label_column delimiter quote escape header columns encoding trim null_values drop "
-    "key_column group_column stratify_column".split()
-)
+_LABEL_TABLE_SETTINGS = frozenset(
+    "label_column drop key_column group_column stratify_column".split()
+).union(*(known.options for known in TABLE_FORMATS.values()))
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -40,7 +40,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    tabular = _TABLE_SETTINGS if spec.labels else _TABLE_SETTINGS | _DIALECT_SETTINGS
+    tabular = _TABLE_SETTINGS | (frozenset() if spec.labels else _LABEL_TABLE_SETTINGS)
     for setting in sorted(tabular):
         if getattr(spec, setting) != Spec.model_fields[setting].default:
             raise SpecError(f"{setting} is for tables; the source holds images.")

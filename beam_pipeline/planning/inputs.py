@@ -21,7 +21,7 @@ from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.registry import FORMATS, Format, claimed_by
+from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
 from transforms.formats.source import Source
 from transforms.formats.split_words import is_split_word
 from transforms.formats.unpacked import plain_name
@@ -187,14 +187,14 @@ def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
         labels = absolute(spec.labels)
         entries = [e for e in entries if _absolute(source, e.path) != labels]
     known = FORMATS[wanted]
-    goes_with = _companions_of(known, spec)
+    is_companion = _companions_of(known, spec)
     if isinstance(spec.layout, str):
         layout = absolute(spec.layout)
         entries = [e for e in entries if _absolute(source, e.path) != layout]
     rest, beside = entries, []
-    if goes_with is not None:
-        rest = [entry for entry in entries if not goes_with(entry.path)]
-        beside = [entry for entry in entries if goes_with(entry.path)]
+    if is_companion is not None:
+        rest = [entry for entry in entries if not is_companion(entry.path)]
+        beside = [entry for entry in entries if is_companion(entry.path)]
     kept, skipped = images.select(
         rest,
         takes=known.takes,
@@ -228,12 +228,12 @@ def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
     if not known.companions and not named:
         return None
 
-    def goes_with(path: str) -> bool:
-        return known.goes_with(path) or any(
+    def is_companion(path: str) -> bool:
+        return known.is_companion(path) or any(
             path == name or path.endswith(f"/{name}") for name in named
         )
 
-    return goes_with
+    return is_companion
 
 
 def _head_in(root: str) -> Callable[[str], bytes]:
@@ -273,11 +273,7 @@ def _recognise(spec: Spec, entries: list[FileEntry]) -> tuple[str, list[FileEntr
 
 
 def _metadata(entries: list[FileEntry]) -> tuple[str, list[FileEntry]] | None:
-    tables = [
-        entry
-        for entry in entries
-        if re.fullmatch(r"(.*/)?metadata\.(csv|jsonl|parquet)", entry.path)
-    ]
+    tables = [e for e in entries if os.path.basename(e.path) in METADATA_NAMES]
     if not tables or not any(is_image_name(entry.path) for entry in entries):
         return None
     names = {claimed_by([(entry.path, entry.size)]) for entry in tables}
@@ -317,8 +313,8 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     if not kept:
         raise SourceError(f"No file is left of {len(paths)} by --include / --exclude.")
     beside: tuple[FileEntry, ...] = ()
-    if (goes_with := _companions_of(known, spec)) is not None:
-        beside = _beside(goes_with, root, kept)
+    if (is_companion := _companions_of(known, spec)) is not None:
+        beside = _beside(is_companion, root, kept)
     return Inputs(wanted, root, tuple(kept), skipped, beside)
 
 
@@ -342,9 +338,9 @@ def _claimed(entries: Sequence[FileEntry], root: str) -> str:
     """Returns the format of files that were named one by one."""
     around = _neighbours(entries, root)
     for name, known in FORMATS.items():
-        if known.looks_closer and any(known.takes(entry.path) for entry in entries):
+        if known.content_check and any(known.takes(entry.path) for entry in entries):
             # Of the files beside them only those that the format reads with them.
-            beside = [e for e in around if known.goes_with(e.path)]
+            beside = [e for e in around if known.is_companion(e.path)]
             listed = {e.path: e.size for e in (*beside, *entries)}
             if claimed_by(list(listed.items()), _head_in(root)) == name:
                 return name
@@ -362,14 +358,14 @@ def _neighbours(entries: Sequence[FileEntry], root: str) -> list[FileEntry]:
 
 
 def _beside(
-    goes_with: Callable[[str], bool], root: str, entries: Sequence[FileEntry]
+    is_companion: Callable[[str], bool], root: str, entries: Sequence[FileEntry]
 ) -> tuple[FileEntry, ...]:
     """Returns the files beside the given ones that are read with them."""
     given = {entry.path for entry in entries}
     return tuple(
         e
         for e in _neighbours(entries, root)
-        if goes_with(e.path) and e.path not in given
+        if is_companion(e.path) and e.path not in given
     )
 
 

@@ -12,12 +12,11 @@ from transforms import files
 from transforms.errors import BeamTFRecordError
 from transforms.files import FileEntry
 from transforms.formats.label_join import join_labels
-from transforms.formats.registry import claimed_by
+from transforms.formats.registry import TABLE_FORMATS, claimed_by
 from transforms.storage.paths import absolute
 
 __all__ = ["hint_of"]
 
-_TABLES = ("csv", "jsonl", "parquet", "arrow")
 # How many tables are looked at, and how many rows of each.
 _MOST_TABLES = 8
 _MOST_ROWS = 2000
@@ -46,7 +45,7 @@ def _tables(folder: str) -> list[str]:
     except (OSError, BeamTFRecordError):
         return []
     paths = [os.path.join(folder, name) for name in sorted(names)]
-    found = [path for path in paths if claimed_by([(path, 0)]) in _TABLES]
+    found = [path for path in paths if claimed_by([(path, 0)]) in TABLE_FORMATS]
     return [path for path in found if files.is_file(path)][:_MOST_TABLES]
 
 

@@ -46,7 +46,7 @@ from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, FileRunSource
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.registry import FORMATS
+from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
     InputFile,
@@ -74,13 +74,6 @@ _COLUMN_SETTINGS = (
 )
 # Blocks that `infer: full` reads one after another.
 _INFERRED_BYTES = 8 << 20
-# Settings that only some formats know.
-_FORMAT_SETTINGS = frozenset(
-    (
-        "delimiter quote escape header columns encoding trim null_values encode layout "
-        "bad_box zip_encoding first_pixel"
-    ).split()
-)
 # What tfrecorder's and AutoML's manifests say in their column of splits.
 _SPLIT_WORDS: Mapping[str, str] = {
     "TRAIN": "train",
@@ -93,8 +86,6 @@ _SPLIT_WORDS: Mapping[str, str] = {
 }
 # How AutoML splits the rows that its user has left to it.
 _UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
-# Formats whose files may be called train and test, and nothing more.
-_STEM_FORMATS = frozenset(["csv", "jsonl", "parquet", "arrow", "numpy"])
 # About what an image takes where the rows only say where it lies.
 _IMAGE_BYTES = 100_000
 
@@ -153,7 +144,7 @@ def plan_tables(
     by_file: dict[str, str] = {}
     by_stem = False
     if not (splits_by or spec.splits or spec.split_ids):
-        stems = inputs.format in _STEM_FORMATS
+        stems = FORMATS[inputs.format].stems
         by_file, by_stem = _splits_by_file(reader, listed, stems=stems)
     rule, portions = _rule(spec, sample, listed, splits_by, words.meanings, by_file)
     total_rows = _total_rows(sample, inputs)
@@ -248,9 +239,9 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
     given: dict[str, Any] = {}
     for name, field in Spec.model_fields.items():
         value = getattr(spec, name)
-        if name not in _FORMAT_SETTINGS or value == field.default:
+        if name not in FORMAT_OPTIONS or value == field.default:
             continue
-        if name not in fields:
+        if name not in known.options:
             raise SpecError(f"{name} is not for {known.title}; leave it out.")
         given[name] = tuple(value) if isinstance(value, list) else value
     if spec.images_root and "images_root" in fields:
@@ -263,7 +254,7 @@ def make_reader(spec: Spec, format_name: str) -> TableReader:
         given["layout"] = _layout(given["layout"])
     if "vocabulary" in fields and spec.vocabulary is not None:
         given["vocabulary"] = class_names(spec.vocabulary)
-    return made(**given)
+    return made.with_settings(given)
 
 
 def _layout(given: Mapping[str, Any] | str) -> Layout:

@@ -1,10 +1,13 @@
-"""The input formats: which files each of them takes, and where its code lies.
+"""The input formats: everything that is known of each without importing its code.
 
-A new format is one module in `transforms/formats/` and one line in `FORMATS`. Its code
-is imported when a source is of that format, and not before.
+A new format is one module in `transforms/formats/` and one entry in `FORMATS`. All
+else derives from the entry: which files the format takes, which settings it knows,
+whether archives of its files are read, the help of `--format`, the reference pages.
+Its code is imported when a source is of that format, and not before.
 """
 
 import dataclasses
+import functools
 import importlib
 import re
 import types
@@ -16,36 +19,71 @@ from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 if TYPE_CHECKING:
     from transforms.formats.table import TableReader
 
-__all__ = ["FORMATS", "Format", "claimed_by"]
-
-_PACKED = r"(\.gz|\.zst)?"
+__all__ = [
+    "FORMATS",
+    "FORMAT_OPTIONS",
+    "METADATA_NAMES",
+    "TABLE_FORMATS",
+    "Format",
+    "claimed_by",
+    "table_format",
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """One input format.
+    r"""One input format.
 
     Attributes:
       title: what it is called in messages.
-      files: a pattern of the lower-case paths of files that are its inputs.
       reader: module and class of its `TableReader`; empty for trees of images.
+      suffixes: how the lower-case names of its files end; the usual one first.
+      compressed: whether `.gz` or `.zst` may follow the suffix.
+      names: a pattern of the lower-case paths of its files, for formats that a suffix
+        does not identify; empty to go by `suffixes`.
       companions: a pattern of files that are read beside the inputs, and are no items
         themselves.
-      looks_closer: module with `recognise(files, head)`, which returns None for files
-        that are of other formats in spite of their names; empty for none.
+      content_check: module with `recognise(files, head)`, which returns None if the
+        files belong to another format in spite of their names; empty for none.
+      options: the settings that its reader knows and most formats do not. A setting
+        that is an option of no format concerns all sources.
+      in_archives: whether each of its files is a table by itself, so that tables in
+        archives and tables of labels may be of this format.
+      stems: whether several files may be called train and test, and nothing more.
+      describes_images: whether `metadata` with the usual suffix describes the images
+        beside it, as on the Hugging Face Hub.
+
+    Example:
+      >>> parquet = Format("Parquet", suffixes=(".parquet", ".pq"))
+      >>> parquet.takes("data/Train.PQ"), parquet.takes("data/train.csv")
+      (True, False)
     """
 
     title: str
-    files: str
     reader: str = ""
+    suffixes: tuple[str, ...] = ()
+    compressed: bool = False
+    names: str = ""
     companions: str = ""
-    looks_closer: str = ""
+    content_check: str = ""
+    options: tuple[str, ...] = ()
+    in_archives: bool = False
+    stems: bool = False
+    describes_images: bool = False
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What the lower-case paths of its files match."""
+        if self.names or not self.suffixes:
+            return re.compile(self.names)
+        packed = r"(\.gz|\.zst)?" if self.compressed else ""
+        return re.compile(rf"({_one_of(self.suffixes)}){packed}$")
 
     def takes(self, path: str) -> bool:
         """Whether a file is one of its inputs."""
-        return re.search(self.files, path.lower()) is not None
+        return self.pattern.search(path.lower()) is not None
 
-    def goes_with(self, path: str) -> bool:
+    def is_companion(self, path: str) -> bool:
         """Whether a file is read beside the inputs."""
         return bool(self.companions) and (
             re.search(self.companions, path.lower()) is not None
@@ -57,46 +95,60 @@ class Format:
         return cast("type[TableReader]", getattr(_module(module), name))
 
     def recogniser(self) -> Callable[..., object] | None:
-        """Returns what looks closer at the files of the format, if it has such."""
-        if not self.looks_closer:
+        """Returns the check of the content, if the format has one."""
+        if not self.content_check:
             return None
-        return cast(Callable[..., object], _module(self.looks_closer).recognise)
+        return cast(Callable[..., object], _module(self.content_check).recognise)
 
 
 def _module(name: str) -> types.ModuleType:
     return importlib.import_module(f"transforms.formats.{name}")
 
 
-_IMAGE = "|".join(map(re.escape, IMAGE_SUFFIXES))
-_ARCHIVE = r"\.(zip|tar|tar\.(gz|zst|bz2|xz)|tgz|tzst|tbz2|txz)$"
-# In the order in which a folder is tried: the first with a file of its own has it.
-FORMATS: Mapping[str, Format] = {
+def _one_of(suffixes: Sequence[str]) -> str:
+    return "|".join(map(re.escape, suffixes))
+
+
+def _options(formats: Mapping[str, Format]) -> tuple[str, ...]:
+    """Returns the options of all the formats, each once."""
+    return tuple(dict.fromkeys(o for known in formats.values() for o in known.options))
+
+
+_IMAGE = _one_of(IMAGE_SUFFIXES)
+_ARCHIVE_SUFFIXES = (
+    *(".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst"),
+    *(".tar.bz2", ".tbz2", ".tar.xz", ".txz"),
+)
+_FILES: Mapping[str, Format] = {
     "cifar10": Format(
         "CIFAR-10",
-        r"(^|/)(data|test)_batch[^/]*\.bin$",
         "binary.cifar.Cifar10Reader",
+        names=r"(^|/)(data|test)_batch[^/]*\.bin$",
         companions=r"(^|/)batches\.meta\.txt$",
-        looks_closer="binary.cifar",
+        content_check="binary.cifar",
+        options=("encode",),
     ),
     "cifar100": Format(
         "CIFAR-100",
-        r"(^|/)(train|test)\.bin$",
         "binary.cifar.Cifar100Reader",
+        names=r"(^|/)(train|test)\.bin$",
         companions=r"(^|/)(fine|coarse)_label_names\.txt$",
-        looks_closer="binary.cifar",
+        content_check="binary.cifar",
+        options=("encode",),
     ),
     "idx": Format(
         "IDX",
-        r"images[-.]idx\d-[a-z]+(\.gz)?$",
         "binary.idx.IdxReader",
+        names=r"images[-.]idx\d-[a-z]+(\.gz)?$",
         companions=r"labels[-.]idx\d-[a-z]+(\.gz)?$",
-        looks_closer="binary.idx",
+        content_check="binary.idx",
+        options=("encode",),
     ),
     "tfrecord": Format(
         "TFRecord",
-        # TFDS's writer of single examples numbers shards without saying how many.
-        r"(\.tfrecords?(-\d{5,})?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
         "tfrecord_files.reader.TFRecordFiles",
+        # TFDS's writer of single examples numbers shards without saying how many.
+        names=r"(\.tfrecords?(-\d{5,})?|\.tfrec|-\d{5,}-of-\d{5,})(\.gz|\.zlib)?$",
         companions=(
             r"(^|/)(manifest\.json|dataset_info\.json|features\.json|metadata\.json"
             r"|rejects(-\d{5,}-of-\d{5,})?\.(jsonl|items)|label_map\.pbtxt"
@@ -105,47 +157,118 @@ FORMATS: Mapping[str, Format] = {
     ),
     "coco": Format(
         "COCO JSON",
-        r"(^|/)(?!captions_|person_keypoints_|stuff_|panoptic_|image_info_)[^/]*\.json$",
         "detection.coco.CocoReader",
+        names=(
+            r"(^|/)(?!captions_|person_keypoints_|stuff_|panoptic_|image_info_)"
+            r"[^/]*\.json$"
+        ),
         companions=rf"({_IMAGE})$",
-        looks_closer="detection.coco",
+        content_check="detection.coco",
+        options=("bad_box",),
     ),
     "voc": Format(
         "Pascal VOC XML",
-        r"\.xml$",
         "detection.voc.VocReader",
+        suffixes=(".xml",),
         companions=rf"({_IMAGE})$|(^|/)imagesets/main/[^/]*\.txt$",
-        looks_closer="detection.voc",
+        content_check="detection.voc",
+        options=("bad_box", "first_pixel"),
     ),
     # Before images: a manifest says what they are.
     "automl": Format(
         "AutoML manifests",
-        rf"\.csv{_PACKED}$",
         "automl.reader.AutomlReader",
+        suffixes=(".csv",),
+        compressed=True,
         companions=rf"({_IMAGE})$",
-        looks_closer="automl.recognition",
+        content_check="automl.recognition",
+        options=("bad_box",),
     ),
-    "images": Format("images", rf"[^/]({_IMAGE})$"),
-    "csv": Format("CSV", rf"\.(csv|tsv){_PACKED}$", "csv.reader.CsvReader"),
+    "images": Format("images", names=rf"[^/]({_IMAGE})$"),
+    "csv": Format(
+        "CSV",
+        "csv.reader.CsvReader",
+        suffixes=(".csv", ".tsv"),
+        compressed=True,
+        options=(
+            *("delimiter", "quote", "escape", "header", "columns", "encoding", "trim"),
+            "null_values",
+        ),
+        in_archives=True,
+        stems=True,
+        describes_images=True,
+    ),
     "jsonl": Format(
         "JSON lines",
-        rf"\.(jsonl|ndjson){_PACKED}$",
         "json_lines.reader.JsonLinesReader",
+        suffixes=(".jsonl", ".ndjson"),
+        compressed=True,
+        options=("null_values",),
+        in_archives=True,
+        stems=True,
+        describes_images=True,
     ),
-    "parquet": Format("Parquet", r"\.(parquet|pq)$", "columnar.parquet.ParquetReader"),
+    "parquet": Format(
+        "Parquet",
+        "columnar.parquet.ParquetReader",
+        suffixes=(".parquet", ".pq"),
+        options=("null_values",),
+        in_archives=True,
+        stems=True,
+        describes_images=True,
+    ),
     "arrow": Format(
-        "Arrow IPC", r"\.(arrow|arrows|feather|ipc)$", "columnar.arrow_ipc.ArrowReader"
+        "Arrow IPC",
+        "columnar.arrow_ipc.ArrowReader",
+        suffixes=(".arrow", ".arrows", ".feather", ".ipc"),
+        options=("null_values",),
+        in_archives=True,
+        stems=True,
     ),
-    "numpy": Format("NumPy", r"\.np[yz]$", "columnar.numpy_files.NumpyReader"),
-    "archive": Format("archives", _ARCHIVE, "archive.reader.ArchiveReader"),
+    "numpy": Format(
+        "NumPy",
+        "columnar.numpy_files.NumpyReader",
+        suffixes=(".npz", ".npy"),
+        options=("columns", "null_values"),
+        stems=True,
+    ),
+}
+# Formats whose files are tables by themselves, in folders and in archives.
+TABLE_FORMATS: Mapping[str, Format] = {
+    name: known for name, known in _FILES.items() if known.in_archives
+}
+# Names of the files that describe the images beside them.
+METADATA_NAMES = frozenset(
+    f"metadata{known.suffixes[0]}"
+    for known in TABLE_FORMATS.values()
+    if known.describes_images
+)
+# In the order in which a folder is tried: the first with a file of its own has it.
+FORMATS: Mapping[str, Format] = {
+    **_FILES,
+    "archive": Format(
+        "archives",
+        "archive.reader.ArchiveReader",
+        suffixes=_ARCHIVE_SUFFIXES,
+        options=("zip_encoding", *_options(TABLE_FORMATS)),
+    ),
     # What `archive` makes of most of them by itself.
-    "webdataset": Format("WebDataset", _ARCHIVE, "archive.webdataset.WebDataset"),
+    "webdataset": Format(
+        "WebDataset",
+        "archive.webdataset.WebDataset",
+        suffixes=_ARCHIVE_SUFFIXES,
+        options=("zip_encoding",),
+    ),
     # Only where a layout is given: nothing in the files says what they are.
     "fixed": Format(
-        "fixed-length records", r"", "binary.fixed_length.FixedLengthReader"
+        "fixed-length records",
+        "binary.fixed_length.FixedLengthReader",
+        options=("layout",),
     ),
 }
 _ONLY_WHEN_SAID = frozenset(["fixed"])
+# The settings that only some formats know.
+FORMAT_OPTIONS = frozenset(_options(FORMATS))
 
 
 def claimed_by(
@@ -163,11 +286,20 @@ def claimed_by(
     # Millions of names are searched for each format: by nothing but the pattern.
     paths = [path.lower() for path, _ in files]
     for name, known in FORMATS.items():
-        if name in _ONLY_WHEN_SAID or not any(
-            map(re.compile(known.files).search, paths)
-        ):
+        if name in _ONLY_WHEN_SAID or not any(map(known.pattern.search, paths)):
             continue
         recognise = known.recogniser()
         if recognise is None or recognise(files, head) is not None:
+            return name
+    return ""
+
+
+def table_format(member: str) -> str:
+    """Returns the format of a member of an archive, by its name; empty for no table."""
+    low = member.lower()
+    for name, known in TABLE_FORMATS.items():
+        suffix = known.pattern.search(low)
+        # A suffix alone is a hidden file.
+        if suffix and low[: suffix.start()].rpartition("/")[2]:
             return name
     return ""

@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +146,11 @@ class TableReader(abc.ABC):
     beside: Sequence[str] = ()
     images_named: ClassVar[bool] = False
     null_values: tuple[str, ...] = ()
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Returns the reader with settings that its format knows, by their names."""
+        return cls(**settings)
 
     def inputs(self, files: Sequence[InputFile]) -> Sequence[InputFile]:
         """Returns those of the files that are to be read.

@@ -13,6 +13,7 @@ import unicodedata
 from transforms.core.image.policy import too_many_bytes
 from transforms.core.model import Reason, Skipped
 from transforms.errors import bounded
+from transforms.formats.registry import FORMATS
 
 __all__ = [
     "ARCHIVE_SUFFIXES",
@@ -24,25 +25,13 @@ __all__ = [
     "SkippedMember",
     "bounded_image",
     "decode_name",
-    "is_archive_name",
     "is_litter",
     "name_fault",
     "path_of",
     "shown_name",
 ]
 
-ARCHIVE_SUFFIXES = (
-    ".zip",
-    ".tar",
-    ".tar.gz",
-    ".tgz",
-    ".tar.zst",
-    ".tzst",
-    ".tar.bz2",
-    ".tbz2",
-    ".tar.xz",
-    ".txz",
-)
+ARCHIVE_SUFFIXES = FORMATS["archive"].suffixes
 # Read by nothing here, but archives all the same: never data of their own.
 _FOREIGN_SUFFIXES = (".7z", ".rar", ".tar.lz4", ".tar.lzma", ".tar.z", ".cab", ".cpio")
 _LITTER = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini"))
@@ -164,11 +153,6 @@ def bounded_image(member: Member, limit: int) -> Member:
         return member
     fault = too_many_bytes(member.size, limit)
     return dataclasses.replace(member, fault=fault.reason, message=fault.message)
-
-
-def is_archive_name(name: str) -> bool:
-    """Whether a file of that name is an archive that can be read."""
-    return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
 def is_litter(name: str) -> bool:

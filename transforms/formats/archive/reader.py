@@ -7,10 +7,9 @@ members that are tables                                           ArchiveTables
 
 import collections
 import dataclasses
-import importlib
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, Self
 
 from transforms.core.image.policy import MAX_BYTES
 from transforms.core.model import Block
@@ -18,10 +17,11 @@ from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
 from transforms.formats.archive.listing import list_archive
 from transforms.formats.archive.model import Member, is_litter, shown_name
-from transforms.formats.archive.tables import ArchiveTables, table_format
+from transforms.formats.archive.tables import ArchiveTables
 from transforms.formats.archive.webdataset import WebDataset
 from transforms.formats.archive.webdataset_samples import key_and_column
 from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -31,15 +31,6 @@ from transforms.formats.table import (
 
 __all__ = ["ArchiveReader"]
 
-# Format -> module and class of its reader.
-_READERS = {
-    "csv": ("csv.reader", "CsvReader"),
-    "jsonl": ("json_lines.reader", "JsonLinesReader"),
-    "parquet": ("columnar.parquet", "ParquetReader"),
-    "arrow": ("columnar.arrow_ipc", "ArrowReader"),
-}
-# Settings that are not of CSV files alone.
-_OF_ALL = frozenset(("zip_encoding", "max_image_bytes"))
 # What a source holds is read off so many of its archives.
 _LOOKED_AT = 2
 
@@ -51,23 +42,23 @@ class ArchiveReader(TableReader):
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
       max_image_bytes: a larger member that is an image is rejected unread.
-      delimiter, quote, escape, header, columns, encoding, trim: of CSV files in
-        archives; see `CsvReader`.
-      null_values: of tables in archives; see `TableReader`.
+      table_settings: settings of the tables in archives, for their own reader.
     """
 
     title: ClassVar[str] = "archives"
 
     zip_encoding: str | None = None
     max_image_bytes: int = MAX_BYTES
-    delimiter: str | None = None
-    quote: str = '"'
-    escape: str = ""
-    header: bool | None = None
-    columns: tuple[str, ...] | None = None
-    encoding: str = "utf-8"
-    trim: bool = False
-    null_values: tuple[str, ...] = ()
+    table_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Returns the reader; it hands on the settings that are not its own."""
+        own = ("zip_encoding", "max_image_bytes")
+        return cls(
+            **{name: value for name, value in settings.items() if name in own},
+            table_settings={n: v for n, v in settings.items() if n not in own},
+        )
 
     def sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the sample of the reader that the members ask for."""
@@ -94,24 +85,24 @@ class ArchiveReader(TableReader):
 
         Raises:
           InputError: they are nothing that can be read.
-          SpecError: a setting of CSV for other members.
+          SpecError: a setting that is not for what the members are.
         """
         listed = [self._members(file) for file in files[:_LOOKED_AT]]
         members = [member for some in listed for member in some]
         tables = collections.Counter(table_format(member.name) for member in members)
         del tables[""]
         if all(map(_are_samples, files, listed)):
-            self._check_settings("WebDataset")
+            self._check_settings("WebDataset", ())
             return WebDataset(self.zip_encoding, self.max_image_bytes)
         if any(is_image_name(member.name) for member in members):
-            self._check_settings("images in archives")
+            self._check_settings("images in archives", ())
             return ArchiveImages(self.zip_encoding, self.max_image_bytes)
         if not tables:
             shown = ", ".join(shown_name(m.name) for m in members[:3]) or "nothing"
+            suffixes = ", ".join(known.suffixes[0] for known in TABLE_FORMATS.values())
             raise InputError(
-                f"Archives must hold images, samples of WebDataset or tables (.csv, "
-                f".jsonl, .parquet, .arrow); {files[0].origin!r} holds {shown}. Name "
-                f"another one."
+                f"Archives must hold images, samples of WebDataset or tables "
+                f"({suffixes}); {files[0].origin!r} holds {shown}. Name another one."
             )
         if len(tables) > 1:
             raise InputError(
@@ -127,25 +118,14 @@ class ArchiveReader(TableReader):
         return [member for member in listing.members if not is_litter(member.name)]
 
     def _inner(self, name: str) -> TableReader:
-        module, made = _READERS[name]
-        found = getattr(importlib.import_module(f"transforms.formats.{module}"), made)
-        if name != "csv":
-            self._check_settings(f"{name} in archives", known=("null_values",))
-            return found(null_values=self.null_values)
-        return found(**self._csv_settings())
+        known = TABLE_FORMATS[name]
+        self._check_settings(f"{name} in archives", known.options)
+        return known.reader_class().with_settings(self.table_settings)
 
-    def _csv_settings(self) -> dict[str, Any]:
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in _OF_ALL
-        }
-
-    def _check_settings(self, what: str, known: Sequence[str] = ()) -> None:
-        for field in dataclasses.fields(self):
-            given = getattr(self, field.name) != field.default
-            if given and field.name not in (*_OF_ALL, *known):
-                raise SpecError(f"{field.name} is not for {what}; leave it out.")
+    def _check_settings(self, what: str, known: Sequence[str]) -> None:
+        for name in self.table_settings:
+            if name not in known:
+                raise SpecError(f"{name} is not for {what}; leave it out.")
 
 
 def _are_samples(file: InputFile, members: Sequence[Member]) -> bool:

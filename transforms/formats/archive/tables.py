@@ -1,4 +1,4 @@
-"""Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
+"""Tables in archives: members of the formats that are read inside of archives.
 
 Each member is read by the reader of its own format, from a file in memory: nothing is
 extracted to disk, and memory is bounded by one member. A member is one block; of a
@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import errno
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, ClassVar
@@ -33,6 +32,7 @@ from transforms.formats.archive.model import (
     is_litter,
     shown_name,
 )
+from transforms.formats.registry import table_format
 from transforms.formats.table import (
     InputFile,
     RawRows,
@@ -40,25 +40,11 @@ from transforms.formats.table import (
     TableSample,
 )
 
-__all__ = ["TABLE_NAMES", "ArchiveTables", "table_format"]
+__all__ = ["ArchiveTables"]
 
-_PACKED = r"(\.gz|\.zst)?$"
-# Format -> the lower-case names of its files.
-TABLE_NAMES = {
-    "csv": re.compile(r"[^/]\.(csv|tsv)" + _PACKED),
-    "jsonl": re.compile(r"[^/]\.(jsonl|ndjson)" + _PACKED),
-    "parquet": re.compile(r"[^/]\.(parquet|pq)$"),
-    "arrow": re.compile(r"[^/]\.(arrow|arrows|feather|ipc)$"),
-}
 _BLOCK_BYTES = 16 << 20
 # A sample is taken from so many members, spread evenly.
 _SAMPLE_MEMBERS = 8
-
-
-def table_format(name: str) -> str:
-    """Returns the format of a member, by its name; empty for no table."""
-    low = name.lower()
-    return next((key for key, names in TABLE_NAMES.items() if names.search(low)), "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,7 +52,7 @@ class ArchiveTables(TableReader):
     """Archives of tables of one format.
 
     Attributes:
-      format: a key of `TABLE_NAMES`.
+      format: a key of `TABLE_FORMATS`.
       inner: reads a member of that format.
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
     """
