@@ -1,4 +1,4 @@
-"""The program from Python: `convert(source, output, ...)` with the CLI's options."""
+"""`convert(source, output, ...)`: the program from Python, with the CLI's settings."""
 
 import contextlib
 import dataclasses

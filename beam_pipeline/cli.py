@@ -1,4 +1,4 @@
-"""The command line: strict about flags, quick to answer, exit codes that mean it.
+"""The command line: rejects unknown flags, starts fast, returns meaningful exit codes.
 
 0  committed, or nothing wrong was found
 1  the run failed and nothing was committed, or damage was found

@@ -1,4 +1,4 @@
-"""The one file layer: list, read, write-then-rename, exact-path delete.
+"""The one file layer: list, read, write then rename, delete exact paths.
 
 Nothing here expands a pattern on behalf of a write or a delete: names reach the
 operating system as they are, whatever `*`, `[` or `?` they hold.

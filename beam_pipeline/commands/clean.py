@@ -1,4 +1,4 @@
-"""The command `clean`: what dead runs have left, listed and removed."""
+"""The command `clean`: list and remove what interrupted runs left behind."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The command `convert`: settings -> plan -> run -> report, in a terminal or not."""
+"""The command `convert`: settings -> plan -> run -> report, on a terminal or not."""
 
 import contextlib
 import gc

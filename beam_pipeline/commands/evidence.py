@@ -1,4 +1,4 @@
-"""What speaks for a feature, in the words that `plan` and `schema` share."""
+"""Evidence for a feature's kind, worded for `plan` and `schema`."""
 
 import re
 from collections.abc import Sequence

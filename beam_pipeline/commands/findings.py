@@ -1,4 +1,4 @@
-"""What `verify` finds, and how it is printed: plainly, with nothing slow to load."""
+"""Findings of `verify` and how they are printed. Imports nothing slow."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Calls without a sub-command: everything as flags, as schedulers write them.
+"""Calls without a sub-command: all settings as flags, as schedulers write them.
 
 `BeamRunPythonPipelineOperator` of Airflow and the launchers of Flex Templates call a
 pipeline with one list of `--name=value`, ours and Beam's mixed, in snake case, a

@@ -1,4 +1,4 @@
-"""`head DATASET|FILE -n 3`: the first records, readable, long bytes shortened."""
+"""The command `head`: the first records, readable, with long bytes shortened."""
 
 import contextlib
 import dataclasses

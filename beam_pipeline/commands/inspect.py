@@ -1,4 +1,4 @@
-"""`inspect DATASET|FILE`: what a dataset, or a single file, holds.
+"""The command `inspect`: what a dataset or a single file contains.
 
 Of a dataset the manifest knows it all, so no record is read. A file that no manifest
 names is read once, in batches, and its features are summed up from its records; of

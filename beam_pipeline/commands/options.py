@@ -1,4 +1,4 @@
-"""The flags of a job: what `convert`, `plan` and `schema` take, in sections."""
+"""The flags of `convert`, `plan` and `schema`, in sections."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""How far a run has come, read off the work folder; a bar on a terminal.
+"""Progress of a run, read from the work folder; a bar on a terminal.
 
 Every runner writes segments and shards into the same work folder, so that is where
 progress shows, whatever runs the job.

@@ -1,4 +1,4 @@
-"""`schema DATASET --as tensorflow`: the program text that reads a dataset.
+"""`schema DATASET --as tensorflow`: print a program that reads the dataset.
 
 | feature                 | read with                                      | gives    |
 | ----------------------- | ---------------------------------------------- | -------- |

@@ -1,4 +1,4 @@
-"""`repair IN OUT`: every sound record of damaged TFRecord files, and what was lost.
+"""The command `repair`: copy every sound record of damaged files, report the losses.
 
 Of a dataset its shards are repaired. Its manifest stays with it only where every file
 is as the manifest states; else what it says of values and classes is not known to be

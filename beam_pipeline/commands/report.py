@@ -1,4 +1,4 @@
-"""The plan and the result, in words for a person and in JSON for a scheduler."""
+"""The plan and the result of a job: text for people, JSON for schedulers."""
 
 import shlex
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The command `schema` for a source: its features as a spec to be edited."""
+"""The command `schema`: the inferred features of a source, as a spec to edit."""
 
 import dataclasses
 import re

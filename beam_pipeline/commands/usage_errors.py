@@ -1,4 +1,4 @@
-"""What a mistyped command line is answered with: the option or command that was meant.
+"""Errors for mistyped options and commands: each suggests the nearest name.
 
 A guess is made only for a name that resembles the given one. A flag that other programs
 have is answered with what serves its purpose here.

@@ -1,4 +1,4 @@
-"""`verify`: every checksum of every record, and all that the manifest states.
+"""The command `verify`: check every checksum and every statement of the manifest.
 
 Imports nothing slow, and prints plainly: a million small records are checked in less
 time than it takes to import what draws tables.

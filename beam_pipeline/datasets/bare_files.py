@@ -1,4 +1,4 @@
-"""TFRecord files that no manifest names: which files of a folder or a glob they are.
+"""TFRecord files without a manifest: which files a folder or glob refers to.
 
     a shard's number      train-00003-of-00016, d-train.tfrecord-00000-of-00001.gz
     "tfrecord" or "tfrec" in the name, whatever stands around it

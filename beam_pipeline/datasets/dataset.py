@@ -1,4 +1,4 @@
-"""What the reading commands are given: a dataset, or one TFRecord file.
+"""The target of a reading command: a dataset, or one TFRecord file.
 
 Imports nothing slow: `verify` of a small file is mostly its start-up.
 """

@@ -1,4 +1,4 @@
-"""How the features of several files differ: the forms of each, and where it has them.
+"""Differences between the features of several files.
 
 For files that no manifest names, and whose writers may have changed their minds.
 """

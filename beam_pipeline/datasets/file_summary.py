@@ -1,4 +1,4 @@
-"""What a single TFRecord file holds, summed up from its records in one reading."""
+"""Summary of one TFRecord file, computed in a single pass over its records."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""What dead runs have left: beside a target, and in the folder of a write.
+"""What interrupted runs leave behind: beside a target, or in a folder of shards.
 
 .<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
                           files of a `WriteTFRecords` (`transforms.tfrecord.renaming`)

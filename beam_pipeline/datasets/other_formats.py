@@ -1,4 +1,4 @@
-"""What the commands for TFRecord answer to sources that are yet to be converted.
+"""Answers of the TFRecord commands to sources that have not been converted yet.
 
 `inspect`, `head`, `verify` and `repair` read TFRecord. What is of another format by its
 name is named as that, with the commands that read it, and is not called damaged.

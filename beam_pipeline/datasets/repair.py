@@ -1,4 +1,4 @@
-"""Repairing one TFRecord file: what is sound of it, as a new file.
+"""Repair one TFRecord file: copy its sound records to a new file.
 
 A plain file is read where it is; the content of a compressed one is unpacked first, to
 a file without a name in the folder of the output. The output has the compression of the

@@ -1,4 +1,4 @@
-"""What Beam raises of a failed job, as one line of ours."""
+"""One line of our own for an error that Beam raises about a failed job."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Settings, flags and what is there -> an engine and its place, or a clear refusal."""
+"""Choose the engine and its place from the settings, or refuse with a reason."""
 
 import dataclasses
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""The clusters that `scripts/cluster` starts: where its notes and downloads lie.
+"""Clusters started by `scripts/cluster`: where their notes and downloads are.
 
 Standard library alone. Below `$XDG_CACHE_HOME` or `~/.cache`:
 

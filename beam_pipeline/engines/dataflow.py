@@ -1,4 +1,4 @@
-"""Dataflow: Google's machines run the job, and see nothing of this one.
+"""Dataflow: the job runs on Google's machines, which see nothing of this one.
 
 Paths are those of buckets, access is by the workers' service account, and what a
 worker installs is sent along; see `worker_package`.

@@ -1,4 +1,4 @@
-"""What a job on Dataflow must bring, asked before anything is planned.
+"""Requirements of a Dataflow job, checked before planning starts.
 
 What is missing Beam would look for by itself, in accounts and on addresses of Google's,
 and give up after minutes.

@@ -1,4 +1,4 @@
-"""Hands a job to Dataflow: watched to its end, or left to itself."""
+"""Submit a job to Dataflow, and wait for it or not."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What an engine is, and what its presets are made from."""
+"""The definition of an engine, and of the place where it runs a job."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What stands among Beam's own flags, without Beam, which takes long to load."""
+"""Read Beam's own flags without importing Beam, which is slow to load."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Flink 1.20, by Beam's job server; workers are processes of the task managers."""
+"""Flink 1.20 through Beam's job server; workers are processes of the task managers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Jobs of a Flink, through its REST interface.
+"""Jobs of a Flink cluster, through its REST interface.
 
 Beam's job server waits for a batch job inside one call to Flink, and a cancellation
 only ends that call: the job itself would go on.

@@ -1,4 +1,4 @@
-"""Finds the Java that starts clusters and job servers. Standard library alone."""
+"""Find the Java for clusters and job servers. Uses the standard library alone."""
 
 import os
 import re

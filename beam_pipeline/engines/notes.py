@@ -1,4 +1,4 @@
-"""What workers tell the submitter, by files in a folder that both see.
+"""Messages from workers to the submitter, as files in a folder that both see.
 
 An engine hands the error of a task on, if at all, within a trace of its own, cut
 somewhere, and only after it has tried the task some more times. A file that the worker

@@ -1,4 +1,4 @@
-"""Prism, Beam's runner in Go, on this machine; its worker is a process of its own."""
+"""Prism, Beam's runner in Go, on this machine, with the worker in its own process."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Beam's runners, and the process of the job server that each of them starts.
+"""Beam's runners for job servers, and the server process that each starts.
 
 Beam starts it as any child of this process, in its session: Ctrl-C in a terminal would
 reach it too, and end it before the job could be cancelled through it.

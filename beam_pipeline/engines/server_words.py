@@ -1,4 +1,4 @@
-"""What a job server prints, and the line of it that tells why a job failed."""
+"""Find the line of a job server's output that says why a job failed."""
 
 import collections
 import contextlib

@@ -1,4 +1,4 @@
-"""Spark 3.5, by Beam's job server; workers are processes of the executors."""
+"""Spark 3.5 through Beam's job server; workers are processes of the executors."""
 
 import json
 

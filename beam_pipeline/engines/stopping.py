@@ -1,4 +1,4 @@
-"""Ends a run that is stopped, whatever its store says to that."""
+"""Stop a run promptly, even when its object store does not answer."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Submits a job to an engine, watches it, cancels it, and says what went wrong."""
+"""Submit a job to an engine, watch it, cancel it, and explain its failure."""
 
 import contextlib
 import dataclasses

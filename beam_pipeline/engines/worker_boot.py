@@ -1,4 +1,4 @@
-"""What an engine starts as a worker: Beam's container contract, without a container.
+"""The worker's start program: Beam's container contract without a container.
 
     worker --id=ID --provision_endpoint=HOST:PORT [--semi_persist_dir=DIR ...]
 

@@ -1,4 +1,4 @@
-"""What a worker elsewhere installs: this program as a source distribution.
+"""The package that remote workers install: this program as a source distribution.
 
 It is made of the modules that run here, installed or not, so that it needs neither a
 checkout nor a build tool on this machine. What it requires is required in the versions

@@ -1,4 +1,4 @@
-"""How much room a job needs where it writes, and whether it is there.
+"""Estimate the disk space of a job, and check that it is available.
 
 On the output's file system stand, at the same time, until the run has committed:
 

@@ -1,4 +1,4 @@
-"""Planning a folder of images: its layout, its features, what its shards will hold."""
+"""Plan a folder of images: its layout, its features, its shards."""
 
 import dataclasses
 

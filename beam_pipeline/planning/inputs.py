@@ -1,4 +1,4 @@
-"""What the user points at: recognised and listed; what planning makes of it."""
+"""Recognise and list the inputs of a job."""
 
 import dataclasses
 import hashlib

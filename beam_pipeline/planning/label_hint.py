@@ -1,4 +1,4 @@
-"""A table beside a tree of images whose ids are theirs: what to say of it."""
+"""A hint for a folder of images with a table beside it that seems to label them."""
 
 import os
 import shlex

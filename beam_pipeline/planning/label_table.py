@@ -1,4 +1,4 @@
-"""The table that labels a tree of images: read whole, typed, joined."""
+"""The table that labels a folder of images: read whole, typed, joined."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""`--only-rejected`: what an earlier run rejected, as all that a job is to read."""
+"""`--only-rejected`: convert only the rows that an earlier run rejected."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""What a job will do, before it does anything. Nothing here writes or imports Beam."""
+"""What a job will do, decided before it does anything. Writes nothing."""
 
 import dataclasses
 import functools

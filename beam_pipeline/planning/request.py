@@ -1,4 +1,4 @@
-"""What a job asks for, told before anything is read, and whether that is done.
+"""Identity of a job from its settings and listings; decides whether it is up to date.
 
 A request is the digests of the job's settings and of its inputs as they are listed,
 by size and modification time or by content. The manifest keeps the request that made

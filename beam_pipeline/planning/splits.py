@@ -1,4 +1,4 @@
-"""What a job's split rule looks up: tables of ids, locks, the feature of classes."""
+"""The split rule of a job and what it looks up: id tables, locks, the class feature."""
 
 import dataclasses
 import decimal

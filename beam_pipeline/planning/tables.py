@@ -1,4 +1,4 @@
-"""Planning tables of any format: sample, schema, splits, what shards will hold."""
+"""Plan tables of any format: sample, schema, splits, shards."""
 
 import dataclasses
 import os

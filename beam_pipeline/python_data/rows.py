@@ -1,4 +1,4 @@
-"""Rows of Python values to record batches: what generators and datasets give.
+"""Rows of Python values to record batches, from generators and datasets.
 
 Row by row in Python, for that is how they come; all else is by the column.
 """

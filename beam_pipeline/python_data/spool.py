@@ -1,4 +1,4 @@
-"""Rows of any origin to one Arrow IPC file: one schema, batches cut in one way.
+"""Rows of any origin to one Arrow IPC file with one schema and fixed batch sizes.
 
     batches of any types and sizes -> canonical types -> parts, a new one where
     the types get wider -> one file of the widest, with batches of one number of rows

@@ -1,4 +1,4 @@
-"""Sources that are Python objects: stored once as Arrow IPC, then a table like any.
+"""Python objects as a source: stored once as Arrow IPC, then read like any table.
 
 | source                                        | rows                            |
 | --------------------------------------------- | ------------------------------- |

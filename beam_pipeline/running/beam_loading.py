@@ -1,4 +1,4 @@
-"""Beam is imported beside the planning: it takes most of a second."""
+"""Import Beam in a thread while planning runs; the import takes most of a second."""
 
 import contextlib
 import importlib

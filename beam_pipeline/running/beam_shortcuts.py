@@ -1,4 +1,4 @@
-"""What Beam works out hundreds of times for one job is worked out once.
+"""Caches patched into Beam's graph construction.
 
 Building and starting the graph of a job asks for the arguments of the same methods
 some 7,000 times, and makes 350 parsers of Beam's flags: together nearly half a second,

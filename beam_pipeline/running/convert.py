@@ -1,4 +1,4 @@
-"""Converts: plan, work folder, run, report. What the command and Python share."""
+"""Convert: plan, work folder, run, report. Shared by the command and Python."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Runs a job: in this process, on forked ones, or on an engine; watched any way."""
+"""Run and watch a job: in this process, in forked workers, or on an engine."""
 
 import contextlib
 import logging

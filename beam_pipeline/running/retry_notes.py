@@ -1,4 +1,4 @@
-"""What was tried again during a run, in this process or in a worker: told to the user.
+"""Messages about operations that were retried, in this process or in a worker.
 
 Nothing that fails is passed over in silence. `transforms.storage.retry` logs each
 repetition; here the log of all processes of a run comes together, by way of a pipe that

@@ -1,4 +1,4 @@
-"""Worker processes of the local run: Beam's own SDK harness, forked beforehand.
+"""Worker processes of the local run: Beam's SDK harness, forked beforehand.
 
 A worker that is forked from a process that has imported everything starts in
 milliseconds, where Beam's `multi_processing` mode starts a new interpreter (1-2 s,

@@ -1,4 +1,4 @@
-"""Errors that name options as Python writes them: `overwrite=True` for `--overwrite`.
+"""Errors in Python's terms: `overwrite=True` instead of `--overwrite`.
 
 The program's messages name settings by their options, wherever they are raised, in a
 worker too. `beam_pipeline.convert` translates them as they leave.

@@ -1,4 +1,4 @@
-"""The terminal: rich's console, with errors that are errors and texts as texts."""
+"""A rich console that raises on a broken pipe and prints text as it is."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""File names are UTF-8, whatever the locale says.
+"""Make Python use UTF-8 for file names, whatever the locale.
 
 Under a locale of another encoding, Latin-1 or EUC-KR, Python would read the bytes of a
 name as other characters, and labels, origins and the order of rows come from names:

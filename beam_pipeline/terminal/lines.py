@@ -1,4 +1,4 @@
-"""Lines of text, broken between words on a terminal and nowhere else."""
+"""Wrap lines between words on a terminal, and nowhere else."""
 
 import os
 import textwrap

@@ -1,4 +1,4 @@
-"""Text for a terminal: characters that could steer one are shown by their escapes.
+"""Escape the control characters of printed text, so that it cannot steer a terminal.
 
 All that the program prints passes `printable`: in `print_text`, `print_prose` and
 `json_text` on stdout, in `standard_error.say`, and in `terminal.Console`. File names,

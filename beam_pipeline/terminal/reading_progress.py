@@ -1,4 +1,4 @@
-"""A line of progress while files are read, on a terminal and for large ones only."""
+"""A progress line while large files are read, on a terminal only."""
 
 import contextlib
 import io

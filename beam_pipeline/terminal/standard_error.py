@@ -1,4 +1,4 @@
-"""What a person is told beside the result; that nobody can read it changes nothing."""
+"""Messages on stderr. A broken stderr never fails a run."""
 
 import contextlib
 import os

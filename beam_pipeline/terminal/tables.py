@@ -1,4 +1,4 @@
-"""Tables on a terminal or in a pipe, where nothing is wrapped or cut."""
+"""Tables for a terminal or a pipe; nothing is wrapped or cut."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What lies in the buffers of Arrow arrays, as NumPy sees it without copying.
+"""NumPy views of the buffers of Arrow arrays, without copies.
 
 Arrays may be slices, and null slots may hold any bytes: nothing here trusts them.
 """

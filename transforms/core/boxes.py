@@ -1,4 +1,4 @@
-"""Bounding boxes in pixels to boxes relative to their image, and which are bad.
+"""Bounding boxes in pixels to relative boxes, and checks of them.
 
     x, y, width, height      COCO          -+
     xmin, ymin, xmax, ymax   Pascal VOC    -+->  xmin, ymin, xmax, ymax, 0 to 1, float32

@@ -1,4 +1,4 @@
-"""The committed facts: what `manifest.json` says, to and from JSON.
+"""The manifest: the committed facts of a dataset, to and from `manifest.json`.
 
     {"format": "beam-tfrecord/1",
      "dataset": {...},   a function of input and spec alone; has a digest

@@ -1,4 +1,4 @@
-"""What travels between the stages: small frozen values, never dicts.
+"""The values that travel between stages: small and frozen, never dicts.
 
     list -> Block -> read -> Batch -> place -> (shard, Segment) -> write -> ShardFile
                        |                |                            |

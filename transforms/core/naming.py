@@ -1,4 +1,4 @@
-"""Shard names to and from text: `<name>-<split>.tfrecord-SSSSS-of-NNNNN[.gz]`.
+"""Shard names: `<name>-<split>.tfrecord-SSSSS-of-NNNNN[.gz]`, built and parsed.
 
 This is the template that TFDS reads by default
 (`{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}`).

@@ -1,4 +1,4 @@
-"""How deep values may be nested, at every door alike.
+"""The limit on nesting depth, the same for every source of values.
 
 Arrow stores columns of up to 63 levels of lists and structs, and hands columns of up
 to 62 from one library to another. Deeper values have no column.

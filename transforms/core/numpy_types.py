@@ -1,4 +1,4 @@
-"""The NumPy types of Arrow's numbers."""
+"""The NumPy types of Arrow's number types."""
 
 import numpy as np
 import pyarrow as pa

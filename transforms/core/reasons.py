@@ -1,4 +1,4 @@
-"""Why items are rejected or skipped: two closed lists, which reports group by."""
+"""Reasons why items are rejected or skipped: two closed lists."""
 
 import enum
 

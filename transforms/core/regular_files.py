@@ -1,4 +1,4 @@
-"""Opening what is a file, and nothing that might never end.
+"""Open regular files only; a pipe or device might never end.
 
 Reading a pipe waits for its writer, and a device or a socket may give bytes for ever. A
 path of theirs is an error at once, wherever an input is opened. What the process was

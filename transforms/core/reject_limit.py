@@ -1,4 +1,4 @@
-"""How many rejects a job tolerates, and what to say where there are more."""
+"""The number of rejects that a job tolerates, and the error above it."""
 
 import shlex
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rejections of rows that are made only when somebody looks at them."""
+"""Rejections of rows, built only when they are read."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload

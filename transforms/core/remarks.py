@@ -1,4 +1,4 @@
-"""What a run found that is no fault and that a person should know, in sentences."""
+"""Remarks about a run: not errors, but worth knowing, as sentences."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Features and their kinds: what a row holds and what a record will hold.
+"""Features and their kinds: the contents of rows and of records.
 
 Arrow is imported where its types are made: reading a manifest does without it.
 """

@@ -1,4 +1,4 @@
-"""Formats of many small files, a row each: a block is a run of the listing.
+"""Formats of many small files, one row each: a block is a run of the listing.
 
 Files of one row would make a block each, and the work on a block that of a batch of
 thousands. A `FileRunReader` reads a run of files at once; under a plain `TableSource`

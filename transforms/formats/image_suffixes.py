@@ -1,4 +1,4 @@
-"""How the names of image files end; what they hold may be another matter."""
+"""File name suffixes of images; the content may differ."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A tree of images and the table that labels them, joined by id.
+"""Join a folder of images with the table that labels them, by id.
 
 An id is the name of a file without its suffix, or its whole name, or its path (with
 or without suffix) relative to the root: the first of these that the ids look like is

@@ -1,4 +1,4 @@
-"""Trying a user's regular expression before anything waits for it.
+"""Try a user's regular expression with a time limit before it is used.
 
 A pattern like `(a+)+$` may need longer for one name than anybody waits, and Python
 cannot interrupt it in a thread. So it is tried in a process of its own, on the texts

@@ -1,4 +1,4 @@
-"""The input formats: everything that is known of each without importing its code.
+"""The table of input formats: the files that each takes, and the module of its reader.
 
 A new format is one module in `transforms/formats/` and one entry in `FORMATS`. All
 else derives from the entry: which files the format takes, which settings it knows,

@@ -1,4 +1,4 @@
-"""Some rows of a source, by a list of their places in the work folder."""
+"""A selection of a source's rows, by a list of places in the work folder."""
 
 import dataclasses
 import functools

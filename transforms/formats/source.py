@@ -1,4 +1,4 @@
-"""What the stages ask of an input format: blocks of its inputs, and their rows.
+"""The interface of an input format to the stages: blocks, and their rows.
 
 A new format is one module beside this one and one entry in `registry.FORMATS`.
 Sources travel to the workers: frozen, small, and without open files.

@@ -1,4 +1,4 @@
-"""Words in the names of files and folders that say a split.
+"""Words in file and folder names that denote a split.
 
     instances_train2017.json    train         valid/_annotations.coco.json  validation
     person_keypoints_val.json   validation    image_info_test-dev2017.json  test

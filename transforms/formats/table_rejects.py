@@ -1,4 +1,4 @@
-"""The rows of a table that do not fit, as rejections that are made when needed."""
+"""Rows of a table that do not fit, as rejections built on demand."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The files of a table format as a source: typing, rejects, splits, keys and groups.
+"""The files of a table format as a source: typing, rejects, splits, keys, groups.
 
 The listing of the files is one Arrow IPC file, in source order:
 

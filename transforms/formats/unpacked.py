@@ -1,4 +1,4 @@
-"""Compressed input files as streams of their content, by what their bytes say.
+"""Decompressing streams; the codec is detected from the first bytes.
 
 gzip, zlib and zstd streams are unpacked in bounded memory and must end as they say:
 a file that was cut off is an error, never a shorter table.

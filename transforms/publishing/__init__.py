@@ -1,4 +1,4 @@
-"""How a dataset comes to stand, whole, and who may replace it.
+"""Publish a dataset whole, and decide who may replace it.
 
 target.py               the output directory: what may stand there
 work_folder.py          the folder beside it: held by one run, recovered by the next

@@ -1,4 +1,4 @@
-"""The rejects that an earlier run has written: found, read, and as a set of places."""
+"""Rejects that an earlier run wrote: find them, read them, hash their places."""
 
 import dataclasses
 import io

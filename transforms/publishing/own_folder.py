@@ -1,4 +1,4 @@
-"""A work folder on a disk: known as ours by its marker, and otherwise left alone.
+"""A work folder on disk: recognised by its marker, otherwise never touched.
 
     .<name>.beam-tfr-new/        the folder until it has its marker
     .<name>.beam-tfrecord/

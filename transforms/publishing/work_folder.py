@@ -1,4 +1,4 @@
-"""The work folder of a target over the life of several runs: held, taken over, left.
+"""The work folder of a target across runs: hold it, take it over, leave it.
 
     .<name>.beam-tfrecord/   see `transforms.publishing.own_folder`
       <work digest>/         one job's unfinished work; see `transforms.work.store`

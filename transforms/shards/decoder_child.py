@@ -1,4 +1,4 @@
-"""The process in which images are prepared whose decoders may crash, hang or swell.
+"""Child process for decoders that may crash, hang or exhaust memory.
 
     8 bytes of length | pickle of (file, policy)   -> prepare ->
                         8 bytes of length | pickle of (outcome, image or fault or text)

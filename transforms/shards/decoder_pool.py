@@ -1,4 +1,4 @@
-"""Images that are prepared in processes of their own, which may end without harm.
+"""A pool of decoder processes, any of which may die without harm.
 
     prepare -> an idle child, or a new one -> image or fault
                   |

@@ -1,4 +1,4 @@
-"""Images: read and checked by a few threads, ahead of where they are needed."""
+"""Load and check images in a few threads, ahead of their use."""
 
 import concurrent.futures
 import dataclasses

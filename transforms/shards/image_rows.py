@@ -1,4 +1,4 @@
-"""Rows and their loaded images: what is read off them, what contradicts them."""
+"""Derived image columns, checks of stated sizes, and box remapping."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

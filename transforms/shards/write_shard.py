@@ -1,4 +1,4 @@
-"""One shard as a file: its segments in order, encoded, framed, written, renamed."""
+"""Write one shard as a file: segments in order, encoded, framed, renamed."""
 
 import collections
 import concurrent.futures

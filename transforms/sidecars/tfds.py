@@ -1,4 +1,4 @@
-"""What TFDS needs beside the shards: `dataset_info.json`, `features.json`, labels.
+"""Metadata for TFDS beside the shards: `dataset_info.json`, `features.json`, labels.
 
 With these files `tfds.builder_from_directory(directory).as_dataset(split=...)` yields
 every record. They are made by hand from the manifest; TFDS is never imported.

@@ -1,4 +1,4 @@
-"""`features.json`: what TFDS is told of every key of the records.
+"""`features.json`: the TFDS feature of every key of the records.
 
 | feature             | always present        | else                  | absent gives   |
 | ------------------- | --------------------- | --------------------- | ---------------|

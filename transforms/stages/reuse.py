@@ -1,4 +1,4 @@
-"""The stage `reuse`: blocks whose rows an earlier run has placed, and the others."""
+"""The stage `reuse`: blocks that an earlier run has placed, and the others."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the file layer stands on; the rest of the library asks `transforms.files`.
+"""What the file layer is built on; the rest of the library uses `transforms.files`.
 
 paths.py          paths of this machine and of stores; parameters taken off
 retry.py          what is tried again, how often and for how long

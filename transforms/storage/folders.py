@@ -1,4 +1,4 @@
-"""Names of this machine's files and folders: looked at and changed, each persistently.
+"""Operations on local files and folders, each with retries.
 
 Looking may simply be done again. A change may not: a network file system may have done
 it and lost the answer. A rename would then fail for want of what it has moved, and an

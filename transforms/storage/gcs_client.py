@@ -1,4 +1,4 @@
-"""Google's store through its own client (the extra `[gcs]`)."""
+"""Google Cloud Storage through its own client (the extra `[gcs]`)."""
 
 import concurrent.futures
 import contextlib

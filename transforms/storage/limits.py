@@ -1,4 +1,4 @@
-"""Files that are larger than their reader wants: found out before they are read."""
+"""Refuse files larger than a limit before reading them."""
 
 import errno
 import os

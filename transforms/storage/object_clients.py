@@ -1,4 +1,4 @@
-"""The client of an object store, where it is installed.
+"""The client library of an object store, where it is installed.
 
 boto3 and google-cloud-storage are extras of the installation, `[s3]` and `[gcs]`;
 without them such places are written by Arrow alone, and what needs more is refused.

@@ -1,4 +1,4 @@
-"""What an object store can do that `pyarrow.fs` has no words for, and how it fails.
+"""Object store operations that `pyarrow.fs` lacks, and how they fail.
 
 That is: writing an object only if nobody else has (`If-None-Match`, `If-Match`,
 Google's generations), giving up the multi-part uploads of dead runs, and removing

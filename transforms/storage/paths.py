@@ -1,4 +1,4 @@
-"""Paths on this machine and elsewhere: `dir/file`, `s3://bucket/dir/file`.
+"""Paths, local and remote: `dir/file`, `s3://bucket/dir/file`.
 
 A path elsewhere is a scheme, an authority and a key, and after those nothing is
 special but `.` and `..` between slashes, which mean what they mean here: `?`, `#`, `%`

@@ -1,4 +1,4 @@
-"""Files of object stores and other remote file systems, over `pyarrow.fs`.
+"""Files in object stores and other remote file systems, over `pyarrow.fs`.
 
 The same work as in `transforms.files`, for paths with a scheme; see
 `transforms.storage.paths`. Failures that pass are tried again, the others become an

@@ -1,4 +1,4 @@
-"""What is tried again, how often and for how long: one policy for all file work.
+"""The retry policy of all file operations: what is retried, how often, how long.
 
 Disks, network file systems and object stores fail now and then and work again a moment
 later. The local runner of Beam retries nothing, and runners that do start a whole

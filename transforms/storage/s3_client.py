@@ -1,4 +1,4 @@
-"""Amazon's S3, and whatever speaks like it, through boto3 (the extra `[s3]`)."""
+"""Amazon S3 and compatible stores, through boto3 (the extra `[s3]`)."""
 
 import contextlib
 import errno

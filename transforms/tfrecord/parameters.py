@@ -1,4 +1,4 @@
-"""The parameters of `WriteTFRecords` and `ReadTFRecords`: what they may be.
+"""Validate the parameters of `WriteTFRecords` and `ReadTFRecords`.
 
 Every check raises a SpecError that names the parameter and shows what was found.
 """

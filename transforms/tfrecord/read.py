@@ -1,4 +1,4 @@
-"""`ReadTFRecords`: the records of TFRecord files, every checksum of them checked."""
+"""`ReadTFRecords`: the records of TFRecord files, with every checksum verified."""
 
 import dataclasses
 import glob

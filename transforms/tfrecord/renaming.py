@@ -1,4 +1,4 @@
-"""All files of one write under their final names, or none of them.
+"""Rename all files of one write to their final names, or none of them.
 
 Finished files are renamed one by one while a lock is held; a journal says which, so
 that a failure, or the next run after a kill, can put back what stood there before.

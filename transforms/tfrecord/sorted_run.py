@@ -1,4 +1,4 @@
-"""Sorted runs: records of any arrival order brought into the one order of a shard.
+"""Sorted runs: bring records that arrive in any order into the order of a shard.
 
 A record's place depends on its bytes alone: with h = blake2b(record, 8 bytes, LE),
 

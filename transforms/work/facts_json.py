@@ -1,4 +1,4 @@
-"""The facts of stages as JSON, and back: what a later run takes over from this one.
+"""The facts of stages to and from JSON, for runs that resume.
 
     dataclass        {"=": its name, field: value, ...}
     enum member      {"enum": its name, "value": value}

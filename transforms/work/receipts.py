@@ -1,4 +1,4 @@
-"""Receipts: what finished tasks leave in the work folder for runs that come after.
+"""Receipts that finished tasks leave in the work folder for later runs.
 
 A task whose results a later run may take over writes a receipt when they are whole.
 Its name says what decides the results, so that a receipt that is found holds; its

@@ -1,4 +1,4 @@
-"""The rejects of a job as files: all logs merged, in parts where they are large.
+"""The rejects of a job as files: all logs merged, in several parts if large.
 
     rejects.jsonl                    the lines, in the order of (source, row)
     rejects-00000-of-00003.jsonl     the same, where one file would be too large

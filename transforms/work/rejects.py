@@ -1,4 +1,4 @@
-"""Reject logs: the rejections of one task, gathered in bounded memory.
+"""Reject logs: the rejections of one task, collected in bounded memory.
 
 A log is made of runs, each sorted by (source, row); a run is made of pieces, each one
 Arrow IPC message of `PIECE_SCHEMA`:

@@ -1,4 +1,4 @@
-"""Tables of ids: a CSV, TSV or Parquet file that says the split of each key.
+"""Tables of ids: a CSV, TSV or Parquet file that gives the split of each key.
 
 Two columns, or more of which one is named `split` and one `id` or `key`; in a text
 file the first line names them. A key without a split counts as not being there.

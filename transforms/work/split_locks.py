@@ -1,4 +1,4 @@
-"""Split locks as files: opened by every worker, written once, put in place last.
+"""Split locks as files: opened by every worker, written once, renamed into place last.
 
 Arrow IPC files of one record batch, uncompressed, so that all workers of a machine
 share the memory of one mapping; see `transforms.core.placing.split_lock`.

@@ -1,4 +1,4 @@
-"""Where segments and reject logs lie between stages: inline, or in the work folder.
+"""Where segments and reject logs are kept between stages: inline or in the work folder.
 
 Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
 

@@ -1,4 +1,4 @@
-"""Which declarations of features make sense: all that can be told without the rows."""
+"""Checks of declared features that need no rows."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What a person should know of columns whose kind is perhaps not what they expect."""
+"""Notes about columns whose inferred kind may surprise the user."""
 
 import shlex
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The features of a job: what the columns say, and what the spec says over it."""
+"""The features of a job: inferred from the columns, overridden by the spec."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What speaks for a feature that was declared: its values in a sample."""
+"""Sample statistics that support a declared feature."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Columns of images to what records have of each: file, name, dimensions, label."""
+"""Image columns and the features of their records: file, name, dimensions, label."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence

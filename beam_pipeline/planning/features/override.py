@@ -1,4 +1,4 @@
-"""What a job says of its features, over what was inferred of them.
+"""Apply the feature declarations of a spec to the inferred features.
 
 A declaration is of the feature of its name, or of that of its `column`: then it takes
 that feature's place under a new name, unless that one is declared as well. What is

@@ -1,4 +1,4 @@
-"""The vocabularies of a job's labels: given, locked, and kept for the next run."""
+"""Label vocabularies of a job: given, locked, and kept for the next run."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What to take from an Example: the words of `tf.io.parse_example`, checked at once."""
+"""What to read from an Example, in the terms of `tf.io.parse_example`."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""The bytes in front of a feature's values: one map entry of a tf.train.Example.
+"""The bytes before a feature's values: one map entry of a tf.train.Example.
 
     0a E  0a N name  12 F  kind G  0a L  payload
     |     |          |     |       |

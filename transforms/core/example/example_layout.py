@@ -1,4 +1,4 @@
-"""Examples of one layout to columns, with whole-array operations.
+"""Decode Examples of one layout to columns, with whole-array operations.
 
 Most files hold records of one layout: the same features in the same order, one value
 each. Then a cursor per record walks over all of them at once:

@@ -1,4 +1,4 @@
-"""Reading examples without TensorFlow, with the meaning of TensorFlow's parser.
+"""Read examples without TensorFlow, with the semantics of its parser.
 
 What `FixedLenFeature` gives, as measured on TensorFlow 2.21:
 

@@ -1,4 +1,4 @@
-"""Columns to payloads: what stands behind the prefix of a feature's map entry.
+"""Columns to payloads: the bytes after the prefix of a feature's map entry.
 
 | Arrow type                          | list      | payload of a row               |
 | ----------------------------------- | --------- | ------------------------------ |

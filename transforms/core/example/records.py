@@ -1,4 +1,4 @@
-"""The records of a chunk: entries side by side, the Example and frame around them.
+"""Records of a chunk: entries side by side, wrapped as Examples and framed.
 
     length: 8  crc: 4  |  0a T: 2 to 6  |  entry  entry ...  |  crc of payload: 4
 

@@ -1,4 +1,4 @@
-"""Varints, one at a time and a column at a time.
+"""Varints, for single values and for whole columns.
 
 A varint holds 7 bits a byte, the lowest first; every byte but the last has its top
 bit set. A negative int64 is stored as its two's complement and takes ten bytes.

@@ -1,4 +1,4 @@
-"""Arrow binary views, the 16-byte words of which records are put together.
+"""Arrow binary views: the 16-byte words from which records are assembled.
 
     size <= 12   | size: 4 | the bytes themselves, zero padded: 12     |
     size > 12    | size: 4 | 0: 4 | buffer number: 4 | offset in it: 4 |

@@ -1,4 +1,4 @@
-"""Encoded images: what they are, whether TensorFlow reads them, what becomes of them.
+"""Encoded images: inspect them, check that TensorFlow reads them, transform them.
 
 check.py     a file -> its facts or its fault; jpeg.py png.py bmp.py gif.py webp.py
 policy.py    a file and a policy -> the image to be stored; plan.py resize.py

@@ -1,4 +1,4 @@
-"""BMP: the header, and whether the file has exactly the bytes that it promises.
+"""BMP: parse the header, and check that the file has exactly the size that it states.
 
 The layout is Microsoft's BITMAPFILEHEADER and BITMAPINFOHEADER, little-endian:
 

@@ -1,4 +1,4 @@
-"""Encoded images: which format, how large, and will TensorFlow's decoder read it.
+"""Encoded images: detect format and size, and check that TensorFlow decodes them.
 
     bytes -> format by signature -> dimensions -> pixel limit -> walk -> ImageInfo
                                                                  (-> Pillow)

@@ -1,4 +1,4 @@
-"""EXIF and XMP: the one number that changes how a picture is shown, its orientation.
+"""EXIF and XMP: read and reset the orientation of an image.
 
 EXIF 2.3 is a TIFF file inside another: offsets count from its first byte.
 

@@ -1,4 +1,4 @@
-"""Where a point of the source image lies in the prepared one.
+"""Map points of the source image to the transformed image.
 
 Everything here is relative: 0 is the left or top edge, 1 the right or bottom one, as
 in the box features of detection datasets. Turning, mirroring, scaling, cropping and

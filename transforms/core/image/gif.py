@@ -1,4 +1,4 @@
-"""GIF: the size of its screen, how many images it holds, and whether it ends.
+"""GIF: screen size, number of frames, and a check for truncation.
 
 The layout is CompuServe's GIF89a specification, little-endian:
 

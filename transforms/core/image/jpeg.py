@@ -1,4 +1,4 @@
-"""JPEG: the frame's dimensions, and a walk over every marker to the end of image.
+"""JPEG: dimensions, and a walk over every marker to the end of the image.
 
 The layout is ITU-T T.81, annex B. What is an error, what only a warning, follows
 libjpeg-turbo, which is what TensorFlow decodes with (`jdmarker.c`, `jdinput.c`,

@@ -1,4 +1,4 @@
-"""What is worth counting about images that were accepted."""
+"""Properties of accepted images that are worth counting."""
 
 import enum
 import os

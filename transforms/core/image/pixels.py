@@ -1,4 +1,4 @@
-"""Pixels: decoded as TensorFlow would, brought to another shape, encoded again.
+"""Decode pixels as TensorFlow does, transform them, encode them again.
 
     bytes -> decode -> L, LA, RGB, RGBA or I;16 -> channels -> scale -> orientation
           -> crop or pad -> encode -> bytes

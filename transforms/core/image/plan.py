@@ -1,4 +1,4 @@
-"""How the pixels of one image move: what turning and resizing make of its size."""
+"""The size of an image after rotation and resizing."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Raw pixels to PNG files: one fixed filter and one way of deflating.
+"""Encode raw pixels as PNG, with one fixed filter and one deflate setting.
 
 The layout is the W3C's PNG specification (third edition), sections 5, 9 and 11:
 

@@ -1,4 +1,4 @@
-"""Images by policy: what stays as it is, what is brought to a form, what is refused.
+"""Image policy: keep an image, transform it, or reject it.
 
     bytes -> limits -> check -> nothing has to change? -> the same bytes
                              -> decode -> channels, scale, turn, crop -> encode

@@ -1,4 +1,4 @@
-"""Resizing: which size a rule asks for, and where the picture lies in it.
+"""Compute the target size of a resize rule, and where the picture goes in it.
 
     source --scale--> scaled --crop or pad--> result
 

@@ -1,4 +1,4 @@
-"""WebP: the size of its canvas, and how many frames it holds.
+"""WebP: canvas size and number of frames.
 
 The layout is RFC 9649, little-endian:
 

@@ -1,4 +1,4 @@
-"""A value as evidence shows it: short, and a list cut between its values only."""
+"""An example value as short text; a list is cut between its values only."""
 
 from collections.abc import Sequence
 from typing import Any

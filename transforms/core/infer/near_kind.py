@@ -1,4 +1,4 @@
-"""What kind a column of text nearly is, and which texts stop it."""
+"""The kind that a text column almost has, and the texts that prevent it."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Which kind of feature each column of text is, from a sample of its cells.
+"""Infer the kind of each text column from a sample of its cells.
 
     every cell true or false                            -> bool
     99 of 100 cells decimal numbers, none like 007      -> int64 or float

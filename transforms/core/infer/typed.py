@@ -1,4 +1,4 @@
-"""Which kind of feature each column of a typed source is, from its Arrow type.
+"""Infer the kind of each typed column from its Arrow type.
 
 | Arrow type                       | feature                                          |
 | -------------------------------- | ------------------------------------------------ |

@@ -1,4 +1,4 @@
-"""Where each row goes: identity, splits, shards, order, class ids, and what leaks.
+"""Placement of rows: identity, splits, shards, order, class ids, leakage.
 
 identity.py placement.py splitting.py    row -> hash -> split, shard, order
 content.py     the hash of what a row says, for splits of rows without a key

@@ -1,4 +1,4 @@
-r"""What a row without a key is known by: the content of its own columns, as a hash.
+r"""Identity of rows without a key: a hash of the content of their own columns.
 
     row    sum over its cells of  splitmix64(base(name) + word(value)), modulo 2^64
     base   blake2b("column \0" "content \0" 0 "\0" name in NFC), 8 bytes

@@ -1,4 +1,4 @@
-r"""Identities of rows as 64-bit hashes: of a group, a key, a content, or a place.
+r"""Row identities as 64-bit hashes: of a group, a key, a content, or a place.
 
     unit  what is in one split as a whole: the row's group, else its key, else its
           content, where the batch has it, else its place (origin and number)

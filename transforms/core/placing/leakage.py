@@ -1,4 +1,4 @@
-"""Leakage: the same image, or the same key, in more than one split.
+"""Leakage: the same image or key in more than one split.
 
 Every item leaves a 64-bit fingerprint with its split and its place, as an Arrow table
 that is stored like a segment; only descriptors travel. Fingerprints are

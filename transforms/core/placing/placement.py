@@ -1,4 +1,4 @@
-"""Where each row goes: identity -> hash -> split, shard and order.
+"""Placement: identity -> hash -> split, shard and order.
 
 A row's identity is its origin (path relative to the source's root, NFC) and its
 0-based number in that origin, or the key that a column gives it, or, for its split

@@ -1,4 +1,4 @@
-"""Which rows of a source are wanted: those whose place is in a set of 64-bit hashes.
+"""Select rows of a source by a set of 64-bit hashes of their places.
 
 An item's place is its origin and its 0-based row there; 0 for a file or a member of an
 archive. The hash is `placement.hash_rows` of it, so that a million places are 8 MB, and

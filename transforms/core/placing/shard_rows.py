@@ -1,4 +1,4 @@
-"""The rows of one shard: in order, then in chunks of what records hold."""
+"""The rows of one shard: sorted, then cut into chunks of bounded size."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which unit has which split: what a split lock keeps, and what a table of ids says.
+"""The splits that units already have, from a split lock or a table of ids.
 
 A unit is its 64-bit hash (`transforms.core.placing.identity`, purpose LOCK): two of ten
 million share one with a chance of 3 in a million. As an Arrow table, rows ascend by

@@ -1,4 +1,4 @@
-"""The split of every row of a batch, under any rule.
+"""Assign a split to every row of a batch, under any split rule.
 
 A lock comes first, whatever the rule says; see `SplitSource` for the rules.
 """

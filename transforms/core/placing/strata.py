@@ -1,4 +1,4 @@
-"""Stratified splits: in every class the shares, exact to one row.
+"""Stratified splits: the shares hold in every class, exact to one row.
 
 A class of n rows has n * share rows of a split: that number rounded down or up, and
 which of the two so that the sums over all classes come out right as well. Given these

@@ -1,4 +1,4 @@
-r"""Vocabularies of class labels: which names there are, and the id of each.
+r"""Vocabularies of class labels: the names and the id of each.
 
 A name's id is its position. Names that were given, by the spec or by a lock, come
 first and in their order; what else the rows hold follows, sorted by UTF-8 bytes, or

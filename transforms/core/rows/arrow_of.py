@@ -1,4 +1,4 @@
-"""Python and NumPy values of no stated kind to an Arrow array of their own type.
+"""Python and NumPy values to an Arrow array of their natural type.
 
 | values                                | array                                       |
 | ------------------------------------- | ------------------------------------------- |

@@ -1,4 +1,4 @@
-"""Typed columns, and texts of more than one value, to the rows of a feature.
+"""Typed columns, and texts of several values, to the rows of a feature.
 
     column of any Arrow type -> single values  (`scalars`, `timestamps`)
                              -> lists, boxes   (`nested`, then the same for the items)

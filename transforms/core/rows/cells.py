@@ -1,4 +1,4 @@
-"""What becomes of the cells of a column: values, and why some do not fit.
+"""The cells of a column after conversion: values, and why some do not fit.
 
 The words that `scalars`, `nested`, `timestamps` and `tensors` share.
 """

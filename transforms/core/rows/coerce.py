@@ -1,4 +1,4 @@
-"""Text columns to typed columns, and which rows do not fit.
+"""Convert text columns to typed columns, and find the rows that do not fit.
 
 Two paths give the same values. The fast one casts the column as it stands and looks
 for the few texts that Arrow reads more generously than the rules below allow. When

@@ -1,4 +1,4 @@
-"""One Arrow type for values that came in several, or in several ways of storing them.
+"""The common Arrow type of values that came in several types or encodings.
 
     canonical_type  dictionary, run-end, view, large  -> what they hold
                     timestamp in any zone             -> in UTC

@@ -1,4 +1,4 @@
-"""Raw columns to rows under a schema, and which rows do not fit it.
+"""Convert raw columns to rows under a schema, and find the rows that do not fit.
 
 texts         -> coerce   (cells of CSV and of other text)
 typed columns -> cast     (Parquet, Arrow, JSON, NumPy ...)

@@ -1,4 +1,4 @@
-"""Whole numbers that float32 cannot hold, and values that it cannot tell apart.
+"""Integers that float32 cannot represent exactly.
 
 float32 has a significand of 24 bits: it holds every whole number up to 2^24, every
 second one up to 2^25, every fourth one up to 2^26. Beyond 2^53 a float64 has such gaps

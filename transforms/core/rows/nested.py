@@ -1,4 +1,4 @@
-"""Lists of lists as they come, to flat values and the sizes that they had.
+"""Nested lists to flat values and their sizes.
 
 Which lists fit a shape, by the column's type:
 

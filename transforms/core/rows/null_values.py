@@ -1,4 +1,4 @@
-"""Texts that mean missing beside an empty cell, as `-` and `?` do in many tables."""
+"""Texts that mean a missing value beside the empty cell, such as `-` and `?`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What a Python value is, in a word, whatever library made it.
+"""Classify a Python value, whatever library made it.
 
     Enum -> its value    pathlib, UUID -> text    NaT, pandas.NA -> None
     np.str_, np.bytes_, arrays without dimensions -> the value

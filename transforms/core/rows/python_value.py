@@ -1,4 +1,4 @@
-"""An Arrow value as Python has it, for messages and examples."""
+"""An Arrow value as a Python value, for messages and examples."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rows to the columns of records: what the Example encoder is given.
+"""Rows to the columns of records: the input of the Example encoder.
 
 label      class ids, which `number_labels` makes of class names
 box        list of 4 sides     -> four lists, one for each side

@@ -1,4 +1,4 @@
-"""Numbers of a source that float32 holds worse than others: tiny and large ones.
+"""Count the numbers of a source that float32 rounds or loses.
 
     not 0, up to 2^-150, 7.006e-46    become 0
     2^24 and more                     miss their value by a half and more

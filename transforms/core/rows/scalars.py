@@ -1,4 +1,4 @@
-"""Typed columns to the values of a kind, one value a row, and which do not fit.
+"""Typed columns to the values of a kind, one per row; finds those that do not fit.
 
 | kind      | taken as it is     | taken with a check                               |
 | --------- | ------------------ | ------------------------------------------------ |

@@ -1,4 +1,4 @@
-"""What stands at a place of some content: records, headers, and what is left of them.
+"""Classify bytes of a damaged file: records, headers, and remains of them.
 
 Answers come from checksums alone, and say nothing of what is damage and what is not:
 that is for `salvage` to decide.

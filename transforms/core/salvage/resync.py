@@ -1,4 +1,4 @@
-"""Finding the next record header in bytes that may be anything.
+"""Find the next record header in arbitrary bytes.
 
 A header proves itself: its 8 bytes of length carry a checksum of 4. At every byte of
 a stretch the question is asked at once, cheapest part first:

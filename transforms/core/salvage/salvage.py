@@ -1,4 +1,4 @@
-"""What can be had of a damaged TFRecord file: every sound record, no other one.
+"""Recover every sound record of a damaged TFRecord file, and nothing else.
 
     header ok, payload ok            kept
     header ok, payload not           skipped as a whole, if a header follows it or the

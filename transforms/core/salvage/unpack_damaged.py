@@ -1,4 +1,4 @@
-"""As much of a damaged gzip or zlib stream as can be had.
+"""Decompress as much of a damaged gzip or zlib stream as possible.
 
 Deflate data has no marks to start again at: behind the place where it makes no sense
 any more, what is left is lost, up to the next gzip member. In front of that place

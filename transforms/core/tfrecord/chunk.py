@@ -1,4 +1,4 @@
-"""Taking a chunk of framed records apart with whole-array operations.
+"""Parse a chunk of framed records with whole-array operations.
 
     chunk    | header | payload | footer | header | payload | footer | head...
     starts            ^                           ^

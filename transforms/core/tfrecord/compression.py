@@ -1,4 +1,4 @@
-"""gzip and zlib streams: told apart by content, inflated in bounded memory.
+"""gzip and zlib streams: detected by content, decompressed in bounded memory.
 
     gzip member   1f 8b 08 flags mtime(4) xfl os [extra] [name] [comment] [crc16]
                   deflate data   crc32 of the content (4, LE)   its size (4, LE)

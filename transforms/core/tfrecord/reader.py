@@ -1,4 +1,4 @@
-"""Reading TFRecord files: every checksum of every record, in bounded memory.
+"""Read TFRecord files: check every checksum of every record, in bounded memory.
 
 The file is read in steps of 1 MiB; `tfrecord_chunk` takes each apart, and what is
 left of an incomplete record is carried over. A length is believed only once its

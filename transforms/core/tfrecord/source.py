@@ -1,4 +1,4 @@
-"""The file under a TFRecord reader, as it lies on disk: counted and checksummed."""
+"""The file under a TFRecord reader: counts and checksums its raw bytes."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Writing TFRecord files, with the file's facts known at the end of the write."""
+"""Write TFRecord files, and report the facts of each file at its end."""
 
 import dataclasses
 import functools

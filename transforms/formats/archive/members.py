@@ -1,4 +1,4 @@
-"""Archives, member by member: zip and tar, a tar packed or not, by their content.
+"""The members of an archive: zip, and tar with or without compression, by content.
 
     list_members   what the headers say, for planning; only a packed tar is unpacked
     iter_members   every member in order with its content, or why it has none

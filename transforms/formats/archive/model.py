@@ -1,4 +1,4 @@
-"""Members of archives: what is known of one, what became of it, what it may be.
+"""What is known of an archive's member, and the limits on unpacking it.
 
 An archive comes from anywhere. A name that would lead out of a folder, a link, a
 device, an archive in the archive or a bomb is never followed, made or entered: the

@@ -1,4 +1,4 @@
-"""Archives of any kind of rows: what their members are decides who reads them.
+"""Archives of rows: the members decide which reader is used.
 
 tar shards whose members come in samples, 0001.jpg and 0001.cls   WebDataset
 members that are images                                           ArchiveImages

@@ -1,4 +1,4 @@
-"""Packed streams, unpacked in bounded steps: gzip, zstd, bzip2 and xz.
+"""Decompress gzip, zstd, bzip2 and xz streams in bounded steps.
 
 Every one is told by its content, gives at most 1 MiB a call, whatever the ratio, and
 raises where the stream is damaged, ends early, or is followed by other bytes: a

@@ -1,4 +1,4 @@
-"""Tables in archives: members of the formats that are read inside of archives.
+"""Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
 
 Each member is read by the reader of its own format, from a file in memory: nothing is
 extracted to disk, and memory is bounded by one member. A member is one block; of a

@@ -1,4 +1,4 @@
-"""tar: one header after the other, with nothing in between that is not looked at.
+"""tar archives: parsed header by header, with no byte between them unchecked.
 
     header   a block of 512 bytes; see `archive_tar_header`
     data     in blocks of 512 bytes, the last one padded

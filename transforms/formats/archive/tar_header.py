@@ -1,4 +1,4 @@
-r"""Headers of a tar.
+r"""Parse the headers of a tar archive.
 
     name(100) mode(8) uid(8) gid(8) size(12) mtime(12) checksum(8) type(1) link(100)
     magic(8) user(32) group(32) device(16) prefix(155) pad(12)

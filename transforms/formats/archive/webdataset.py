@@ -1,4 +1,4 @@
-"""WebDataset: tar shards in which the members of one key, in a row, are a sample.
+"""WebDataset: tar shards in which consecutive members with one key form a sample.
 
     images17/image194.left.jpg   key images17/image194, column left.jpg
     images17/image194.cls        column cls

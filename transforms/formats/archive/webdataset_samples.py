@@ -1,4 +1,4 @@
-"""Samples of a WebDataset: members of one key in a row, and their values by column."""
+"""Samples of a WebDataset: consecutive members with one key, as columns."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""The central directory of a zip: which members it names, and where they lie.
+"""The central directory of a zip: member names and positions.
 
     local header   50 4b 03 04  version(2) flags(2) method(2) time(4) crc32(4)
                    packed(4) size(4) len(2) extra len(2)  name  extra  data

@@ -1,4 +1,4 @@
-"""Boxes of AutoML manifests: the corners of rows as boxes, and which are bad.
+"""Boxes of AutoML manifests: corners of rows to boxes, and checks of them.
 
 Coordinates are fractions of the image, 0 to 1, from its left and upper edge:
 

@@ -1,4 +1,4 @@
-"""Manifests of AutoML Vision, parsed: CSV without header, an image on one row or more.
+"""Parse AutoML Vision manifests: CSV without header, one or more rows per image.
 
     ML_USE,path,LABEL,LABEL,...                        classification
     ML_USE,path,label,x,y,x,y,x,y,x,y                  detection: the corners in turn,

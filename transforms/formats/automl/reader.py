@@ -1,4 +1,4 @@
-"""AutoML manifests as rows of images; how they lie: `automl_manifest`.
+"""AutoML manifests as rows of images.
 
 A row is an image. Where every image has one label, that is its class; else a row has a
 list of classes, which may be empty. Where a file has boxes, features are those of the

@@ -1,4 +1,4 @@
-"""Whether a CSV is a manifest of AutoML: what its first line says.
+"""Decide from its first line whether a CSV is an AutoML manifest.
 
 Apart from what reads such manifests, because every CSV is looked at here.
 """

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their binary version, and whatever is laid out alike.
+"""CIFAR-10 and CIFAR-100 in their binary version, and files of the same layout.
 
 The layout is that of https://www.cs.toronto.edu/~kriz/cifar.html:
 

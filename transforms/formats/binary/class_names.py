@@ -1,4 +1,4 @@
-"""The names of classes in a file beside the data, one a line, the first of id 0."""
+"""Class names from a text file: one per line, the first has id 0."""
 
 from collections.abc import Mapping, Sequence
 

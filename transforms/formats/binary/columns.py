@@ -1,4 +1,4 @@
-"""Fields of fixed-length records as Arrow columns, and the features of those."""
+"""Fields of fixed-length records as Arrow columns, and their features."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pairs of IDX files, images and labels, as MNIST and its like come; plain or gzip.
+"""Pairs of IDX files, images and labels, as in MNIST; plain or gzip.
 
     train-images-idx3-ubyte.gz    n x height x width: the input
     train-labels-idx1-ubyte.gz    n: found beside it by its name

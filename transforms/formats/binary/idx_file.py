@@ -1,4 +1,4 @@
-"""One IDX file: its header, its size, and its items from any place.
+"""One IDX file: its header, its size, and random access to its items.
 
 The layout is that of http://yann.lecun.com/exdb/mnist, all numbers big-endian:
 

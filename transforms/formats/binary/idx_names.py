@@ -1,4 +1,4 @@
-"""The names of IDX files: which are images, their labels, and of which split."""
+"""Names of IDX files: images or labels, and of which split."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Records of one length: how they are laid out, and blocks of them as arrays.
+"""The layout of fixed-length records, and blocks of them as arrays.
 
     header | record | record | ...          record: field | skipped | field | ...
 

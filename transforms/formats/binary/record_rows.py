@@ -1,4 +1,4 @@
-"""Records of one length as raw rows: blocks, samples, and labels out of range."""
+"""Fixed-length records as raw rows: blocks, samples, and labels out of range."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

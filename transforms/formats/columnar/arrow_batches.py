@@ -1,4 +1,4 @@
-"""What the typed formats share: rows as flat columns, pieces, damage.
+"""Shared by the typed formats: rows as flat columns, pieces, damage.
 
 Blocks of these formats count rows: `start` is the number of the first row, which tells
 pieces of a file apart, and `stop` lies as many bytes of the file beyond it as the

@@ -1,4 +1,4 @@
-"""Arrow IPC as a table format: the file format by record batches, streams in turn.
+"""Arrow IPC as a table format: files by record batch, streams from start to end.
 
     "ARROW1"        a file (.arrow, .feather): batches can be read by number
     anything else   a stream (.arrows): one block, one batch after another

@@ -1,4 +1,4 @@
-"""One array as it lies in an .npy file or in a zip: header, rows, Arrow columns.
+"""One array in an .npy file or a zip: header, rows, Arrow columns.
 
 Source: `numpy/lib/_format_impl.py` of NumPy 2.
 """

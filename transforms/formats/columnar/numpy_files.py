@@ -1,4 +1,4 @@
-"""NumPy arrays as a table format: .npy and .npz files, a row for each first index.
+"""NumPy arrays as a table format: .npy and .npz files, one row per first index.
 
     .npz   a zip of .npy members of equal first dimension: columns by their names
     .npy   one array: the column "value", or a column for each field of its dtype

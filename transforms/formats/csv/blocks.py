@@ -1,4 +1,4 @@
-"""A CSV file as blocks that end where records end."""
+"""Cut a CSV file into blocks that end at record boundaries."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""How a CSV file is written: delimiter, quote, header, encoding.
+"""The dialect of a CSV file: delimiter, quote, header, encoding.
 
 Bytes of an encoding are scanned as they are when the characters that give a CSV file
 its structure cannot be part of another character in it: UTF-8, the ISO and Windows

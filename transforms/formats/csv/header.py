@@ -1,4 +1,4 @@
-"""The names of a CSV file's columns."""
+"""The column names of a CSV file."""
 
 import codecs
 import functools

@@ -1,4 +1,4 @@
-"""Whether the first row of a CSV file is a header, or a row of data taken for one.
+"""Decide whether the first row of a CSV file is a header or data.
 
 It is data where the name of every column of numbers is a number itself; or where there
 is no column of numbers and every name is like the cells below it: it occurs among them,

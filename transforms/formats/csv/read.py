@@ -1,4 +1,4 @@
-"""A block of a CSV file as columns of text, and the rows that cannot be read."""
+"""Read a block of a CSV file as text columns, and find the rows that cannot be read."""
 
 import hashlib
 from collections.abc import Sequence

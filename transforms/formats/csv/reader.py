@@ -1,4 +1,4 @@
-"""CSV as a table format: plain files in blocks, compressed ones piece by piece."""
+"""CSV as a table format: plain files in blocks, compressed ones as a stream."""
 
 import dataclasses
 import errno

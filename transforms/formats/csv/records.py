@@ -1,4 +1,4 @@
-"""Records of a CSV file as columns of text, and where given records lie."""
+"""Records of a CSV file as text columns, and the positions of given records."""
 
 import dataclasses
 from collections.abc import Sequence

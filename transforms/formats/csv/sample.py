@@ -1,4 +1,4 @@
-"""A sample of the rows of CSV files, as text, taken evenly through all of them."""
+"""Sample the rows of CSV files as text, evenly through all files."""
 
 import codecs
 import collections

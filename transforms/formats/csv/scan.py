@@ -1,4 +1,4 @@
-"""Where the records of a CSV file begin: one sequential scan, by bit masks.
+"""Find the record boundaries of a CSV file: one sequential scan with bit masks.
 
 The rules are those of Arrow's CSV parser, so that a block parsed alone gives the rows
 that it gives as a part of the file:

@@ -1,4 +1,4 @@
-"""Annotations of a COCO file, judged: what goes into rows, and what is bad."""
+"""Check the annotations of a COCO file and turn them into rows."""
 
 import dataclasses
 from collections.abc import Mapping

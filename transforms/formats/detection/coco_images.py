@@ -1,4 +1,4 @@
-"""Images of a COCO file: where they lie, their sizes, and which cannot be rows."""
+"""The images of a COCO file: paths, sizes, and which cannot become rows."""
 
 import os
 import posixpath

@@ -1,4 +1,4 @@
-"""What formats of boxes have in common: the names of the TF Object Detection API.
+"""Fields that all box formats share, named as the TF Object Detection API does.
 
 Source: `TfExampleFields` and research/object_detection/dataset_tools/
 create_{coco,pascal}_tf_record.py of tensorflow/models.

@@ -1,4 +1,4 @@
-"""Objects of Pascal VOC files, judged: what goes into rows, and what is bad."""
+"""Check the objects of Pascal VOC files and turn them into rows."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

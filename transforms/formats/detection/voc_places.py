@@ -1,4 +1,4 @@
-"""Where a tree of Pascal VOC has its images and its splits.
+"""Where a Pascal VOC folder keeps its images and splits.
 
     VOC2012/Annotations/2007_000027.xml
     VOC2012/JPEGImages/2007_000027.jpg

@@ -1,4 +1,4 @@
-"""Pascal VOC XML: one file an image, its size and its objects.
+"""Parse Pascal VOC XML: one file per image, with its size and objects.
 
     <annotation>
       <filename>000001.jpg</filename>

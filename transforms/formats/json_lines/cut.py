@@ -1,4 +1,4 @@
-"""Where JSON lines can be cut: lines, and which of them are rows.
+"""Where a file of JSON lines can be cut: line ends, and which lines are rows.
 
 A line ends with LF, or with CR LF; a line of spaces alone is no row. Nothing else is
 looked at here: a line is a row whatever it holds.

@@ -1,4 +1,4 @@
-"""Whether files of JSON lines are alike: one type of rows, no column missing."""
+"""Check that files of JSON lines agree: one type of rows, no column missing."""
 
 from collections.abc import Sequence
 

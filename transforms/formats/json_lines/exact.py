@@ -1,4 +1,4 @@
-"""Lines of JSON to columns one by one: the exact reading, and the slow one.
+"""Parse JSON lines one by one with Python's parser: exact, but slow.
 
 Arrow's parser reads a block at once; where it fails, or where what it gives might not
 be exact, the lines are read here. Both give the same values. A line is refused alone:

@@ -1,4 +1,4 @@
-"""A piece of JSON lines to columns: at once where that is exact, else line by line."""
+"""Parse a piece of JSON lines: with Arrow where that is exact, else line by line."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""JSON lines as a table format: an object a line, blocks that end where lines end.
+"""JSON lines as a table format: one object per line, blocks that end at line ends.
 
 cut.py          bytes -> pieces of whole lines, and which lines are rows
 types.py        values -> the type of each column

@@ -1,4 +1,4 @@
-"""Which type each column of JSON has, and where a value is no value of it.
+"""The type of each JSON column, and the values that do not have it.
 
 | values seen in the sample       | type     | column                                 |
 | ------------------------------- | -------- | -------------------------------------- |

@@ -1,4 +1,4 @@
-"""Payloads of tf.train.Examples to raw columns of types known beforehand.
+"""Decode tf.train.Examples to raw columns of known types.
 
 Records of one layout are decoded with whole-array operations, layout by layout; what
 is left goes through protobuf one by one, and is refused where it does not fit:

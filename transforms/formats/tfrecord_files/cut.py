@@ -1,4 +1,4 @@
-"""Where TFRecord files can be cut: the frames of their records.
+"""Where TFRecord files can be cut: at the frames of their records.
 
 A plain file is cut at any record, found by walking from header to header. The walk
 checks the headers' checksums and no more: those of payloads are checked when the block

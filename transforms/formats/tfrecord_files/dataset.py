@@ -1,4 +1,4 @@
-"""What stands beside the shards of a dataset: features, class names, splits.
+"""Metadata beside the shards of a dataset: features, class names, splits.
 
     manifest.json                        a dataset of this program
     dataset_info.json, features.json     one that TFDS can read

@@ -1,4 +1,4 @@
-"""Features whose meaning is known, from the raw columns of their records.
+"""Features of known meaning, from the raw columns of records.
 
 record_types(feature)        -> the keys in the Examples, and their raw types
 composed(feature, columns)   -> one raw column, and the rows that do not fit

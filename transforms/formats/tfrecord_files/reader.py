@@ -1,4 +1,4 @@
-"""Existing TFRecord files as a table format: plain, gzip or zlib, by their content.
+"""Existing TFRecord files as a table format: plain, gzip or zlib, detected by content.
 
 A column is a feature of the Examples: int64, float32 or large_binary, or a list of one
 of these where a sampled record has another number of values than one. A key that is

@@ -1,4 +1,4 @@
-"""Records to sample: from places spread over TFRecord files, or all of them."""
+"""Sample records from places spread over TFRecord files, or read them all."""
 
 import dataclasses
 import functools

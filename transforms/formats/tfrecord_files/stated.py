@@ -1,4 +1,4 @@
-"""What datasets state of their features and files, and whether files keep to it."""
+"""What a dataset's metadata states, and a check that the files agree with it."""
 
 import dataclasses
 import os

@@ -1,1 +1,1 @@
-"""Targets in object stores: held, checked, published by their manifest."""
+"""Targets in object stores: hold, check, and publish by writing the manifest."""

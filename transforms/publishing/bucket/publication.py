@@ -1,4 +1,4 @@
-"""The publication of a dataset in an object store: its manifest, and what follows.
+"""Publish a dataset in an object store: the manifest, then the clean-up.
 
     <target>/manifest.json                       put last, on a condition
     <target>/<pointers>                          for readers that look there for files

@@ -1,4 +1,4 @@
-"""Which runs are at work on a target in an object store.
+"""Runs that are working on a target in an object store.
 
     .<name>.beam-tfrecord/
       holder            the run that works here: host, process, its start

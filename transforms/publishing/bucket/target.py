@@ -1,4 +1,4 @@
-"""A target in an object store: held, checked, published.
+"""A target in an object store: hold it, check it, publish to it.
 
 Nothing can be renamed there, so files are put where they stay, and `manifest.json`
 comes last, on the condition that it is still what the run has seen at its start. Until

@@ -1,4 +1,4 @@
-"""States of objects, and writing one only in place of the state that was seen.
+"""Versions of objects, and writes that require the version last seen.
 
 With the store's own client (`transforms.storage.object_clients`) the store itself
 decides. Without it nothing does between two runs that look at the same moment.
