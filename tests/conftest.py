@@ -21,7 +21,7 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from tests.stress import STRESS
+from tests.support.stress import STRESS
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("stress", derandomize=False, deadline=None)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.schedules import Writers, check_dataset, names_of
 from tests.storage.conftest import Server
-from tests.stress import count
+from tests.support.schedules import Writers, check_dataset, names_of
+from tests.support.stress import count
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME
 from transforms.publishing import work_folder

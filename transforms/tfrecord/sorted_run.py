@@ -7,7 +7,7 @@ A record's place depends on its bytes alone: with h = blake2b(record, 8 bytes, L
 
 so a multiset of records has one arrangement, whatever order and groups it came in.
 None of this may change: the bytes of every file ever written hang on it. The golden
-files in tests/test_tfrecord_transforms.py pin it.
+files in tests/program/stages/test_tfrecord_transforms.py pin it.
 
 A packed run of n records, ascending by hash:
 

@@ -28,8 +28,8 @@ does not count: dictionaries, views, the width of integers, the unit and zone of
 A float32 counts as the float64 that equals it.
 
 None of this may change: the splits of every dataset written by shares hang on it. The
-golden values in tests/test_content.py pin it. In an Arrow array an integer or a float
-takes 3 ns, a text that is a number 17, another text 30 to 50.
+golden values in tests/unit/core/placing/test_content.py pin it. In an Arrow array an
+integer or a float takes 3 ns, a text that is a number 17, another text 30 to 50.
 """
 
 import functools

@@ -19,7 +19,7 @@ the base and their bytes. 40 ns for a key of 12 bytes, 70 for one of 26, some mo
 not all is ASCII; blake2b takes 470.
 
 None of this may change: the bytes of every dataset ever written hang on it. The golden
-values in tests/test_place_keys.py pin it.
+values in tests/unit/core/placing/test_place_keys.py pin it.
 """
 
 import hashlib

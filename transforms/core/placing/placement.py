@@ -12,8 +12,8 @@ They must differ, or a small split would fall into few shards. Changing `seed` c
 order and shards and moves no row between splits.
 
 None of this may change: the bytes of every dataset ever written hang on it. The golden
-values in tests/test_placement.py pin it. splitmix64's finaliser: Steele, Lea and
-Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+values in tests/unit/core/placing/test_placement.py pin it. splitmix64's finaliser:
+Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 """
 
 import dataclasses

@@ -1,0 +1,1 @@
+"""Tests that start the program or run pipelines."""

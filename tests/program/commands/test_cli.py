@@ -1,0 +1,698 @@
+"""The command line as a process: speed, typos, signals, pipes and terminals."""
+
+import contextlib
+import os
+import pathlib
+import pty
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from tests.program.test_convert import (
+    command,
+    contents,
+    convert,
+    names,
+    process,
+    refused,
+    rows,
+    write_csv,
+)
+
+Folder = pathlib.Path
+
+PROGRAM = [sys.executable, "-m", "beam_pipeline"]
+SCRIPT = pathlib.Path(sys.executable).with_name("beam-tfrecord")
+COMMANDS = ("convert", "plan", "inspect", "head", "schema", "verify")
+ESCAPE = "\x1b"
+# Colours, of any kind; moving the cursor is another matter.
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+
+# Runs the program with a hook into its life: a file named by the first argument
+# appears when the step given by the second one begins, and the step then waits.
+PAUSED = """
+import logging, pathlib, sys, time
+from beam_pipeline.cli import main
+logging.getLogger().addHandler(logging.NullHandler())
+import {module} as module
+step = module.{name}
+def paused(*args, **kwargs):
+    pathlib.Path(sys.argv[1]).write_text("here")
+    time.sleep({seconds})
+    return step(*args, **kwargs)
+module.{name} = paused
+main(sys.argv[2:])
+"""
+
+
+# Steps to stop the program in: module, function, and how long it then waits.
+STEPS = {
+    "planning": ("beam_pipeline.planning.plan", "find_inputs", 3),
+    "running": ("transforms.stages.write", "write_shard", 3),
+    "long running": ("transforms.stages.write", "write_shard", 8),
+    "about to publish": ("transforms.publishing.target", "publish", 2),
+}
+
+
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    lines = (f"{number},w{number % 7}" for number in range(2000))
+    return write_csv(tmp_path / "source" / "t.csv", "n,w", lines)
+
+
+class TestHelp:
+    def test_help_is_quick(self) -> None:
+        """--help answers in under 0.3 s, the median of five."""
+        seconds = []
+        for _ in range(5):
+            started = time.monotonic()
+            run = process("--help")
+            seconds.append(time.monotonic() - started)
+            assert run.returncode == 0
+        assert statistics.median(seconds) < 0.3
+
+    def test_help_names_every_command(self) -> None:
+        """All commands are listed, each with a line about it."""
+        run = command("--help")
+        assert run.code == 0
+        for name in COMMANDS:
+            assert re.search(rf"^  {name} +\S", run.out, re.MULTILINE)
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_has_help(self, name: str) -> None:
+        """-h and --help say the same, with exit code 0 and without Beam."""
+        run = command(name, "--help")
+        assert run.code == 0
+        assert run.out.startswith(f"Usage: beam-tfrecord {name} ")
+        assert command(name, "-h") == run
+
+    def test_a_refusal_is_quick(self, tmp_path: Folder) -> None:
+        """A typo and a bad setting answer without importing Beam."""
+        code = (
+            "import sys\n"
+            "from beam_pipeline.cli import main\n"
+            "try:\n    main(sys.argv[1:])\n"
+            "finally:\n    print('apache_beam' in sys.modules)\n"
+        )
+        for arguments in (["convrt"], ["convert", "a", "b", "--seed", "-1"]):
+            run = subprocess.run(
+                [sys.executable, "-c", code, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            assert (run.returncode, run.stdout.strip()) == (2, "False")
+
+    def test_version(self) -> None:
+        """--version names the program and its version."""
+        run = command("--version")
+        assert run.code == 0
+        assert re.fullmatch(r"beam-tfrecord, version \d+\.\d+\.\d+\S*\n", run.out)
+
+    def test_module_and_script_are_one_program(self) -> None:
+        """`python -m beam_pipeline` is `beam-tfrecord`."""
+        if not SCRIPT.exists():
+            pytest.skip("the console script is not installed")
+        run = subprocess.run(
+            [SCRIPT, "--help"], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert run.returncode == 0
+        assert run.stdout == process("--help").stdout
+
+    def test_no_command_is_wrong_usage(self) -> None:
+        """Called with nothing, the program shows its usage and ends with 2."""
+        run = command()
+        assert run.code == 2
+        assert "Usage:" in run.out + run.err
+        assert not run.err.startswith("error: Usage")
+
+
+class TestCompletion:
+    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+    def test_the_script_of_each_shell(self, shell: str) -> None:
+        """The script that the README has shells read is printed."""
+        run = self.completion(f"{shell}_source")
+        assert "_beam_tfrecord_completion" in run
+        assert f"_BEAM_TFRECORD_COMPLETE={shell}_complete" in run
+
+    @pytest.mark.parametrize(
+        ("line", "completed"),
+        [
+            ("beam-tfrecord con", "plain,convert"),
+            ("beam-tfrecord convert --overw", "plain,--overwrite"),
+            ("beam-tfrecord convert --compression gz", "plain,gzip"),
+            # The shell completes paths itself.
+            ("beam-tfrecord convert pho", "file,pho"),
+            ("beam-tfrecord plan a b --spec jo", "file,jo"),
+            ("beam-tfrecord verify ou", "file,ou"),
+            ("beam-tfrecord repair ou", "file,ou"),
+        ],
+    )
+    def test_words_are_completed(self, line: str, completed: str) -> None:
+        """Commands, options, values and paths are completed as bash asks for them."""
+        given = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        assert self.completion("bash_complete", **given).split() == [completed]
+
+    def test_it_is_quick(self) -> None:
+        """A completion answers in under 0.3 s of processor time, without Beam."""
+        before = os.times()
+        given = {"COMP_WORDS": "beam-tfrecord convert --ov", "COMP_CWORD": "2"}
+        for _ in range(3):
+            self.completion("bash_complete", **given)
+        after = os.times()
+        spent = after.children_user + after.children_system
+        assert spent - before.children_user - before.children_system < 3 * 0.3
+
+    @staticmethod
+    def completion(what: str, **environment: str) -> str:
+        given = {**os.environ, "_BEAM_TFRECORD_COMPLETE": what, **environment}
+        run = process(env=given)
+        assert run.returncode == 0, run.stderr
+        assert run.stderr == ""
+        return run.stdout
+
+
+class TestTypos:
+    @pytest.mark.parametrize(
+        ("typo", "meant"),
+        [("convrt", "convert"), ("insepct", "inspect"), ("verfiy", "verify")],
+    )
+    def test_command(self, typo: str, meant: str) -> None:
+        """A command that does not exist gets the nearest that does."""
+        run = command(typo, "a", "b")
+        assert run.code == 2
+        assert f"'{meant}'" in run.err
+
+    @pytest.mark.parametrize(
+        ("typo", "meant"),
+        [
+            ("--shrads", "--shards"),
+            ("--overwritte", "--overwrite"),
+            ("--label-colum", "--label-column"),
+            ("--max-rejects-rate", "--max-reject-rate"),
+            ("--split", "--splits"),
+        ],
+    )
+    def test_option(self, typo: str, meant: str) -> None:
+        """An option that does not exist gets the nearest that does."""
+        run = command("convert", "a", "b", typo, "3")
+        assert run.code == 2
+        assert re.search(rf"{meant}\b(?!-)", run.err)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ("--dry-run", "'beam-tfrecord plan' takes the same arguments"),
+            ("--verbose", "--quiet turns them off"),
+            ("-o", "OUTPUT is the second argument"),
+            ("--output", "OUTPUT is the second argument"),
+            ("-j", "Use --workers."),
+            ("-j4", "Use --workers."),
+            ("--force", "Use --overwrite."),
+            ("--label", "Use --label-column."),
+        ],
+    )
+    def test_flags_of_other_programs(self, given: str, said: str) -> None:
+        """A flag that other programs have is answered with what does the same here."""
+        run = command("convert", "a", "b", given)
+        assert run.code == 2
+        assert said in run.err
+        assert "Did you mean" not in run.err
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("convert", "a", "b", "--frobnicate"),
+            ("convert", "a", "b", "--version"),
+            ("verify", "a", "--overwrite"),
+            ("head", "a", "--dry-run"),
+            ("show", "a"),
+        ],
+    )
+    def test_no_guess_is_far_away(self, arguments: tuple[str, ...]) -> None:
+        """What resembles no option or command gets no guess."""
+        run = command(*arguments)
+        assert run.code == 2
+        assert "Did you mean" not in run.err
+        assert "plan' takes" not in run.err
+
+    def test_commands_are_listed_where_none_is_near(self) -> None:
+        """A command that resembles none is answered with all of them."""
+        assert all(name in command("show", "a").err for name in COMMANDS)
+
+    def test_sentences_end_before_the_next(self) -> None:
+        """Messages of the argument parser end with a full stop, and with one."""
+        for arguments in (["a", "b", "5"], ["a", "b", "--seed", "x"], ["a", "b", "-j"]):
+            message = command("convert", *arguments).err
+            assert re.search(r"[^.?!][.?!] See 'beam-tfrecord convert --help'", message)
+
+    @pytest.mark.parametrize(
+        ("option", "typo", "meant"),
+        [
+            ("--compression", "gz", "gzip"),
+            ("--format", "image", "images"),
+            ("--image-check", "decoded", "decode"),
+        ],
+    )
+    def test_value(self, option: str, typo: str, meant: str) -> None:
+        """A value that does not exist is answered with those that do."""
+        run = command("convert", "a", "b", option, typo)
+        assert run.code == 2
+        assert f"'{meant}'" in run.err
+
+    @pytest.mark.parametrize("name", ["convert", "plan"])
+    def test_a_missing_argument_is_named(self, name: str) -> None:
+        """A source without an output, or neither, ends with 2."""
+        assert "SOURCE" in command(name).err
+        assert "OUTPUT" in command(name, "a").err
+        assert command(name, "a").code == 2
+
+    def test_a_third_argument_is_named(self) -> None:
+        """An unquoted glob of the shell gives too many arguments."""
+        run = command("convert", "a.csv", "b.csv", "out")
+        assert run.code == 2
+        assert "out" in run.err
+        assert "quotes, as in '*.csv'" in run.err
+
+
+class TestBeamFlags:
+    @pytest.mark.parametrize(
+        ("flag", "named", "meant"),
+        [
+            ("--direct_num_wrkers=3", "--direct_num_wrkers", "--direct_num_workers"),
+            ("--nonsense", "--nonsense", ""),
+            ("nonsense", "nonsense", ""),
+        ],
+    )
+    def test_an_unknown_one_is_refused(
+        self, flag: str, named: str, meant: str, table: Folder, tmp_path: Folder
+    ) -> None:
+        """What Beam does not know after -- is exit code 2, named, nothing written."""
+        message = refused(2, table, tmp_path / "out", "--", flag)
+        assert named in message
+        assert meant in message
+        assert names(tmp_path) == ["source"]
+
+    def test_a_known_one_is_taken(self, table: Folder, tmp_path: Folder) -> None:
+        """A flag of Beam's own does no harm."""
+        convert(table, tmp_path / "out", "--", "--job_name=nightly")
+        assert len(rows(tmp_path / "out")) == 2000
+
+
+def started(
+    code: str, arguments: Sequence[object], mark: Folder
+) -> subprocess.Popen[str]:
+    """Starts the program and returns when the paused step has begun."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", code, str(mark), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(mark.parent)},
+    )
+    deadline = time.monotonic() + 30
+    while not mark.exists():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return run
+
+
+def group(leader: int) -> list[int]:
+    """Returns the processes of a process group that have not ended."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[2]) == leader and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+class TestSignals:
+    @pytest.mark.parametrize("workers", [1, 2])
+    @pytest.mark.parametrize("step", ["running", "about to publish"])
+    @pytest.mark.parametrize(
+        ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+    )
+    def test_nothing_is_committed_and_nothing_is_left(
+        self,
+        number: signal.Signals,
+        code: int,
+        step: str,
+        workers: int,
+        table: Folder,
+        tmp_path: Folder,
+    ) -> None:
+        """What it says is true: no dataset, nothing unfinished, no process (row 7)."""
+        module, name, seconds = STEPS[step]
+        text = PAUSED.format(module=module, name=name, seconds=seconds)
+        (tmp_path / "outs").mkdir()
+        (tmp_path / "temporary").mkdir()
+        mark = tmp_path / "temporary" / "mark"
+        options = ("--workers", workers, "--segments", "files")
+        run = started(
+            text, ["convert", table, tmp_path / "outs" / "out", *options], mark
+        )
+        run.send_signal(number)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode == code
+        # Finished blocks are for the next run; what was unfinished is gone.
+        assert names(tmp_path / "outs") in ([], [".out.beam-tfrecord"])
+        assert list(tmp_path.rglob("*.tmp")) == []
+        assert group(run.pid) == []
+        assert "; nothing was committed. Run it again to go on." in err
+        assert "Traceback" not in err
+        assert len(err.strip().splitlines()) == 1
+        assert names(tmp_path / "temporary") == ["mark"]
+
+    def test_an_overwrite_that_is_stopped_keeps_the_old(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Ctrl-C during an overwrite leaves the old dataset, whole (row 7)."""
+        out = tmp_path / "outs" / "out"
+        convert(table, out)
+        before = contents(out)
+        module, name, seconds = STEPS["about to publish"]
+        text = PAUSED.format(module=module, name=name, seconds=seconds)
+        options = ("--overwrite", "--shards", 3)
+        run = started(text, ["convert", table, out, *options], tmp_path / "mark")
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=30)
+        assert run.returncode == 130
+        assert contents(out) == before
+        assert names(out.parent) in (["out"], [".out.beam-tfrecord", "out"])
+        assert list(tmp_path.rglob("*.tmp")) == []
+
+    def test_a_stop_is_quick(self, table: Folder, tmp_path: Folder) -> None:
+        """Ctrl-C while planning, or in a long step, does not take a step's time."""
+        for step, limit in (("planning", 1.0), ("long running", 7.0)):
+            module, name, seconds = STEPS[step]
+            text = PAUSED.format(module=module, name=name, seconds=seconds)
+            mark = tmp_path / step
+            run = started(text, ["convert", table, tmp_path / "outs" / "out"], mark)
+            began = time.monotonic()
+            run.send_signal(signal.SIGINT)
+            run.communicate(timeout=30)
+            assert time.monotonic() - began < limit
+            assert run.returncode == 130
+
+    def test_a_worker_that_is_killed_ends_the_run(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """No hang, no orphan, one clear error (row 12)."""
+        module, name, seconds = STEPS["long running"]
+        text = PAUSED.format(module=module, name=name, seconds=seconds)
+        (tmp_path / "outs").mkdir()
+        mark = tmp_path / "mark"
+        arguments = ["convert", table, tmp_path / "outs" / "out", "--workers", 2]
+        run = started(text, arguments, mark)
+        workers = [pid for pid in group(run.pid) if pid != run.pid]
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode == 1
+        assert "worker" in err
+        assert "Traceback" not in err
+        assert group(run.pid) == []
+        assert names(tmp_path / "outs") in ([], [".out.beam-tfrecord"])
+        assert list(tmp_path.rglob("*.tmp")) == []
+
+
+class TestPipes:
+    def test_head_of_help(self) -> None:
+        """`beam-tfrecord --help | head -1` is quiet."""
+        assert self.closed(["--help"]) == ""
+
+    def test_head_of_a_plan(self, table: Folder, tmp_path: Folder) -> None:
+        """`beam-tfrecord plan ... | head -1` is quiet."""
+        assert self.closed(["plan", table, tmp_path / "out"]) == ""
+
+    @pytest.mark.parametrize(
+        "arguments", [["inspect"], ["head", "-n", "2000"], ["schema"], ["verify"]]
+    )
+    def test_head_of_a_reading_command(
+        self, arguments: list[str], table: Folder, tmp_path: Folder
+    ) -> None:
+        """A reader that has seen enough makes no noise."""
+        convert(table, tmp_path / "out")
+        name, *options = arguments
+        assert self.closed([name, tmp_path / "out", *options]) == ""
+
+    def test_a_converted_dataset_is_no_failure(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Exit code 1 says that nothing was committed, so it must not be that."""
+        run = self.run(["convert", table, tmp_path / "out"])
+        _, err = run.communicate(timeout=30)
+        assert len(rows(tmp_path / "out")) == 2000
+        assert run.returncode != 1
+        assert err == ""
+
+    def test_a_full_disk_for_the_summary_is_no_failure(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """The dataset is there; a summary that cannot be printed changes nothing."""
+        with open("/dev/full", "w") as full:
+            run = subprocess.run(
+                [*PROGRAM, "convert", str(table), str(tmp_path / "out")],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+        assert len(rows(tmp_path / "out")) == 2000
+        assert run.returncode != 1
+        assert "Traceback" not in run.stderr
+
+    @pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full", "2>&{pipe}"])
+    def test_notes_that_nobody_can_read_change_nothing(
+        self, errors: str, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Exit codes stay with stderr closed, full, or a pipe without a reader."""
+        out = tmp_path / "out"
+        convert(table, out)
+        # A note is told: the dataset is replaced.
+        again = ["convert", table, out, "--overwrite", "--shards", 2]
+        assert self.deaf(again, errors) == 0
+        assert len(list(out.glob("*.tfrecord-*"))) == 2
+        assert self.deaf(["convert", tmp_path / "none", out], errors) == 2
+
+    @staticmethod
+    def deaf(arguments: Sequence[object], errors: str) -> int:
+        """Runs the program with a stderr that a shell makes."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        shell = ["bash", "-c", f'"$@" {errors.format(pipe=writer)}', "bash"]
+        try:
+            return subprocess.run(
+                [*shell, *PROGRAM, *map(str, arguments)],
+                stdout=subprocess.DEVNULL,
+                pass_fds=[writer],
+                timeout=60,
+                check=False,
+            ).returncode
+        finally:
+            os.close(writer)
+
+    def test_a_terminal_that_knows_only_ascii(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """A Korean path in the summary does not fail a committed run (row 136)."""
+        out = tmp_path / "자료"
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        run = process("convert", table, out, env=environment)
+        assert run.returncode == 0, run.stderr
+        assert "Traceback" not in run.stderr
+
+    @staticmethod
+    def run(arguments: Sequence[object]) -> subprocess.Popen[str]:
+        """Starts the program with a stdout that nobody reads."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            return subprocess.Popen(
+                [*PROGRAM, *map(str, arguments)],
+                stdout=writer,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        finally:
+            os.close(writer)
+
+    def closed(self, arguments: Sequence[object]) -> str:
+        run = self.run(arguments)
+        _, err = run.communicate(timeout=30)
+        assert run.returncode in (0, 141)
+        return err
+
+
+def in_terminal(
+    arguments: Sequence[object], environment: Mapping[str, str] = {}
+) -> tuple[int, str]:
+    """Runs the program in a terminal; returns its exit code and all it shows."""
+    master, slave = pty.openpty()
+    run = subprocess.Popen(
+        [*PROGRAM, *map(str, arguments)],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(master, 65_536):
+            shown += piece
+    os.close(master)
+    return run.wait(timeout=30), shown.decode()
+
+
+class TestTerminal:
+    def test_a_bar_moves_and_goes(self, table: Folder, tmp_path: Folder) -> None:
+        """A terminal sees a progress bar, then the table in its place."""
+        code, shown = in_terminal(["convert", table, tmp_path / "out"])
+        assert code == 0
+        assert "%" in shown
+        assert ESCAPE in shown
+        # The cursor, hidden for the bar, is there again.
+        assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")
+        after = shown[shown.rfind("\x1b[2K") :]
+        assert "committed" in after
+        assert "%" not in after
+
+    @pytest.mark.parametrize("columns", [40, 80])
+    def test_lines_break_between_words(
+        self, columns: int, table: Folder, tmp_path: Folder
+    ) -> None:
+        """On a terminal lines break between words; a pipe gets them as they are."""
+        out = tmp_path / "-".join(["out"] * 20)
+        shares = ("--splits", "train=0.8,test=0.02")
+        convert(table, out, *shares)
+        environment = {"COLUMNS": str(columns), "NO_COLOR": "1"}
+        for arguments in (
+            ("verify", out),
+            ("inspect", out),
+            ("plan", table, tmp_path / "new", *shares),
+            ("convert", table, tmp_path / "new", "--resize", "224"),
+            ("convert", table, out, "--seed", "9"),
+        ):
+            piped = process(*arguments)
+            _, shown = in_terminal(arguments, environment)
+            shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
+            lines = (piped.stdout + piped.stderr).splitlines()
+            prose = [line for line in lines if len(line) > columns]
+            assert prose
+            for line in shown.splitlines():
+                # A path stays whole, so that it can be copied.
+                assert len(line) <= columns or " " not in line.strip()
+            words = set(shown.split())
+            for line in prose:
+                if "  " not in line:
+                    assert words.issuperset(line.split())
+
+    def test_no_color(self, table: Folder, tmp_path: Folder) -> None:
+        """NO_COLOR is heeded in a terminal."""
+        code, shown = in_terminal(
+            ["convert", table, tmp_path / "out"], {"NO_COLOR": "1"}
+        )
+        assert code == 0
+        assert not COLOUR.search(shown)
+
+    def test_quiet(self, table: Folder, tmp_path: Folder) -> None:
+        """--quiet shows nothing in a terminal either."""
+        assert in_terminal(["convert", table, tmp_path / "out", "--quiet"]) == (0, "")
+
+    @pytest.mark.parametrize("environment", [{}, {"TERM": "xterm-256color"}])
+    def test_no_terminal_no_escape_codes(
+        self, environment: dict[str, str], table: Folder, tmp_path: Folder
+    ) -> None:
+        """What goes into a file or a pipe is plain text."""
+        out = tmp_path / "out"
+        given = {**os.environ, **environment}
+        given.pop("FORCE_COLOR", None)
+        for arguments in (
+            ("convert", table, out),
+            ("plan", table, tmp_path / "other"),
+            ("inspect", out),
+            ("head", out),
+            ("schema", out),
+            ("verify", out),
+            ("convert", table, out),
+        ):
+            run = process(*arguments, env=given)
+            assert ESCAPE not in run.stdout + run.stderr
+            assert "\r" not in run.stdout + run.stderr
+
+    def test_errors_go_to_stderr(self, table: Folder, tmp_path: Folder) -> None:
+        """stdout holds results only, and a failed run has none."""
+        run = process("convert", tmp_path / "nothing.csv", tmp_path / "out")
+        assert run.returncode == 2
+        assert run.stdout == ""
+        assert run.stderr.startswith("error: ")
+
+    def test_two_workers_say_no_word(self, table: Folder, tmp_path: Folder) -> None:
+        """None of the workers' or Beam's log lines reach the terminal."""
+        run = process("convert", table, tmp_path / "out", "--workers", 2)
+        assert run.returncode == 0
+        assert run.stderr == ""
+        assert "\ncommitted " in run.stdout
+
+    def test_what_can_be_done_next(self, table: Folder, tmp_path: Folder) -> None:
+        """After a commit the next commands are named, and work as they are named."""
+        out = tmp_path / "a set; it's $HOME"
+        shown = convert(table, out).out
+        _, _, after = shown.partition("next: ")
+        commands = [line.strip() for line in after.splitlines()]
+        assert len(commands) == 2
+        for line in commands:
+            program, *arguments = shlex.split(line)
+            assert program == "beam-tfrecord"
+            assert command(*arguments).code == 0
+        assert "next:" not in convert(table, tmp_path / "b", "--quiet").out
+        assert "next:" not in convert(table, out).out
+
+    def test_a_failing_job_of_two_workers_says_one_line(self, tmp_path: Folder) -> None:
+        """An error of a worker is one line, not its log."""
+        path = write_csv(tmp_path / "t.csv", "n", [*range(50), "1,1", "2,2"])
+        run = process("convert", path, tmp_path / "out", "--workers", 2)
+        assert run.returncode == 3
+        assert len(run.stderr.splitlines()) == 1
+
+
+PAUSED_AFTER_COMMIT = """
+import pathlib, sys, time
+import transforms.stages.commit as module
+from beam_pipeline.cli import main
+step = module.commit_dataset
+def paused(*args, **kwargs):
+    digest = step(*args, **kwargs)
+    pathlib.Path(sys.argv[1]).write_text("here")
+    time.sleep(2)
+    return digest
+module.commit_dataset = paused
+main(sys.argv[2:])
+"""
+
+
+def test_a_stop_after_the_commit_says_so(table: Folder, tmp_path: Folder) -> None:
+    """Stopped in the instant after the publish, it does not deny the dataset."""
+    out = tmp_path / "outs" / "out"
+    out.parent.mkdir()
+    run = started(PAUSED_AFTER_COMMIT, ["convert", table, out], tmp_path / "mark")
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert len(rows(out)) == 2000
+    assert "the dataset had been committed" in err
+    assert names(out.parent) == ["out"]

@@ -1,0 +1,112 @@
+"""The commands for TFRecord, given what is yet to be converted: they say what it is."""
+
+import pathlib
+import struct
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tests.program.test_convert import command, convert, write_csv
+from tests.support.datasets import write_records
+
+Folder = pathlib.Path
+READERS = ("inspect", "head", "verify", "repair")
+
+
+def read(reader: str, path: Folder | str) -> str:
+    """Runs a command over a path; it must end as wrong usage. Returns its message."""
+    out = [f"{path}.repaired"] if reader == "repair" else []
+    run = command(reader, path, *out)
+    assert run.code == 2, run
+    assert run.out == ""
+    assert "damage" not in run.err
+    assert "binary mode" not in run.err
+    return run.err
+
+
+@pytest.fixture
+def sources(tmp_path: Folder) -> dict[str, Folder]:
+    """Returns one source of each of some formats, by what messages call them."""
+    table = pa.table({"a": [1, 2]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "crlf.csv").write_bytes(b"a,b\r\n1,2\r\n3,4\r\n")
+    (tmp_path / "empty.csv").touch()
+    tree = tmp_path / "photos"
+    for number in range(3):
+        path = tree / "train" / "cat" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
+    tables = tmp_path / "tables"
+    write_csv(tables / "deep" / "er" / "t.csv", "a", ["1"])
+    return {
+        "Parquet": tmp_path / "t.parquet",
+        "JSON lines": tmp_path / "t.jsonl",
+        "CSV": tmp_path / "crlf.csv",
+        "CSV.": tmp_path / "empty.csv",
+        "images": tree,
+        "images.": tree / "train" / "cat" / "0.jpg",
+        "CSV. ": tables,
+    }
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_format_and_the_commands_are_named(
+    sources: dict[str, Folder], reader: str
+) -> None:
+    """A CSV or a folder of images is not called damaged, but what it is."""
+    for title, path in sources.items():
+        message = read(reader, path)
+        assert f"of another format: {title.strip('. ')}. " in message
+        shown = "FOLDER" if path.suffix == ".jpg" else str(path)
+        assert f"'beam-tfrecord schema {shown}'" in message
+        assert f"'beam-tfrecord convert {shown} OUTPUT'" in message
+
+
+@pytest.mark.parametrize("reader", ["inspect", "verify"])
+def test_a_pattern(sources: dict[str, Folder], reader: str) -> None:
+    """What a pattern matches is named like the files of a folder."""
+    message = read(reader, f"{sources['CSV'].parent}/*.csv")
+    assert "of another format: CSV" in message
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_datasets_below_a_folder_are_named(tmp_path: Folder, reader: str) -> None:
+    """A folder of datasets names them."""
+    source = write_csv(tmp_path / "t.csv", "a", ["1", "2"])
+    convert(source, tmp_path / "all" / "x" / "1.0.0")
+    assert f"'{tmp_path}/all/x/1.0.0'" in read(reader, tmp_path / "all")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_list_of_rejects(tmp_path: Folder, reader: str) -> None:
+    """The command that shows rejects is named."""
+    (tmp_path / "rejects.jsonl").write_text("{}\n")
+    assert "Use 'beam-tfrecord rejects " in read(reader, tmp_path / "rejects.jsonl")
+
+
+def test_an_empty_folder(tmp_path: Folder) -> None:
+    """Where nothing is known, nothing is guessed."""
+    for reader in READERS:
+        assert "another format" not in read(reader, tmp_path)
+
+
+def test_text_is_called_text(tmp_path: Folder) -> None:
+    """A text under any name is no transfer that went wrong."""
+    (tmp_path / "notes").write_bytes(b"first line\r\nsecond line\r\nthird\r\n")
+    run = command("inspect", tmp_path / "notes")
+    assert run.code == 1
+    assert "It looks like text." in run.err
+    assert "binary mode" not in run.err
+
+
+def test_records_are_read_whatever_they_are_called(tmp_path: Folder) -> None:
+    """TFRecord in a file named like a CSV is TFRecord; damage in a shard is damage."""
+    path = tmp_path / "rows.csv"
+    write_records(path, [b"one", b"two"])
+    assert command("verify", path).code == 0
+    shard = tmp_path / "x.csv.tfrecord"
+    shard.write_bytes(struct.pack("<Q", 3) + b"none")
+    assert command("verify", shard).code == 1

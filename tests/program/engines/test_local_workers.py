@@ -1,0 +1,368 @@
+"""Worker processes: they end with the run, however it ends, and leave nothing."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from beam_pipeline.running import workers as local_workers
+
+Folder = pathlib.Path
+ROWS = 1_200_000
+SECONDS = 30
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(scope="module")
+def csv(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Enough rows for a few seconds of work."""
+    path = tmp_path_factory.mktemp("source") / "rows.csv"
+    path.write_bytes(b"a,b,c\n" + b"123456,2.5,cat and dog\n" * ROWS)
+    return path
+
+
+@contextlib.contextmanager
+def started(
+    csv: Folder, folder: Folder, *flags: str, under: Sequence[str] = ()
+) -> Iterator[subprocess.Popen]:
+    """Runs the command in a session of its own; ends it in any case."""
+    command = [*under, sys.executable, "-m", "beam_pipeline", "convert", str(csv)]
+    command += ["out"]
+    command += ["--segments", "files", *flags]
+    environment = os.environ | {
+        "PYTHONPATH": str(pathlib.Path(__file__).parents[3]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def status(pid: int | str) -> tuple[str, int] | None:
+    """Returns the state and the parent of a process, or None when it is gone."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (seen := status(name)) and seen[1] == pid:
+            found.append(int(name))
+    return found
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if (seen := status(pid)) and seen[0] not in "ZX"]
+
+
+def wait_for(condition, process: subprocess.Popen | None = None) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def reading(folder: Folder) -> bool:
+    """Whether the first segments have been written."""
+    return any(folder.glob(".out.beam-tfrecord/*/segments/*"))
+
+
+def workers_of(process: subprocess.Popen, folder: Folder, count: int) -> list[int]:
+    """Waits until the workers are at work and returns their ids."""
+    wait_for(lambda: reading(folder), process)
+    found = children(process.pid)
+    assert len(found) == count
+    return found
+
+
+def finished(process: subprocess.Popen) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=SECONDS)
+    return process.returncode, errors
+
+
+def check_only_finished_work_left(folder: Folder, pids: list[int]) -> None:
+    """No process, no dataset, no unfinished file; the next run takes the rest over."""
+    wait_for(lambda: not alive(pids))
+    assert {path.name for path in folder.iterdir()} <= {".out.beam-tfrecord"}
+    assert list(folder.glob(".out.beam-tfrecord/*/attempts/*")) == []
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def starting(process: subprocess.Popen, folder: Folder) -> bool:
+    return len(children(process.pid)) == 2
+
+
+def writing(process: subprocess.Popen, folder: Folder) -> bool:
+    """Whether the last stages are under way: a shard is finished."""
+    return any(folder.glob(".out.beam-tfrecord/*/dataset/*"))
+
+
+def at_work(process: subprocess.Popen, folder: Folder) -> bool:
+    return reading(folder)
+
+
+@pytest.mark.parametrize(
+    ("moment", "which"),
+    [(starting, 0), (at_work, 0), (at_work, 1), (writing, 0)],
+)
+def test_killed_worker_ends_the_run(
+    csv: Folder, tmp_path: Folder, moment: Callable, which: int
+) -> None:
+    """Killed at any moment: a clear error within 5 s, no orphan (row 12).
+
+    `starting` is before it has been told what to do.
+    """
+    with started(csv, tmp_path, "--workers", "2", "--shards", "8") as process:
+        wait_for(lambda: moment(process, tmp_path), process)
+        pids = children(process.pid)
+        os.kill(sorted(pids)[which], signal.SIGKILL)
+        before = time.monotonic()
+        code, errors = finished(process)
+        assert time.monotonic() - before < 5
+        assert code == 1
+        assert "worker process" in errors
+        assert "ended from outside" in errors
+        assert "\n" not in errors.strip()
+        check_only_finished_work_left(tmp_path, pids)
+
+
+_KILLED_IN_COMMIT = """
+import os, signal, sys
+from beam_pipeline.cli import main
+from transforms.stages import commit
+from transforms.publishing import target
+step = target.publish
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def publish(*arguments, **options):
+    if sys.argv[1] == "before":
+        die()
+    step(*arguments, **options)
+    die()
+target.publish = publish
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_worker_killed_in_the_commit(tmp_path: Folder, moment: str) -> None:
+    """The target is old or new, never between, and the next run ends well (row 12)."""
+    table = tmp_path / "t.csv"
+    table.write_bytes(b"a,b\n" + b"1,2\n" * 100)
+    arguments = ["convert", str(table), "out", "--workers", "2", "--quiet"]
+    before = time.monotonic()
+    done = script(_KILLED_IN_COMMIT, tmp_path, moment, *arguments)
+    assert time.monotonic() - before < 15
+    assert done.returncode == 1
+    assert "ended from outside" in done.stderr
+    assert (tmp_path / "out" / "manifest.json").exists() == (moment == "after")
+    command = f"from beam_pipeline.cli import main; main({arguments})"
+    assert script(command, tmp_path).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("number", "expected", "workers"),
+    [
+        (signal.SIGINT, 130, 1),
+        (signal.SIGINT, 130, 2),
+        (signal.SIGTERM, 143, 1),
+        (signal.SIGTERM, 143, 2),
+        (signal.SIGHUP, 129, 2),
+    ],
+)
+def test_interrupted_run_leaves_nothing_unfinished(
+    csv: Folder, tmp_path: Folder, number: int, expected: int, workers: int
+) -> None:
+    """Ctrl-C, which reaches all processes, or another: one line, no debris (row 7).
+
+    What the line says is true: nothing was committed, not even while stopping.
+    """
+    with started(csv, tmp_path, "--workers", str(workers)) as process:
+        pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
+        if number == signal.SIGTERM:
+            process.send_signal(number)
+        else:
+            os.killpg(process.pid, number)
+        before = time.monotonic()
+        code, errors = finished(process)
+        assert time.monotonic() - before < 5
+        assert code == expected
+        assert "\n" not in errors.strip()
+        assert "nothing was committed" in errors
+        check_only_finished_work_left(tmp_path, pids)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_second_stop_does_not_wait(csv: Folder, tmp_path: Folder, workers: int) -> None:
+    """Ctrl-C twice: it ends at once, and no worker outlives it."""
+    with started(csv, tmp_path, "--workers", str(workers)) as process:
+        pids = workers_of(process, tmp_path, 2 if workers == 2 else 0)
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        before = time.monotonic()
+        code, _ = finished(process)
+        assert time.monotonic() - before < 1
+        assert code == 130
+        wait_for(lambda: not alive(pids))
+
+
+def test_ignored_signals_stay_ignored(csv: Folder, tmp_path: Folder) -> None:
+    """Under nohup the end of the terminal does not stop a run."""
+    with started(csv, tmp_path, "--limit", "1000", under=["nohup"]) as process:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGHUP)
+        assert finished(process)[0] == 0
+
+
+def test_killed_run_takes_its_workers_along(csv: Folder, tmp_path: Folder) -> None:
+    """After kill -9 no worker outlives the run; the next run clears what it left."""
+    with started(csv, tmp_path, "--workers", "2") as process:
+        pids = workers_of(process, tmp_path, 2)
+        process.kill()
+        process.wait()
+        wait_for(lambda: not alive(pids))
+    assert [path.name for path in tmp_path.iterdir()] == [".out.beam-tfrecord"]
+    with started(csv, tmp_path, "--limit", "1000", "--quiet") as process:
+        assert finished(process) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
+    """After a committed run its workers are gone and only the dataset is there."""
+    with started(csv, tmp_path, "--workers", "2", "--quiet") as process:
+        pids = workers_of(process, tmp_path, 2)
+        assert finished(process) == (0, "")
+        wait_for(lambda: not alive(pids))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+_POOLS = """
+import os, pathlib
+from beam_pipeline.running.workers import WorkerPool, forked_workers
+
+def children():
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "stat").read_text()
+        except OSError:
+            continue
+        if int(text.rpartition(")")[2].split()[1]) == os.getpid():
+            found.append(folder.name)
+    return found
+
+with forked_workers(3) as pool:
+    assert WorkerPool.current is pool
+    assert len(children()) == 3
+    assert pool.dead() is None
+assert WorkerPool.current is None
+assert children() == []
+
+try:
+    with forked_workers(2):
+        assert len(children()) == 2
+        raise KeyboardInterrupt
+except KeyboardInterrupt:
+    pass
+assert children() == []
+"""
+
+
+def test_a_pool_ends_with_its_body(tmp_path: Folder) -> None:
+    """Processes that were never told to work end too, also when the body fails.
+
+    In a process of its own: forks must come before gRPC has threads.
+    """
+    done = script(_POOLS, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def script(code: str, folder: Folder, *arguments: str) -> subprocess.CompletedProcess:
+    """Runs Python code; ends it and its workers when it hangs."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(pathlib.Path(__file__).parents[3])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, errors = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        out, errors = "", "it hangs"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return subprocess.CompletedProcess(code, process.returncode, out, errors)
+
+
+_TWO_RUNS = """
+import sys
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+for number in range(4):
+    spec = make_spec(
+        {"source": sys.argv[1], "output": f"out{number}", "workers": 2, "limit": 1000}
+    )
+    convert_plan(make_plan(spec))
+"""
+
+
+def test_several_runs_in_one_process(csv: Folder, tmp_path: Folder) -> None:
+    """A program may convert again: the threads of the first run do not hang it."""
+    done = script(_TWO_RUNS, tmp_path, str(csv))
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"out{number}" for number in range(4)
+    ]
+
+
+def test_a_worker_that_was_let_go_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be seen to have ended well before the run is seen to have ended."""
+    let_go = subprocess.Popen([sys.executable, "-c", ""])
+    killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with contextlib.closing(local_workers.WorkerPool(0)) as pool:
+        pool._working += [let_go.pid]
+        wait_for(lambda: pool.dead() is None and let_go.pid in pool._left)
+        assert pool.dead() is None
+        monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 0.0)
+        # One that is gone for long while the run goes on is missed after all.
+        assert pool.dead() == let_go.pid
+        monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 60.0)
+        pool._working += [killed.pid]
+        assert pool.dead() is None
+        killed.kill()
+        wait_for(lambda: pool.dead() == killed.pid)
+    for process in (let_go, killed):
+        process.communicate()

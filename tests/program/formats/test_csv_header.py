@@ -1,0 +1,227 @@
+"""The first row of a CSV file: a header, or a row of data that must not be lost."""
+
+import gzip
+import pathlib
+import tarfile
+import zipfile
+
+import pytest
+
+import beam_pipeline
+from beam_pipeline.planning.plan import plan_source
+from beam_pipeline.settings.spec import make_spec
+from tests.program.formats.test_features import png
+from tests.program.test_convert import convert, dataset, refused, rows, write_files
+from transforms.core.manifest import Manifest
+from transforms.errors import InputError, SpecError
+from transforms.publishing import target
+
+Folder = pathlib.Path
+
+
+def manifest(directory: Folder) -> Manifest:
+    """Returns the manifest of a dataset."""
+    return target.read_manifest(str(directory))
+
+
+HEADERLESS = {
+    "numbers": "1,2.5,a\n2,3.5,b\n3,4.5,c\n",
+    "only numbers": "5.1,3.5\n4.9,3.0\n4.7,3.2\n",
+    "padded numbers": " 5.1 , 3.5\n 4.9, 3.0\n",
+    "integers": "7,3\n8,1\n9,2\n",
+    "a missing number": "5.1,NA,3.5\n4.9,1,3.0\n4.7,2,3.2\n",
+    "nan": "5.1,nan,3.5\n4.9,1,3.0\n4.7,2,3.2\n",
+    "one column": "3\n4\n5\n",
+    "a year alone": "kim,2020\nlee,2021\npark,2019\n",
+    "words": "cat,red\ndog,blue\ncat,blue\nrabbit,red\n",
+    "bools": "true,x\nfalse,y\ntrue,y\nfalse,x\n",
+    "constant bools": "True,False\nfalse,true\nTRUE,true\n",
+    "dates": "2024-05-01,web\n2024-05-02,app\n2024-05-03,web\n",
+}
+HEADERS = {
+    "names": "id,price,word\n1,2.5,a\n2,3.5,b\n",
+    "one number among names": "id,2020\n1,2.5\n2,3.5\n",
+    "numbers over texts": "id,1,2\n1,a,b\n2,c,d\n",
+    "words that occur elsewhere": "a,b\nb,c\nc,a\n",
+    "names of texts": "name,colour\ncat,red\ncat,red\n",
+    "dates over numbers": "place,2024-05-01,2024-05-02\nx,1,2\ny,3,4\n",
+    "bools among names": "name,true\nkim,false\nlee,false\n",
+    "no rows": "1,2.5\n",
+}
+CONSECUTIVE = {
+    "from 0": "0,1,2\n5,x,7\n8,y,9\n",
+    "from 1": "1,2,3\n5,6,7\n8,9,9\n",
+    "years": "country,2019,2020,2021\nkr,1,2,3\njp,4,5,6\n",
+    "years backwards": "country,2021,2020\nkr,1,2\njp,4,5\n",
+}
+NO_COUNT = [
+    *("5,6\n1,2\n3,4\n", "0,2\n1,2\n3,4\n", "2,1\n1,2\n3,4\n", "007,008\n1,2\n"),
+    # All between them would fill the memory.
+    "1,999999999\n2,300000000\n3,100000000\n",
+]
+
+
+@pytest.mark.parametrize("text", HEADERLESS.values(), ids=HEADERLESS)
+def test_a_first_row_of_data_is_refused(text: str, tmp_path: Folder) -> None:
+    """It would be lost, and name the features; both ways out are named, and work."""
+    source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
+    message = refused(InputError.exit_code, source, tmp_path / "out")
+    assert "t.csv: the first row must hold the names" in message
+    assert "has no header, say --no-header" in message
+    assert "if these are the names, say --header" in message
+    assert not (tmp_path / "out").exists()
+    convert(source, tmp_path / "out", "--no-header")
+    assert manifest(tmp_path / "out").records == text.count("\n")
+    convert(source, tmp_path / "named", "--header")
+    assert manifest(tmp_path / "named").records == text.count("\n") - 1
+
+
+@pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
+def test_a_header_is_taken_without_a_word(text: str, tmp_path: Folder) -> None:
+    """Names that are numbers, or occur in the table, do not make a row of data."""
+    source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
+    convert(source, tmp_path / "out", "--allow-empty")
+    found = manifest(tmp_path / "out")
+    assert found.records == text.count("\n") - 1
+    assert "--no-header" not in str(found.run["notes"])
+
+
+@pytest.mark.parametrize("text", CONSECUTIVE.values(), ids=CONSECUTIVE)
+def test_consecutive_integers_are_names_with_a_note(
+    text: str, tmp_path: Folder
+) -> None:
+    """pandas numbers its columns, and tables have a column a year."""
+    source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
+    convert(source, tmp_path / "out")
+    found = manifest(tmp_path / "out")
+    assert found.records == 2
+    (note,) = found.run["notes"]
+    assert "was taken for the header; if it is data, say --no-header" in note
+    convert(source, tmp_path / "said", "--header")
+    assert manifest(tmp_path / "said").run["notes"] == []
+    assert manifest(tmp_path / "said").digest == found.digest
+
+
+@pytest.mark.parametrize("text", NO_COUNT)
+def test_other_integers_are_not_consecutive(text: str, tmp_path: Folder) -> None:
+    """Names count from 0 or 1, or are years; anything else is data."""
+    source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
+    refused(InputError.exit_code, source, tmp_path / "out")
+
+
+def packed(path: Folder, text: bytes) -> Folder:
+    """Writes the text as a file, compressed or in an archive, as its name says."""
+    path.parent.mkdir(parents=True)
+    if path.suffix == ".gz" and not path.name.endswith(".tar.gz"):
+        path.write_bytes(gzip.compress(text))
+        return path
+    inner = path.parent.parent / "t.csv"
+    inner.write_bytes(text)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(inner, "t.csv")
+    elif path.name.endswith(".tar.gz"):
+        with tarfile.open(path, "w:gz") as tar:
+            tar.add(inner, "t.csv")
+    else:
+        path.write_bytes(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.zip", "t.tar.gz"])
+def test_every_door_looks_at_the_first_row(name: str, tmp_path: Folder) -> None:
+    """Compressed files and members of archives are asked as plain files are."""
+    text = HEADERLESS["numbers"].encode()
+    if name.endswith(".tsv"):
+        text = text.replace(b",", b"\t")
+    source = packed(tmp_path / "s" / name, text)
+    message = refused(InputError.exit_code, source, tmp_path / "out")
+    assert "--no-header" in message
+    convert(source, tmp_path / "out", "--no-header", "--no-shuffle")
+    assert [row["column_0"] for row in rows(tmp_path / "out")] == [1, 2, 3]
+
+
+def test_several_files_without_a_header(tmp_path: Folder) -> None:
+    """First rows that differ from file to file are data, not different columns."""
+    files = {"a.csv": b"1,2.5\n2,3.5\n", "b.csv": b"3,4.5\n4,5.5\n"}
+    source = write_files(tmp_path / "s", files)
+    assert "--no-header" in refused(InputError.exit_code, source, tmp_path / "out")
+    convert(source, tmp_path / "out", "--no-header")
+    assert manifest(tmp_path / "out").records == 4
+
+
+def test_names_that_are_given_do_not_hide_a_row(tmp_path: Folder) -> None:
+    """`--columns` replaces a header: of a file that has none it would eat a row."""
+    files = {"a.csv": b"x,y\n1,2.5\n2,3.5\n", "b.csv": b"3,4.5\n4,5.5\n"}
+    source = write_files(tmp_path / "s", files)
+    first, named = source / "a.csv", ("--columns", "id,price")
+    convert(first, tmp_path / "one", *named)
+    assert manifest(tmp_path / "one").records == 2
+    message = refused(InputError.exit_code, source, tmp_path / "out", *named)
+    assert "b.csv: the first row" in message
+    assert "'3', '4.5'" in message
+    convert(source / "b.csv", tmp_path / "out", *named, "--no-header")
+    assert manifest(tmp_path / "out").records == 2
+
+
+def test_words_for_nothing_do_not_hide_the_numbers(tmp_path: Folder) -> None:
+    """A column is one of numbers by what --null-values leaves of it."""
+    text = "1,2.5\n-,3.5\n3,-\n4,1.0\n5,2.0\n"
+    source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
+    refused(InputError.exit_code, source, tmp_path / "out", "--null-values", "-")
+
+
+def test_a_table_of_labels_has_a_header_too(tmp_path: Folder) -> None:
+    """The first row of a headerless table of labels would lose an image its label."""
+    source = write_files(tmp_path / "s", {f"{n}.png": png(n) for n in (1, 2)})
+    (tmp_path / "l.csv").write_text("1,7\n2,8\n")
+    flags = ("--labels", tmp_path / "l.csv", "--id-column")
+    message = refused(InputError.exit_code, source, tmp_path / "out", *flags, "1")
+    assert "l.csv: the first row" in message
+    more = ("column_0", "--no-header", "--label-column", "column_1")
+    convert(source, tmp_path / "out", *flags, *more)
+    assert manifest(tmp_path / "out").records == 2
+
+
+def test_the_setting_in_a_spec_and_in_python(tmp_path: Folder) -> None:
+    """`header` says it anywhere; formats without headers refuse both words."""
+    text = HEADERLESS["numbers"].encode()
+    source = write_files(tmp_path / "s", {"t.csv": text, "t.jsonl": b'{"a": 1}\n'})
+    table = source / "t.csv"
+    (tmp_path / "job.yaml").write_text("header: true\n")
+    convert(table, tmp_path / "yaml", "--spec", tmp_path / "job.yaml")
+    with pytest.raises(InputError, match=r"say header=False; .* say header=True"):
+        beam_pipeline.convert(table, tmp_path / "python")
+    made = beam_pipeline.convert(table, tmp_path / "python", header=True)
+    assert made.records == 2
+    assert made.digest == manifest(tmp_path / "yaml").digest
+    assert "header" not in dataset(tmp_path / "yaml")["settings"]
+    for header in (True, False):
+        with pytest.raises(SpecError, match="header is not for JSON lines"):
+            beam_pipeline.convert(source / "t.jsonl", tmp_path / "j", header=header)
+
+
+def test_a_schema_repeats_what_was_said(tmp_path: Folder) -> None:
+    """What `schema` prints of such a table is a spec that converts it."""
+    from beam_pipeline.commands.schema import render
+
+    source = write_files(tmp_path / "s", {"t.csv": HEADERLESS["numbers"].encode()})
+    spec = make_spec({"source": str(source), "output": "o", "header": True})
+    _, planned = plan_source(spec)
+    text = render(spec, planned, is_tree=False)
+    assert "header: true\n" in text
+    (tmp_path / "job.yaml").write_text(text)
+    convert(source, tmp_path / "out", "--spec", tmp_path / "job.yaml")
+    assert manifest(tmp_path / "out").records == 2
+
+
+def test_a_manifest_of_an_older_version_is_a_spec(tmp_path: Folder) -> None:
+    """It says of every format that there is a header, which nobody had said."""
+    source = write_files(tmp_path / "s", {"t.jsonl": b'{"a": 1}\n'})
+    convert(source, tmp_path / "out")
+    path = tmp_path / "out" / "manifest.json"
+    old = path.read_text().replace('"null_values": []', '"header": true')
+    assert old != path.read_text()
+    (tmp_path / "old.json").write_text(old)
+    convert(source, tmp_path / "again", "--spec", tmp_path / "old.json")
+    assert manifest(tmp_path / "again").records == 1

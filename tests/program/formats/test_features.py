@@ -1,0 +1,823 @@
+"""Features of every kind from the command line to what TensorFlow reads."""
+
+import csv
+import gzip
+import io
+import json
+import pathlib
+import shutil
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+import beam_pipeline
+from tests.program.test_convert import (
+    command,
+    contents,
+    convert,
+    dataset,
+    payloads,
+    refused,
+)
+from transforms.core.example import messages
+
+Folder = pathlib.Path
+Row = dict[str, Any]
+
+
+def tf() -> Any:
+    return pytest.importorskip("tensorflow")
+
+
+def spec_file(folder: Folder, settings: Mapping[str, Any]) -> Folder:
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump(dict(settings), allow_unicode=True))
+    return path
+
+
+def with_spec(source: object, out: Folder, *options: object, **settings: Any) -> Folder:
+    """Converts under a spec with these settings; returns the output."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    spec = spec_file(out.parent, settings)
+    convert(source, out, "--spec", spec, "--no-shuffle", *options)
+    return out
+
+
+def with_features(source: object, out: Folder, **features: Any) -> Folder:
+    return with_spec(source, out, features=features)
+
+
+def records(out: Folder, split: str | None = None) -> list[Row]:
+    """Returns the records in their order, key -> list of values."""
+    rows = []
+    for payload in payloads(out, split):
+        row = {}
+        for key, value in messages.Example.FromString(payload).features.feature.items():
+            row[key] = list(getattr(value, value.WhichOneof("kind")).value)
+        rows.append(row)
+    return rows
+
+
+def facts(out: Folder, name: str) -> Row:
+    return next(f for f in dataset(out)["features"] if f["name"] == name)
+
+
+def rejects(out: Folder) -> list[Row]:
+    path = out.parent / f"{out.name}.rejects.jsonl"
+    path = path if path.exists() else out / "rejects.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def table(path: Folder, *rows: Sequence[object]) -> Folder:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def lines(path: Folder, *rows: Row) -> Folder:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def png(seed: int, size: tuple[int, int] = (6, 4)) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3))
+    out = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(out, "PNG")
+    return out.getvalue()
+
+
+def tree(root: Folder, *names: str) -> Folder:
+    for number, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(png(number))
+    return root
+
+
+def test_single_values_of_every_kind(tmp_path: Folder) -> None:
+    """Each kind of one value, declared over CSV, is what TensorFlow parses."""
+    source = table(
+        tmp_path / "rows.csv",
+        ["i", "f", "t", "b", "r", "when", "kind"],
+        [-5, "1e-3", "글 ", "true", "é", "2024-05-01T13:30:00.250+02:00", "dog"],
+        [7, "2", "NA", "FALSE", "x", "1970-01-01", "cat"],
+    )
+    out = with_features(
+        source,
+        tmp_path / "out",
+        i={"kind": "float"},
+        f={"kind": "float"},
+        t={"kind": "text"},
+        b={"kind": "bool"},
+        r={"kind": "bytes"},
+        when={"kind": "timestamp", "unit": "ms"},
+        kind={"kind": "label", "label": True},
+    )
+    flow = tf()
+    shapes = {
+        key: flow.io.FixedLenFeature([], kind)
+        for key, kind in {
+            "i": flow.float32,
+            "f": flow.float32,
+            "t": flow.string,
+            "b": flow.int64,
+            "r": flow.string,
+            "when": flow.int64,
+            "kind": flow.int64,
+        }.items()
+    }
+    found = [flow.io.parse_single_example(p, shapes) for p in payloads(out)]
+    plain = [{key: value.numpy() for key, value in row.items()} for row in found]
+    instant = 1_714_563_000_250
+    assert plain[0] == {
+        "i": np.float32(-5),
+        "f": np.float32(1e-3),
+        "t": "글 ".encode(),
+        "b": 1,
+        "r": "é".encode(),
+        "when": instant,
+        "kind": 1,
+    }
+    assert plain[1]["t"] == b"NA"
+    assert (plain[1]["b"], plain[1]["when"], plain[1]["kind"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("unit", "per_second"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]
+)
+def test_timestamps_in_every_unit_and_as_text(
+    tmp_path: Folder, unit: str, per_second: int
+) -> None:
+    """An instant of Arrow keeps its unit, or gets another, or becomes text."""
+    when = pa.array([1_700_000_000 * per_second, None], pa.timestamp(unit))
+    feather.write_feather(pa.table({"when": when}), tmp_path / "t.feather")
+    out = with_features(
+        tmp_path / "t.feather",
+        tmp_path / "out",
+        seconds={"column": "when", "kind": "timestamp", "unit": "s"},
+        when={},
+        text={"column": "when", "kind": "text"},
+    )
+    first, second = records(out)
+    assert second == {}
+    assert first["when"] == [1_700_000_000 * per_second]
+    assert first["seconds"] == [1_700_000_000]
+    assert facts(out, "when")["unit"] == unit
+    assert first["text"][0].startswith(b"2023-11-14")
+
+
+ROWS = [[[1, 2], [3]], [], [[], [4, 5, 6]]]
+
+
+def test_lists_and_ragged_lists(tmp_path: Folder) -> None:
+    """Lists of CSV, JSON lines and Parquet are those that TensorFlow reads."""
+    flow = tf()
+    texts = [json.dumps(row) for row in ROWS]
+    flat = [[v for part in row for v in part] for row in ROWS]
+    spaced = ["|".join(map(str, row)) for row in flat]
+    sources = {
+        "csv": table(
+            tmp_path / "a.csv",
+            ["r", "l"],
+            *zip(texts, map(json.dumps, flat), strict=True),
+        ),
+        "sep": table(tmp_path / "s.csv", ["r", "l"], *zip(texts, spaced, strict=True)),
+        "jsonl": lines(
+            tmp_path / "a.jsonl",
+            *[{"r": r, "l": f} for r, f in zip(ROWS, flat, strict=True)],
+        ),
+        "parquet": tmp_path / "a.parquet",
+    }
+    pq.write_table(pa.table({"r": ROWS, "l": flat}), sources["parquet"])
+    ragged = flow.io.RaggedFeature(
+        dtype=flow.int64,
+        value_key="r/ragged_flat_values",
+        partitions=[flow.io.RaggedFeature.RowLengths("r/ragged_row_lengths_0")],
+    )
+    for name, source in sources.items():
+        said: Row = {
+            "r": {"kind": "int64", "shape": [None, None]},
+            "l": {"kind": "int64", "shape": [None]},
+        }
+        if name == "sep":
+            said["l"] = {"kind": "int64", "separator": "|"}
+        out = with_features(source, tmp_path / name, **said)
+        for number, payload in enumerate(payloads(out)):
+            parsed = flow.io.parse_single_example(
+                payload, {"r": ragged, "l": flow.io.RaggedFeature(flow.int64)}
+            )
+            assert parsed["r"].to_list() == ROWS[number], name
+            assert parsed["l"].numpy().tolist() == flat[number], name
+
+
+def test_tensors_in_each_encoding(tmp_path: Folder) -> None:
+    """Raw values, a TensorProto and a flattened list hold the same array."""
+    flow = tf()
+    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3) + i / 4 for i in range(3)]
+    source = lines(
+        tmp_path / "a.jsonl",
+        *[{"a": a.tolist(), "b": a.tolist(), "c": a.tolist()} for a in arrays],
+    )
+    out = with_features(
+        source,
+        tmp_path / "out",
+        a={"kind": "tensor", "shape": [2, 3], "dtype": "float32"},
+        b={"kind": "tensor", "encoding": "proto", "shape": [None, None]},
+        c={"kind": "float", "shape": [2, 3]},
+    )
+    assert facts(out, "b")["dtype"] == "float64"
+    shapes = {
+        "a": flow.io.FixedLenFeature([], flow.string),
+        "b": flow.io.FixedLenFeature([], flow.string),
+        "c": flow.io.FixedLenFeature([2, 3], flow.float32),
+    }
+    for payload, array in zip(payloads(out), arrays, strict=True):
+        row = flow.io.parse_single_example(payload, shapes)
+        raw = flow.io.decode_raw(row["a"], flow.float32).numpy().reshape(2, 3)
+        proto = flow.io.parse_tensor(row["b"], flow.float64).numpy()
+        assert (raw == array).all()
+        assert (proto == array).all()
+        assert (row["c"].numpy() == array).all()
+
+
+def test_boxes_from_lists_of_four(tmp_path: Folder) -> None:
+    """Lists of four sides become the four keys of the detection API."""
+    boxes = [[[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]], []]
+    sources = [
+        lines(tmp_path / "a.jsonl", *[{"objects": row} for row in boxes]),
+        tmp_path / "a.parquet",
+    ]
+    pq.write_table(pa.table({"objects": boxes}), sources[1])
+    for source in sources:
+        out = with_features(
+            source, tmp_path / source.suffix[1:], objects={"kind": "box"}
+        )
+        first, second = records(out)
+        assert first["objects/xmin"] == [0.0, 0.5]
+        assert first["objects/ymin"] == [0.25, 0.5]
+        assert first["objects/xmax"] == [0.5, 0.75]
+        assert first["objects/ymax"] == [1.0, 0.75]
+        assert not any(second.values())
+
+
+def test_images_declared_over_any_column(tmp_path: Folder) -> None:
+    """`kind: image` takes bytes and paths, whatever the columns are called."""
+    tree(tmp_path, "0.png", "1.png")
+    data = [png(5), png(6)]
+    rows = pa.table({"inner": data, "where": ["0.png", "1.png"]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    out = with_features(
+        tmp_path / "a.parquet",
+        tmp_path / "out",
+        inner={"kind": "image"},
+        outer={"kind": "image", "column": "where"},
+    )
+    for number, row in enumerate(records(out)):
+        assert row["inner"] == [data[number]]
+        assert row["outer"] == [png(number)]
+
+
+def test_rename_copy_drop_and_constants(tmp_path: Folder) -> None:
+    """A column under another name, twice, not at all; and values of no column."""
+    source = table(tmp_path / "a.csv", ["age", "zip", "x"], [3, "007", 1], [4, "1", 2])
+    out = with_spec(
+        source,
+        tmp_path / "out",
+        drop=["x"],
+        features={
+            "years": {"column": "age"},
+            "zip": {},
+            "code": {"column": "zip", "kind": "bytes"},
+            "version": {"constant": 2},
+            "x": {"constant": "new"},
+            "weights": {"constant": 0.5, "shape": [2]},
+        },
+    )
+    assert records(out)[0] == {
+        "years": [3],
+        "zip": [b"007"],
+        "code": [b"007"],
+        "version": [2],
+        "x": [b"new"],
+        "weights": [0.5, 0.5],
+    }
+
+
+def test_two_columns_may_swap_their_names(tmp_path: Folder) -> None:
+    """Each declaration is of its column, in whatever order they stand."""
+    source = table(tmp_path / "a.csv", ["a", "b"], [1, "x"])
+    out = with_features(source, tmp_path / "out", a={"column": "b"}, b={"column": "a"})
+    assert records(out) == [{"a": [b"x"], "b": [1]}]
+
+
+def test_derived_from_paths(tmp_path: Folder) -> None:
+    """The path of a table's file, of an image, and the text of a column."""
+    (tmp_path / "in").mkdir()
+    for year in (2023, 2024):
+        table(tmp_path / "in" / f"y{year}.csv", ["mail"], [f"{year}@here.org"])
+    out = with_features(
+        tmp_path / "in",
+        tmp_path / "out",
+        year={"path": r"y(\d+)\.csv$", "kind": "int64"},
+        host={"column": "mail", "path": "@(.+)"},
+    )
+    assert [row["year"] for row in records(out)] == [[2023], [2024]]
+    assert [row["host"] for row in records(out)] == [[b"here.org"]] * 2
+    assert records(out)[0]["mail"] == [b"2023@here.org"]
+    photos = tree(tmp_path / "photos", "a/1_x.png", "b/2_y.png")
+    out = with_features(
+        photos, tmp_path / "trees", patient={"path": r"([^/]+)_", "missing": "reject"}
+    )
+    assert [row["patient"] for row in records(out)] == [[b"1"], [b"2"]]
+
+
+@pytest.mark.parametrize("kind", ["tree", "csv", "zip"])
+def test_presets_for_trees_and_tables(tmp_path: Folder, kind: str) -> None:
+    """ImageNet's names with ids from 1, the tutorial's names with its five keys."""
+    names = ["cat/0.png", "dog/1.png", "cat/2.png"]
+    source = tree(tmp_path / "in", *names)
+    options: list[object] = []
+    if kind == "csv":
+        rows = [[name, name.split("/")[0]] for name in names]
+        source = table(source / "list.csv", ["file_name", "animal"], *rows)
+        options = ["--label-column", "animal"]
+    if kind == "zip":
+        source = Folder(shutil.make_archive(str(tmp_path / "a"), "zip", source))
+    out = tmp_path / "imagenet"
+    convert(source, out, "--preset", "imagenet", *options)
+    found = {row["image/filename"][0].decode(): row for row in records(out)}
+    assert set(found) == set(names)
+    assert set(found["dog/1.png"]) == {
+        "image/encoded",
+        "image/class/label",
+        "image/class/text",
+        "image/class/synset",
+        "image/filename",
+        "image/height",
+        "image/width",
+        "image/channels",
+        "image/colorspace",
+        "image/format",
+    }
+    assert found["dog/1.png"]["image/class/label"] == [2]
+    assert found["cat/2.png"]["image/class/label"] == [1]
+    assert found["dog/1.png"]["image/class/text"] == [b"dog"]
+    assert facts(out, "image/class/label")["classes"] == ["background", "cat", "dog"]
+    out = tmp_path / "tutorial"
+    convert(source, out, "--preset", "tutorial", *options)
+    for row in records(out):
+        assert set(row) == {"height", "width", "depth", "label", "image_raw"}
+
+
+def test_imagenet_with_given_class_names(tmp_path: Folder) -> None:
+    """A list of classes has the ids from 1 on, in its order."""
+    source = tree(tmp_path / "in", "cat/0.png", "dog/1.png")
+    out = with_spec(
+        source, tmp_path / "out", preset="imagenet", vocabulary=["dog", "cat", "emu"]
+    )
+    assert facts(out, "image/class/label")["classes"] == [
+        *("background", "dog", "cat", "emu")
+    ]
+    assert [row["image/class/label"] for row in records(out)] == [[2], [1]]
+
+
+def test_fault_102_nothing_is_lost_by_coercion(tmp_path: Folder) -> None:
+    """2^63 and beyond float32 are rejects that say row, column and value."""
+    big = pa.array([1, 2**63, 3], pa.uint64())
+    wide = pa.array([0.1, 1.0, 1e39])
+    pq.write_table(pa.table({"big": big, "wide": wide}), tmp_path / "a.parquet")
+    out = tmp_path / "out"
+    convert(tmp_path / "a.parquet", out, "--max-reject-rate", 1)
+    # Rounded to the nearest float32, which is allowed.
+    (rounded,) = struct.unpack("f", struct.pack("f", 0.1))
+    assert records(out) == [{"big": [1], "wide": [rounded]}]
+    found = {item["row"]: item["message"] for item in rejects(out)}
+    assert set(found) == {2, 3}
+    assert f"column 'big' holds {2**63}" in found[2]
+    assert "column 'wide' holds 1e+39" in found[3]
+
+
+def test_fractions_are_no_declared_integers(tmp_path: Folder) -> None:
+    """A whole number is one, as text and as float64; no other becomes an integer."""
+    source = table(tmp_path / "a.csv", ["n"], [1], ["2.5"], [3])
+    pq.write_table(pa.table({"n": [1.0, 2.5]}), tmp_path / "a.parquet")
+    options = ("--max-reject-rate", 1, "--allow-empty")
+    said = {"n": {"kind": "int64"}}
+    out = with_spec(source, tmp_path / "out", *options, features=said)
+    assert records(out) == [{"n": [1]}, {"n": [3]}]
+    (reject,) = rejects(out)
+    assert reject["row"] == 2
+    assert "column 'n' holds '2.5'" in reject["message"]
+    out = with_spec(tmp_path / "a.parquet", tmp_path / "none", *options, features=said)
+    assert records(out) == [{"n": [1]}]
+    assert [reject["row"] for reject in rejects(out)] == [2]
+
+
+def test_text_is_never_cut(tmp_path: Folder) -> None:
+    """A text with a zero byte in it, and one of a megabyte, are stored whole."""
+    texts = ["a\0b", "글" * 400_000]
+    pq.write_table(pa.table({"t": texts}), tmp_path / "a.parquet")
+    out = tmp_path / "out"
+    convert(tmp_path / "a.parquet", out, "--no-shuffle")
+    assert [row["t"][0].decode() for row in records(out)] == texts
+
+
+def test_fault_106_missing_values_by_policy(tmp_path: Folder) -> None:
+    """Left out, filled, or the row rejected; the manifest and TFDS say which."""
+    source = table(
+        tmp_path / "a.csv", ["a", "b", "c", "d"], [1, "", "x", 1], ["", 2, "", 2]
+    )
+    out = with_features(
+        source, tmp_path / "out", b={"fill": -1}, c={"missing": "fill", "fill": "none"}
+    )
+    flow = tf()
+    shapes = {
+        "a": flow.io.FixedLenFeature([], flow.int64, -9),
+        "b": flow.io.FixedLenFeature([], flow.int64),
+        "c": flow.io.FixedLenFeature([], flow.string),
+    }
+    found = [flow.io.parse_single_example(p, shapes) for p in payloads(out)]
+    assert [int(row["a"]) for row in found] == [1, -9]
+    assert [int(row["b"]) for row in found] == [-1, 2]
+    assert [row["c"].numpy() for row in found] == [b"x", b"none"]
+    assert "a" not in records(out)[1]
+    always = {f["name"]: f["always_present"] for f in dataset(out)["features"]}
+    assert always == {"a": False, "b": True, "c": True, "d": True}
+    out = with_spec(
+        source,
+        tmp_path / "strict",
+        "--max-reject-rate",
+        1,
+        features={"a": {"missing": "reject"}},
+    )
+    assert len(records(out)) == 1
+    (reject,) = rejects(out)
+    assert (reject["row"], reject["reason"]) == (2, "missing_value")
+    assert "'a'" in reject["message"]
+
+
+def test_fault_109_late_values_and_a_full_pass(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the sample a word is a reject that names it; a full pass finds text."""
+    from transforms.formats.csv import reader as csv_reader
+
+    monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
+    monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)
+    text = "n\n" + "1\n" * 3_000 + "12 km\n" * 500
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    out = with_spec(path, tmp_path / "out", "--max-reject-rate", 1)
+    assert facts(out, "n")["kind"] == "int64"
+    found = rejects(out)
+    assert len(found) == 500
+    assert found[0]["row"] == 3_001
+    assert "column 'n' holds '12 km'" in found[0]["message"]
+    out = with_spec(path, tmp_path / "full", infer="full")
+    assert facts(out, "n")["kind"] == "text"
+    assert len(records(out)) == 3_500
+
+
+def test_fault_105_class_names_like_nothing(tmp_path: Folder) -> None:
+    """NA, None, null, nan and N/A are five classes; only a blank is none."""
+    names = ["NA", "None", "null", "nan", "N/A", ""]
+    source = table(tmp_path / "a.csv", ["y", "n"], *[[n, 1] for n in names])
+    out = tmp_path / "out"
+    convert(source, out, "--label-column", "y", "--no-shuffle")
+    wanted = sorted(names[:-1])
+    assert facts(out, "y")["classes"] == wanted
+    found = [row.get("y") for row in records(out)]
+    assert found == [*([wanted.index(name)] for name in names[:-1]), None]
+
+
+def labelled(path: Folder, *names: str) -> Folder:
+    return table(path, ["y", "n"], *[[name, i] for i, name in enumerate(names)])
+
+
+def test_vocabularies_given_and_found(tmp_path: Folder) -> None:
+    """A list, a file of one name a line, or the sorted names; equal in all splits."""
+    source = labelled(tmp_path / "a.csv", *["b", "a", "c"] * 20)
+    (tmp_path / "names.txt").write_text("c\nb\na\n")
+    ways = {
+        "found": ({}, ["a", "b", "c"]),
+        "list": ({"vocabulary": ["b", "a", "c"]}, ["b", "a", "c"]),
+        "file": ({"vocabulary": str(tmp_path / "names.txt")}, ["c", "b", "a"]),
+    }
+    for name, (settings, wanted) in ways.items():
+        out = with_spec(
+            source,
+            tmp_path / name,
+            label_column="y",
+            splits={"train": 0.8, "test": 0.2},
+            **settings,
+        )
+        assert (out / "y.labels.txt").read_text().split() == wanted
+        for split in ("train", "test"):
+            for row in records(out, split):
+                assert wanted[row["y"][0]] == "bac"[row["n"][0] % 3]
+
+
+def test_fault_130_a_lock_keeps_ids_over_runs(tmp_path: Folder) -> None:
+    """Names that come later are appended, those that go keep their ids."""
+    lock = tmp_path / "y.lock"
+    runs = [("d", "b"), ("a", "d", "c"), ("e",)]
+    wanted = [["b", "d"], ["b", "d", "a", "c"], ["b", "d", "a", "c", "e"]]
+    for number, names in enumerate(runs):
+        source = labelled(tmp_path / f"{number}.csv", *names)
+        out = tmp_path / str(number)
+        options = ("--label-column", "y", "--vocabulary-lock", lock, "--no-shuffle")
+        convert(source, out, *options)
+        assert facts(out, "y")["classes"] == wanted[number]
+        ids = [row["y"][0] for row in records(out)]
+        assert ids == [wanted[number].index(name) for name in names]
+
+
+@pytest.mark.parametrize("policy", ["reject", "oov", "append"])
+def test_fault_130_unknown_labels_by_policy(tmp_path: Folder, policy: str) -> None:
+    """A reject, one id behind the others, or appended: never -1."""
+    source = labelled(tmp_path / "a.csv", "b", "zebra", "a", "emu")
+    out = with_spec(
+        source,
+        tmp_path / "out",
+        "--max-reject-rate",
+        1,
+        label_column="y",
+        vocabulary=["b", "a"],
+        unknown_label=policy,
+    )
+    ids = [row["y"][0] for row in records(out)]
+    if policy == "reject":
+        assert ids == [0, 1]
+        assert [r["row"] for r in rejects(out)] == [2, 4]
+        assert {r["reason"] for r in rejects(out)} == {"unknown_label"}
+        assert "'zebra'" in rejects(out)[0]["message"]
+    elif policy == "oov":
+        assert ids == [0, 2, 1, 2]
+    else:
+        assert ids == [0, 3, 1, 2]
+        assert facts(out, "y")["classes"] == ["b", "a", "emu", "zebra"]
+
+
+def test_several_labels_in_a_column(tmp_path: Folder) -> None:
+    """Lists of class names are lists of ids, for TFDS a sequence of class labels."""
+    source = table(tmp_path / "a.csv", ["tags", "n"], ["x|z", 1], ["y", 2], ["x", 3])
+    out = with_features(
+        source, tmp_path / "out", tags={"kind": "label", "separator": "|"}
+    )
+    assert facts(out, "tags")["classes"] == ["x", "y", "z"]
+    assert [row["tags"] for row in records(out)] == [[0, 2], [1], [0]]
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(out))
+    assert builder.info.features["tags"].feature.names == ["x", "y", "z"]
+    data = builder.as_dataset(split="train")
+    assert [list(map(int, row["tags"])) for row in data] == [[0, 2], [1], [0]]
+
+
+def everything(folder: Folder) -> list[tuple[Folder, list[object]]]:
+    """Returns small sources of many kinds, with options."""
+    count = 12
+    rows = pa.table(
+        {
+            "a/b: c": ["x: y", "#no", "'q'"] * 4,
+            "no": pa.array(range(count), pa.uint8()),
+            "when": pa.array(range(count), pa.timestamp("ms", "UTC")),
+            "lists": [[i] * (i % 3) for i in range(count)],
+            "ragged": [[[i], [i, i]] for i in range(count)],
+            "fixed": pa.array([[1.0, 2.0]] * count, pa.list_(pa.float32(), 2)),
+            "inner": [{"p": i, "q": str(i)} for i in range(count)],
+            "y": ["b", "NA", None] * 4,
+            "null": pa.nulls(count),
+        }
+    )
+    pq.write_table(rows, folder / "all.parquet")
+    images = {"left": [png(i) for i in range(3)], "right": [png(i) for i in range(3)]}
+    pq.write_table(pa.table(images), folder / "two.parquet")
+    photos = tree(folder / "photos", "train/a/0.png", "train/b/1.png", "test/a/2.png")
+    named = tree(folder / "named", "0.png", "1.png")
+    labels = table(folder / "labels.csv", ["id", "what"], [0, 7], [1, 8])
+    manifest = tree(folder / "listed", "0.png", "1.png") / "list.csv"
+    table(
+        manifest,
+        ["split", "image_uri", "label"],
+        ["TRAIN", "0.png", "a"],
+        ["TEST", "1.png", "b"],
+    )
+    cifar = folder / "cifar"
+    cifar.mkdir()
+    (cifar / "data_batch_1.bin").write_bytes(bytes(3073 * 3))
+    (cifar / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n")
+    coco = tree(folder / "coco", "0.png")
+    box = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 1, 2, 2], "area": 4}
+    (coco / "instances.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "0.png", "width": 6, "height": 4}],
+                "categories": [{"id": 3, "name": "cat"}],
+                "annotations": [{**box, "iscrowd": 0}],
+            }
+        )
+    )
+    odd = table(folder / "odd.csv", ["글자 #", "ne\nw"], ["a\nb", 1], ["", 2])
+    joined = ["--labels", labels, "--id-column", "id", "--label-column", "what"]
+    return [
+        (folder / "all.parquet", ["--label-column", "y"]),
+        (folder / "two.parquet", ["--feature-name", "depth="]),
+        (photos, []),
+        (photos, ["--preset", "imagenet", "--feature-name", "codec="]),
+        (named, joined),
+        (manifest, []),
+        (cifar, []),
+        (coco, []),
+        (odd, ["--drop", "ne\nw"]),
+    ]
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_the_printed_schema_is_a_spec_of_the_same_dataset(
+    tmp_path: Folder, number: int
+) -> None:
+    """What `schema` prints converts to the same bytes and the same digest."""
+    source, options = everything(tmp_path)[number]
+    run = command("schema", source, *options)
+    assert run.code == 0, run.err
+    (tmp_path / "printed.yaml").write_text(run.out)
+    again = command("schema", source, "--spec", tmp_path / "printed.yaml")
+    assert again.out == run.out
+    convert(source, tmp_path / "one", "--name", "n", *options)
+    printed = ("--spec", tmp_path / "printed.yaml")
+    convert(source, tmp_path / "two", "--name", "n", *printed)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert dataset(tmp_path / "one") == dataset(tmp_path / "two")
+
+
+def test_the_printed_schema_of_declared_features(tmp_path: Folder) -> None:
+    """Long vocabularies in lines, constants, paths, fillings: all come back."""
+    names = [f"class {i}: #{i}" for i in range(40)] + ["a\nb", "\x7f", "😀", "no", " x"]
+    source = labelled(tmp_path / "a.csv", *names)
+    settings = {
+        "features": {
+            "y": {"kind": "label", "label": True, "vocabulary": names},
+            "n": {"fill": 3},
+            "k": {"constant": "x: y #"},
+            "p": {"path": r"([a-z]+)\."},
+        }
+    }
+    run = command("schema", source, "--spec", spec_file(tmp_path, settings))
+    assert run.code == 0, run.err
+    own = [line for line in run.out.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, own)) <= 120
+    printed = yaml.safe_load(run.out)["features"]
+    assert printed["y"]["vocabulary"] == names
+    assert printed["n"] == {"kind": "int64", "missing": "fill", "fill": 3}
+    assert printed["k"] == {"kind": "text", "constant": "x: y #"}
+    assert printed["p"] == {"kind": "text", "path": r"([a-z]+)\."}
+
+
+def test_the_evidence_for_each_feature(tmp_path: Folder) -> None:
+    """Share present, range, classes, examples, and what does not fit."""
+    source = table(
+        tmp_path / "a.csv",
+        ["y", "n", "t"],
+        *[["cat", 10, "x"], ["dog", "", "5"], ["cat", -2, "7"], ["emu", 3, ""]],
+    )
+    spec = spec_file(tmp_path, {"features": {"t": {"kind": "int64"}}})
+    out = command("schema", source, "--label-column", "y", "--spec", spec).out
+    comments = {
+        line.split(":")[0].strip(): line.partition("# ")[2]
+        for line in out.splitlines()
+        if line.startswith("  ") and "# " in line
+    }
+    assert comments["y"] == "100 % present; 3 classes: cat, dog, emu"
+    assert comments["n"] == "75.0 % present; -2 to 10; as 10, -2, 3"
+    assert comments["t"].startswith("75.0 % present; 5 to 7; as x, 5, 7; 1 DO NOT FIT")
+    assert "Looked at 4 rows" in out
+
+
+WRONG: dict[str, tuple[Row, list[str]]] = {
+    "kind": ({"features": {"a": {"kind": "flaot"}}}, ["features.a.kind", "float"]),
+    "setting": ({"features": {"a": {"kindd": "text"}}}, ["kindd", "'kind'"]),
+    "column": ({"features": {"x": {"column": "nmae"}}}, ["'nmae'", "'name'"]),
+    "drop": ({"drop": ["nam"]}, ["'nam'", "'name'"]),
+    "label": ({"label_column": "ys"}, ["'ys'", "'y'"]),
+    "dropped label": ({"label_column": "y", "drop": ["y"]}, ["dropped"]),
+    "dropped": ({"drop": ["a"], "features": {"a": {"kind": "text"}}}, ["drop"]),
+    "all dropped": ({"drop": ["a", "name", "y"]}, ["No feature is left"]),
+    "two labels": (
+        {"features": {"a": {"label": True}, "y": {"label": True}}},
+        ["One feature", "a, y"],
+    ),
+    "zero": ({"features": {"a": {"shape": [0]}}}, ["shape", "1"]),
+    "huge": ({"features": {"a": {"shape": [10**30]}}}, ["2^28"]),
+    "open": (
+        {"features": {"name": {"shape": [None, None, 3]}}},
+        ["one size at most"],
+    ),
+    "image shape": (
+        {"features": {"name": {"kind": "image", "shape": [2, 3]}}},
+        ["several images are a list", "[2, 3]"],
+    ),
+    "regex": ({"features": {"p": {"path": "(["}}}, ["regular expression"]),
+    "group": ({"features": {"p": {"path": "abc"}}}, ["needs a group"]),
+    "fill": ({"features": {"a": {"fill": "x"}}}, ["fill", "int64", "'x'"]),
+    "fill too large": ({"features": {"a": {"fill": 2**63}}}, ["fill"]),
+    "no fill": ({"features": {"a": {"missing": "fill"}}}, ["fill"]),
+    "fill and reject": (
+        {"features": {"a": {"missing": "reject", "fill": 1}}},
+        ["fill", "reject"],
+    ),
+    "constant": ({"features": {"q": {"constant": "x", "kind": "int64"}}}, ["int64"]),
+    "constant of a column": (
+        {"features": {"q": {"constant": 1, "column": "a"}}},
+        ["constant", "column"],
+    ),
+    "constant over a column": ({"features": {"a": {"constant": 1}}}, ["'a'"]),
+    "constant image": ({"features": {"q": {"constant": "x", "kind": "image"}}}, ["im"]),
+    "unit": ({"features": {"a": {"kind": "int64", "unit": "s"}}}, ["timestamps"]),
+    "dtype": (
+        {"features": {"a": {"kind": "tensor", "shape": [1], "dtype": "float99"}}},
+        ["float99", "float64"],
+    ),
+    "raw": ({"features": {"a": {"kind": "tensor"}}}, ["shape"]),
+    "hidden": ({"features": {"a": {"column": "name"}}}, ["'a'"]),
+    "clash": (
+        {
+            "features": {
+                "b": {"column": "name", "kind": "box"},
+                "b/xmin": {"column": "a"},
+            }
+        },
+        ["b/xmin"],
+    ),
+    "vocabulary twice": (
+        {"label_column": "y", "vocabulary": ["a", "a"]},
+        ["'a'", "twice"],
+    ),
+    "vocabulary of bools": (
+        {"label_column": "y", "vocabulary": ["a", False]},
+        ["quotes"],
+    ),
+    "vocabulary of none": ({"vocabulary": ["a"]}, ["vocabulary", "none"]),
+    "empty vocabulary": ({"label_column": "y", "vocabulary": []}, ["vocabulary"]),
+    "vocabulary file": (
+        {"label_column": "y", "vocabulary": "/nowhere.txt"},
+        ["/nowhere.txt"],
+    ),
+    "oov": ({"label_column": "y", "unknown_label": "oov"}, ["vocabulary"]),
+    "separator": ({"features": {"name": {"separator": ""}}}, ["separator"]),
+    "no name": ({"features": {"": {"column": "a"}}}, ["name"]),
+    "preset": ({"preset": "imagenet"}, ["images"]),
+}
+
+
+@pytest.mark.parametrize("case", list(WRONG))
+def test_wrong_specs_are_one_clear_error(tmp_path: Folder, case: str) -> None:
+    """Exit code 2, one message that names the fault, no traceback, no output."""
+    settings, words = WRONG[case]
+    source = table(tmp_path / "a.csv", ["a", "name", "y"], [1, "bob", "cat"])
+    spec = spec_file(tmp_path, settings)
+    message = refused(2, source, tmp_path / "out", "--spec", spec)
+    assert all(word in message for word in words), message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("features", "word"),
+    [
+        ({"lable": {"kind": "label"}}, "'label'"),
+        ({"image": {"kind": "text"}}, "read off an image"),
+        ({"height": {"kind": "float"}}, "feature_names"),
+        ({"height": {"constant": 3}}, "'height'"),
+    ],
+)
+def test_wrong_features_of_trees(tmp_path: Folder, features: Row, word: str) -> None:
+    """What is read off images cannot be declared to be something else."""
+    source = tree(tmp_path / "in", "a/0.png", "b/1.png")
+    spec = spec_file(tmp_path, {"features": features})
+    assert word in refused(2, source, tmp_path / "out", "--spec", spec)
+
+
+def test_from_python(tmp_path: Folder) -> None:
+    """The same declarations as keywords, over columns in memory."""
+    report = beam_pipeline.convert(
+        {"x": [1, 2, 3], "y": ["b", "a", "b"]},
+        tmp_path / "out",
+        shuffle=False,
+        features={
+            "x": {"kind": "float"},
+            "y": {"label": True, "vocabulary": ["b", "a"]},
+            "k": {"constant": 7},
+        },
+    )
+    assert report.records == 3
+    assert records(tmp_path / "out") == [
+        {"x": [1.0], "y": [0], "k": [7]},
+        {"x": [2.0], "y": [1], "k": [7]},
+        {"x": [3.0], "y": [0], "k": [7]},
+    ]

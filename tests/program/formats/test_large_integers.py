@@ -1,0 +1,559 @@
+"""Whole numbers beyond 2^24: kept whole, or rejected, in every source."""
+
+import gzip
+import io
+import json
+import math
+import pathlib
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+import beam_pipeline
+from beam_pipeline.planning.features.declare import infer_all, infer_columns
+from beam_pipeline.planning.features.evidence import rounding_notes
+from tests.program.formats.test_features import records
+from tests.program.test_convert import (
+    command,
+    convert,
+    dataset,
+    manifest,
+    refused,
+    rejects,
+)
+from transforms.core.infer.texts import infer_features
+from transforms.core.infer.typed import infer_typed
+from transforms.core.schema import Feature, InexactIntegers, Kind
+from transforms.errors import RejectLimitError
+from transforms.formats.csv import reader as csv_reader
+from transforms.formats.json_lines import reader as json_reader
+
+Folder = pathlib.Path
+Writer = Callable[[Folder, Sequence[Any]], Folder]
+
+IDS = range(123_456_789, 123_457_789)
+# float32 holds one in eight of them.
+LOST = sum(int(np.float32(i)) != i for i in IDS)
+
+
+def csv(folder: Folder, values: Iterable[object]) -> Folder:
+    """Writes a column x as CSV; None is blank."""
+    path = folder / "a.csv"
+    cells = ["" if value is None else str(value) for value in values]
+    path.write_text("x,y\n" + "".join(f"{cell},t\n" for cell in cells))
+    return path
+
+
+def json_lines(folder: Folder, values: Iterable[object]) -> Folder:
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps({"x": value}) + "\n" for value in values))
+    return path
+
+
+def parquet(folder: Folder, values: Sequence[Any]) -> Folder:
+    path = folder / "a.parquet"
+    pq.write_table(pa.table({"x": pa.array(values, pa.float64())}), path)
+    return path
+
+
+def arrow(folder: Folder, values: Sequence[Any]) -> Folder:
+    path = folder / "a.feather"
+    feather.write_feather(pa.table({"x": pa.array(values, pa.float64())}), path)
+    return path
+
+
+def numpy_file(folder: Folder, values: Sequence[Any]) -> Folder:
+    path = folder / "a.npz"
+    np.savez(path, x=np.array(values, np.float64))
+    return path
+
+
+def zipped(folder: Folder, values: Sequence[Any]) -> Folder:
+    path = folder / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(csv(folder, values), "a.csv")
+    return path
+
+
+WRITERS: list[Writer] = [csv, json_lines, parquet, arrow, numpy_file, zipped]
+every_source = pytest.mark.parametrize("write", WRITERS, ids=lambda w: w.__name__)
+
+
+def kind_of(out: Folder) -> str:
+    """Returns the kind of the feature x."""
+    found = [each for each in dataset(out)["features"] if each["name"] == "x"]
+    return str(found[0]["kind"])
+
+
+def values(out: Folder) -> list[Any]:
+    return sorted(value for row in records(out) for value in row.get("x", []))
+
+
+@every_source
+def test_ids_with_a_point_are_integers(write: Writer, tmp_path: Folder) -> None:
+    """As pandas writes integers: every one of them is stored as it is."""
+    source = write(tmp_path, [float(i) for i in IDS])
+    convert(source, tmp_path / "out")
+    assert kind_of(tmp_path / "out") == "int64"
+    assert values(tmp_path / "out") == list(IDS)
+
+
+@every_source
+def test_ids_beside_a_fraction_are_rejects(write: Writer, tmp_path: Folder) -> None:
+    """Nothing is committed; the message names column, value and the ways out."""
+    source = write(tmp_path, [*map(float, IDS), 1.5])
+    message = refused(3, source, tmp_path / "out")
+    assert f"not_float32: {LOST:,}" in message
+    left = tmp_path / "out.rejects.jsonl"
+    first = json.loads(left.read_text().splitlines()[0])
+    assert first["reason"] == "not_float32"
+    assert "column 'x' holds" in first["message"]
+    assert "123456789 would become 123456792" in first["message"]
+    for way in ("kind: int64", "kind: text", "kind: float"):
+        assert way in first["message"]
+
+
+@every_source
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("float", 1_001), ("text", 1_001), ("int64", 1_000)]
+)
+def test_the_ways_out_are_ways_out(
+    write: Writer, kind: str, kept: int, tmp_path: Folder
+) -> None:
+    """A declared float rounds and is counted, text and int64 keep each id."""
+    source = write(tmp_path, [*map(float, IDS), 1.5])
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump({"features": {"x": {"kind": kind}}}))
+    out = tmp_path / "out"
+    run = convert(source, out, "--spec", spec)
+    found = values(out)
+    assert len(found) == kept
+    note = f"{LOST:,} values of 'x' of 2^24 and more changed in float32, by 4 at most"
+    assert (note in run.out) is (kind == "float")
+    if kind == "float":
+        assert len(set(found)) == 127
+        assert note in json.dumps(manifest(out)["run"]["notes"])
+    else:
+        assert len(set(found)) == kept
+
+
+@every_source
+def test_plan_and_schema_say_it_in_advance(write: Writer, tmp_path: Folder) -> None:
+    """Both count the values that do not fit."""
+    source = write(tmp_path, [*map(float, IDS), 1.5])
+    assert f"{LOST:,} do not fit" in command("plan", source, tmp_path / "out").out
+    assert f"{LOST:,} DO NOT FIT" in command("schema", source).out
+
+
+GUARDS: dict[str, list[float]] = {
+    "zeros and ones": [float(i % 2) for i in range(500)],
+    "prices": [round(i * 1.37 + 0.01, 2) for i in range(500)],
+    "prices of houses": [199_999.99 + 1_000 * i for i in range(500)],
+    "gdp": [2.1e12 + 1_234_567.375 * i for i in range(1, 500, 2)],
+    "gdp in round numbers": [1e9 * (i % 9) + 0.5 * (i % 2) for i in range(500)],
+    "frequencies": [261.63, 440.0, 433.92e6, 2.4e9, 5.8e9, 1_420_405_751.768] * 80,
+    "avogadro": [6.02214076e23, 6e23, 1e5, 3e8] * 100,
+    "beyond 2^53": [1.2345e17 + 1e3 * i for i in range(500)] + [0.5],
+}
+
+
+@every_source
+@pytest.mark.parametrize("case", GUARDS)
+def test_measured_values_stay_floats(
+    write: Writer, case: str, tmp_path: Folder
+) -> None:
+    """What is no count and no id is written as before, and nothing is rejected."""
+    numbers = GUARDS[case]
+    source = write(tmp_path, numbers)
+    convert(source, tmp_path / "out", "--max-reject-rate", 0)
+    assert kind_of(tmp_path / "out") == "float"
+    expected = np.sort(np.array(numbers, np.float32))
+    assert np.array_equal(np.array(values(tmp_path / "out"), np.float32), expected)
+
+
+def rounded(numbers: npt.NDArray[np.float64], digits: int) -> list[float]:
+    return [float(f"{number:.{digits - 1}e}") for number in numbers]
+
+
+def measured(case: str) -> list[float]:
+    """Returns numbers of which many beyond 2^24 are whole, and no id or count is."""
+    random = np.random.default_rng(7)
+    match case:
+        case "money with cents":
+            return [round(each, 2) for each in random.uniform(0, 1e9, 20_000)]
+        case "money, mostly without":
+            whole = random.integers(2**24, 10**9, 2_000).astype(np.float64)
+            return list(np.where(np.arange(2_000) % 20, whole, whole + 0.99))
+        case "gdp of 10 digits":
+            return rounded(random.lognormal(24, 2.5, 2_000), 10)
+        case "gdp of 12 digits":
+            return rounded(random.lognormal(24, 2.5, 2_000), 12)
+        case "frequencies":
+            return [round(each, 1) for each in random.uniform(1e6, 6e9, 2_000)]
+    # Averages of two whole numbers.
+    return list(random.integers(2**25, 10**9, 2_000) / 2)
+
+
+@every_source
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("money with cents", "money, mostly without", "gdp of 10 digits"),
+        *("gdp of 12 digits", "frequencies", "averages"),
+    ],
+)
+def test_measured_values_lose_no_row(
+    write: Writer, case: str, tmp_path: Folder
+) -> None:
+    """Where large values have fractions, whole ones round with them and are counted."""
+    numbers = measured(case)
+    changed = [n for n in numbers if n >= 2**24 and float(np.float32(n)) != n]
+    assert any(n.is_integer() for n in changed)
+    source = write(tmp_path, numbers)
+    assert "do not fit" not in command("plan", source, tmp_path / "out").out
+    run = convert(source, tmp_path / "out", "--max-reject-rate", 0)
+    assert kind_of(tmp_path / "out") == "float"
+    expected = np.sort(np.array(numbers, np.float32))
+    assert np.array_equal(np.array(values(tmp_path / "out"), np.float32), expected)
+    note = f"{len(changed):,} values of 'x' of 2^24 and more changed in float32"
+    assert note in run.out
+    # Some are equal in float32 by chance, which is nothing to warn of.
+    assert "float32 makes" not in run.out
+
+
+@pytest.mark.parametrize("write", [csv, json_lines, parquet], ids=lambda w: w.__name__)
+def test_the_printed_spec_of_measured_values(write: Writer, tmp_path: Folder) -> None:
+    """It is a plain float, and gives the same dataset."""
+    source = write(tmp_path, measured("money, mostly without"))
+    text = command("schema", source).out
+    assert "inexact_integers" not in text
+    assert "DO NOT FIT" not in text
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text)
+    convert(source, tmp_path / "plain")
+    convert(source, tmp_path / "said", "--spec", spec)
+    assert dataset(tmp_path / "said") == dataset(tmp_path / "plain")
+
+
+def as_texts(numbers: Sequence[float]) -> pa.Array:
+    return pa.array([repr(number) for number in numbers])
+
+
+def as_doubles(numbers: Sequence[float]) -> pa.Array:
+    return pa.array(numbers, pa.float64())
+
+
+def as_lists(numbers: Sequence[float]) -> pa.Array:
+    return pa.array([[number] for number in numbers], pa.list_(pa.float64()))
+
+
+SMALL = [0.5, 1.25, 16_777_216.0] * 50
+VOTES: dict[str, tuple[list[float], bool]] = {
+    "1 of 100": ([16_777_217.0] * 99 + [16_777_217.5], True),
+    "1 of 101": ([16_777_217.0] * 100 + [16_777_217.5], False),
+    "1 of 100 below 0": ([-16_777_217.0] * 99 + [-16_777_217.5], True),
+    "no large one": ([], False),
+    "small ones do not vote": ([16_777_217.0] * 3, False),
+    "whole doubles do not vote": (
+        [16_777_217.0, 16_777_217.5] + [9_007_199_254_740_994.0] * 300,
+        True,
+    ),
+    "they speak for nothing": ([9_007_199_254_740_994.0] * 9, False),
+    "the last double votes": (
+        [9_007_199_254_740_992.0] * 100 + [16_777_217.5, 16_777_219.0],
+        False,
+    ),
+    "what is no number does not vote": (
+        [16_777_217.0] * 99 + [16_777_217.5] + [math.nan, math.inf, 1e300] * 50,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VOTES)
+@pytest.mark.parametrize("make", [as_texts, as_doubles, as_lists])
+@pytest.mark.parametrize("batches", [0, 1, 7])
+def test_what_large_values_decide(
+    make: Callable[[Sequence[float]], pa.Array], case: str, batches: int
+) -> None:
+    """The rule at its edges: alike for texts and doubles, at once and in batches."""
+    large, rounds = VOTES[case]
+    column = make(SMALL + large)
+    if batches:
+        size = -(-len(column) // batches)
+        parts = [column.slice(at, size) for at in range(0, len(column), size)]
+        found = infer_all(({"x": part} for part in parts), label_column=None)
+    else:
+        found = infer_columns({"x": column}, label_column=None)
+    (feature,), (facts,) = found.features, found.evidence
+    assert feature.kind is Kind.FLOAT
+    assert (feature.inexact_integers is InexactIntegers.ROUND) is rounds
+    beyond = large.count(1e300)
+    lost = 0 if rounds else sum(abs(n) in (16_777_217.0, 16_777_219.0) for n in large)
+    assert facts.misfits == lost + beyond
+    assert len(facts.misfit_examples) == (lost > 0) + (beyond > 0)
+    fitting = {n for n in SMALL + large if 2**24 <= abs(n) < 1e300}
+    if not rounds:
+        fitting -= {n for n in fitting if abs(n) in (16_777_217.0, 16_777_219.0)}
+    assert facts.large == len(fitting)
+    assert facts.told_apart == len({float(np.float32(n)) for n in fitting})
+
+
+@pytest.mark.parametrize("write", [csv, parquet], ids=lambda w: w.__name__)
+def test_full_inference_counts_every_fraction(write: Writer, tmp_path: Folder) -> None:
+    """The share is that of all rows, in whatever order they come."""
+    whole = [float(i) for i in range(123_456_789, 123_506_789)]
+    for fractions, rounds in ((600, True), (400, False)):
+        source = write(tmp_path, [*whole, *(n + 0.25 for n in whole[:fractions])])
+        shown = command("schema", source, "--infer", "full").out
+        assert ("DO NOT FIT" not in shown) is rounds
+        assert ("inexact_integers" not in shown) is rounds
+
+
+@pytest.mark.parametrize(("step", "is_said"), [(60, True), (70, False)])
+def test_values_that_mostly_differ_are_no_warning(step: int, is_said: bool) -> None:
+    """It takes half of the distinct values: float32 holds one of 128 seconds."""
+    seconds = [1_577_836_800 + step * i + 0.5 for i in range(1_000)]
+    found = infer_columns({"x": as_doubles(seconds)}, label_column=None)
+    notes = rounding_notes({"x": found.evidence[0]})
+    assert bool(notes) is is_said
+
+
+@pytest.fixture
+def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are a kilobyte of packed CSV, at its start, and 64 of JSON lines."""
+    monkeypatch.setattr(csv_reader, "_SAMPLE_BYTES", 1)
+    monkeypatch.setattr(csv_reader, "_LEAST_SAMPLE_BYTES", 1_000)
+    monkeypatch.setattr(json_reader, "SAMPLE_BYTES", 1 << 10)
+
+
+def packed(source: Folder) -> Folder:
+    """Compresses a CSV file: only its start is sampled then."""
+    if source.suffix != ".csv":
+        return source
+    path = source.with_name("a.csv.gz")
+    path.write_bytes(gzip.compress(source.read_bytes()))
+    return path
+
+
+late = pytest.mark.parametrize("write", [csv, json_lines], ids=lambda w: w.__name__)
+
+
+@late
+@pytest.mark.usefixtures("small_samples")
+def test_a_fraction_after_the_sample_fits_a_float(
+    write: Writer, tmp_path: Folder
+) -> None:
+    """A column of zeros is no column of integers, whatever the sample has missed."""
+    numbers = [0.0] * 200_000
+    numbers[133_333] = 0.37
+    source = packed(write(tmp_path, numbers))
+    convert(source, tmp_path / "out", "--max-reject-rate", 0)
+    assert kind_of(tmp_path / "out") == "float"
+    assert values(tmp_path / "out")[-1] == np.float32(0.37)
+
+
+@late
+@pytest.mark.usefixtures("small_samples")
+def test_whole_numbers_after_the_sample_are_integers(
+    write: Writer, tmp_path: Folder
+) -> None:
+    """However they are written, and a fraction among them is a reject."""
+    lines = write(tmp_path, [123_456_789.0] * 200_000).read_text().splitlines()
+    for index, text in enumerate(["1e9", "123456791", "2.50e1", "9007199254740993.0"]):
+        lines[133_333 + index] = lines[9].replace("123456789.0", text)
+    lines[151_700] = lines[9].replace("123456789.0", "1.5")
+    source = write(tmp_path, [])
+    source.write_text("\n".join(lines) + "\n")
+    convert(packed(source), tmp_path / "out")
+    assert kind_of(tmp_path / "out") == "int64"
+    found = set(values(tmp_path / "out")) - {123_456_789}
+    reasons = [reject["reason"] for reject in rejects(tmp_path / "out")]
+    if write is csv:
+        assert found == {10**9, 123_456_791, 25, 9_007_199_254_740_993}
+        assert reasons == ["not_an_integer"]
+    else:
+        # The column is one of doubles by then.
+        assert found == {10**9, 123_456_791, 25}
+        assert reasons == ["out_of_range", "not_an_integer"]
+
+
+def test_seconds_that_float32_makes_one_are_a_warning(tmp_path: Folder) -> None:
+    """Plan, schema, summary and manifest say how many values remain."""
+    seconds = [1_577_836_800 + i / 1_000 + 0.0001 for i in range(1_000)]
+    source = parquet(tmp_path, seconds)
+    words = "float32 makes 1 of 1,000 distinct values of 'x'"
+    assert words in command("plan", source, tmp_path / "out").out
+    assert words in command("schema", source).out
+    run = convert(source, tmp_path / "out", "--max-reject-rate", 0)
+    assert words in run.out
+    assert words in json.dumps(manifest(tmp_path / "out")["run"]["notes"])
+
+
+@every_source
+def test_the_printed_spec_gives_the_same_dataset(
+    write: Writer, tmp_path: Folder
+) -> None:
+    """Unedited it rejects the same rows; without its line the floats are rounded."""
+    source = write(tmp_path, [1.5] * 500 + [16_777_217.0, 16_777_219.0])
+    convert(source, tmp_path / "plain")
+    text = command("schema", source).out
+    assert "inexact_integers: reject" in text
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text)
+    convert(source, tmp_path / "said", "--spec", spec)
+    assert dataset(tmp_path / "said") == dataset(tmp_path / "plain")
+    assert len(rejects(tmp_path / "said")) == 2
+    spec.write_text(text.replace("    inexact_integers: reject\n", ""))
+    convert(source, tmp_path / "edited", "--spec", spec)
+    assert len(records(tmp_path / "edited")) == 502
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["123456789.0", "1"], Kind.INT64),
+        (["1e9", "5"], Kind.INT64),
+        (["-123456789.00", None, "NA"], Kind.INT64),
+        (["16777216.0", "1"], Kind.FLOAT),
+        (["16777217.0", "1"], Kind.INT64),
+        (["1.0", "2.0"], Kind.FLOAT),
+        (["123456789.0", "nan"], Kind.FLOAT),
+        (["123456789", "1.5"], Kind.FLOAT),
+        (["9223372036854775807.0"], Kind.INT64),
+        (["9223372036854775808.0", "1"], Kind.FLOAT),
+        (["1"] * 500 + ["6e23"], Kind.FLOAT),
+        (["1"] * 500 + ["9223372036854775808"], Kind.INT64),
+        (["1"] * 500 + ["2.0", "9223372036854775808"], Kind.INT64),
+        (["123456789.0"] * 99 + ["x"], Kind.INT64),
+        (["007.0", "123456789.0"], Kind.TEXT),
+    ],
+)
+@pytest.mark.parametrize("repeated", [1, 70_000])
+def test_the_kind_of_texts(texts: list[str | None], kind: Kind, repeated: int) -> None:
+    """The rule at its edges, in one piece of a column and over several."""
+    column = pa.array(texts * max(1, repeated // len(texts)), pa.string())
+    (feature,) = infer_features({"x": column}).features
+    assert feature.kind is kind
+    wanted = InexactIntegers.REJECT if kind is Kind.FLOAT else InexactIntegers.ROUND
+    assert feature.inexact_integers is wanted
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([123456789.0, None, 1.0]), Kind.INT64),
+        (pa.array([123456789.0, 0.5]), Kind.FLOAT),
+        (pa.array([123456789.0, float("nan")]), Kind.FLOAT),
+        (pa.array([123456789.0, float("inf")]), Kind.FLOAT),
+        (pa.array([2.0**24, -(2.0**24)]), Kind.FLOAT),
+        (pa.array([-(2.0**24) - 1]), Kind.INT64),
+        (pa.array([-(2.0**63), 2.0**62]), Kind.INT64),
+        (pa.array([2.0**63, 1.0]), Kind.FLOAT),
+        (pa.array([123456792.0], pa.float32()), Kind.FLOAT),
+        (pa.array([[123456789.0], [], None, [1.0]]), Kind.INT64),
+        (pa.array([[123456789.0, 0.5]]), Kind.FLOAT),
+        (pa.array([123456789.0, 1.0]).dictionary_encode(), Kind.INT64),
+        (pa.array([None, None], pa.float64()), Kind.FLOAT),
+    ],
+)
+def test_the_kind_of_float64(column: pa.Array, kind: Kind) -> None:
+    """Only whole numbers, one of them beyond 2^24; float32 never needs it."""
+    (feature,) = infer_typed({"x": column}).features
+    assert feature.kind is kind
+
+
+def test_exact_beyond_double(tmp_path: Folder) -> None:
+    """2^53 + 1 with a point survives CSV and JSON lines, first seen or seen late."""
+    numbers = [9_007_199_254_740_993, 123_456_789]
+    for name in ("a.csv", "a.jsonl"):
+        lines = ['{"x": %s.0}' if name == "a.jsonl" else "%s.0"] * 2
+        texts = [line % n for line, n in zip(lines, numbers, strict=True)]
+        head = [] if name == "a.jsonl" else ["x"]
+        (tmp_path / name).write_text("\n".join([*head, *texts]) + "\n")
+        convert(tmp_path / name, tmp_path / f"{name}.out")
+        assert values(tmp_path / f"{name}.out") == sorted(numbers)
+
+
+def test_full_inference_sees_every_row(tmp_path: Folder) -> None:
+    """A fraction in the last row group decides, as it does in a sample."""
+    path = tmp_path / "a.parquet"
+    column = pa.array([*([0.0] * 1_000), *map(float, IDS), 1.5])
+    pq.write_table(pa.table({"x": column}), path, row_group_size=100)
+    shown = command("schema", path, "--infer", "full").out
+    assert f"{LOST:,} DO NOT FIT" in shown
+    pq.write_table(pa.table({"x": column.slice(0, 2_000)}), path, row_group_size=100)
+    shown = command("schema", path, "--infer", "full").out
+    assert "kind: int64" in shown
+    assert "0 to 123,457,788" in shown
+
+
+def test_python_data_by_the_same_rule(tmp_path: Folder) -> None:
+    """A frame with ids beside NaN, lists of floats, and rows one by one."""
+    frame = pd.DataFrame({"x": [*map(float, IDS), None]})
+    beam_pipeline.convert(frame, tmp_path / "frame")
+    assert values(tmp_path / "frame") == list(IDS)
+    rows = [{"x": float(i)} for i in IDS]
+    beam_pipeline.convert(rows, tmp_path / "rows")
+    assert values(tmp_path / "rows") == list(IDS)
+    with pytest.raises(RejectLimitError, match="not_float32"):
+        beam_pipeline.convert([*rows, {"x": 0.5}], tmp_path / "mixed")
+
+
+def test_labels_of_images_by_the_same_rule(tmp_path: Folder) -> None:
+    """A column beside the labels of a tree: an image whose number is lost is named."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "PNG")
+    (tmp_path / "images").mkdir()
+    lines = ["id,label,x"]
+    cells = ["0.5"] * 20 + ["16777217", "9007199254740994"]
+    for index, value in enumerate(cells):
+        (tmp_path / f"images/{index}.png").write_bytes(buffer.getvalue())
+        lines.append(f"{index},a,{value}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    run = convert(
+        *(tmp_path / "images", tmp_path / "out", "--labels", tmp_path / "labels.csv"),
+        *("--id-column", "id", "--label-column", "label", "--max-reject-rate", 0.1),
+    )
+    (reject,) = rejects(tmp_path / "out")
+    assert reject["reason"] == "not_float32"
+    assert "16777217 would become 16777216" in reject["message"]
+    place = "'9007199254740994' in row 22 of labels.csv"
+    note = f"1 value of 'x' of 2^24 and more changed in float32, by 2 at most: {place}"
+    assert note in run.out
+
+
+def test_a_list_names_the_number_that_is_lost(tmp_path: Folder) -> None:
+    """One number in a list is enough to reject its row."""
+    rows = [[0.5, 1.0]] * 200 + [[1.0, 16_777_217.0, 16_777_219.0]]
+    path = json_lines(tmp_path, rows)
+    convert(path, tmp_path / "out")
+    (reject,) = rejects(tmp_path / "out")
+    assert (reject["row"], reject["reason"]) == (201, "not_float32")
+    assert "16777217 would become 16777216" in reject["message"]
+
+
+def test_the_policy_is_for_floats(tmp_path: Folder) -> None:
+    """Of another kind it is an error."""
+    source = csv(tmp_path, range(10))
+    spec = tmp_path / "spec.yaml"
+    said = {"kind": "int64", "inexact_integers": "reject"}
+    spec.write_text(yaml.safe_dump({"features": {"x": said}}))
+    message = refused(2, source, tmp_path / "out", "--spec", spec)
+    assert "inexact_integers is for floats, not int64" in message
+
+
+def test_the_policy_is_kept_in_json() -> None:
+    """A schema that was written is read back with it."""
+    feature = Feature("x", Kind.FLOAT, inexact_integers=InexactIntegers.REJECT)
+    assert Feature.from_json(json.loads(json.dumps(feature.to_json()))) == feature

@@ -1,0 +1,391 @@
+"""Processes for decoders: the same images as here, and no end of the run by any."""
+
+import concurrent.futures
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from PIL import Image, features
+
+from tests.program.test_bad_input import FRAMES
+from tests.program.test_convert import convert, rejects, rows, write_files
+from tests.support.hostile_decoder import ordered, prepare
+from tests.unit.core.image.test_image import make_bmp, picture, saved
+from transforms.core.image.check import ImageFault
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Resize
+from transforms.core.model import Reason
+from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
+from transforms.shards import decoder_pool
+from transforms.shards.decoder_pool import DecoderPool
+
+Folder = pathlib.Path
+ROOT = Folder(__file__).parents[3]
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+PLAIN = ImagePolicy()
+# For images that take all that they get.
+BRIEF = ImagePolicy(max_seconds=0.1, max_pixels=99)
+
+POLICIES = {
+    "default": ImagePolicy(),
+    "changed": ImagePolicy(
+        animation="first", exif="apply", channels=3, resize=Resize("pad", 9, 17)
+    ),
+    "jpeg": ImagePolicy(animation="first", output="jpeg"),
+    "too small a limit": ImagePolicy(max_pixels=24 * 40 - 1),
+}
+
+
+def foreign_images() -> dict[str, bytes]:
+    """An image of each format that TensorFlow does not read, and some broken ones."""
+    exif = Image.Exif()
+    exif[274] = 6
+    out = {
+        "webp": saved(picture("RGBA"), "WEBP", exif=exif.tobytes()),
+        "gif": saved(picture(), "GIF"),
+        "animation": saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES),
+        "tiff": saved(picture(), "TIFF", exif=exif, compression="tiff_lzw"),
+        "tiff of 16 bits": saved(picture("L").convert("I;16"), "TIFF"),
+        "ppm": saved(picture(), "PPM"),
+        "bmp with a palette": saved(picture().convert("P"), "BMP"),
+    }
+    for name, kind in (("jpg_2000", "JPEG2000"), ("avif", "AVIF")):
+        if features.check(name):
+            out[kind.lower()] = saved(picture(), kind)
+    try:
+        import pillow_heif
+    except ImportError:
+        pass
+    else:
+        pillow_heif.register_heif_opener()
+        out["heic"] = saved(picture(), "HEIF")
+    return out | {f"half a {k}": v[: len(v) // 2] for k, v in out.items()}
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[DecoderPool]:
+    """A pool that does what the product does."""
+    pool = DecoderPool()
+    yield pool
+    pool.end()
+
+
+@pytest.fixture
+def hostile() -> Iterator[DecoderPool]:
+    """A pool that does what the images say."""
+    pool = DecoderPool(prepare)
+    yield pool
+    pool.end()
+
+
+def reason(result: PreparedImage | ImageFault) -> Reason:
+    assert isinstance(result, ImageFault)
+    assert 0 < len(result.message.encode()) <= MAX_MESSAGE_BYTES
+    return result.reason
+
+
+def process_of(pool: DecoderPool) -> int:
+    """The id of the child that the pool would use next."""
+    result = pool.prepare(ordered("process"), PLAIN)
+    assert isinstance(result, ImageFault)
+    return int(result.message)
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        stat = Folder(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+# ------------------------------------------------------------------- the same results
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+def test_results_are_those_of_this_process(policy: str, sound: DecoderPool) -> None:
+    """Bytes, facts, notes and faults are equal, whichever process has decoded."""
+    for kind, data in foreign_images().items():
+        found = sound.prepare(data, POLICIES[policy])
+        assert found == prepare_image(data, POLICIES[policy]), kind
+
+
+def test_only_foreign_images_go_to_the_pool() -> None:
+    """JPEG, PNG and plain BMP are prepared here, and so is what is refused at once."""
+    asked = []
+
+    def elsewhere(data: bytes, policy: ImagePolicy) -> ImageFault:
+        asked.append(data)
+        return ImageFault(Reason.DECODER_CRASH, "asked")
+
+    resized = ImagePolicy(resize=Resize("shorter", 10))
+    for data in (saved(picture(), "JPEG"), saved(picture(), "PNG"), make_bmp(24)):
+        for policy in (ImagePolicy(), resized):
+            result = prepare_image(data, policy, foreign=elsewhere)
+            assert isinstance(result, PreparedImage)
+    webp = saved(picture(), "WEBP")
+    for data, policy in (
+        (b"<html>", ImagePolicy()),
+        (webp, ImagePolicy(foreign="reject")),
+        (webp, ImagePolicy(max_bytes=10)),
+    ):
+        assert isinstance(prepare_image(data, policy, foreign=elsewhere), ImageFault)
+    assert asked == []
+    assert reason(prepare_image(webp, foreign=elsewhere)) is Reason.DECODER_CRASH
+
+
+def test_modules_are_found_where_the_parent_finds_them(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in folders that were added to sys.path, from another working directory."""
+    (tmp_path / "found here.d").mkdir()
+    (tmp_path / "found here.d" / "own_decoder.py").write_text(
+        "from transforms.core.image.policy import prepare_image as prepare\n"
+        "def wrapped(data, policy): return prepare(data, policy)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path / "found here.d")
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.chdir(tmp_path)
+    import own_decoder  # type: ignore[import-not-found]
+
+    pool = DecoderPool(own_decoder.wrapped)
+    data = ordered("nothing")
+    assert pool.prepare(data, PLAIN) == prepare_image(data)
+    pool.end()
+
+
+# ----------------------------------------------------------- what ends a child is known
+
+
+@pytest.mark.parametrize(
+    ("order", "expected", "said"),
+    [
+        ("crash", Reason.DECODER_CRASH, "SIGSEGV"),
+        ("exit", Reason.DECODER_CRASH, "exit code 0"),
+        ("spin", Reason.TOO_SLOW, "0.1 seconds of processor time"),
+        ("wait", Reason.TOO_SLOW, "within 0.5 seconds"),
+        pytest.param("swell", Reason.DECODER_CRASH, "memory", marks=ON_LINUX),
+    ],
+)
+def test_fault_88_the_image_is_refused_and_the_next_one_is_not(
+    order: str, expected: Reason, said: str, hostile: DecoderPool
+) -> None:
+    """A decoder that crashes, hangs or swells costs one image and one child."""
+    fault = hostile.prepare(ordered(order), BRIEF)
+    assert reason(fault) is expected
+    assert isinstance(fault, ImageFault)
+    assert said in fault.message
+    assert "pnm" in fault.message
+    data = ordered("nothing")
+    assert hostile.prepare(data, PLAIN) == prepare_image(data)
+
+
+def test_a_child_is_used_again(hostile: DecoderPool) -> None:
+    """Starting one for each image would cost more than the images."""
+    assert process_of(hostile) == process_of(hostile)
+
+
+def test_an_image_is_judged_by_a_child_that_has_done_nothing_else(
+    hostile: DecoderPool,
+) -> None:
+    """What another image may have broken in a child is not put down to this one."""
+    data = ordered("crash-if-used")
+    first = process_of(hostile)
+    assert isinstance(hostile.prepare(data, PLAIN), PreparedImage)
+    assert process_of(hostile) != first
+    os.kill(process_of(hostile), signal.SIGKILL)
+    assert isinstance(hostile.prepare(ordered("nothing"), PLAIN), PreparedImage)
+
+
+def test_a_bug_is_an_error_and_no_reject(hostile: DecoderPool) -> None:
+    """An exception that no image should cause fails the run, with its text."""
+    with pytest.raises(BeamTFRecordError, match="ZeroDivisionError: a bug"):
+        hostile.prepare(ordered("bug"), PLAIN)
+    assert isinstance(hostile.prepare(ordered("nothing"), PLAIN), PreparedImage)
+
+
+def test_nothing_is_printed(
+    hostile: DecoderPool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What decoders print reaches neither the terminal nor the answers."""
+    assert isinstance(hostile.prepare(ordered("print"), PLAIN), PreparedImage)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("broken", ["executable", "import"])
+def test_a_child_that_does_not_start_is_an_error(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No image is refused because of the machine; the message says what to do."""
+    if broken == "executable":
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    else:
+        monkeypatch.setattr(prepare, "__module__", "tests.no_such_module")
+    with pytest.raises(
+        BeamTFRecordError, match=r"no_such_module|No such file"
+    ) as error:
+        DecoderPool(prepare).prepare(ordered("nothing"), PLAIN)
+    assert "--foreign-images reject" in str(error.value)
+
+
+# -------------------------------------------------------------------- children's ends
+
+
+def test_threads_have_a_child_each(hostile: DecoderPool) -> None:
+    """Two hanging images are waited for at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        tasks = [threads.submit(hostile.prepare, ordered("wait"), BRIEF) for _ in "12"]
+        assert {reason(task.result()) for task in tasks} == {Reason.TOO_SLOW}
+
+
+def test_end_reaches_who_waits(hostile: DecoderPool, tmp_path: Folder) -> None:
+    """A run that is stopped does not wait for a decoder that hangs."""
+    note = tmp_path / "pid"
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        task = thread.submit(hostile.prepare, ordered(f"wait {note}"), ImagePolicy())
+        assert within(10, lambda: note.exists() and note.read_text() != "")
+        hostile.end()
+        with pytest.raises(BeamTFRecordError, match="stopped"):
+            task.result(timeout=5)
+
+
+def test_children_outlive_the_threads_that_made_them(hostile: DecoderPool) -> None:
+    """Each shard has threads of its own; the children are the process's."""
+    pids = []
+    for _ in range(2):
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            pids.append(thread.submit(process_of, hostile).result())
+    assert pids[0] == pids[1]
+
+
+@ON_LINUX
+def test_ctrl_c_and_the_end_of_idle_children(hostile: DecoderPool) -> None:
+    """Ctrl-C reaches the children too, and is not for them; `end_idle` is."""
+    pid = process_of(hostile)
+    os.kill(pid, signal.SIGINT)
+    assert process_of(hostile) == pid
+    hostile.end_idle()
+    assert not is_alive(pid)
+
+
+PARENT = """
+import os, sys, threading
+from tests.support.hostile_decoder import ordered, prepare
+from transforms.core.image.policy import ImagePolicy
+from transforms.shards.decoder_pool import DecoderPool
+pool, policy = DecoderPool(prepare), ImagePolicy()
+idle = pool.prepare(ordered("process"), policy).message
+forked = os.fork() if sys.argv[2] == "fork" else 1
+if not forked:
+    own = pool.prepare(ordered("process"), policy).message
+    os._exit(own == idle)
+if sys.argv[2] == "fork":
+    assert os.waitpid(forked, 0)[1] == 0
+    assert pool.prepare(ordered("process"), policy).message == idle
+first = threading.Thread(target=pool.prepare, args=(ordered(sys.argv[1]), policy))
+first.start()
+while not pool.prepare(ordered("process"), policy).message != idle:
+    pass
+print(idle, pool.prepare(ordered("process"), policy).message, flush=True)
+first.join()
+"""
+
+
+@ON_LINUX
+@pytest.mark.parametrize("order", ["wait", "spin"])
+def test_children_die_with_the_parent(order: str) -> None:
+    """Idle or in the middle of a decoder that hangs, and whatever ended the parent."""
+    code = PARENT
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, order, "fork" if order == "wait" else ""],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    children = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(children) == 2
+    assert all(map(is_alive, children))
+    parent.kill()
+    parent.communicate()
+    assert within(5, lambda: not any(map(is_alive, children)))
+
+
+# --------------------------------------------------------------------------- end to end
+
+JPEG = saved(picture(), "JPEG")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_run_survives_a_decoder_that_crashes(
+    workers: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images that end their decoders are rejected; all others are converted."""
+    pool = DecoderPool(prepare)
+    monkeypatch.setattr(decoder_pool, "SHARED", pool)
+    tree = {f"a/{number:02}.jpg": JPEG for number in range(20)}
+    tree |= {f"b/{number:02}.webp": saved(picture(), "WEBP") for number in range(20)}
+    tree |= {f"c/{o}.ppm": ordered(o) for o in ("crash", "crash-if-used", "spin")}
+    source = write_files(tmp_path / "tree", tree)
+    options = ("--max-reject-rate", 0.1, "--max-image-seconds", 0.5)
+    run = convert(source, tmp_path / "out", *options, "--workers", workers)
+    assert [(r["source"], r["reason"]) for r in rejects(tmp_path / "out")] == [
+        ("c/crash.ppm", "decoder_crash"),
+        ("c/spin.ppm", "too_slow"),
+    ]
+    assert len(rows(tmp_path / "out")) == 41
+    assert "reencoded 21" in run.out
+    assert not pool._idle
+    assert not pool._busy
+
+
+CLI = """
+from tests.support.hostile_decoder import prepare
+from transforms.shards import decoder_pool
+from beam_pipeline.cli import program
+decoder_pool.SHARED = decoder_pool.DecoderPool(prepare)
+program()
+"""
+
+
+@ON_LINUX
+def test_ctrl_c_while_a_decoder_hangs(tmp_path: Folder) -> None:
+    """The run ends at once and leaves neither processes nor files behind."""
+    note = tmp_path / "pid"
+    tree = {"a/1.jpg": JPEG, "b/hangs.ppm": ordered(f"wait {note}")}
+    source = write_files(tmp_path / "tree", tree)
+    arguments = ("convert", source, tmp_path / "out", "--workers", 1)
+    run = subprocess.Popen(
+        [sys.executable, "-c", CLI, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    assert within(30, lambda: note.exists() and note.read_text().endswith("\n"))
+    # As the terminal does: to all processes in the foreground.
+    os.killpg(run.pid, signal.SIGINT)
+    _, said = run.communicate(timeout=5)
+    assert run.returncode == 130
+    assert said.endswith("Interrupted; nothing was committed. Run it again to go on.\n")
+    assert "Traceback" not in said
+    child = int(note.read_text())
+    assert within(5, lambda: not is_alive(child))
+    assert not (tmp_path / "out").exists()

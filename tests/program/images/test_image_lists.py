@@ -1,0 +1,281 @@
+"""Several images in one feature: lists of paths or of files, to records and back."""
+
+import json
+import pathlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+from tests.program.formats.test_manifests import (
+    Row,
+    image_bytes,
+    image_struct,
+    write_images,
+    write_metadata,
+)
+from tests.program.test_convert import (
+    account,
+    command,
+    convert,
+    dataset,
+    payloads,
+    refused,
+    rejects,
+)
+from transforms.core.example import messages
+from transforms.core.manifest import FeatureFacts
+from transforms.core.schema import Feature, Kind
+from transforms.core.statistics import Statistics
+from transforms.sidecars.tfds_features import show_features
+
+Folder = pathlib.Path
+TOLERANT = ("--max-reject-rate", 1)
+LISTS = {"a": ["i/0.png", "i/1.png"], "b": [], "c": ["i/2.png"]}
+
+
+@pytest.fixture
+def metadata(tmp_path: Folder) -> Folder:
+    """A folder as Hugging Face has it, of rows of two images, none and one."""
+    write_images(tmp_path / "data", [f"i/{n}.png" for n in range(3)])
+    found = [{"file_names": paths, "q": q} for q, paths in LISTS.items()]
+    write_metadata(tmp_path / "data/metadata.jsonl", found)
+    return tmp_path / "data"
+
+
+def rows(out: Folder) -> list[Row]:
+    """Returns the records: a list of values for every key."""
+    found = []
+    for payload in payloads(out):
+        features = messages.Example.FromString(payload).features.feature
+        found.append(
+            {
+                key: list(getattr(value, str(value.WhichOneof("kind"))).value)
+                for key, value in features.items()
+            }
+        )
+    return found
+
+
+def read(out: Folder) -> dict[str, Row]:
+    """Returns the records by their text `q`."""
+    return {row["q"][0].decode(): row for row in rows(out)}
+
+
+def feature(out: Folder, name: str) -> dict[str, Any]:
+    (found,) = [f for f in dataset(out)["features"] if f["name"] == name]
+    return found
+
+
+def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> None:
+    """Bytes are kept in their order; what is read off them stands in lists beside."""
+    out = tmp_path / "out"
+    convert(metadata, out)
+    found = read(out)
+    for q, paths in LISTS.items():
+        files = [(metadata / path).read_bytes() for path in paths]
+        names = [path.encode() for path in paths]
+        assert found[q]["images"] == files
+        assert found[q]["images/filename"] == names
+        assert found[q]["images/height"] == [4] * len(paths)
+        assert found[q]["images/width"] == [6] * len(paths)
+    images = feature(out, "images")
+    assert (images["kind"], images["shape"], images["column"]) == (
+        "image",
+        [None],
+        "file_names",
+    )
+    assert (images["present"], images["fewest"], images["most"]) == (3, 0, 2)
+    sizes = [len((metadata / f"i/{n}.png").read_bytes()) for n in range(3)]
+    assert (images["min"], images["max"]) == (min(sizes), max(sizes))
+    features = json.loads((out / "features.json").read_text())
+    shown = features["featuresDict"]["features"]["images"]
+    assert shown["sequence"]["feature"]["pythonClassName"].endswith(".Image")
+
+
+def test_a_list_beside_single_images(tmp_path: Folder) -> None:
+    """X_file_names is X, as Hugging Face names it, in Parquet too."""
+    files = write_images(tmp_path / "data", ["f.png", "a.jpg", "b.jpg"])
+    table = pa.table(
+        {
+            "file_name": ["f.png"],
+            "frames_file_names": [["a.jpg", "b.jpg"]],
+            "words": [["a.jpg", "b.jpg"]],
+        }
+    )
+    pq.write_table(table, tmp_path / "data/metadata.parquet")
+    convert(tmp_path / "data", tmp_path / "out")
+    (row,) = rows(tmp_path / "out")
+    assert row["file_name"] == [files["f.png"]]
+    assert row["frames"] == [files["a.jpg"], files["b.jpg"]]
+    assert row["frames/depth"] == [3, 3]
+    assert row["words"] == [b"a.jpg", b"b.jpg"]
+
+
+@pytest.mark.parametrize("how", ["bytes", "struct", "paths"])
+def test_lists_of_files_in_parquet(how: str, tmp_path: Folder) -> None:
+    """Bytes and struct<bytes, path>, embedded or not, are lists of images."""
+    files = write_images(tmp_path, ["a.png", "b.png"])
+    values = {
+        "bytes": pa.array(list(files.values()), pa.binary()),
+        "struct": image_struct([(data, name) for name, data in files.items()]),
+        "paths": image_struct([(None, name) for name in files]),
+    }
+    column = pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), values[how])
+    pq.write_table(pa.table({"views": column, "n": [1, 2]}), tmp_path / "t.parquet")
+    convert(tmp_path / "t.parquet", tmp_path / "out", "--no-shuffle")
+    first, second = rows(tmp_path / "out")
+    assert first["views"] == list(files.values())
+    assert second["views"] == []
+    assert feature(tmp_path / "out", "views")["kind"] == "image"
+
+
+def test_lists_in_the_text_of_a_csv(tmp_path: Folder) -> None:
+    """With a separator, or as JSON, where the job says that a column is of images."""
+    files = write_images(tmp_path, ["a.png", "b.png"])
+    (tmp_path / "t.csv").write_text('x,y\na.png|b.png,"[""b.png""]"\nb.png,[]\n')
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "features:\n"
+        "  x: {kind: image, separator: '|'}\n"
+        "  y: {kind: image, shape: [null]}\n"
+    )
+    convert(tmp_path / "t.csv", tmp_path / "out", "--spec", spec, "--no-shuffle")
+    first, second = rows(tmp_path / "out")
+    assert first["x"] == [files["a.png"], files["b.png"]]
+    assert first["y"] == [files["b.png"]]
+    assert second["x"] == [files["b.png"]]
+    assert second["x/height"] == [4]
+
+
+def test_a_bad_image_of_a_list_costs_its_row(tmp_path: Folder) -> None:
+    """The reject names the image; null, an empty path and no list are rejects too."""
+    write_images(tmp_path, ["a.png", "b.png"])
+    (tmp_path / "bad.png").write_bytes(image_bytes(9)[:60])
+    lists = [
+        ["a.png", "bad.png"],
+        ["a.png", "gone.png", "b.png"],
+        ["a.png", None],
+        ["a.png", ""],
+        None,
+        ["b.png", "a.png"],
+    ]
+    lines = [json.dumps({"images": paths, "n": n}) for n, paths in enumerate(lists)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
+    convert(tmp_path / "t.jsonl", tmp_path / "out", *TOLERANT)
+    assert [row["n"] for row in rows(tmp_path / "out")] == [[5]]
+    found = {reject["row"]: reject for reject in rejects(tmp_path / "out")}
+    assert [found[n]["reason"] for n in range(1, 6)] == [
+        "damaged_image",
+        "unreadable",
+        "missing_value",
+        "missing_value",
+        "missing_value",
+    ]
+    assert "'bad.png'" in found[1]["message"]
+    assert "'gone.png'" in found[2]["message"]
+    facts = account(tmp_path / "out")
+    assert facts["read"] == facts["written"] + 5 == 6
+
+
+def test_what_is_printed_makes_the_same_bytes(
+    metadata: Folder, tmp_path: Folder
+) -> None:
+    """Of lists, and of several single images a row, whose kinds must be said."""
+    two = [{"file_name": "i/0.png", "mask_file_name": "i/1.png", "n": 1}]
+    write_images(tmp_path / "two", ["i/0.png", "i/1.png"])
+    write_metadata(tmp_path / "two/metadata.jsonl", two)
+    for number, source in enumerate((metadata, tmp_path / "two")):
+        spec = tmp_path / f"{number}.yaml"
+        spec.write_text(command("schema", source).out)
+        convert(source, tmp_path / f"a{number}", "--name", "n")
+        convert(source, tmp_path / f"b{number}", "--name", "n", "--spec", spec)
+        one, other = (tmp_path / f"{x}{number}" for x in "ab")
+        assert rows(one) == rows(other)
+        assert dataset(one)["features"] == dataset(other)["features"]
+
+
+def test_a_dataset_of_lists_is_converted_again(
+    metadata: Folder, tmp_path: Folder
+) -> None:
+    """The records come back as they were; --resize reads the sizes anew."""
+    convert(metadata, tmp_path / "one", "--name", "n")
+    convert(tmp_path / "one", tmp_path / "two", "--name", "n")
+    assert read(tmp_path / "one") == read(tmp_path / "two")
+    convert(tmp_path / "one", tmp_path / "small", "--resize", "exact:2x3")
+    assert read(tmp_path / "small")["a"]["images/height"] == [2, 2]
+    assert read(tmp_path / "small")["a"]["images/width"] == [3, 3]
+
+
+def test_boxes_are_of_one_image(tmp_path: Folder) -> None:
+    """Beside a list of images nobody could say of which a box is."""
+    write_images(tmp_path, ["a.png"])
+    line = {"images": ["a.png"], "b": [[0.1, 0.1, 0.2, 0.2]]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(line) + "\n")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("features: {b: {kind: box}}\n")
+    message = refused(2, tmp_path / "t.jsonl", tmp_path / "out", "--spec", spec)
+    assert "boxes are of one image" in message
+
+
+def test_shards_are_planned_by_the_images_in_the_rows(tmp_path: Folder) -> None:
+    """Of files in structs and lists the sizes are known, of paths they are guessed."""
+    data = [image_bytes(seed, size=(60, 60)) for seed in range(4)]
+    column = image_struct([(each, None) for each in data])
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), column)
+    for name, table in (
+        ("one", pa.table({"image": column})),
+        ("list", pa.table({"image": lists})),
+    ):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        settings = {"source": str(tmp_path / f"{name}.parquet"), "output": "-"}
+        size = make_plan(make_spec(settings)).planned.record_bytes["train"]
+        total = sum(map(len, data))
+        assert total < size < total + 2_000
+
+
+@pytest.mark.parametrize(
+    ("width", "depth", "name"),
+    [((6, 6), (3, 3), "Image"), ((6, 7), (3, 3), "Scalar"), (None, None, "Scalar")],
+)
+def test_tfds_is_told_of_images_that_it_can_stack(
+    width: tuple[int, int] | None, depth: tuple[int, int] | None, name: str
+) -> None:
+    """One size for all, surely: else they are strings, and a note says so."""
+    image = Feature("x", Kind.IMAGE, shape=(None,))
+    facts = [FeatureFacts(image, Statistics(present=2, minimum=9, maximum=99))]
+    for role, bounds in (("height", (4, 4)), ("width", width), ("depth", depth)):
+        if bounds is None:
+            continue
+        derived = Feature(f"x/{role}", Kind.INT64, derived=role, shape=(None,))
+        facts.append(FeatureFacts(derived, Statistics(2, *bounds)))
+
+    class Manifest:
+        features = tuple(facts)
+        records = 2
+
+    shown = show_features(Manifest(), frozenset())
+    inner = shown.features["x"]["sequence"]["feature"]["pythonClassName"]
+    assert inner.endswith(f".{name}")
+    assert bool(shown.notes) == (name == "Scalar")
+
+
+@pytest.mark.reads_with_tensorflow
+@pytest.mark.parametrize("sizes", [(6, 6), (6, 9)])
+def test_tfds_reads_lists_of_images(sizes: tuple[int, int], tmp_path: Folder) -> None:
+    """Decoded where they have one size, as files where they do not."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    for n, width in enumerate(sizes):
+        (tmp_path / f"{n}.png").write_bytes(image_bytes(n, size=(width, 4)))
+    lists = [{"images": ["0.png", "1.png"]}, {"images": ["1.png"]}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lists)) + "\n")
+    convert(tmp_path / "t.jsonl", tmp_path / "out", "--no-shuffle")
+    found = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset("train")
+    shapes = [row["images"].shape.as_list() for row in found]
+    if sizes[0] == sizes[1]:
+        assert shapes == [[2, 4, 6, 3], [1, 4, 6, 3]]
+    else:
+        assert shapes == [[2], [1]]

@@ -1,0 +1,146 @@
+"""Images above `--max-image-bytes`: rejected by their size, and never read."""
+
+import io
+import pathlib
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+
+import pytest
+
+from tests.program.images.test_image_options import encoded, noise, tree
+from tests.program.splitting.test_labels import records, rejects
+from tests.program.test_convert import convert
+from tests.proof.test_memory import LIMIT, converted
+from transforms import files
+from transforms.core.image.check import ImageFault
+from transforms.core.image.policy import ImagePolicy
+from transforms.core.model import Reason
+from transforms.shards import image_loading
+from transforms.storage.limits import TooLargeError
+
+Folder = pathlib.Path
+
+SMALL = encoded(noise(5, 6), "PNG")
+LARGE = encoded(noise(50, 60), "PNG")
+LIMITED = ("--max-image-bytes", "1KB", "--max-reject-rate", 0.5)
+
+
+def images(folder: Folder) -> Folder:
+    return tree(folder, few_png=SMALL, many_png=LARGE)
+
+
+def listed(folder: Folder) -> Folder:
+    """A table that names the images."""
+    images(folder)
+    table = folder / "table.csv"
+    table.write_text("filename,label\nlabel/few.png,a\nlabel/many.png,b\n")
+    return table
+
+
+def zipped(folder: Folder) -> Folder:
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "in.zip", "w") as archive:
+        archive.writestr("label/few.png", SMALL)
+        archive.writestr("label/many.png", LARGE)
+    return folder / "in.zip"
+
+
+def packed(folder: Folder, name: str, mode: str, **members: bytes) -> Folder:
+    folder.mkdir()
+    with tarfile.open(folder / name, mode) as archive:
+        for member, data in members.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return folder / name
+
+
+TREE = {"label/few.png": SMALL, "label/many.png": LARGE}
+SAMPLES = {"0.png": SMALL, "0.cls": b"1", "1.png": LARGE, "1.cls": b"0"}
+
+
+def tar(folder: Folder) -> Folder:
+    return packed(folder, "in.tar", "w", **TREE)
+
+
+def packed_tar(folder: Folder) -> Folder:
+    return packed(folder, "in.tar.gz", "w:gz", **TREE)
+
+
+def samples(folder: Folder) -> Folder:
+    return packed(folder, "in.tar", "w", **SAMPLES)
+
+
+def packed_samples(folder: Folder) -> Folder:
+    return packed(folder, "in.tar.gz", "w:gz", **SAMPLES)
+
+
+@pytest.mark.parametrize(
+    "source", [images, listed, zipped, tar, packed_tar, samples, packed_samples]
+)
+def test_what_is_known_to_be_too_large_is_not_read(
+    source: Callable[[Folder], Folder], tmp_path: Folder
+) -> None:
+    """Whatever the image is in, its size decides: there is no digest of its bytes."""
+    convert(source(tmp_path / "in"), tmp_path / "out", *LIMITED)
+    (found,) = rejects(tmp_path / "out")
+    assert found["reason"] == "too_many_bytes"
+    assert f"{len(LARGE):,} bytes are more than 1,000" in found["message"]
+    assert found["sha256"] is None
+    (record,) = records(tmp_path / "out")
+    assert SMALL in record.values()
+
+
+def test_a_size_at_the_limit_is_read(tmp_path: Folder) -> None:
+    """As many bytes as the limit are read, one more are not."""
+    path = tmp_path / "x"
+    path.write_bytes(bytes(100))
+    assert len(files.read_stamped(str(path), 100)[0]) == 100
+    with pytest.raises(TooLargeError) as caught:
+        files.read_stamped(str(path), 99)
+    error = caught.value
+    assert (
+        files.stamp(error.size, error.modified_ns) == files.read_stamped(str(path))[1]
+    )
+
+
+def test_a_file_that_grew_has_changed(tmp_path: Folder) -> None:
+    """A file that was within the limit when it was listed has changed since."""
+    images(tmp_path / "in")
+    policy = ImagePolicy(max_bytes=1000)
+    path = "label/many.png"
+    root = str(tmp_path / "in")
+    now = files.stat_entry(f"{root}/{path}", root).stamp
+    for stamp, reason in (
+        (now, Reason.TOO_MANY_BYTES),
+        (0, Reason.TOO_MANY_BYTES),
+        (now + 1, Reason.CHANGED_DURING_RUN),
+    ):
+        loaded = image_loading._load(path, stamp, root, policy)
+        assert loaded is not None
+        assert isinstance(loaded.result, ImageFault)
+        assert (loaded.data, loaded.result.reason) == (b"", reason)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", ["tree", "zip"])
+def test_memory_of_a_file_of_gigabytes(kind: str, tmp_path: Folder) -> None:
+    """The default limit rejects a sparse file of 3 GB without reading it."""
+    source = tree(tmp_path / "in", good_png=SMALL)
+    huge = source / "label" / "huge.jpg"
+    huge.write_bytes(encoded(noise(5, 6)))
+    size = 3 << 30 if kind == "tree" else 900 << 20
+    with huge.open("r+b") as file:
+        file.truncate(size)
+    if kind == "zip":
+        with zipfile.ZipFile(tmp_path / "in.zip", "w", zipfile.ZIP_STORED) as archive:
+            archive.write(huge, "label/huge.jpg")
+            archive.write(source / "label/good.png", "label/good.png")
+        source = tmp_path / "in.zip"
+    peak = converted(source, tmp_path, "--max-reject-rate", "0.5")
+    assert peak.code == 0, peak.errors
+    assert peak.tree < LIMIT
+    (found,) = rejects(tmp_path / "out")
+    assert (found["reason"], found["sha256"]) == ("too_many_bytes", None)

@@ -1,0 +1,502 @@
+"""A tree of images joined with the table that labels it, end to end."""
+
+import csv
+import json
+import os
+import pathlib
+import shlex
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import beam_pipeline
+from tests.program.test_bad_input import picture
+from tests.program.test_convert import command, convert, refused
+from transforms.core.example import messages
+from transforms.core.tfrecord import TFRecordReader
+from transforms.publishing import target
+
+Folder = pathlib.Path
+TOLERANT = ("--max-reject-rate", 0.9)
+NAMES = ("서울/탑_01.JPG", "서울/탑_02.JPG", "부산/다리_01.JPG", "부산/다리_02.JPG")
+
+
+def tree(root: Folder, names: Sequence[str] = NAMES) -> dict[str, bytes]:
+    """Writes a JPEG, each another, under every name; returns them by path."""
+    images = {}
+    for number, name in enumerate(names):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images[name] = picture("JPEG", (8 + number, 6))
+        path.write_bytes(images[name])
+    return images
+
+
+def table(path: Folder, rows: Sequence[Sequence[object]]) -> Folder:
+    """Writes a CSV file; the first row is the header."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def records(directory: Folder) -> list[dict[str, Any]]:
+    """Returns the records of all shards, each feature's only value by name."""
+    return [
+        {
+            name: getattr(value, str(value.WhichOneof("kind"))).value[0]
+            for name, value in messages.Example.FromString(
+                payload
+            ).features.feature.items()
+        }
+        for path in sorted(directory.glob("*.tfrecord-*"))
+        for payload in TFRecordReader(str(path))
+    ]
+
+
+def rejects(directory: Folder) -> list[dict[str, Any]]:
+    """Returns the lines of the reject file."""
+    text = (directory / "rejects.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def stems(names: Sequence[str] = NAMES) -> list[str]:
+    return [os.path.splitext(os.path.basename(name))[0] for name in names]
+
+
+def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
+    """Labels are the table's integers and not renumbered; ids are its text."""
+    images = tree(tmp_path / "train")
+    rows = [("id", "landmark_id"), *zip(stems(), (70, 5, 5, 900), strict=True)]
+    labels = table(tmp_path / "train" / "train.csv", rows)
+    options = ("--labels", labels, "--id-column", "id", "--label-column", "landmark_id")
+    convert(tmp_path / "train", tmp_path / "out", *options)
+    found = {r["id"].decode(): r for r in records(tmp_path / "out")}
+    for (name, data), stem, label in zip(
+        images.items(), stems(), (70, 5, 5, 900), strict=True
+    ):
+        assert found[stem]["image"] == data
+        assert found[stem]["landmark_id"] == label
+        assert found[stem]["filename"].decode() == name
+        assert (found[stem]["height"], found[stem]["depth"]) == (6, 3)
+    assert len(found) == len(images)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_fault_126_names_match_in_any_normal_form(form: str, tmp_path: Folder) -> None:
+    """The table may be in NFC and the file system in NFD, or the other way round."""
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    tree(tmp_path / "in", [unicodedata.normalize(form, name) for name in NAMES])
+    ids = [unicodedata.normalize(other, stem) for stem in stems()]
+    labels = table(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
+    run = convert(
+        tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
+    )
+    assert "rejected" not in run.out
+    assert sorted(r["id"].decode() for r in records(tmp_path / "out")) == sorted(ids)
+
+
+def test_fault_126_two_names_of_one_normal_form(tmp_path: Folder) -> None:
+    """Files whose names differ in their normal form only are an error naming both."""
+    both = [unicodedata.normalize(form, "탑.jpg") for form in ("NFC", "NFD")]
+    tree(tmp_path / "in", both)
+    labels = table(tmp_path / "t.csv", [("id", "n"), ("탑", 1)])
+    message = refused(
+        4, tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
+    )
+    assert "NFC" in message
+
+
+def test_fault_127_orphans_of_both_kinds(tmp_path: Folder) -> None:
+    """An image without a label and a label without an image are a reject each."""
+    tree(tmp_path / "in")
+    rows = [("id", "n"), *((stem, 1) for stem in stems()[:3]), ("nowhere", 2), ("", 3)]
+    labels = table(tmp_path / "t.csv", rows)
+    convert(
+        tmp_path / "in",
+        tmp_path / "out",
+        *("--labels", labels, "--id-column", "id", *TOLERANT),
+    )
+    found = [(r["source"], r["row"], r["reason"]) for r in rejects(tmp_path / "out")]
+    assert found == [
+        ("t.csv", 4, "label_without_image"),
+        ("t.csv", 5, "label_without_image"),
+        (NAMES[3], None, "image_without_label"),
+    ]
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    account = manifest["dataset"]["account"]
+    assert (account["read"], account["written"]) == (6, 3)
+    assert account["rejected"] == {"image_without_label": 1, "label_without_image": 2}
+
+
+def test_orphans_count_against_the_tolerated_share(tmp_path: Folder) -> None:
+    """With the default share one orphan of five items is too many."""
+    tree(tmp_path / "in")
+    labels = table(tmp_path / "t.csv", [("id", "n"), *((s, 1) for s in stems()[:3])])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(3, tmp_path / "in", tmp_path / "out", *options)
+    assert "image_without_label: 1" in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("second", [("탑_01", 1), ("탑_01", 2)])
+def test_fault_128_an_id_twice(second: tuple[str, int], tmp_path: Folder) -> None:
+    """An id that stands twice is an error naming both rows, whatever they say."""
+    tree(tmp_path / "in")
+    rows = [("id", "n"), *((stem, 1) for stem in stems()), second]
+    labels = table(tmp_path / "t.csv", rows)
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
+    assert "'탑_01'" in message
+    assert "rows 1 and 5" in message
+
+
+def test_fault_128_two_images_of_one_id(tmp_path: Folder) -> None:
+    """Two images of one stem are an error naming both."""
+    tree(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
+    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(4, tmp_path / "in", tmp_path / "out", *options)
+    assert "a/x.jpg" in message
+    assert "b/x.jpg" in message
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["a/x.jpg", "b/x.jpg"],
+        ["a/x", "b/x"],
+    ],
+)
+def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
+    """A column of paths, with suffix or without, tells files of one name apart."""
+    images = tree(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
+    labels = table(tmp_path / "t.csv", [("path", "n"), *zip(ids, (1, 2), strict=True)])
+    options = ("--labels", labels, "--id-column", "path")
+    convert(tmp_path / "in", tmp_path / "out", *options)
+    found = {r["n"]: r["image"] for r in records(tmp_path / "out")}
+    assert found == {1: images["a/x.jpg"], 2: images["b/x.jpg"]}
+
+
+def test_ids_may_be_file_names(tmp_path: Folder) -> None:
+    """A column of file names matches whatever folder the file lies in."""
+    images = tree(tmp_path / "in", ["a/x.jpg", "b/deep/y.jpg"])
+    labels = table(tmp_path / "t.csv", [("f", "n"), ("x.jpg", 1), ("y.jpg", 2)])
+    convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "f")
+    found = {r["n"]: r["image"] for r in records(tmp_path / "o")}
+    assert found == {1: images["a/x.jpg"], 2: images["b/deep/y.jpg"]}
+
+
+def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
+    """The reject of the image names the table's row, column and value."""
+    names = [f"{number:03}.jpg" for number in range(120)]
+    tree(tmp_path / "in", names)
+    rows = [(name[:-4], number) for number, name in enumerate(names)]
+    rows[7] = ("007", "many")
+    labels = table(tmp_path / "t.csv", [("id", "count"), *rows])
+    convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "id")
+    (reject,) = rejects(tmp_path / "o")
+    assert (reject["source"], reject["reason"]) == ("007.jpg", "not_an_integer")
+    for part in ("row 8", "'count'", "'many'"):
+        assert part in reject["message"]
+    # Ids stay what they are, however much they look like numbers.
+    assert {r["id"] for r in records(tmp_path / "o")} >= {b"000", b"119"}
+
+
+def test_class_names_and_split_folders(tmp_path: Folder) -> None:
+    """A text column becomes class ids; split folders say the split all the same."""
+    names = [f"{part}/{n}.jpg" for part in ("train", "test") for n in ("a", "b", "c")]
+    names = [name.replace("test/", "test/t") for name in names]
+    tree(tmp_path / "in", names)
+    kinds = ("cat", "dog", "cat", "dog", "cat", "dog")
+    rows = [("id", "kind"), *zip(stems(names), kinds, strict=True)]
+    labels = table(tmp_path / "t.csv", rows)
+    options = ("--labels", labels, "--id-column", "id", "--label-column", "kind")
+    convert(tmp_path / "in", tmp_path / "out", *options)
+    assert (tmp_path / "out" / "kind.labels.txt").read_text() == "cat\ndog\n"
+    found = {r["id"].decode(): r["kind"] for r in records(tmp_path / "out")}
+    assert found == {"a": 0, "b": 1, "c": 0, "ta": 1, "tb": 0, "tc": 1}
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    splits = {s["name"]: s["records"] for s in manifest["dataset"]["splits"]}
+    assert splits == {"train": 3, "test": 3}
+
+
+def test_rows_of_the_table_that_cannot_be_read(tmp_path: Folder) -> None:
+    """A row with too many fields is a reject of its own, and its image has no label."""
+    tree(tmp_path / "in")
+    lines = ["id,n", *(f"{stem},1" for stem in stems()[:3]), f"{stems()[3]},1,2"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    options = ("--labels", tmp_path / "t.csv", "--id-column", "id", *TOLERANT)
+    convert(tmp_path / "in", tmp_path / "out", *options)
+    found = [(r["source"], r["row"], r["reason"]) for r in rejects(tmp_path / "out")]
+    assert found == [
+        ("t.csv", 4, "field_count"),
+        (NAMES[3], None, "image_without_label"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_tables_of_other_formats(suffix: str, tmp_path: Folder) -> None:
+    """The table may be of any table format."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    tree(tmp_path / "in")
+    path = tmp_path / f"t.{suffix}"
+    rows = [{"id": stem, "n": n} for n, stem in enumerate(stems())]
+    if suffix == "parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    convert(tmp_path / "in", tmp_path / "out", "--labels", path, "--id-column", "id")
+    found = {r["id"].decode(): r["n"] for r in records(tmp_path / "out")}
+    assert found == {stem: n for n, stem in enumerate(stems())}
+
+
+def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
+    """What is missing is told before anything is written."""
+    tree(tmp_path / "in")
+    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    out = tmp_path / "out"
+    assert "id_column" in refused(2, tmp_path / "in", out, "--labels", labels)
+    options = ("--labels", labels, "--id-column", "idd")
+    assert "id, n" in refused(2, tmp_path / "in", out, *options)
+    options = ("--labels", tmp_path / "no.csv", "--id-column", "id")
+    assert "no.csv" in refused(2, tmp_path / "in", out, *options)
+    options = ("--labels", labels, "--id-column", "id")
+    assert "holds tables" in refused(2, labels, out, *options)
+
+
+def test_a_changed_table_is_another_job(tmp_path: Folder) -> None:
+    """The table decides bytes, so its state is among the inputs."""
+    tree(tmp_path / "in")
+    options = ("--labels", tmp_path / "t.csv", "--id-column", "id", "--overwrite")
+    digests = []
+    for value in (1, 2):
+        table(tmp_path / "t.csv", [("id", "n"), *((s, value) for s in stems())])
+        convert(tmp_path / "in", tmp_path / "out", *options)
+        text = (tmp_path / "out" / "manifest.json").read_text()
+        digests.append(json.loads(text)["run"]["job"])
+    assert digests[0] != digests[1]
+
+
+def test_the_landmarks(tmp_path: Folder) -> None:
+    """The walk-through's own shape: Korean names, upper-case suffixes, one in NFD."""
+    root = os.environ.get("BEAM_TFRECORD_TEST_DATA")
+    if not root or not os.path.isdir(f"{root}/landmarks"):
+        pytest.skip("BEAM_TFRECORD_TEST_DATA names no folder")
+    source = f"{root}/landmarks/train"
+    options = ["--labels", f"{root}/landmarks/train.csv", "--id-column", "id"]
+    options += ["--label-column", "landmark_id", "--preset", "tutorial"]
+    run = command("convert", source, tmp_path / "out", *options)
+    assert run.code == 0, run.err
+    with open(f"{root}/landmarks/train.csv", encoding="utf-8") as file:
+        wanted = {row["id"]: int(row["landmark_id"]) for row in csv.DictReader(file)}
+    files = {
+        unicodedata.normalize("NFC", path.stem): path.read_bytes()
+        for path in pathlib.Path(source).rglob("*.JPG")
+    }
+    found = {r["id"].decode(): r for r in records(tmp_path / "out")}
+    assert {i: r["landmark_id"] for i, r in found.items()} == wanted
+    for name, record in found.items():
+        assert record["image_raw"] == files[unicodedata.normalize("NFC", name)]
+
+
+def test_features_of_the_table_may_be_declared(tmp_path: Folder) -> None:
+    """What a spec says of the table's columns holds: names, constants, paths."""
+    images = tree(tmp_path / "in")
+    rows = [("id", "n"), *((stem, n) for n, stem in enumerate(stems()))]
+    labels = table(tmp_path / "t.csv", rows)
+    spec = {
+        "labels": str(labels),
+        "id_column": "id",
+        "features": {
+            "number": {"column": "n", "kind": "float"},
+            "version": {"constant": 2},
+            "city": {"path": "^([^/]+)/"},
+        },
+    }
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    convert(tmp_path / "in", tmp_path / "o", "--spec", tmp_path / "s.yaml")
+    found = {r["id"].decode(): r for r in records(tmp_path / "o")}
+    for number, (name, stem) in enumerate(zip(images, stems(), strict=True)):
+        assert found[stem]["number"] == float(number)
+        assert found[stem]["version"] == 2
+        assert found[stem]["city"].decode() == name.partition("/")[0]
+        assert "n" not in found[stem]
+
+
+@pytest.mark.parametrize("classes", [10_000, 10_001, 20_000])
+def test_no_class_is_called_empty_that_is_not(classes: int, tmp_path: Folder) -> None:
+    """However many classes there are, one with a record is not said to have none."""
+    table = tmp_path / "t.csv"
+    lines = "".join(f"{n},c{n}\n" for n in range(classes))
+    table.write_text(f"x,y\n{lines}")
+    run = convert(table, tmp_path / "out", "--label-column", "y")
+    assert "have no record" not in run.out + run.err
+    text = (tmp_path / "out" / "manifest.json").read_text()
+    assert "have no record" not in text
+    names = next(f for f in json.loads(text)["dataset"]["features"] if f["name"] == "y")
+    assert len(names["classes"]) == classes
+
+
+def test_classes_without_a_record_among_many(tmp_path: Folder) -> None:
+    """Of a large vocabulary of which few names are used the others are named."""
+    (tmp_path / "names.txt").write_text("".join(f"c{n}\n" for n in range(20_000)))
+    (tmp_path / "t.csv").write_text("x,y\n1,c7\n2,c8\n")
+    given = ("--label-column", "y", "--vocabulary", tmp_path / "names.txt")
+    run = convert(tmp_path / "t.csv", tmp_path / "out", *given)
+    assert "19,998 classes of 'y' have no record" in run.out + run.err
+
+
+def features_of(directory: Folder) -> dict[str, dict[str, Any]]:
+    """Returns the features of a dataset's manifest by name."""
+    manifest = json.loads((directory / "manifest.json").read_text())
+    return {each["name"]: each for each in manifest["dataset"]["features"]}
+
+
+def labels_of(directory: Folder) -> list[str]:
+    """Returns the names of the features that are to be predicted."""
+    found = features_of(directory)
+    return [name for name, feature in found.items() if feature.get("is_label")]
+
+
+@pytest.mark.parametrize("values", [(3, 1, 2, 3), ("a", "b", "a", "c")])
+def test_the_only_other_column_is_the_label(
+    tmp_path: Folder, values: tuple[object, ...]
+) -> None:
+    """As if it were named: the same bytes, in `convert`, `schema` and Python."""
+    tree(tmp_path / "in")
+    rows = zip(stems(), values, strict=True)
+    labels = table(tmp_path / "t.csv", [("id", "kind"), *rows])
+    options = ("--labels", labels, "--id-column", "id")
+    convert(tmp_path / "in", tmp_path / "a", *options)
+    convert(tmp_path / "in", tmp_path / "b", *options, "--label-column", "kind")
+    assert labels_of(tmp_path / "a") == ["kind"]
+    digests = {dataset_digest(tmp_path / name) for name in "ab"}
+    beam_pipeline.convert(
+        tmp_path / "in", tmp_path / "c", labels=str(labels), id_column="id"
+    )
+    assert digests == {dataset_digest(tmp_path / "c")}
+    said = command("schema", tmp_path / "in", *options)
+    assert "label: true" in said.out or "kind: label" in said.out
+
+
+def dataset_digest(directory: Folder) -> str:
+    return target.read_manifest(str(directory)).digest
+
+
+def test_of_several_columns_one_is_named(tmp_path: Folder) -> None:
+    """Without a word they are listed; ids, groups and what is dropped are no labels."""
+    tree(tmp_path / "in")
+    rows = [(stem, "x", n, n % 2) for n, stem in enumerate(stems())]
+    labels = table(tmp_path / "t.csv", [("id", "kind", "age", "who"), *rows])
+    options = ("--labels", labels, "--id-column", "id")
+    message = refused(2, tmp_path / "in", tmp_path / "out", *options)
+    assert "'kind', 'age', 'who'" in message
+    assert "--label-column" in message
+    assert "--unlabelled" in message
+    more = ("--group-column", "who", "--drop", "age", "--splits", "train=0.5,test=0.5")
+    convert(tmp_path / "in", tmp_path / "a", *options, *more)
+    assert labels_of(tmp_path / "a") == ["kind"]
+    convert(tmp_path / "in", tmp_path / "b", *options, "--unlabelled")
+    assert labels_of(tmp_path / "b") == []
+    assert {"kind", "age", "who"} <= set(features_of(tmp_path / "b"))
+    (tmp_path / "s.yaml").write_text("features: {age: {kind: label, label: true}}\n")
+    convert(tmp_path / "in", tmp_path / "c", *options, "--spec", tmp_path / "s.yaml")
+    assert labels_of(tmp_path / "c") == ["age"]
+    ids = table(tmp_path / "ids.csv", [("id",), *((stem,) for stem in stems())])
+    message = refused(
+        2, tmp_path / "in", tmp_path / "out", "--labels", ids, "--id-column", "id"
+    )
+    assert "it has none" in message
+
+
+@pytest.mark.parametrize("place", ["in", "."])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_table_that_fits_is_pointed_at(
+    place: str, suffix: str, tmp_path: Folder
+) -> None:
+    """In the folder or beside it: the command that is printed converts the images."""
+    tree(tmp_path / "in", [f"x y/{name}" for name in ("a.jpg", "b.jpg", "c.jpg")])
+    (tmp_path / "in" / "x y" / "a.jpg").rename(tmp_path / "in" / "a.jpg")
+    other = table(tmp_path / place / "aaa.csv", [("id", "n"), ("z", 1), ("y", 2)])
+    path = tmp_path / place / f"its labels.{suffix}"
+    if suffix == "csv":
+        table(path, [("n", "name"), (1, "a"), (2, "b"), (3, "c"), (4, "gone")])
+    else:
+        lines = [{"n": n, "name": name} for n, name in enumerate("abc")]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    message = refused(4, tmp_path / "in", tmp_path / "out")
+    assert str(other) not in message
+    words = shlex.split(message.partition("try: beam-tfrecord ")[2])
+    assert words[-4:] == ["--id-column", "name", "--label-column", "n"]
+    run = command(*words, "--max-reject-rate", "0.5")
+    assert run.code == 0, run.err
+    assert len(records(tmp_path / "out")) == 3
+
+
+def test_no_table_is_pointed_at_where_none_fits(tmp_path: Folder) -> None:
+    """Other ids, no ids, what is damaged and what is no file are no hints."""
+    tree(tmp_path / "in", ["a.jpg", "b.jpg"])
+    table(tmp_path / "other.csv", [("id", "n"), ("z", 1)])
+    (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1")
+    (tmp_path / "latin.csv").write_bytes(b"id,n\na,\xe9\n")
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "try:" not in refused(4, tmp_path / "in", tmp_path / "out")
+
+
+def test_images_without_labels(tmp_path: Folder) -> None:
+    """A flat folder, and one of any depth; the features but the label, and splits."""
+    images = tree(tmp_path / "flat", ["a.jpg", "b.jpg", "c.jpg"])
+    assert "--unlabelled" in refused(4, tmp_path / "flat", tmp_path / "out")
+    convert(tmp_path / "flat", tmp_path / "out", "--unlabelled")
+    found = {r["filename"].decode(): r for r in records(tmp_path / "out")}
+    assert {name: record["image"] for name, record in found.items()} == images
+    assert list(features_of(tmp_path / "out")) == [
+        *("image", "filename", "height", "width", "depth")
+    ]
+    assert command("verify", tmp_path / "out").code == 0
+    tree(tmp_path / "deep", ["a.jpg", "x/y/z/b.jpg", "x/c.jpg"])
+    convert(tmp_path / "deep", tmp_path / "deeper", "--unlabelled", "--splits", "a=1")
+    assert len(records(tmp_path / "deeper")) == 3
+    tree(tmp_path / "split", ["train/a.jpg", "train/x/b.jpg", "test/c.jpg"])
+    beam_pipeline.convert(tmp_path / "split", tmp_path / "s", unlabelled=True)
+    names = [path.name for path in sorted((tmp_path / "s").glob("*.tfrecord-*"))]
+    assert [name.split(".")[0] for name in names] == ["split-test", "split-train"]
+    both = ("--unlabelled", "--label-column", "x")
+    assert "exclude" in refused(2, tmp_path / "flat", tmp_path / "out2", *both)
+    labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
+    assert "holds tables" in refused(2, labels, tmp_path / "out2", "--unlabelled")
+
+
+def test_a_folder_that_is_no_known_split_is_named(tmp_path: Folder) -> None:
+    """`t/dress/x.jpg` is split/label/file but for `t`; the known names are listed."""
+    tree(tmp_path / "in", ["t/dress/x.jpg", "train/hat/y.jpg"])
+    message = refused(4, tmp_path / "in", tmp_path / "out")
+    assert "'t': not among the names of splits, which are dev, eval, test" in message
+
+
+@pytest.mark.parametrize("output", ["pets", "pets/1.0.0"])
+def test_a_source_called_by_a_split_takes_the_name_of_the_output(
+    output: str, tmp_path: Folder
+) -> None:
+    """`train.csv`, `train/` and Python data make `pets-train`, not `train-train`."""
+    source = table(tmp_path / "train.csv", [("n",), (1,), (2,)])
+    out = tmp_path / output
+    out.parent.mkdir(exist_ok=True)
+    made = []
+    convert(source, out)
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    beam_pipeline.convert([{"n": 1}, {"n": 2}], out, overwrite=True)
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    beam_pipeline.convert({"n": [1, 2]}, out, overwrite=True, name="mine")
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    tree(tmp_path / "train", ["a/x.jpg"])
+    convert(tmp_path / "train", out, "--overwrite")
+    made.append(sorted(out.glob("*.tfrecord-*"))[0].name)
+    end = "train.tfrecord-00000-of-00001"
+    assert made == [f"pets-{end}", f"pets-{end}", f"mine-{end}", f"pets-{end}"]

@@ -1,0 +1,48 @@
+"""Shares of splits whose sum is not 1: said in plan, summary and report."""
+
+import pathlib
+
+import pytest
+
+import beam_pipeline
+from tests.program.test_convert import command, convert, manifest, write_csv
+
+Folder = pathlib.Path
+
+
+@pytest.fixture
+def source(tmp_path: Folder) -> Folder:
+    return write_csv(tmp_path / "t.csv", "n", [f"{n}" for n in range(500)])
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ("train=0.8,test=0.02", "0.82, not to 1: what results is train 97.6 %, test 2"),
+        ("train=0.8,test=0.3", "1.1, not to 1: what results is train 72.7 %, test 27"),
+        ("train=8,test=2", "10, not to 1: what results is train 80.0 %, test 20.0 %"),
+        ("a=1e400,b=1e-9", "not to 1: what results is a 99.9 %, b 0.1 %"),
+        ("train=0.8,test=0.2", ""),
+        ("train=1", ""),
+        ("a=1/3,b=2/3", ""),
+        ("a=0.333,b=0.333,c=0.333", ""),
+        ("a=0.33,b=0.67", ""),
+    ],
+)
+def test_the_plan_says_what_results(source: Folder, shares: str, said: str) -> None:
+    """The resulting shares are named; rounded thirds are no slip."""
+    plan = command("plan", source, source.parent / "out", "--splits", shares).out
+    assert said in plan
+    assert ("add up to" in plan) is bool(said)
+
+
+def test_the_result_says_it_too(source: Folder, tmp_path: Folder) -> None:
+    """The note stands in summary and manifest, and in the report of Python."""
+    summary = convert(source, tmp_path / "out", "--splits", "train=0.8,test=0.02").out
+    note, off = manifest(tmp_path / "out")["run"]["notes"]
+    assert "add up to 0.82" in note
+    assert "its share is 2.439%" in off
+    assert f"note: {note}" in summary
+    splits = {"train": 0.8, "test": 0.02}
+    report = beam_pipeline.convert(source, tmp_path / "python", splits=splits)
+    assert report.notes == [note, off]

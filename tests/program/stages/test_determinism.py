@@ -1,0 +1,374 @@
+"""The same files and the same job give the same bytes, whatever else differs."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import random
+import shutil
+import struct
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.convert import convert_plan
+from beam_pipeline.settings.spec import make_spec
+from tests.program.test_convert import (
+    command,
+    contents,
+    convert,
+    dataset,
+    payloads,
+    process,
+    row_of,
+    rows,
+    split_sizes,
+    write_csv,
+    write_files,
+)
+
+Folder = pathlib.Path
+
+
+def bmp(width: int, height: int, seed: int) -> bytes:
+    """Returns a 24-bit BMP of pixels from a formula; no encoder has a part in it."""
+    rows = b"".join(
+        b"".join(
+            bytes([(x * 37 + seed) % 256, (y * 59 + seed) % 256, (x * y + seed) % 256])
+            for x in range(width)
+        )
+        + bytes(-3 * width % 4)
+        for y in range(height)
+    )
+    info = struct.pack(
+        "<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(rows), 0, 0, 0, 0
+    )
+    return struct.pack("<2sIHHI", b"BM", 54 + len(rows), 0, 0, 54) + info + rows
+
+
+def pets(folder: Folder) -> Folder:
+    """Writes 30 images of two labels in two splits, one of them no image."""
+    files = {
+        f"{split}/{label}/{number}.bmp": bmp(3 + number, 5, 40 * len(label) + number)
+        for split, count in (("train", 10), ("test", 5))
+        for label in ("cat", "고양이")
+        for number in range(count)
+    }
+    return write_files(folder, {**files, "train/cat/bad.bmp": b"BM"})
+
+
+def measures(path: Folder, count: int = 1000) -> Folder:
+    """Writes a table of five kinds with missing cells and a bad row."""
+    lines = [
+        ",".join(
+            (
+                str(number * 7919 - 3_000_000) if number % 10 else "",
+                f"{number / 8}" if number % 7 else "NA",
+                "true" if number % 3 else "false",
+                f'"name, {number % 11}"' if number % 13 else "",
+                "abc"[number % 3],
+            )
+        )
+        for number in range(count)
+    ]
+    return write_csv(path, "i,f,b,t,c", [*lines[:500], "1,2", *lines[500:]])
+
+
+PETS_OPTIONS = ("--name", "pets", "--shards", 2, "--seed", 3, "--max-reject-rate", 0.1)
+MEASURES_OPTIONS = (
+    *("--name", "measures", "--splits", "train=0.7,test=0.3", "--shards", 2),
+    *("--label-column", "c"),
+)
+
+# sha256 of every file of two small datasets. A change here is a change of the output
+# format: every dataset that was ever written would come out otherwise. Recipe: `pets`
+# and `measures` above, with the options above.
+GOLDEN_PETS = {
+    "dataset_info.json": "e326ad61a6be140a",
+    "features.json": "3468b56c0808f451",
+    "label.labels.txt": "374b06239af64552",
+    "manifest.json": "725cf07b064f788f",
+    "pets-test.tfrecord-00000-of-00002": "ccbc901bc7624922",
+    "pets-test.tfrecord-00001-of-00002": "e04ee6a24ada85b4",
+    "pets-train.tfrecord-00000-of-00002": "e34cf6327b597010",
+    "pets-train.tfrecord-00001-of-00002": "47a21416ed4d017c",
+    "rejects.jsonl": "429fb1d236ec61fb",
+}
+GOLDEN_MEASURES = {
+    "c.labels.txt": "880553fca8fcea94",
+    "dataset_info.json": "a8653b4cdff971ef",
+    "features.json": "ffdfc70a23e54ea9",
+    "manifest.json": "f9068a91d6b6ed19",
+    "measures-test.tfrecord-00000-of-00002": "0feaf1351ebcf952",
+    "measures-test.tfrecord-00001-of-00002": "ba2336f6cfe4d737",
+    "measures-train.tfrecord-00000-of-00002": "7a145860988e928a",
+    "measures-train.tfrecord-00001-of-00002": "020fa739fc2a3227",
+    "rejects.jsonl": "8bb0c17ae91d890e",
+}
+
+
+def digests(directory: Folder) -> dict[str, str]:
+    """Returns the digest of every file; of the manifest, of its dataset part."""
+    found = {
+        name: hashlib.sha256(data).hexdigest()[:16]
+        for name, data in contents(directory).items()
+    }
+    return {**found, "manifest.json": dataset(directory)["digest"][:16]}
+
+
+def same(one: Folder, other: Folder) -> bool:
+    """Whether two datasets are equal in every file, and in the manifest's facts."""
+    assert contents(one) == contents(other)
+    assert dataset(one) == dataset(other)
+    return True
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = tmp_path_factory.mktemp("source")
+    pets(folder / "pets")
+    measures(folder / "measures.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(source: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Both datasets, made in this process with one worker."""
+    folder = tmp_path_factory.mktemp("reference")
+    convert(source / "pets", folder / "pets", *PETS_OPTIONS)
+    convert(source / "measures.csv", folder / "measures", *MEASURES_OPTIONS)
+    return folder
+
+
+@pytest.fixture(params=["pets", "measures"])
+def job(request: pytest.FixtureRequest) -> tuple[str, str, tuple[object, ...]]:
+    """The name of a source, of its dataset, and its options."""
+    if request.param == "pets":
+        return "pets", "pets", PETS_OPTIONS
+    return "measures.csv", "measures", MEASURES_OPTIONS
+
+
+Job = tuple[str, str, tuple[object, ...]]
+
+
+class TestGolden:
+    def test_images(self, reference: Folder) -> None:
+        """The bytes of an image dataset are these and have always been."""
+        assert digests(reference / "pets") == GOLDEN_PETS
+
+    def test_table(self, reference: Folder) -> None:
+        """The bytes of a CSV dataset are these and have always been."""
+        assert digests(reference / "measures") == GOLDEN_MEASURES
+
+    def test_their_records_are_the_source(
+        self, source: Folder, reference: Folder
+    ) -> None:
+        """What is pinned is right: every image, and every good row, is there."""
+        images = {row["filename"].decode(): row for row in rows(reference / "pets")}
+        assert len(images) == 30
+        for name, row in images.items():
+            assert row["image"] == (source / "pets" / name).read_bytes()
+            assert row["width"] == 3 + int(pathlib.Path(name).stem)
+            assert row["label"] == ["cat", "고양이"].index(name.split("/")[1])
+        table = rows(reference / "measures")
+        assert len(table) == 1000
+        assert sum("i" in row for row in table) == 900
+        assert sorted(row["i"] for row in table if "i" in row) == [
+            number * 7919 - 3_000_000 for number in range(1000) if number % 10
+        ]
+
+
+class TestSameBytes:
+    def test_another_place_and_other_times(
+        self, job: Job, source: Folder, reference: Folder, tmp_path: Folder
+    ) -> None:
+        """The source may be copied elsewhere, by another order and at another time."""
+        name, made, settings = job
+        copy = tmp_path / "elsewhere" / "deep"
+        paths = [p for p in sorted(source.rglob("*")) if p.is_file()]
+        random.Random(5).shuffle(paths)
+        for number, path in enumerate(paths):
+            to = copy / path.relative_to(source)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, to)
+            os.utime(to, (number, 10**9 + number))
+        convert(copy / name, tmp_path / "out", *settings)
+        assert same(tmp_path / "out", reference / made)
+
+    def test_a_relative_source(
+        self,
+        job: Job,
+        source: Folder,
+        reference: Folder,
+        tmp_path: Folder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """How the source is named on the command line decides nothing."""
+        name, made, settings = job
+        monkeypatch.chdir(source)
+        convert(f"./{name}", tmp_path / "out", *settings)
+        assert same(tmp_path / "out", reference / made)
+
+    def test_a_rerun(
+        self, job: Job, source: Folder, reference: Folder, tmp_path: Folder
+    ) -> None:
+        """A second run over the first one's output ends with its bytes (row 27)."""
+        name, made, settings = job
+        for _ in range(2):
+            convert(source / name, tmp_path / "out", *settings, "--overwrite")
+        assert same(tmp_path / "out", reference / made)
+
+    def test_the_order_in_which_folders_are_listed(
+        self,
+        job: Job,
+        source: Folder,
+        reference: Folder,
+        tmp_path: Folder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """A file system may list names in any order (row 134)."""
+        name, made, settings = job
+        monkeypatch.setattr(os, "scandir", Backwards)
+        convert(source / name, tmp_path / "out", *settings)
+        assert same(tmp_path / "out", reference / made)
+
+    def test_two_ways_to_one_folder(
+        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of a folder and a link to it, listing order does not choose (row 134)."""
+        source = write_files(tmp_path / "s", {"cat/1.bmp": bmp(2, 2, 1)})
+        (source / "animal").symlink_to("cat")
+        (source / "zoo").symlink_to("cat")
+        convert(source, tmp_path / "out")
+        monkeypatch.setattr(os, "scandir", Backwards)
+        convert(source, tmp_path / "backwards")
+        assert same(tmp_path / "out", tmp_path / "backwards")
+
+    def test_a_tree_in_nfd(self, tmp_path: Folder) -> None:
+        """A file system that stores names in NFD gives the same records (row 126)."""
+        for form in ("NFC", "NFD"):
+            files = {
+                unicodedata.normalize(form, f"{label}/눈 {number}.bmp"): bmp(
+                    3, 3, number
+                )
+                for label in ("고양이", "개")
+                for number in range(5)
+            }
+            write_files(tmp_path / form / "s", files)
+            convert(tmp_path / form / "s", tmp_path / form / "out", "--shards", 2)
+        assert payloads(tmp_path / "NFD" / "out") == payloads(tmp_path / "NFC" / "out")
+
+    def test_limits_and_plans_do_not_depend_on_workers(
+        self, source: Folder, tmp_path: Folder
+    ) -> None:
+        """With --limit, too, two workers take the same rows as one."""
+        options = (*MEASURES_OPTIONS, "--limit", 333)
+        for workers in (1, 2):
+            out = tmp_path / str(workers)
+            path = source / "measures.csv"
+            run = process("convert", path, out, *options, "--workers", workers)
+            assert run.returncode == 0, run.stderr
+        assert same(tmp_path / "1", tmp_path / "2")
+
+    def test_blocks_do_not_show(self, source: Folder, tmp_path: Folder) -> None:
+        """Rows keep their place and number however the file is cut into blocks."""
+        settings = {"source": str(source / "measures.csv"), "shards": 3}
+        found = []
+        for size in (1000, 5000, 1 << 24):
+            out = tmp_path / str(size)
+            plan = make_plan(make_spec({**settings, "output": str(out)}))
+            planned = dataclasses.replace(
+                plan.planned, make=in_blocks(plan.planned.make, size)
+            )
+            convert_plan(dataclasses.replace(plan, planned=planned))
+            found.append(contents(out))
+        assert found[0] == found[1] == found[2]
+
+
+def in_blocks(make: Callable[[str], Any], size: int) -> Callable[[str], Any]:
+    return lambda path: dataclasses.replace(make(path), block_bytes=size)
+
+
+class Backwards:
+    """`os.scandir` on a file system that lists names in descending order."""
+
+    scandir = staticmethod(os.scandir)
+
+    def __init__(self, path: str) -> None:
+        with self.scandir(path) as found:
+            self.entries = sorted(found, key=lambda entry: entry.name, reverse=True)
+
+    def __enter__(self) -> Iterator[Any]:
+        return iter(self.entries)
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class TestSeed:
+    def test_another_seed_moves_no_row_between_splits(self, tmp_path: Folder) -> None:
+        """--seed changes order and shards; who is in which split stays."""
+        path = write_csv(tmp_path / "s" / "t.csv", "n", range(2000))
+        options = ("--splits", "train=0.8,dev=0.1,test=0.1", "--shards", 3)
+        found = []
+        for seed in (0, 1, 2**40):
+            out = tmp_path / str(seed)
+            convert(path, out, *options, "--seed", seed)
+            found.append(
+                {name: [r["n"] for r in rows(out, name)] for name in split_sizes(out)}
+            )
+        for other in found[1:]:
+            for name, numbers in found[0].items():
+                assert set(other[name]) == set(numbers)
+                assert other[name] != numbers
+
+    def test_a_row_that_is_added_moves_no_other_between_splits(
+        self, tmp_path: Folder
+    ) -> None:
+        """A file that grows at its end keeps its rows where they were."""
+        options = ("--splits", "train=0.5,test=0.5")
+        held = []
+        for count in (500, 600):
+            path = write_csv(tmp_path / str(count) / "t.csv", "n", range(count))
+            convert(path, tmp_path / f"out-{count}", *options)
+            test = {row["n"] for row in rows(tmp_path / f"out-{count}", "test")}
+            held.append({number for number in test if number < 500})
+        assert held[0] == held[1]
+
+    def test_equal_tables_share_splits_and_are_ordered_apart(
+        self, tmp_path: Folder
+    ) -> None:
+        """Rows of equal content share a split; their order goes by file and row."""
+        for name in ("a.csv", "b.csv"):
+            write_csv(tmp_path / "s" / name, "n", range(300))
+        convert(tmp_path / "s", tmp_path / "out", "--splits", "x=0.5,y=0.5")
+        sizes = split_sizes(tmp_path / "out")
+        assert sum(sizes.values()) == 600
+        numbers = [row_of(payload)["n"] for payload in payloads(tmp_path / "out", "x")]
+        assert len(set(numbers)) * 2 == len(numbers) == sizes["x"]
+        firsts = list(dict.fromkeys(numbers))
+        lasts = list(dict.fromkeys(numbers[::-1]))[::-1]
+        assert firsts != lasts
+
+
+class TestPromise:
+    def test_the_manifest_tells_apart_what_may_differ(
+        self, source: Folder, reference: Folder, tmp_path: Folder
+    ) -> None:
+        """Place, time and workers are in its `run` part and nowhere else."""
+        out = tmp_path / "out"
+        convert(source / "pets", out, *PETS_OPTIONS)
+        text = (out / "manifest.json").read_text(encoding="utf-8")
+        inside = text[: text.index('"run"')]
+        assert str(tmp_path) not in inside
+        assert str(source) not in inside
+        assert all(str(tmp_path).encode() not in x for x in contents(out).values())
+
+    def test_the_digest_is_printed(self, reference: Folder, source: Folder) -> None:
+        """The summary shows the beginning of the manifest's digest."""
+        out = reference / "pets"
+        run = command("convert", source / "pets", out, *PETS_OPTIONS, "--overwrite")
+        assert dataset(out)["digest"][:12] in run.out

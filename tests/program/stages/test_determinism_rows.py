@@ -1,0 +1,150 @@
+"""What could make bytes differ from run to run, from tool to tool, or by chance."""
+
+import gzip
+import os
+import pathlib
+import subprocess
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.program.stages.test_determinism import measures, pets
+from tests.program.test_convert import (
+    contents,
+    convert,
+    dataset,
+    manifest,
+    names,
+    payloads,
+    process,
+    row_of,
+    rows,
+    write_csv,
+)
+from transforms.core.example.parse import VarLenFeature, read_examples
+from transforms.core.placing import identity, placement
+
+Folder = pathlib.Path
+
+
+def test_fault_135_features_stand_in_the_order_of_their_names(tmp_path: Folder) -> None:
+    """Records are the same bytes however the columns of the source are ordered."""
+    columns = {"b": "1", "a/b": "x", "가": "y", "a": "2.5", "B": "z"}
+    for order in (list(columns), sorted(columns), sorted(columns, reverse=True)):
+        path = tmp_path / "".join(order).replace("/", "") / "t.csv"
+        lines = [",".join(columns[name] for name in order)] * 3
+        write_csv(path, ",".join(order), lines)
+        convert(path, path.parent / "out")
+    made = [payloads(folder / "out") for folder in tmp_path.iterdir()]
+    assert len(made) == 3
+    assert made[0] == made[1] == made[2]
+    places = [made[0][0].index(name.encode()) for name in ("B", "a", "a/b", "b", "가")]
+    assert places == sorted(places)
+
+
+def test_fault_136_a_locale_of_another_encoding(tmp_path: Folder) -> None:
+    """Where Python would read file names otherwise, the program reads UTF-8."""
+    pets(tmp_path / "pets")
+    ascii_names = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
+    seen = process("plan", tmp_path / "pets", tmp_path / "out", env=ascii_names)
+    assert seen.returncode == 0, seen.stderr
+    assert "\\uace0\\uc591\\uc774" in seen.stdout or "고양이" in seen.stdout
+    code = "import sys, beam_pipeline; beam_pipeline.convert(*sys.argv[1:])"
+    refused = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "pets"), str(tmp_path / "out")],
+        env=ascii_names,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "File names must be read as UTF-8" in refused.stderr
+    assert "Set PYTHONUTF8=1" in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_fault_137_compressed_shards(compression: str, tmp_path: Folder) -> None:
+    """No time, name or system is in them, and what is compressed is always the same."""
+    path = measures(tmp_path / "measures.csv")
+    convert(path, tmp_path / "plain")
+    for out in ("one", "two"):
+        convert(path, tmp_path / out, "--compression", compression)
+        # Under another name the second run would still give the same.
+        os.utime(path, (1, 1))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    (packed,) = (tmp_path / "one").glob("*.tfrecord-*")
+    (plain,) = (tmp_path / "plain").glob("*.tfrecord-*")
+    data = packed.read_bytes()
+    if compression == "gzip":
+        # Flags 0: no name; time 0; system 255, "unknown".
+        assert data[3:8] == bytes(5)
+        assert data[9] == 255
+        assert gzip.decompress(data) == plain.read_bytes()
+    else:
+        assert zlib.decompress(data) == plain.read_bytes()
+
+
+def test_fault_138_floats_never_go_through_text(tmp_path: Folder) -> None:
+    """Every float32 keeps its bits, also in statistics; -0.0 and denormals too."""
+    rng = np.random.default_rng(138)
+    bits = rng.integers(0, 2**32, 4000, np.uint32)
+    values = bits.view(np.float32)
+    values = values[np.isfinite(values)]
+    values[:4] = [-0.0, 1e-45, np.float32(0.1), np.finfo(np.float32).max]
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"f": values}), path)
+    convert(path, tmp_path / "out", "--no-shuffle")
+    found = read_examples(tmp_path / "out", {"f": VarLenFeature("float32")})
+    stored = np.concatenate([row["f"] for row in found])
+    assert stored.view(np.uint32).tolist() == values.view(np.uint32).tolist()
+    (feature,) = dataset(tmp_path / "out")["features"]
+    assert np.float32(feature["min"]) == values.min()
+    assert np.float32(feature["max"]) == values.max()
+
+
+def test_fault_139_equal_hashes_lose_no_row(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows whose hashes are equal all stay, in the order of the source."""
+
+    def equal(origins: Any, numbers: Any, **_: Any) -> np.ndarray:
+        return np.full(len(numbers), 7, np.uint64)
+
+    for module in (placement, identity):
+        monkeypatch.setattr(module, "hash_rows", equal)
+    for folder, lines in (("a", range(300)), ("b", range(300, 500))):
+        write_csv(tmp_path / "s" / f"{folder}.csv", "n", lines)
+    for segments in ("inline", "files"):
+        out = tmp_path / segments
+        convert(tmp_path / "s", out, "--segments", segments, "--shards", 2)
+        assert [row["n"] for row in rows(out)] == list(range(500))
+    assert contents(tmp_path / "inline") == contents(tmp_path / "files")
+
+
+def test_fault_139_the_order_hangs_on_no_number_of_the_run(tmp_path: Folder) -> None:
+    """A file that comes before all others changes the order of no other's rows."""
+    write_csv(tmp_path / "s" / "m.csv", "n", range(400))
+    convert(tmp_path / "s", tmp_path / "alone")
+    write_csv(tmp_path / "s" / "a.csv", "n", range(1000, 1400))
+    convert(tmp_path / "s", tmp_path / "both")
+    alone = [row_of(payload)["n"] for payload in payloads(tmp_path / "alone")]
+    both = [row_of(payload)["n"] for payload in payloads(tmp_path / "both")]
+    assert alone != sorted(alone)
+    assert [number for number in both if number < 1000] == alone
+
+
+def test_fault_140_versions_of_codecs_are_recorded(tmp_path: Folder) -> None:
+    """The manifest says which libraries encoded; that decides no digest."""
+    pets(tmp_path / "pets")
+    options = ("--image-format", "jpeg", "--max-reject-rate", 0.1)
+    convert(tmp_path / "pets", tmp_path / "out", *options)
+    versions = manifest(tmp_path / "out")["run"]["versions"]
+    assert {"pillow", "libjpeg-turbo", "zlib", "pyarrow", "python"} <= set(versions)
+    assert all(versions.values())
+    assert "versions" not in str(dataset(tmp_path / "out"))
+    assert "manifest.json" in names(tmp_path / "out")

@@ -1,0 +1,572 @@
+"""What earlier runs have finished is not done again; unchanged jobs are not done."""
+
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from beam_pipeline.planning import plan
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+from beam_pipeline.version import deciding_versions
+from tests.program.stages.test_determinism import bmp
+from tests.program.test_convert import (
+    command,
+    contents,
+    convert,
+    manifest,
+    refused,
+    write_csv,
+    write_files,
+)
+from transforms.core.model import Block
+from transforms.formats.csv.reader import CsvReader
+from transforms.formats.images import ImageTree
+from transforms.formats.table_source import TableSource
+from transforms.publishing import work_folder
+from transforms.stages import write
+from transforms.storage import folders
+
+Folder = pathlib.Path
+
+FILES = ("--segments", "files", "--workers", "1")
+
+
+def table(folder: Folder, number: int, rows: int = 200, shift: int = 0) -> Folder:
+    lines = [
+        f"{number * 1000 + i},{(i * 7 + shift) / 8},{'ab'[i % 2]}" for i in range(rows)
+    ]
+    return write_csv(folder / f"part-{number}.csv", "id,value,kind", lines)
+
+
+def tables(folder: Folder, count: int = 4) -> Folder:
+    for number in range(count):
+        table(folder, number)
+    return folder
+
+
+def images(folder: Folder) -> Folder:
+    """Writes 24 images, some with a suffix that is noted, and one that is none."""
+    drawn = {
+        f"{label}/{n}.bmp": bmp(4 + n, 5, 10 * n + len(label))
+        for label in ("cat", "dog")
+        for n in range(12)
+    }
+    noted = {f"cat/noted-{n}.jpg": bmp(9, 9, n) for n in range(6)}
+    return write_files(folder, {**drawn, **noted, "dog/none.bmp": b"BM"})
+
+
+class Work:
+    """What the stages did: origins of blocks read and cut, shards written."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.cut: list[str] = []
+        self.written: list[tuple[str, int]] = []
+        self.fail_at: int | None = None
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Watches the stages of runs in this process."""
+    seen = Work()
+    write_shard, cut = write.write_shard, CsvReader.blocks
+
+    for kind in (TableSource, ImageTree):
+        plain = kind.read
+
+        def watched(self: Any, block: Block, plain: Any = plain) -> Iterator[Any]:
+            seen.read.append(block.origin)
+            yield from plain(self, block)
+
+        monkeypatch.setattr(kind, "read", watched)
+
+    def cutting(self: Any, file: Any, **options: Any) -> Iterator[Block]:
+        seen.cut.append(file.origin)
+        yield from cut(self, file, **options)
+
+    def writing(key: Any, *arguments: Any, **options: Any) -> Any:
+        if seen.fail_at is not None and len(seen.written) == seen.fail_at:
+            raise RuntimeError("the power of the test")
+        seen.written.append(key)
+        return write_shard(key, *arguments, **options)
+
+    monkeypatch.setattr(CsvReader, "blocks", cutting)
+    monkeypatch.setattr(write, "write_shard", writing)
+    return seen
+
+
+def hidden(out: Folder) -> Folder:
+    return out.parent / f".{out.name}.beam-tfrecord"
+
+
+def broken_off(work: Work, source: Folder, out: Folder, *options: object) -> None:
+    """Runs until two shards are written; the third fails."""
+    work.fail_at = 2
+    run = command("convert", source, out, *options)
+    assert run.code == 1
+    assert "power of the test" in run.err
+    work.fail_at = None
+    assert len(work.written) == 2
+    work.read.clear()
+    work.cut.clear()
+    work.written.clear()
+
+
+def same(one: Folder, other: Folder) -> bool:
+    datasets = (manifest(one)["dataset"], manifest(other)["dataset"])
+    return contents(one) == contents(other) and datasets[0] == datasets[1]
+
+
+OPTIONS = (*FILES, "--shards", 5, "--name", "set", "--max-reject-rate", 0.1)
+
+
+class TestResume:
+    def test_finished_blocks_and_shards_are_not_done_again(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """After a failure the same command reads nothing and writes the rest."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, tmp_path / "whole", *OPTIONS)
+        work.written.clear()
+        broken_off(work, source, out, *OPTIONS)
+        assert hidden(out).is_dir()
+        run = convert(source, out, *OPTIONS)
+        assert "going on where an earlier run ended: 4 blocks read, 2 shards" in run.err
+        assert work.read == []
+        assert len(work.written) == 3
+        assert same(out, tmp_path / "whole")
+        assert not hidden(out).exists()
+
+    def test_images_that_are_written_are_not_loaded_again(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Images have no segments worth keeping; their shards are."""
+        source, out = images(tmp_path / "in"), tmp_path / "out"
+        convert(source, tmp_path / "whole", *OPTIONS)
+        work.written.clear()
+        broken_off(work, source, out, *OPTIONS)
+        convert(source, out, *OPTIONS)
+        assert work.read == []
+        assert len(work.written) == 3
+        assert same(out, tmp_path / "whole")
+
+    def test_segments_in_memory_serve_finished_shards_too(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Without segment files the rows are read again, finished shards stand."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        options = ("--shards", 5, "--name", "set", "--segments", "inline")
+        broken_off(work, source, out, *options)
+        run = convert(source, out, *options)
+        assert "2 shards written" in run.err
+        assert len(work.read) == 4
+        assert len(work.written) == 3
+        convert(source, tmp_path / "whole", *options)
+        assert same(out, tmp_path / "whole")
+
+    @pytest.mark.parametrize("place", ["segments", "dataset", "receipts"])
+    def test_damaged_work_is_done_again(
+        self, tmp_path: Folder, work: Work, place: str
+    ) -> None:
+        """What a crash has spoilt does not pass: checksums say what is whole."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, tmp_path / "whole", *OPTIONS)
+        work.written.clear()
+        broken_off(work, source, out, *OPTIONS)
+        for path in sorted(hidden(out).glob(f"*/{place}/*")):
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        convert(source, out, *OPTIONS)
+        assert work.read or len(work.written) == 5
+        assert same(out, tmp_path / "whole")
+
+    def test_another_spec_starts_afresh_and_says_so(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Of the work for other settings nothing is used, and nothing is left."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        broken_off(work, source, out, *OPTIONS)
+        run = convert(source, out, *OPTIONS, "--seed", 1)
+        assert "starting afresh" in run.err
+        assert "other settings" in run.err
+        assert len(work.read) == 4
+        assert len(work.written) == 5
+        assert not hidden(out).exists()
+
+    def test_a_mended_file_redoes_its_blocks_and_their_shards(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """The other files are not read again."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        broken_off(work, source, out, *OPTIONS)
+        table(source, 2, shift=1)
+        convert(source, out, *OPTIONS)
+        assert work.read == ["part-2.csv"]
+        assert len(work.written) == 5
+        convert(source, tmp_path / "whole", *OPTIONS)
+        assert same(out, tmp_path / "whole")
+
+    def test_a_mended_image_redoes_its_shard_alone(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Of four finished shards three stand: the image is in one of them."""
+        source, out = images(tmp_path / "in"), tmp_path / "out"
+        work.fail_at = 4
+        assert command("convert", source, out, *OPTIONS).code == 1
+        work.fail_at, finished = None, set(work.written)
+        work.written.clear()
+        write_files(source, {"cat/3.bmp": bmp(7, 5, 99)})
+        convert(source, out, *OPTIONS)
+        (last,) = {("train", n) for n in range(5)} - finished
+        assert len(set(work.written) - {last}) <= 1
+        convert(source, tmp_path / "whole", *OPTIONS)
+        assert same(out, tmp_path / "whole")
+
+    def test_stratified_splits_take_finished_shards_over(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Where classes are cut decides too: it is part of what a shard is made of."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        options = (
+            *("--splits", "train=0.8,test=0.2", "--stratify-column", "kind"),
+            *(*FILES, "--shards", 3, "--name", "set"),
+        )
+        broken_off(work, source, out, *options)
+        convert(source, out, *options)
+        assert len(work.written) == 4
+        convert(source, tmp_path / "whole", *options)
+        assert same(out, tmp_path / "whole")
+
+    def test_too_many_rejects_leave_the_work_for_the_next_try(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """A higher limit commits at once what has been done."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        with open(source / "part-1.csv", "a") as file:
+            file.write("1,2\n" * 20)
+        few = (*OPTIONS, "--max-reject-rate", 0.01)
+        assert command("convert", source, out, *few).code == 3
+        work.read.clear()
+        work.written.clear()
+        convert(source, out, *OPTIONS, "--max-reject-rate", 0.5)
+        assert work.read == []
+        assert work.written == []
+        assert manifest(out)["dataset"]["account"]["rejected"] == {"field_count": 20}
+
+    def test_a_run_that_finished_nothing_leaves_nothing(self, tmp_path: Folder) -> None:
+        """An empty work folder would only be litter."""
+        source = write_csv(tmp_path / "t.csv", "a,b", ["1,2"] * 30 + ["1"] * 30)
+        out = tmp_path / "out"
+        assert command("convert", source, out, "--segments", "inline").code == 3
+        left = sorted(path.name for path in tmp_path.iterdir())
+        assert left == ["out.rejects.jsonl", "t.csv"] or hidden(out).exists()
+
+
+def states(folder: Folder) -> dict[str, tuple[int, int]]:
+    return {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.iterdir()
+    }
+
+
+class TestUpToDate:
+    @pytest.mark.parametrize("options", [(), ("--overwrite",)])
+    def test_the_same_job_again_does_nothing(
+        self, tmp_path: Folder, work: Work, options: tuple[str, ...]
+    ) -> None:
+        """Exit 0, "up to date", and no file is touched, whatever is allowed."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *OPTIONS)
+        before = states(out)
+        work.read.clear()
+        work.cut.clear()
+        report = tmp_path / "report.json"
+        run = convert(source, out, *OPTIONS, *options, "--report-json", report)
+        assert run.out.startswith("up to date")
+        assert states(out) == before
+        assert work.read == []
+        assert work.cut == []
+        assert json.loads(report.read_text())["status"] == "up to date"
+        assert json.loads(report.read_text())["exit_code"] == 0
+
+    def test_it_takes_less_than_two_seconds(self, tmp_path: Folder) -> None:
+        """As a process of its own, from the interpreter's start; other load aside."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        line = [sys.executable, "-m", "beam_pipeline", "convert", source, out]
+        subprocess.run(line, check=True, capture_output=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(line, check=True, capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.stdout.startswith("up to date")
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert used < 2
+
+    def test_a_changed_job_without_overwrite_is_refused_before_reading(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Exit 2, and the message says what differs."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *OPTIONS)
+        before = states(out)
+        work.read.clear()
+        error = refused(2, source, out, *OPTIONS, "--seed", 4)
+        assert "other settings" in error
+        assert "--overwrite" in error
+        table(source, 9)
+        error = refused(2, source, out, *OPTIONS)
+        assert "4 files then, 5 files now" in error
+        assert work.read == []
+        assert states(out) == before
+
+    def test_changed_inputs_are_said_and_equal_a_run_from_scratch(
+        self, tmp_path: Folder
+    ) -> None:
+        """New, changed and removed files: the same bytes as from nothing."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *OPTIONS)
+        table(source, 5)
+        table(source, 0, shift=3)
+        (source / "part-1.csv").unlink()
+        run = convert(source, out, *OPTIONS, "--overwrite")
+        assert "the dataset at the output will be replaced" in run.err
+        assert "inputs have changed" in run.err
+        convert(source, tmp_path / "whole", *OPTIONS)
+        assert same(out, tmp_path / "whole")
+
+    def test_another_kind_of_fingerprint_is_named(self, tmp_path: Folder) -> None:
+        """Inputs that cannot be compared are not said to have changed."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        kinds = [("--fingerprint", kind) for kind in ("stat", "content")]
+        for made, asked in (kinds, kinds[::-1]):
+            convert(source, out, *OPTIONS, *made, "--overwrite")
+            run = command("convert", source, out, *OPTIONS, *asked)
+            assert run.code == 2
+            assert f"it was made with {' '.join(made)}" in run.err
+            assert "changed since" not in run.err
+            run = command("convert", source, out, *OPTIONS, *made)
+            assert run.out.startswith("up to date")
+
+    def test_content_tells_a_touched_file_from_a_changed_one(
+        self, tmp_path: Folder
+    ) -> None:
+        """By size and time it has changed; by content it has not."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        by_content = (*OPTIONS, "--fingerprint", "content")
+        convert(source, out, *by_content)
+        os.utime(source / "part-0.csv", ns=(1, 1))
+        assert convert(source, out, *by_content).out.startswith("up to date")
+        data = (source / "part-0.csv").read_bytes()
+        (source / "part-0.csv").write_bytes(data.replace(b"a", b"b", 1))
+        os.utime(source / "part-0.csv", ns=(1, 1))
+        assert "changed" in refused(2, source, out, *by_content)
+
+    def test_a_lost_or_cut_file_is_not_up_to_date(self, tmp_path: Folder) -> None:
+        """What the manifest names must be there, in its size."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *OPTIONS)
+        shard = sorted(out.glob("*.tfrecord*"))[0]
+        shard.write_bytes(shard.read_bytes()[:-1])
+        assert "not as they were" in refused(2, source, out, *OPTIONS)
+        shard.unlink()
+        assert "not as they were" in refused(2, source, out, *OPTIONS)
+        assert convert(source, out, *OPTIONS, "--overwrite").out.count("committed")
+
+    def test_locks_as_the_run_left_them_are_unchanged(self, tmp_path: Folder) -> None:
+        """The run writes its locks itself; only another hand on them counts."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        lock, names = tmp_path / "splits.lock", tmp_path / "names.txt"
+        options = (
+            *(*OPTIONS, "--splits", "train=0.5,test=0.5", "--split-lock", lock),
+            *("--label-column", "kind", "--vocabulary-lock", names),
+        )
+        convert(source, out, *options)
+        assert convert(source, out, *options).out.startswith("up to date")
+        names.write_text("b\na\n")
+        assert "locks" in refused(2, source, out, *options)
+
+    def test_images_that_a_table_names_count_as_inputs(self, tmp_path: Folder) -> None:
+        """A changed image under an unchanged table is seen."""
+        root = write_files(
+            tmp_path / "in", {f"img/{n}.bmp": bmp(4, 4, n) for n in range(4)}
+        )
+        source = write_csv(
+            root / "t.csv", "photo,mark", [f"img/{n}.bmp,{n}" for n in range(4)]
+        )
+        out = tmp_path / "out"
+        options = ("--image-columns", "photo")
+        convert(source, out, *options)
+        assert convert(source, out, *options).out.startswith("up to date")
+        write_files(root, {"img/2.bmp": bmp(5, 4, 77)})
+        assert "images" in refused(2, source, out, *options)
+        run = convert(source, out, *options, "--overwrite")
+        assert "committed" in run.out
+
+
+KEEP = (*OPTIONS, "--keep-work", "--overwrite")
+
+
+class TestKeepWork:
+    def test_only_changed_files_are_read(self, tmp_path: Folder, work: Work) -> None:
+        """Kept segments serve; the result is that of a run from scratch."""
+        source, out = tables(tmp_path / "in", 6), tmp_path / "out"
+        convert(source, out, *KEEP)
+        assert hidden(out).is_dir()
+        for change in (
+            lambda: table(source, 2, shift=1),
+            lambda: table(source, 7),
+            lambda: (source / "part-0.csv").unlink(),
+        ):
+            work.read.clear()
+            work.cut.clear()
+            change()
+            before = {path.name for path in source.iterdir()}
+            convert(source, out, *KEEP)
+            assert len(work.read) <= 1
+            assert work.cut == work.read
+            assert before >= set(work.read)
+            whole = tmp_path / f"whole-{len(before)}-{len(work.read)}"
+            convert(source, whole, *OPTIONS)
+            assert same(out, whole)
+
+    def test_what_no_input_stands_behind_any_more_goes(self, tmp_path: Folder) -> None:
+        """The kept segments do not grow without bound."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *KEEP)
+        counts = []
+        for shift in range(1, 4):
+            table(source, 2, shift=shift)
+            convert(source, out, *KEEP)
+            counts.append(
+                [len(list(hidden(out).glob(f"*/{p}/*"))) for p in ("segments",)]
+            )
+        assert counts == [[4]] * 3
+
+    def test_kept_work_stays_over_an_unchanged_run_and_goes_without_the_option(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """It is there as long as each run asks for it."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *KEEP)
+        assert convert(source, out, *KEEP).out.startswith("up to date")
+        assert hidden(out).is_dir()
+        convert(source, out, *OPTIONS)
+        assert not hidden(out).exists()
+
+
+class TestClean:
+    def test_it_lists_and_removes_what_dead_runs_left(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """First only listed, then removed; a second time there is nothing."""
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        broken_off(work, source, out, *OPTIONS)
+        run = command("clean", out, "--dry-run")
+        assert run.code == 0
+        assert "4 blocks, 2 shards" in run.out
+        assert hidden(out).is_dir()
+        run = command("clean", out)
+        assert run.code == 0
+        assert "removed" in run.out
+        assert not hidden(out).exists()
+        run = command("clean", tmp_path)
+        assert run.code == 0
+        assert "nothing was left" in run.out
+
+    def test_a_folder_of_targets_is_cleaned_as_a_whole(
+        self, tmp_path: Folder, work: Work
+    ) -> None:
+        """Datasets and sources in it are not touched."""
+        source = tables(tmp_path / "in")
+        convert(source, tmp_path / "sets" / "good", *OPTIONS)
+        work.written.clear()
+        before = states(tmp_path / "sets" / "good")
+        broken_off(work, source, tmp_path / "sets" / "bad", *OPTIONS)
+        run = command("clean", tmp_path / "sets")
+        assert run.code == 0
+        assert [path.name for path in (tmp_path / "sets").iterdir()] == ["good"]
+        assert states(tmp_path / "sets" / "good") == before
+
+    def test_a_running_job_is_left_alone(self, tmp_path: Folder) -> None:
+        """Exit 1, and its folder is named."""
+        out = tmp_path / "out"
+        with work_folder.held(str(out)):
+            run = command("clean", out)
+            assert run.code == 1
+            assert "in use by a run" in run.out
+            assert hidden(out).is_dir()
+
+    def test_a_path_that_does_not_exist_is_an_error(self, tmp_path: Folder) -> None:
+        """A slip in the path is not "nothing was left"."""
+        run = command("clean", tmp_path / "no")
+        assert run.code == 2
+        assert "Correct the path" in run.err
+
+
+class TestWithoutExchange:
+    """File systems without `renameat2`: never a mix under a manifest."""
+
+    def test_an_overwrite_works(
+        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The old files go, the new ones stand, nothing is left."""
+        monkeypatch.setattr(folders, "exchange", lambda source, target: False)
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *OPTIONS)
+        convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
+        convert(source, tmp_path / "whole", *OPTIONS, "--seed", 1)
+        assert same(out, tmp_path / "whole")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out", "whole"]
+
+    def test_a_failed_rename_puts_the_old_dataset_back(
+        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An error half-way leaves the old generation whole."""
+        monkeypatch.setattr(folders, "exchange", lambda source, target: False)
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        convert(source, out, *OPTIONS)
+        before = contents(out), manifest(out)
+        rename = os.replace
+
+        def failing(one: Any, other: Any) -> None:
+            if os.path.basename(one) == "dataset" and str(other) == str(out):
+                raise OSError(5, "Input/output error", str(one))
+            rename(one, other)
+
+        monkeypatch.setattr(os, "replace", failing)
+        assert command(
+            "convert", source, out, *OPTIONS, "--seed", 1, "--overwrite"
+        ).code
+        assert (contents(out), manifest(out)) == before
+        monkeypatch.setattr(os, "replace", rename)
+        run = convert(source, out, *OPTIONS, "--seed", 1, "--overwrite")
+        assert "going on" in run.err
+
+
+@pytest.mark.parametrize(
+    "library",
+    "pyarrow pillow pillow-heif zlib zlib-of-pillow libjpeg-turbo libwebp".split(),
+)
+def test_work_of_other_libraries_is_not_taken_over(
+    library: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier run left serves only under the versions that decide bytes."""
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n")
+    settings = {"source": str(tmp_path / "t.csv"), "output": str(tmp_path / "out")}
+    here = make_plan(make_spec(settings))
+    work, versions = here.work_digest, deciding_versions()
+    if library not in versions:
+        pytest.skip(f"{library} is not there")
+    monkeypatch.setattr(
+        plan, "deciding_versions", lambda: {**versions, library: "another"}
+    )
+    there = make_plan(make_spec(settings))
+    assert there.work_digest != work
+    assert there.digest == here.digest

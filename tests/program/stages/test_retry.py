@@ -1,0 +1,613 @@
+"""Retries: what passes is tried again, what stays is told, nothing is lost between."""
+
+import errno
+import io
+import itertools
+import logging
+import os
+import pathlib
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from beam_pipeline import sample
+from tests.program.test_convert import (
+    command,
+    contents,
+    convert,
+    names,
+    process,
+    refused,
+    write_csv,
+)
+from transforms import files
+from transforms.core.tfrecord import TFRecordWriter
+from transforms.errors import MAX_MESSAGE_BYTES, StorageError
+from transforms.storage import retry
+from transforms.storage.retry import RetryPolicy, is_transient, persistently, storing
+
+Folder = pathlib.Path
+
+TRANSIENT = (
+    "EIO EAGAIN EINTR ESTALE ETIMEDOUT EBUSY ECONNRESET ECONNREFUSED ECONNABORTED "
+    "ENETUNREACH EHOSTUNREACH"
+).split()
+LASTING = (
+    "ENOENT EACCES EPERM ENOSPC EDQUOT EROFS EFBIG EISDIR ENOTDIR ELOOP EXDEV EINVAL "
+    "ENAMETOOLONG EEXIST"
+).split()
+# As Arrow says them, for a server that answers so and for one that is not there.
+ARROW_TRANSIENT = [
+    "When reading information for key 'k' in bucket 'b': AWS Error UNKNOWN (HTTP "
+    "status 503) during HeadObject operation: No response body.",
+    "When reading information for key 'k' in bucket 'b': AWS Error UNKNOWN (HTTP "
+    "status 429) during HeadObject operation: No response body.",
+    "When reading information for key 'k' in bucket 'b': AWS Error NETWORK_CONNECTION "
+    "during HeadObject operation: curlCode: 7, Could not connect to server",
+    "When uploading part: AWS Error SLOW_DOWN during UploadPart operation: slow down",
+    "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message "
+    "of Received HTTP status code: 503 error_info={reason=})",
+    "google::cloud::Status(DEADLINE_EXCEEDED: Retry policy exhausted)",
+]
+ARROW_LASTING = [
+    "When reading information for key 'k' in bucket 'b': AWS Error ACCESS_DENIED "
+    "during HeadObject operation: No response body.",
+    "When reading 'k': AWS Error NO_SUCH_BUCKET during GetObject operation: 503 rows",
+    "google::cloud::Status(PERMISSION_DENIED: Permanent error)",
+    "Invalid Parquet file size is 0 bytes",
+]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries again at once."""
+    monkeypatch.setattr(retry, "POLICY", RetryPolicy(first_pause=0.0))
+
+
+def fails(code: int, times: int, path: str | None = None) -> Callable[..., None]:
+    """Returns a function that raises the error at its first calls."""
+    left = itertools.count(times, -1)
+
+    def work(*arguments: object, **options: object) -> None:
+        if next(left) > 0:
+            raise OSError(code, os.strerror(code), path)
+
+    return work
+
+
+def now_and_then(real: Callable, code: int, every: int, only=lambda *_: True):
+    """Returns the function, failing at every n-th call that counts."""
+    calls = itertools.count(1)
+
+    def work(*arguments, **options):
+        if only(*arguments) and next(calls) % every == 0:
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **options)
+
+    return work
+
+
+class TestPolicy:
+    @pytest.mark.parametrize("name", TRANSIENT)
+    def test_what_passes(self, name: str) -> None:
+        """These are tried again (row 8)."""
+        assert is_transient(OSError(getattr(errno, name), "x"))
+
+    @pytest.mark.parametrize("name", LASTING)
+    def test_what_stays(self, name: str) -> None:
+        """These never are: another try would only take time (row 13)."""
+        calls = []
+
+        def work() -> None:
+            calls.append(1)
+            raise OSError(getattr(errno, name), "x")
+
+        with pytest.raises(OSError, match="x"):
+            persistently(work)
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize("text", ARROW_TRANSIENT)
+    def test_object_stores_that_are_busy(self, text: str) -> None:
+        """Arrow's errors have no number; its words are known (row 8)."""
+        assert is_transient(OSError(text))
+
+    @pytest.mark.parametrize("text", ARROW_LASTING)
+    def test_object_stores_that_refuse(self, text: str) -> None:
+        """What is denied or damaged is not asked for again."""
+        assert not is_transient(OSError(text))
+
+    def test_other_errors_are_not_ours(self) -> None:
+        """A fault of the program is never repeated."""
+        assert not is_transient(ValueError("x"))
+
+    def test_time_is_bounded(self) -> None:
+        """All pauses together stay below half a minute, and differ each time."""
+        drawn = [tuple(RetryPolicy().pauses()) for _ in range(50)]
+        assert len(set(drawn)) == 50
+        for pauses in drawn:
+            assert len(pauses) == 4
+            assert sum(pauses) < RetryPolicy().bound
+            assert list(pauses) == sorted(pauses)
+
+    def test_no_try_begins_after_the_bound(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Work that takes long to fail is given up sooner."""
+        now = itertools.count(0, 20)
+        monkeypatch.setattr(retry.time, "monotonic", lambda: float(next(now)))
+        with pytest.raises(StorageError, match="tried 2 times"):
+            persistently(fails(errno.ETIMEDOUT, 99))
+
+    def test_it_ends_with_what_is_known(self) -> None:
+        """Path, number of tries and cause, in at most 1 KiB; chained."""
+        path = "/data/" + "x" * 5000
+        with pytest.raises(StorageError) as caught:
+            persistently(fails(errno.EIO, 99), path=path)
+        message = str(caught.value)
+        assert len(message.encode()) <= MAX_MESSAGE_BYTES
+        assert "tried 5 times" in message
+        with pytest.raises(StorageError, match="'/d/f': Input/output error"):
+            persistently(fails(errno.EIO, 99, "/d/f"))
+        assert isinstance(caught.value.__cause__, OSError)
+
+    def test_it_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Each repetition is logged; a success at the first try is not."""
+        with caplog.at_level(logging.WARNING):
+            persistently(fails(errno.EIO, 2, "/d/f"))
+            persistently(lambda: None)
+        assert [record.getMessage() for record in caplog.records] == [
+            "'/d/f': Input/output error; it is tried again"
+        ] * 2
+
+    def test_a_given_up_failure_is_not_repeated_above(self) -> None:
+        """Retries within retries do not multiply."""
+        calls = []
+
+        def inner() -> None:
+            calls.append(1)
+            raise OSError(errno.EIO, "x")
+
+        with pytest.raises(StorageError):
+            persistently(lambda: persistently(inner))
+        assert len(calls) == 5
+
+
+class TestFiles:
+    """Every operation of the file layer, with errors on its way."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Folder) -> Folder:
+        path = tmp_path / "file"
+        path.write_bytes(bytes(range(256)) * 20_000)
+        return path
+
+    def test_ranges(self, path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A range is read whole."""
+        monkeypatch.setattr(os, "pread", now_and_then(os.pread, errno.EIO, 2))
+        for start in range(0, 5000, 1000):
+            assert (
+                files.read_range(str(path), start, start + 1000)
+                == path.read_bytes()[start : start + 1000]
+            )
+
+    def test_whole_files(self, path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file is read whole, also where a later piece of it fails."""
+        data = path.read_bytes()
+        monkeypatch.setattr(os, "open", now_and_then(os.open, errno.ESTALE, 2))
+        monkeypatch.setattr(os, "read", now_and_then(os.read, errno.EIO, 3))
+        for _ in range(5):
+            assert files.read_bytes(str(path)) == data
+
+    def test_streams(self, path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A stream goes on where it was, whatever asks it in whatever pieces."""
+        data = path.read_bytes()
+
+        class Flaky:
+            readinto = now_and_then(io.FileIO.readinto, errno.EIO, 2)
+
+        monkeypatch.setattr(io, "FileIO", Flaky)
+        with files.open_input(str(path)) as stream:
+            found = stream.read(10)
+            found += stream.readline()
+            found += b"".join(iter(lambda: stream.read(999_999), b""))
+            stream.seek(77)
+            assert stream.read(5) == data[77:82]
+        assert found == data
+
+    def test_listing(self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No folder is listed in part or twice, none is taken for a file."""
+        for number in range(30):
+            write_csv(tmp_path / f"{number % 3}" / f"{number}.csv", "a", ["1"])
+        calm = files.list_tree(str(tmp_path))
+        monkeypatch.setattr(os, "scandir", now_and_then(os.scandir, errno.EIO, 2))
+        monkeypatch.setattr(os, "stat", now_and_then(os.stat, errno.ETIMEDOUT, 3))
+        assert files.list_tree(str(tmp_path)) == calm
+        assert files.size_of(str(tmp_path / "0" / "0.csv")) == calm[0].size
+
+    def test_an_entry_that_cannot_be_looked_at(self, tmp_path: Folder) -> None:
+        """An entry's failure makes its folder be read again, not a file of size 0."""
+
+        class Entry:
+            def is_dir(self) -> bool:
+                raise OSError(errno.EIO, "x")
+
+            stat = is_dir
+
+        for look in (files._is_directory, lambda e: files._entry("a", e)):
+            with pytest.raises(OSError, match="x"):
+                look(Entry())
+
+    @pytest.mark.parametrize("name", ["write", "fsync", "replace", "open", "close"])
+    def test_writing(
+        self, name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file is written anew; nothing but it is left (rows 8 and 14)."""
+        attempts = tmp_path / "attempts"
+        attempts.mkdir()
+        # Each file takes two writes.
+        every = 3 if name == "write" else 2
+        done = flaky_writes(monkeypatch, name, errno.EIO, every=every)
+        for number in range(8):
+            path = tmp_path / str(number)
+            files.write_file(str(path), b"abc", b"def", attempts=str(attempts))
+            assert path.read_bytes() == b"abcdef"
+        assert done() >= 3
+        assert names(attempts) == []
+
+    def test_a_failed_sync_is_never_just_repeated(
+        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The kernel would call the second one a success; the file is made anew."""
+        synced = []
+        real = os.fsync
+
+        def fsync(descriptor: int) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if len(synced) == 1:
+                raise OSError(errno.EIO, "x")
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        files.write_file(str(tmp_path / "f"), b"abc", attempts=str(tmp_path))
+        assert len(synced) == len(set(synced)) == 2
+
+    def test_a_rename_whose_answer_was_lost(
+        self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was done and said to have failed: that is no failure (row 17)."""
+        real = os.replace
+        calls = []
+
+        def replace(source: str, target: str) -> None:
+            real(source, target)
+            calls.append(target)
+            raise OSError(errno.ETIMEDOUT, "x")
+
+        monkeypatch.setattr(os, "replace", replace)
+        (tmp_path / "old").write_bytes(b"old")
+        files.write_file(str(tmp_path / "old"), b"new", attempts=str(tmp_path))
+        assert (tmp_path / "old").read_bytes() == b"new"
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize(
+        ("name", "code"),
+        [
+            ("write", errno.ENOSPC),
+            ("write", errno.EDQUOT),
+            ("fsync", errno.ENOSPC),
+            ("close", errno.EDQUOT),
+            ("write", errno.EFBIG),
+            ("open", errno.EROFS),
+            ("replace", errno.EXDEV),
+            ("replace", errno.EACCES),
+        ],
+    )
+    def test_what_cannot_be_written_is_told(
+        self, name: str, code: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Path, bytes and reason; nothing appears, the old file stays (row 13)."""
+        path = tmp_path / "f"
+        path.write_bytes(b"old")
+        flaky_writes(monkeypatch, name, code, every=1)
+        with pytest.raises(StorageError) as caught:
+            files.write_file(str(path), b"x" * 1234, attempts=str(tmp_path))
+        message = str(caught.value)
+        assert f"{str(path)!r} of 1,234 bytes" in message
+        assert os.strerror(code) in message
+        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            assert "bytes are free" in message
+        assert names(tmp_path) == ["f"]
+        assert path.read_bytes() == b"old"
+
+    def test_only_what_the_system_says(self, tmp_path: Folder) -> None:
+        """`storing` leaves other errors alone."""
+        with pytest.raises(ValueError, match="x"), storing(str(tmp_path / "f")):
+            raise ValueError("x")
+
+
+def flaky_writes(
+    monkeypatch: pytest.MonkeyPatch, name: str, code: int, *, every: int
+) -> Callable[[], int]:
+    """Makes a step of writing files fail at every n-th time; returns how often."""
+    failed = []
+    calls = itertools.count(1)
+
+    def fail() -> None:
+        if next(calls) % every == 0:
+            failed.append(name)
+            raise OSError(code, os.strerror(code))
+
+    class Raw(io.FileIO):
+        def write(self, data) -> int:
+            if name == "write":
+                fail()
+            return super().write(data)
+
+        def close(self) -> None:
+            closed = self.closed
+            super().close()
+            if name == "close" and not closed and self.writable_once:
+                fail()
+
+        writable_once = True
+
+    def new_attempt(folder: str) -> io.FileIO:
+        if name == "open":
+            fail()
+        with real(folder) as file:
+            path = file.name
+        return Raw(path, "wb")
+
+    def patched(function: Callable) -> Callable:
+        def call(first, *rest):
+            # A folder that cannot be synced is another matter: it is not made anew.
+            if not isinstance(first, int) or stat.S_ISREG(os.fstat(first).st_mode):
+                fail()
+            return function(first, *rest)
+
+        return call
+
+    real = files._new_attempt
+    monkeypatch.setattr(files, "_new_attempt", new_attempt)
+    if name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, patched(getattr(os, name)))
+    return lambda: len(failed)
+
+
+def flaky_reads(monkeypatch: pytest.MonkeyPatch, source: Folder, every: int) -> None:
+    """Makes every n-th reading of a file or of the source's folders fail."""
+
+    def of_file(descriptor: int, *_: int) -> bool:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+    def of_source(path: object = ".") -> bool:
+        return str(path).startswith(str(source))
+
+    flaky = (now_and_then(f, errno.EIO, every, of_file) for f in (os.pread, os.read))
+    for name, function in zip(("pread", "read"), flaky, strict=True):
+        monkeypatch.setattr(os, name, function)
+    scandir = now_and_then(os.scandir, errno.EIO, every, of_source)
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    lines = (f"{number},w{number % 7}" for number in range(3000))
+    return write_csv(tmp_path_factory.mktemp("table") / "t.csv", "n,w", lines)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = tmp_path_factory.mktemp("photos")
+    sample.write_photos(folder)
+    return folder
+
+
+OPTIONS = ("--segments", "files", "--shards", 3, "--workers", 1)
+
+
+class TestWholeRuns:
+    @pytest.mark.parametrize(("source", "every"), [("table", 2), ("photos", 3)])
+    def test_a_flaky_disk_changes_nothing(
+        self,
+        source: str,
+        every: int,
+        tmp_path: Folder,
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Errors at every second or third step: the same bytes, and told (row 8)."""
+        folder = request.getfixturevalue(source)
+        convert(folder, tmp_path / "calm", *OPTIONS, "--name", "x")
+        flaky_reads(monkeypatch, folder, every)
+        flaky_writes(monkeypatch, "fsync", errno.EIO, every=every)
+        run = convert(folder, tmp_path / "flaky", *OPTIONS, "--name", "x")
+        assert "it is tried again" in run.err
+        assert names(tmp_path) == ["calm", "flaky"]
+        assert contents(tmp_path / "calm") == contents(tmp_path / "flaky")
+
+    def test_an_image_that_is_there_is_no_reject(
+        self, photos: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file that the disk will not give fails the job: it is not lost (row 8)."""
+        victim = sorted(photos.rglob("*.jpg"))[3]
+        real = files._read_stamped
+
+        def failing(path: str, limit: int | None) -> tuple[bytes, int]:
+            if path == str(victim):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return real(path, limit)
+
+        monkeypatch.setattr(files, "_read_stamped", failing)
+        error = last_words(photos, tmp_path / "out", "--max-reject-rate", "1")
+        assert str(victim) in error
+        assert "Input/output error" in error
+        assert "tried 5 times" in error
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("name", "code"),
+        [("write", errno.ENOSPC), ("close", errno.EDQUOT), ("fsync", errno.EROFS)],
+    )
+    def test_a_disk_that_fills_up_leaves_the_old(
+        self,
+        name: str,
+        code: int,
+        table: Folder,
+        tmp_path: Folder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """At whatever file it happens: the old dataset stands, whole (rows 13, 14)."""
+        out = tmp_path / "out"
+        convert(table, out)
+        before = contents(out)
+        for at in (1, 5):
+            with monkeypatch.context() as patch:
+                flaky_writes(patch, name, code, every=at)
+                error = last_words(table, out, *OPTIONS, "--overwrite")
+            assert os.strerror(code) in error
+            assert str(tmp_path) in error
+            assert contents(out) == before
+            assert not list(tmp_path.glob(".out.beam-tfrecord/*/attempts/*"))
+
+    def test_a_limit_on_the_size_of_files(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """RLIMIT_FSIZE, for real: exit code 1, one line, path and reason (row 13)."""
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+        run = process("convert", table, tmp_path / "out", preexec_fn=limit)
+        assert run.returncode == 1
+        assert len(run.stderr.splitlines()) == 1
+        assert "limit of a file's size" in run.stderr
+        assert str(tmp_path) in run.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def last_words(source: object, output: object, *options: object) -> str:
+    """Runs `convert`, which must end with 1; returns its error, the last line."""
+    run = command("convert", source, output, *options)
+    assert run.code == 1, run
+    error = run.err.splitlines()[-1]
+    assert error.startswith("error: ")
+    return error
+
+
+@pytest.fixture
+def small_disk(tmp_path: Folder) -> Iterator[Folder]:
+    """A file system of 512 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+_FLAKY_WORKERS = """
+import errno, itertools, os, sys
+from beam_pipeline.cli import main
+from transforms.storage import retry
+retry.POLICY = retry.RetryPolicy(first_pause=0.0)
+real, calls = os.pread, itertools.count(1)
+def pread(*arguments):
+    if os.getpid() != parent and next(calls) % 2:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return real(*arguments)
+parent, os.pread = os.getpid(), pread
+main(sys.argv[1:])
+"""
+
+
+def test_what_workers_try_again_is_told(table: Folder, tmp_path: Folder) -> None:
+    """Repetitions in other processes come to the terminal too, also when quiet."""
+    arguments = ["convert", table, tmp_path / "out", *OPTIONS[:4], "--quiet"]
+    run = subprocess.run(
+        [sys.executable, "-c", _FLAKY_WORKERS]
+        + [str(argument) for argument in (*arguments, "--workers", 2)],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    lines = run.stderr.splitlines()
+    assert lines[0].startswith("warning: ")
+    assert lines[0].endswith("Input/output error; it is tried again")
+    assert len(lines) <= 6
+    assert names(tmp_path) == ["out"]
+
+
+class TestRoom:
+    def test_a_full_disk(self, small_disk: Folder, tmp_path: Folder) -> None:
+        """It looked as if it might do and did not: old dataset intact (row 13)."""
+        lines = [f"{number},w{number % 7}" for number in range(200)]
+        old = write_csv(tmp_path / "old.csv", "n,w", lines)
+        convert(old, small_disk / "out", "--name", "x")
+        before = contents(small_disk / "out")
+        new = write_csv(tmp_path / "new.csv", "n,w", lines * 58)
+        run = process("convert", new, small_disk / "out", "--overwrite", "--name", "x")
+        assert run.returncode == 1
+        error = run.stderr.splitlines()[-1]
+        assert "the room may be too little" in run.stderr
+        assert "No space left on device" in error
+        assert "bytes are free" in error
+        assert str(small_disk) in error
+        assert contents(small_disk / "out") == before
+
+    def test_far_too_little_room(self, small_disk: Folder, tmp_path: Folder) -> None:
+        """Told with figures before anything is read (row 37)."""
+        lines = [f"{number},w{number % 7}" for number in range(100_000)]
+        table = write_csv(tmp_path / "t.csv", "n,w", lines)
+        error = refused(1, table, small_disk / "out")
+        assert "There must be room for the output" in error
+        assert "are free on its file system" in error
+        assert names(small_disk) == []
+
+
+class TestThreads:
+    """What fails in a thread beside the task fails the task (row 16)."""
+
+    @pytest.mark.parametrize("source", ["table", "photos"])
+    def test_writing(
+        self,
+        source: str,
+        tmp_path: Folder,
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The thread that writes one piece behind the encoder; its last piece too."""
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("the writer broke")
+
+        monkeypatch.setattr(TFRecordWriter, "write_framed", fail)
+        error = refused(1, request.getfixturevalue(source), tmp_path / "out")
+        assert "the writer broke" in error
+        assert not (tmp_path / "out").exists()
+
+    def test_loading(
+        self, photos: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The threads that read images ahead."""
+        from transforms.shards import image_loading
+
+        calls = itertools.count()
+        real = image_loading._load
+
+        def fail(*arguments: object) -> object:
+            if next(calls) == 5:
+                raise RuntimeError("the loader broke")
+            return real(*arguments)
+
+        monkeypatch.setattr(image_loading, "_load", fail)
+        error = refused(1, photos, tmp_path / "out")
+        assert "the loader broke" in error
+        assert not (tmp_path / "out").exists()

@@ -1,0 +1,374 @@
+"""The work folder beside an output: ours by its marker, or it is left alone."""
+
+import errno
+import os
+import pathlib
+import re
+import signal
+from collections.abc import Callable
+
+import apache_beam as beam
+import pytest
+
+from tests.program.test_convert import command
+from tests.support.direct_run import forked, run_directly
+from tests.support.file_operations import failing_once, watched
+from transforms import files
+from transforms.errors import TargetError
+from transforms.publishing.own_folder import OwnFolder
+from transforms.storage import folders, retry
+from transforms.tfrecord.write import WriteTFRecords
+
+Folder = pathlib.Path
+
+RUN = "0123456789abcdef" * 2
+MARKER = "made-by-beam-tfrecord"
+
+
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n" + "".join(f"{i},row{i}\n" for i in range(100)))
+    return path
+
+
+@pytest.fixture
+def parent(tmp_path: Folder) -> Folder:
+    """A folder of datasets."""
+    path = tmp_path / "sets"
+    path.mkdir()
+    return path
+
+
+def hidden(parent: Folder) -> Folder:
+    return parent / ".out.beam-tfrecord"
+
+
+def tree(folder: Folder) -> dict[str, bytes | str | None]:
+    """Returns each path below a folder and what it holds; links are not followed."""
+    found: dict[str, bytes | str | None] = {}
+    for place, inner, names in os.walk(folder):
+        for name in (*inner, *names):
+            path = pathlib.Path(place) / name
+            key = str(path.relative_to(folder))
+            if path.is_symlink():
+                found[key] = os.readlink(path)
+            else:
+                found[key] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+def precious(folder: Folder) -> Folder:
+    """Writes what a user would miss, also under a name as runs have it."""
+    for inner in ("photos", RUN, RUN[:16]):
+        (folder / inner).mkdir(parents=True)
+        (folder / inner / "p").write_text("precious")
+    return folder
+
+
+def with_link(name: str, to: str = "") -> Callable[[Folder, Folder], None]:
+    def make(at: Folder, mine: Folder) -> None:
+        (at / name).parent.mkdir(parents=True, exist_ok=True)
+        (at / name).symlink_to(mine / to)
+
+    return make
+
+
+def with_pipe(name: str) -> Callable[[Folder, Folder], None]:
+    def make(at: Folder, mine: Folder) -> None:
+        (at / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(at / name)
+
+    return make
+
+
+def with_folder(name: str) -> Callable[[Folder, Folder], None]:
+    def make(at: Folder, mine: Folder) -> None:
+        precious(at / name)
+
+    return make
+
+
+LAYOUTS: dict[str, Callable[[Folder, Folder], None]] = {
+    "link to a folder": with_link(""),
+    "link to nothing": with_link("", "nothing"),
+    "link to itself": lambda at, mine: at.symlink_to(at),
+    "file": lambda at, mine: at.write_bytes(b"precious") and None,
+    "pipe": with_pipe(""),
+    "foreign folder": with_folder(""),
+    "foreign run": with_folder(RUN),
+    "link in it": with_link(RUN),
+    "link in a run": with_link(f"{RUN}/segments"),
+    "lock that is a link": with_link("lock", "photos/p"),
+    "lock that is a pipe": with_pipe("lock"),
+    "lock that is a folder": with_folder("lock"),
+    "marker that is a link": with_link(MARKER, "photos/p"),
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(
+    request: pytest.FixtureRequest, parent: Folder, tmp_path: Folder
+) -> Callable[[Folder], None]:
+    """Puts something that is not ours under the name of a work folder."""
+    mine = precious(tmp_path / "mine")
+    return lambda at: LAYOUTS[request.param](at, mine)
+
+
+@pytest.mark.parametrize("of", [".out.beam-tfrecord", ".out.beam-tfr-new"])
+def test_what_is_not_ours_is_refused_and_not_touched(
+    layout: Callable[[Folder], None],
+    of: str,
+    table: Folder,
+    parent: Folder,
+    tmp_path: Folder,
+) -> None:
+    """Exit 2 before anything is read, and `clean` leaves it too and says so."""
+    layout(parent / of)
+    before = tree(tmp_path)
+    run = command("convert", table, parent / "out")
+    assert run.code == 2, run.err
+    assert f"/{of}" in run.err
+    assert tree(tmp_path) == before
+    for place in (parent / "out", parent):
+        run = command("clean", place)
+        assert run.code == 2
+        assert f"/{of}" in run.err
+        assert "not ours, left" in run.out
+        assert tree(tmp_path) == before
+
+
+def test_clean_goes_on_behind_what_is_not_ours(parent: Folder) -> None:
+    """Of a folder of targets all is removed that can be, and the rest is an error."""
+    precious(parent / ".a.beam-tfrecord")
+    (parent / ".b.beam-tfrecord" / RUN / "segments").mkdir(parents=True)
+    before = tree(parent / ".a.beam-tfrecord")
+    assert command("clean", parent).code == 2
+    assert os.listdir(parent) == [".a.beam-tfrecord"]
+    assert tree(parent / ".a.beam-tfrecord") == before
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("name", [".DS_Store", ".nfs000000001", "._x", "Thumbs.db"])
+def test_what_systems_leave_in_it_is_left(
+    name: str, marked: bool, table: Folder, parent: Folder
+) -> None:
+    """The output is converted, the file named; `clean` says that it stays."""
+    hidden(parent).mkdir()
+    (hidden(parent) / name).write_text("mine")
+    if marked:
+        (hidden(parent) / MARKER).write_bytes(b"")
+    run = command("convert", table, parent / "out")
+    assert run.code == 0, run.err
+    assert repr(name) in run.err
+    for _ in range(2):
+        assert tree(hidden(parent)).keys() == {name, MARKER}
+        assert (hidden(parent) / name).read_text() == "mine"
+        run = command("clean", parent / "out")
+        assert run.code == 0
+        assert "left, for it holds" in run.out
+        assert name in run.out
+    assert (parent / "out" / "manifest.json").exists()
+
+
+def test_foreign_files_in_a_marked_folder_are_left(
+    table: Folder, parent: Folder
+) -> None:
+    """The marker says that the folder is ours, not what others put into it."""
+    (hidden(parent) / "mine").mkdir(parents=True)
+    (hidden(parent) / "mine" / "p").write_text("precious")
+    (hidden(parent) / MARKER).write_bytes(b"")
+    for work in (("convert", table, parent / "out"), ("clean", parent / "out")):
+        (hidden(parent) / RUN / "segments").mkdir(parents=True)
+        run = command(*work)
+        assert run.code == 0, run.err
+        assert "'mine'" in run.err + run.out
+        assert (hidden(parent) / "mine" / "p").read_text() == "precious"
+        assert not (hidden(parent) / RUN).exists()
+    assert "removed, but for 'mine'" in run.out
+
+
+@pytest.mark.parametrize(
+    "names",
+    [[], ["lock"], [f"{RUN}/segments/", f"{RUN}/used.json", "lock"], [f"{RUN}/"]],
+)
+def test_a_folder_of_version_0_1_is_adopted(
+    names: list[str], table: Folder, parent: Folder
+) -> None:
+    """What a run without a marker has left goes as before."""
+    hidden(parent).mkdir()
+    for name in names:
+        path = hidden(parent) / name
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"")
+    run = command("convert", table, parent / "out")
+    assert run.code == 0, run.err
+    assert os.listdir(parent) == ["out"]
+
+
+def test_the_folder_is_never_without_its_marker(table: Folder, parent: Folder) -> None:
+    """At no step of a run is there a work folder of ours without a marker in it."""
+    seen = []
+
+    def look(what: str, path: str) -> None:
+        if hidden(parent).exists():
+            seen.append(what)
+            names = os.listdir(hidden(parent))
+            # In the end it is empty for an instant, which is adopted.
+            assert MARKER in names or names == []
+
+    def work() -> None:
+        with watched(look):
+            run_directly({"source": str(table), "output": str(parent / "out")})
+        assert len(seen) > 20
+
+    assert forked(work) == 0
+
+
+OWN = re.compile("[0-9a-f]{32}")
+
+
+def own(parent: Folder) -> OwnFolder:
+    return OwnFolder(str(hidden(parent)), OWN, frozenset())
+
+
+def test_killed_while_the_folder_is_made_or_removed(parent: Folder) -> None:
+    """Wherever a run is killed, the next one leaves nothing."""
+
+    def used() -> None:
+        with own(parent).held():
+            pass
+
+    for number in range(100):
+
+        def killed(at: int = number) -> None:
+            seen = 0
+
+            def hook(what: str, path: str) -> None:
+                nonlocal seen
+                if seen == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                seen += 1
+
+            with watched(hook):
+                used()
+
+        status = forked(killed)
+        if status != -signal.SIGKILL:
+            break
+        used()
+        assert os.listdir(parent) == []
+    assert number > 6
+
+
+def test_a_transient_error_at_every_step(
+    parent: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making, holding and removing the folder are tried again."""
+    policy = retry.RetryPolicy(first_pause=0.0)
+    monkeypatch.setattr(retry, "POLICY", policy)
+    for number in range(1000):
+        with failing_once(number, errno.EIO) as calls, own(parent).held():
+            pass
+        with own(parent).held():
+            pass
+        assert os.listdir(parent) == []
+        if len(calls) <= number:
+            break
+    assert number > 10
+
+
+def test_a_new_folder_is_left_where_another_run_was_first(
+    parent: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs make the folder at once: one is there, and none under the new name."""
+    real = folders.move_new
+
+    def overtaken(source: str, target: str) -> None:
+        monkeypatch.setattr(folders, "move_new", real)
+        hidden(parent).mkdir()
+        (hidden(parent) / MARKER).write_bytes(b"")
+        (hidden(parent) / RUN).mkdir()
+        real(source, target)
+
+    monkeypatch.setattr(folders, "move_new", overtaken)
+    own(parent).make()
+    assert os.listdir(parent) == [".out.beam-tfrecord"]
+    assert sorted(os.listdir(hidden(parent))) == sorted([RUN, MARKER])
+
+
+def test_deletions_follow_no_link_that_comes_meanwhile(
+    parent: Folder, tmp_path: Folder
+) -> None:
+    """A folder on the way that is exchanged for a link is an error, and stays."""
+    mine = tmp_path / "mine"
+    (mine / RUN / "dataset").mkdir(parents=True)
+    (mine / RUN / "dataset" / "p").write_text("precious")
+    hidden(parent).symlink_to(mine)
+    before = tree(mine)
+    with pytest.raises(NotADirectoryError):
+        own(parent).remove_run(RUN)
+    path = str(hidden(parent) / RUN / "dataset" / "p")
+    with pytest.raises(NotADirectoryError):
+        files.remove_file(path, below=str(parent))
+    with pytest.raises(OSError, match="symbolic link"):
+        files.remove_tree(str(hidden(parent)), below=str(parent))
+    assert tree(mine) == before
+
+
+def test_a_folder_that_cannot_be_removed(
+    parent: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`clean` does not say that it is gone."""
+    (hidden(parent) / RUN / "segments").mkdir(parents=True)
+
+    def denied(path: str) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(folders, "remove_empty", denied)
+    run = command("clean", parent / "out")
+    assert "cannot be removed" in run.out
+    assert os.listdir(hidden(parent)) == [MARKER]
+
+
+# --- WriteTFRecords ------------------------------------------------------------------
+
+
+def write(prefix: Folder) -> None:
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        p | beam.Create([b"a", b"b"]) | WriteTFRecords(str(prefix))
+
+
+def test_files_are_not_written_beside_what_is_not_ours(
+    layout: Callable[[Folder], None], parent: Folder, tmp_path: Folder
+) -> None:
+    """`WriteTFRecords` refuses the same, and touches nothing."""
+    at = parent / ".x-SSSSS-of-NNNNN.beam-tfrecord"
+    layout(at)
+    before = tree(tmp_path)
+    with pytest.raises(TargetError, match="work folder"):
+        write(parent / "x")
+    assert tree(tmp_path) == before
+
+
+def test_what_systems_leave_does_not_stop_a_write(parent: Folder) -> None:
+    """A `.DS_Store` in the work folder stays; the files are there."""
+    at = parent / ".x-SSSSS-of-NNNNN.beam-tfrecord"
+    at.mkdir()
+    (at / ".DS_Store").write_text("mine")
+    write(parent / "x")
+    assert (parent / "x-00000-of-00001").exists()
+    assert (at / ".DS_Store").read_text() == "mine"
+
+
+def test_clean_removes_what_a_write_of_version_0_1_left(parent: Folder) -> None:
+    """The names of its runs are of another form than those of conversions."""
+    at = parent / ".x-SSSSS-of-NNNNN.beam-tfrecord"
+    (at / RUN[:16] / "runs").mkdir(parents=True)
+    run = command("clean", parent)
+    assert run.code == 0, run.err
+    assert "unfinished files" in run.out
+    assert os.listdir(parent) == []

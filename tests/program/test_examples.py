@@ -1,0 +1,219 @@
+"""What stands in examples/: that it does what it says."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from types import ModuleType
+
+import click
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipeline.cli import convert
+from beam_pipeline.commands.flags_only import split_flags
+
+Folder = pathlib.Path
+
+EXAMPLES = Folder(__file__).parents[2] / "examples"
+CRON = EXAMPLES / "cron.sh"
+METADATA = json.loads((EXAMPLES / "dataflow" / "metadata.json").read_text())
+PARAMETERS = {each["name"]: each for each in METADATA["parameters"]}
+# A value that each check must take, and one that it must not.
+VALUES = {
+    "source": ("gs://my-bucket/photos/*.jpg", "/data/photos"),
+    "output": ("gs://my-bucket/sets/photos", "s3://my-bucket/sets"),
+    "labels": ("gs://my-bucket/labels.csv", "labels.csv"),
+    "splits": ("train=0.8,test=1/5", "0.8,0.2"),
+    "shards": ("16", "many"),
+    "shard_size": ("150MB", "big"),
+    "max_reject_rate": ("0.001", "2"),
+    "resize": ("crop:224x224", "224"),
+    "channels": ("3", "2"),
+    "image_quality": ("95", "high"),
+    "overwrite": ("true", "yes"),
+    "workers": ("auto", "0"),
+    "delimiter": (";", ";;"),
+    "feature_name": ("image=", "image"),
+}
+
+
+def make_metadata() -> ModuleType:
+    path = EXAMPLES / "dataflow" / "make_metadata.py"
+    spec = importlib.util.spec_from_file_location("make_metadata", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def cron(
+    folder: Folder,
+    *arguments: str,
+    program: str = f"{sys.executable} -m beam_pipeline",
+) -> "subprocess.CompletedProcess[str]":
+    environment = {
+        **os.environ,
+        "BEAM_TFRECORD": program,
+        "LOGS": str(folder / "logs"),
+        "PYTHONPATH": str(EXAMPLES.parent),
+    }
+    return subprocess.run(
+        ["sh", str(CRON), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def report(folder: Folder) -> dict[str, object]:
+    found: dict[str, object] = json.loads((folder / "logs" / "out.json").read_text())
+    return found
+
+
+def test_cron_commits_and_then_has_nothing_to_do(tmp_path: Folder) -> None:
+    """0 both times and no word, so no mail; the report says which it was."""
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
+    done = cron(tmp_path, "rows.csv", "out")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert report(tmp_path)["status"] == "committed"
+    done = cron(tmp_path, "rows.csv", "out/")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert report(tmp_path)["status"] == "up to date"
+    log = (tmp_path / "logs" / "out.log").read_text()
+    assert "committed out" in log
+    assert "up to date out" in log
+    assert sorted(os.listdir(tmp_path / "logs")) == ["out.json", "out.log"]
+
+
+def test_cron_keeps_the_old_dataset_on_rejects(tmp_path: Folder) -> None:
+    """3, a line for the mail, and the report of the failure; the dataset stands."""
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
+    assert cron(tmp_path, "rows.csv", "out").returncode == 0
+    before = (tmp_path / "out" / "manifest.json").read_bytes()
+    (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y,z\n")
+    done = cron(tmp_path, "rows.csv", "out")
+    assert done.returncode == 3
+    assert done.stderr.startswith("out: too many rejects; see 'beam-tfrecord rejects")
+    assert (
+        "\nerror: At most 1.000% of the items may be rejected; 1 of 2 " in done.stderr
+    )
+    assert report(tmp_path)["exit_code"] == 3
+    assert report(tmp_path)["error"] == "RejectLimitError"
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == before
+
+
+def test_cron_tells_a_bad_source_from_a_bad_command(tmp_path: Folder) -> None:
+    """4 blames the file of the day, 2 the crontab; both print the error."""
+    (tmp_path / "rows.csv").write_bytes(b"a,b\n1,x\n2,caf\xe9\n")
+    done = cron(tmp_path, "rows.csv", "out")
+    assert done.returncode == 4, (tmp_path / "logs" / "out.log").read_text()
+    head, error = done.stderr.splitlines()
+    assert head.startswith("out: the source does not fit; see ")
+    assert error.startswith("error: rows.csv, line 3, byte 13: 0xe9 is not valid utf-8")
+    assert report(tmp_path)["status"] == "failed"
+    assert report(tmp_path)["exit_code"] == 4
+    done = cron(tmp_path, "rows.csv", "out", "--shard=3")
+    assert done.returncode == 2
+    head, error = done.stderr.splitlines()
+    assert head.startswith("out: wrong command, or no such source; see ")
+    # The error of this run, not of the one before.
+    assert error.startswith("error: No such option '--shard'.")
+    # Nothing was run, so the last report is still that of before.
+    assert report(tmp_path)["exit_code"] == 4
+    assert cron(tmp_path, "none.csv", "out").returncode == 2
+    assert cron(tmp_path, "rows.csv").returncode == 2
+
+
+def test_cron_prints_the_end_of_a_run_without_an_error(tmp_path: Folder) -> None:
+    """A program that cannot start, or is killed, leaves a line too."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho begun\necho 'out of memory'\nexit 137\n")
+    program.chmod(0o755)
+    done = cron(tmp_path, "rows.csv", "out", program=str(program))
+    assert done.returncode == 137
+    head, last = done.stderr.splitlines()
+    assert head.startswith("out: failed with 137, the next run goes on")
+    assert last == "out of memory"
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="there is no sh")
+def test_cron_is_a_plain_script() -> None:
+    """Executable, and sound to the shell."""
+    assert os.access(CRON, os.X_OK)
+    subprocess.run(["sh", "-n", str(CRON)], check=True)
+
+
+def test_metadata_is_as_its_script_prints_it() -> None:
+    """After a change of flags: run examples/dataflow/make_metadata.py again."""
+    assert make_metadata().metadata() == METADATA
+
+
+def test_every_parameter_is_a_flag_and_every_flag_a_parameter() -> None:
+    """But for those that mean nothing in a template, each with its reason."""
+    module = make_metadata()
+    flags = {
+        option.opts[0].removeprefix("--").replace("-", "_")
+        for option in convert.params
+        if isinstance(option, click.Option)
+    }
+    assert not module.LEFT_OUT.keys() - flags
+    beams = PARAMETERS.keys() & module.BEAMS.keys()
+    assert PARAMETERS.keys() - beams == {"source", "output"} | (
+        flags - module.LEFT_OUT.keys()
+    )
+    assert beams <= PipelineOptions([]).get_all_options().keys()
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_checks_of_parameters(name: str) -> None:
+    """A good value passes, a bad one is refused before a machine is started."""
+    good, bad = VALUES[name]
+    (check,) = PARAMETERS[name]["regexes"]
+    assert re.fullmatch(check, good)
+    assert not re.fullmatch(check, bad)
+
+
+def test_parameters_reach_the_program() -> None:
+    """All at once, as the launcher writes them: ours as they are, the rest Beam's."""
+    flags = []
+    for name, parameter in PARAMETERS.items():
+        if "enumOptions" in parameter:
+            value = parameter["enumOptions"][0]["value"]
+        elif parameter["paramType"] == "BOOLEAN":
+            value = "true"
+        else:
+            value = VALUES.get(name, ("gs://my-bucket/x", ""))[0]
+        flags.append(f"--{name}={value}")
+    ours, beams = split_flags([*flags, "--runner=DataflowRunner"], convert)
+    assert [flag.partition("=")[0] for flag in beams] == [
+        "--sdk_container_image",
+        "--number_of_worker_harness_threads",
+    ]
+    # The rest of the arguments are source and output.
+    assert ours[-3:] == ["--", VALUES["source"][0], VALUES["output"][0]]
+    assert len(ours) == len(flags) - 2 - len(beams) + 1 + 3
+
+
+def test_only_what_must_be_is_required() -> None:
+    """Source and output; everything else has its default."""
+    needed = [name for name, each in PARAMETERS.items() if not each["isOptional"]]
+    assert needed == ["source", "output"]
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "worker.Dockerfile"])
+def test_images_copy_what_is_there(name: str) -> None:
+    """Every path that an image is made of stands in the project."""
+    text = (EXAMPLES / "dataflow" / name).read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        if line.startswith("COPY") and "--from" not in line:
+            for path in line.split()[1:-1]:
+                assert (EXAMPLES.parent / path).exists(), path
+    assert text.count("FROM ") >= 1

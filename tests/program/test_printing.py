@@ -1,0 +1,181 @@
+"""Nothing that others have named or written can steer the terminal that shows it."""
+
+import ast
+import io
+import json
+import pathlib
+
+import PIL.Image
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+import beam_pipeline
+from beam_pipeline.terminal import standard_error
+from beam_pipeline.terminal.console import Console
+from beam_pipeline.terminal.printing import json_text, printable
+from tests.program.test_convert import command, convert, write_files
+
+Folder = pathlib.Path
+
+# ESC, BEL, C1's CSI, what turns the direction of text, CR, TAB, LF, DEL, a tag.
+HOSTILE = "\x1b]0;t\x07\x9b31m\u202eabc\r\t\n\x7f\U000e0041"
+NAME = f"x{HOSTILE}y"
+PACKAGE = pathlib.Path(beam_pipeline.__file__).parent
+
+
+def steers(text: str) -> set[str]:
+    """Returns the characters of printed text that a terminal might obey."""
+    return {each for each in text if not each.isprintable()} - {"\n"}
+
+
+def test_printable_escapes_each_character() -> None:
+    """What is readable stays, and all else is written out."""
+    assert printable("Grüße 한국") == "Grüße 한국"
+    assert printable(HOSTILE) == (
+        r"\x1b]0;t\x07\x9b31m\u202eabc\r\t\n\x7f" + "\\U000e0041"
+    )
+    assert printable("a\nb\x1b", keep="\n") == "a\nb\\x1b"
+    assert printable("\udc80") == r"\udc80"
+
+
+def test_json_text_stays_json() -> None:
+    """Escapes of JSON give the same value back."""
+    value = {NAME: [HOSTILE, "Grüße"]}
+    text = json_text(value)
+    assert text.isprintable()
+    assert "Grüße" in text
+    assert json.loads(text) == value
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_console_shows_texts_of_every_kind(terminal: bool) -> None:
+    """Strings, rich's texts and cells of tables are escaped; styles still work."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=200, force_terminal=terminal, markup=False, highlight=False
+    )
+    console.print(f"\nnote: {NAME}", style="red")
+    console.print(Text.assemble((NAME, "bold"), " more"))
+    table = Table(box=None)
+    table.add_column(NAME)
+    table.add_row(NAME)
+    table.add_row(Text(NAME))
+    console.print(table)
+    found = out.getvalue()
+    assert steers(found) <= ({"\x1b"} if terminal else set())
+    assert "\x1b]" not in found
+    assert found.startswith("\n") or terminal
+    assert found.count(r"\x1b]0;t") == 5
+
+
+def test_messages_on_standard_error_are_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Errors, warnings of what was tried again, notes of engines: all take this way."""
+    standard_error.say(f"warning: {NAME}")
+    assert steers(capsys.readouterr().err) == set()
+
+
+@pytest.fixture
+def hostile(tmp_path: Folder) -> Folder:
+    """Sources whose files, folders, columns, classes and values are all hostile."""
+    drawn = io.BytesIO()
+    PIL.Image.new("RGB", (8, 8)).save(drawn, "JPEG")
+    jpeg = drawn.getvalue()
+    write_files(
+        tmp_path,
+        {
+            f"tree/{NAME}/{NAME}.jpg": jpeg,
+            f"tree/b/{NAME}.jpg": jpeg,
+            f"tree/b/{NAME}{NAME}.jpg": jpeg[:200],
+            f"{NAME.replace(chr(10), '')}.csv": (
+                f'a,"{NAME}",k\n' + f'1,"{NAME}",{HOSTILE[:-9]}\n' * 20 + "y,z,t\n" * 2
+            ).encode(),
+            "rows.jsonl": "".join(
+                json.dumps({"a": i, NAME: NAME if i % 2 else [NAME]}) + "\n"
+                for i in range(20)
+            ).encode()
+            + b'{"a": \x1b]0;t\n',
+        },
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["tree", "csv", "jsonl"])
+def test_no_command_prints_what_steers(hostile: Folder, kind: str) -> None:
+    """All commands, over a source and its dataset, with and without errors."""
+    [source] = [p for p in hostile.iterdir() if p.name.endswith(kind)]
+    out = hostile / f"out{HOSTILE}"
+    more = ["--label-column", "k"] if kind == "csv" else []
+    share = ("--max-reject-rate", "0.9")
+    runs = [
+        command("plan", source, out, *more),
+        command("schema", source, *more),
+        command("convert", source, out, *more),
+        command("rejects", out),
+        command("convert", source, out, *more, *share),
+        command("plan", source, out, *more, *share),
+        command("convert", source, out, *more, *share, "--seed", 3),
+        command("inspect", out),
+        command("head", out),
+        command("schema", out),
+        command("rejects", out),
+        command("rejects", out, "--json"),
+        command("rejects", out, "--reason", "malformed"),
+        command("rejects", out, "--reason", "malformed", "--json"),
+        command("rejects", out, "--reason", NAME),
+        command("verify", out),
+        command("repair", out, hostile / f"again{HOSTILE}"),
+        command("clean", out),
+    ]
+    shard = next(each for each in sorted(out.iterdir()) if "tfrecord" in each.name)
+    shard.write_bytes(shard.read_bytes()[:-3])
+    stray = out / NAME
+    stray.write_bytes(b"")
+    runs += [
+        command("verify", out),
+        command("verify", shard),
+        command("head", out),
+        command("inspect", shard),
+        command("repair", shard, hostile / f"one{HOSTILE}"),
+        command("convert", source, out, "--overwrite"),
+        command("convert", source, hostile / "o", f"--{NAME}"),
+        command("convert", source, hostile / "o", "--label-column", NAME),
+        command("convert", source, hostile / "o", "--drop", f"{NAME},{HOSTILE}"),
+        command("convert", source, hostile / "o", "--spec", NAME),
+        command("convert", NAME, hostile / "o"),
+        command("inspect", NAME),
+        command("verify", NAME),
+        command("head", NAME),
+        command(NAME),
+    ]
+    for run in runs:
+        assert steers(run.out + run.err) == set(), run
+    assert not any("Traceback" in run.err for run in runs)
+
+
+def test_a_schema_of_hostile_names_is_a_spec(hostile: Folder) -> None:
+    """The YAML that is printed names the columns and values as they are."""
+    source = hostile / "rows.jsonl"
+    (hostile / "spec.yaml").write_text(command("schema", source).out)
+    convert(
+        *(source, hostile / "out", "--spec", hostile / "spec.yaml"),
+        *("--max-reject-rate", "0.9"),
+    )
+    facts = json.loads((hostile / "out" / "manifest.json").read_bytes())["dataset"]
+    assert [each["name"] for each in facts["features"]] == ["a", NAME]
+
+
+def test_no_module_prints_by_itself() -> None:
+    """Consoles are those of `terminal`; `print` is for ruff's T201 to find."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name == "console.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module != "rich.console", path
+            if isinstance(node, ast.Import):
+                assert all(each.name != "rich.console" for each in node.names), path
+            if isinstance(node, ast.Attribute) and node.attr == "echo":
+                raise AssertionError(f"{path} prints by click.echo")

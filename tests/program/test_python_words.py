@@ -1,0 +1,99 @@
+"""Errors of `beam_pipeline.convert` name settings as Python writes them."""
+
+import pathlib
+import re
+from importlib import metadata
+
+import pytest
+
+import beam_pipeline
+from beam_pipeline.settings.python_words import in_python
+from tests.program.test_convert import command, write_csv
+from transforms.errors import (
+    BeamTFRecordError,
+    RejectLimitError,
+    SpecError,
+    TargetError,
+)
+
+Folder = pathlib.Path
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("Use --overwrite to replace it", "Use overwrite=True to replace it"),
+        ("or --no-header.", "or header=False."),
+        ("raise --max-reject-rate.", "raise max_reject_rate=...."),
+        ("try --max-reject-rate 0.05 or so", "try max_reject_rate=0.05 or so"),
+        ("--foreign-images reject does", "foreign_images='reject' does"),
+        ("Say --format csv if", "Say format='csv' if"),
+        ("(--zip-encoding cp949, say)", "(zip_encoding='cp949', say)"),
+        ("see --infer full", "see infer='full'"),
+        ("--max-image-seconds allows 3", "max_image_seconds=... allows 3"),
+        ("by --include / --exclude.", "by include=... / exclude=...."),
+        ("--labels=a/b.csv --id-column=id", "labels='a/b.csv' id_column='id'"),
+        (
+            "the file's --encoding is 'x --trim y'",
+            "the file's encoding=... is 'x --trim y'",
+        ),
+        ('"it\'s --trim" --trim', '"it\'s --trim" trim=True'),
+        ("say --null-values '-,?'", "say null_values='-,?'"),
+        (
+            "try: beam-tfrecord convert a.b --labels x.csv --unlabelled (or --trim)",
+            "try: beam-tfrecord convert a.b --labels x.csv --unlabelled (or trim=True)",
+        ),
+        (
+            "to list: beam-tfrecord rejects out --limit 0. Raise --max-reject-rate 0.5",
+            "to list: beam-tfrecord rejects out --limit 0. Raise max_reject_rate=0.5",
+        ),
+        # Flags of others, and of commands that Python has not.
+        ("--template_location and --reason", "--template_location and --reason"),
+        ("without --sparse, a--trim, ---trim", "without --sparse, a--trim, ---trim"),
+    ],
+)
+def test_options_become_keywords(said: str, expected: str) -> None:
+    """Options are keywords, with a value where one follows; quoted texts stay."""
+    assert in_python(said) == expected
+
+
+def test_every_option_of_a_job_is_translated() -> None:
+    """No option of `convert` that is a setting is left in a message."""
+    flags = re.findall(r"--[a-z][a-z-]+", command("convert", "--help").out)
+    others = {"--spec", "--report-json", "--quiet", "--help", "--feature-name"}
+    for flag in set(flags) - others:
+        assert "--" not in in_python(f"give {flag} here"), flag
+
+
+def test_errors_of_the_program(tmp_path: Folder) -> None:
+    """The same mistakes name keywords in Python and options on the command line."""
+    source = write_csv(tmp_path / "t.csv", "n,m", [f"{n},1" for n in range(200)])
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("n\nmüll\n".encode("latin-1"))
+    out = tmp_path / "out"
+    beam_pipeline.convert(source, out)
+    with pytest.raises(TargetError, match="Use overwrite=True to replace it"):
+        beam_pipeline.convert(source, out, seed=1)
+    assert (
+        "Use --overwrite to replace it"
+        in command("convert", source, out, "--seed", "1").err
+    )
+    with pytest.raises(BeamTFRecordError, match=r"encoding with encoding=\.\.\."):
+        beam_pipeline.convert(latin, tmp_path / "latin")
+    with pytest.raises(RejectLimitError, match="max_reject_rate="):
+        beam_pipeline.convert(source, tmp_path / "bad", features={"n": "bool"})
+
+
+def test_errors_stay_short(tmp_path: Folder) -> None:
+    """Keywords that are longer than their options leave a message within 1 KiB."""
+    with pytest.raises(SpecError) as caught:
+        beam_pipeline.convert(
+            "a", tmp_path / "x", **{f"{'n' * 300}{i}": 1 for i in range(9)}
+        )
+    assert len(str(caught.value).encode()) <= 1024
+    assert isinstance(caught.value, BeamTFRecordError)
+
+
+def test_version() -> None:
+    """`beam_pipeline.__version__` is that of the installed distribution."""
+    assert beam_pipeline.__version__ == metadata.version("beam-tfrecord")

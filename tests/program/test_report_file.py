@@ -1,0 +1,290 @@
+"""`--report-json`, and the other files that a user names: what they may replace."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.program.test_convert import command, names
+
+Folder = pathlib.Path
+
+
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    path = tmp_path / "in" / "table.csv"
+    path.parent.mkdir()
+    path.write_text("a,b\n" + "".join(f"{i},row{i}\n" for i in range(100)))
+    return path
+
+
+def states(folder: Folder) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "in/table.csv",
+        "in/../in/table.csv",
+        "link-to-source",
+        "old/manifest.json",
+        "notes.txt",
+        "other.json",
+        "link-to-notes",
+        "other-dataset/report.json",
+        "out",
+        "out/report.json",
+        "out/deep/report.json",
+        ".out.beam-tfrecord/report.json",
+        ".out.beam-tfrecord",
+        "out.rejects.jsonl",
+        "classes.txt",
+        "in",
+        "s3://bucket/report.json",
+        "missing/report.json",
+    ],
+)
+def test_a_report_that_would_replace_or_join_something_is_refused(
+    report: str, table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 2 before the run; nothing has changed, and no report was written."""
+    monkeypatch.chdir(tmp_path)
+    assert command("convert", table, "old").code == 0
+    assert command("convert", table, "other-dataset").code == 0
+    (tmp_path / "notes.txt").write_text("precious")
+    (tmp_path / "other.json").write_text('{"status": "mine", "exit_code": 0}')
+    (tmp_path / "link-to-notes").symlink_to("notes.txt")
+    (tmp_path / "link-to-source").symlink_to("in/table.csv")
+    before = states(tmp_path)
+    run = command(
+        *("convert", table, "out", "--report-json", report),
+        *("--vocabulary-lock", "classes.txt"),
+    )
+    assert run.code == 2, run.err
+    assert "report" in run.err
+    assert states(tmp_path) == before
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("source", ["in", "in/*.csv", "in/**/*.csv", "*/*.csv"])
+@pytest.mark.parametrize("flags", [(), ("--spec", "missing.yaml"), ("--shards", 0)])
+def test_a_new_file_in_the_source_is_refused(
+    source: str,
+    flags: tuple[object, ...],
+    table: Folder,
+    tmp_path: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next run would read it; so too where the run fails for another reason."""
+    monkeypatch.chdir(tmp_path)
+    run = command("convert", source, "out", "--report-json", "in/report.csv", *flags)
+    assert run.code == 2
+    assert names(tmp_path / "in") == ["table.csv"]
+
+
+def test_a_report_beside_files_that_a_glob_names(
+    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the pattern does not name is no part of the source."""
+    monkeypatch.chdir(tmp_path / "in")
+    run = command("convert", "*.csv", "../out", "--report-json", "report.json")
+    assert run.code == 0, run.err
+    assert json.loads((tmp_path / "in" / "report.json").read_text())["exit_code"] == 0
+
+
+@pytest.mark.parametrize("earlier", ["nothing", "empty", "link", "repair's"])
+def test_a_report_replaces_reports(
+    earlier: str, table: Folder, tmp_path: Folder
+) -> None:
+    """Of every run and of `repair`; a link stays one, and its target is replaced."""
+    report, out = tmp_path / "report.json", tmp_path / "out"
+    if earlier == "empty":
+        report.touch()
+    elif earlier == "link":
+        (tmp_path / "real.json").touch()
+        report.symlink_to("real.json")
+    elif earlier == "repair's":
+        assert command("convert", table, tmp_path / "first").code == 0
+        run = command(
+            *("repair", tmp_path / "first", tmp_path / 'quo"te\\d'),
+            *("--report-json", report),
+        )
+        assert run.code == 0, run.err
+    for status, code, options in (
+        ("committed", 0, ()),
+        ("up to date", 0, ()),
+        ("failed", 2, ("--seed", 1)),
+        ("committed", 0, ("--seed", 1, "--overwrite")),
+    ):
+        run = command("convert", table, out, "--report-json", report, *options)
+        assert run.code == code, run.err
+        assert json.loads(report.read_text())["status"] == status
+    assert report.is_symlink() == (earlier == "link")
+    assert not list(tmp_path.glob(".report-*"))
+
+
+def test_a_report_that_cannot_be_written_after_the_commit(
+    table: Folder, tmp_path: Folder
+) -> None:
+    """A warning that names the file; the exit code says what became of the dataset."""
+    run = command("convert", table, tmp_path / "out", "--report-json", "/dev/full")
+    assert run.code == 0
+    assert "warning" in run.err
+    assert "'/dev/full'" in run.err
+    assert "committed" in run.err
+    assert (tmp_path / "out" / "manifest.json").exists()
+    flags = ("--seed", 1, "--report-json", "/dev/full")
+    run = command("convert", table, tmp_path / "out", *flags)
+    assert run.code == 2
+    assert "'/dev/full'" in run.err
+    assert "--overwrite" in run.err
+
+
+def test_what_is_put_there_during_the_run_is_kept(
+    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may take hours, in which somebody else may use the name."""
+    from beam_pipeline.running import convert as conversion
+
+    real = conversion.convert_plan
+    report = tmp_path / "report.json"
+
+    def meanwhile(*arguments: object, **options: object) -> object:
+        report.write_text("precious")
+        return real(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(conversion, "convert_plan", meanwhile)
+    run = command("convert", table, tmp_path / "out", "--report-json", report)
+    assert run.code == 0
+    assert "warning" in run.err
+    assert report.read_text() == "precious"
+
+
+def test_a_file_whose_folder_cannot_be_changed(
+    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is mounted into a container is written on: it cannot be renamed."""
+    report = tmp_path / "report.json"
+    report.touch()
+    inode = report.stat().st_ino
+    real = os.replace
+
+    def busy(source: str, target: str) -> None:
+        if str(target) == str(report):
+            raise OSError(16, "Device or resource busy", target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    run = command("convert", table, tmp_path / "out", "--report-json", report)
+    assert run.code == 0, run.err
+    assert json.loads(report.read_text())["status"] == "committed"
+    assert report.stat().st_ino == inode
+
+
+@pytest.mark.parametrize(
+    ("before", "name"), [("", "/dev/stdout"), ("kept\n", "/dev/stdout"), ("", "-")]
+)
+def test_standard_output(
+    before: str, name: str, table: Folder, tmp_path: Folder
+) -> None:
+    """A file that the shell has opened is written on, behind what is in it."""
+    log = tmp_path / "log"
+    log.write_text(before)
+    script = os.path.join(os.path.dirname(sys.executable), "beam-tfrecord")
+    with open(log, "ab") as stdout:
+        flags = ["--quiet", "--report-json", name]
+        subprocess.run(
+            [script, "convert", table, tmp_path / "out", *flags],
+            check=True,
+            stdout=stdout,
+        )
+    text = log.read_text()
+    assert text.startswith(before)
+    assert json.loads(text.removeprefix(before))["status"] == "committed"
+
+
+def test_standard_output_takes_any_path(table: Folder, tmp_path: Folder) -> None:
+    """What is no UTF-8 is escaped: the report of a refusal fails nothing."""
+    output = os.fsencode(tmp_path) + b"/out\xff"
+    flags = ["--quiet", "--report-json", "/dev/stdout"]
+    done = subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", "convert", table, output, *flags],
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: The output's path must be UTF-8")
+    report = json.loads(done.stdout)
+    assert report["status"] == "failed"
+    assert os.fsencode(report["output"]) == output
+
+
+def test_a_pipe(table: Folder, tmp_path: Folder) -> None:
+    """Its reader finds one whole report."""
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    run = command("convert", table, tmp_path / "out", "--report-json", pipe)
+    reader.join(timeout=60)
+    assert run.code == 0, run.err
+    assert json.loads(found[0])["status"] == "committed"
+
+
+@pytest.mark.parametrize(
+    "report", ["ds", "ds/report.json", "ds/manifest.json", "fixed/report.json", "notes"]
+)
+def test_a_report_of_a_repair(report: str, table: Folder, tmp_path: Folder) -> None:
+    """The same holds for `repair`."""
+    assert command("convert", table, tmp_path / "ds").code == 0
+    (tmp_path / "notes").write_text("precious")
+    before = states(tmp_path)
+    arguments = ("repair", tmp_path / "ds", tmp_path / "fixed")
+    run = command(*arguments, "--report-json", tmp_path / report)
+    assert run.code == 2
+    assert states(tmp_path) == before
+    run = command(*arguments, "--report-json", tmp_path / "report.json")
+    assert run.code == 0, run.err
+
+
+@pytest.mark.parametrize("lock", ["--split-lock", "--vocabulary-lock"])
+@pytest.mark.parametrize(
+    "place",
+    ["in/table.csv", "in/lock", "out/lock", ".out.beam-tfrecord/lock", "no/lock"],
+)
+def test_a_lock_is_no_part_of_source_or_output(
+    lock: str, place: str, table: Folder, tmp_path: Folder
+) -> None:
+    """Any text could be read as a vocabulary lock, and would be written over."""
+    before = states(tmp_path)
+    flags = ("--label-column", "b", lock, tmp_path / place)
+    run = command("convert", table.parent, tmp_path / "out", *flags)
+    assert run.code == 2, run.err
+    assert "must be in a folder that exists" in run.err
+    assert states(tmp_path) == before
+
+
+def test_a_lock_that_cannot_be_written_after_the_commit(
+    table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says that the dataset was committed."""
+    from transforms import files
+
+    real, lock = files.create, tmp_path / "lock"
+
+    def full(path: str, **options: object) -> object:
+        if path == str(lock):
+            raise OSError(28, "No space left on device", path)
+        return real(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "create", full)
+    flags = ("--label-column", "b", "--vocabulary-lock", lock)
+    run = command("convert", table, tmp_path / "out", *flags)
+    assert run.code == 1
+    assert "the dataset had been committed" in run.err
+    assert repr(str(lock)) in run.err

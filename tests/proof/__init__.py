@@ -1,0 +1,1 @@
+"""Kill points, schedules, the determinism matrix, fuzzing and memory."""

@@ -1,0 +1,202 @@
+"""Several writers on one target in an object store, step by step in any order."""
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+import pytest
+
+from tests.support.schedules import Writers, check_dataset, names_of
+from tests.support.stress import count
+from transforms.core.manifest import MANIFEST_NAME
+from transforms.errors import CommitError, TargetError
+from transforms.publishing import work_folder
+from transforms.publishing.bucket import runs as bucket_runs
+from transforms.publishing.bucket import target as bucket
+from transforms.publishing.bucket import versions
+from transforms.storage import object_clients, remote
+from transforms.storage.object_store import Listed, OvertakenError
+from transforms.work.store import Store
+
+_SCHEDULES = count(80, 800)
+_PARTS = 4
+_WORK = ".out.beam-tfrecord"
+
+
+class _Client:
+    """A store in a folder of this machine; see `object_store.Client`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._versions: dict[str, str] = {}
+        self._numbers = itertools.count(1)
+        self.unfinished: list[tuple[str, str]] = []
+
+    def version(self, key: str) -> str:
+        return self._versions.get(key, "")
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        self._versions[key] = f"{next(self._numbers)}"
+
+    def put_file(self, key: str, local: str) -> None:
+        self.put(key, Path(local).read_bytes())
+
+    def put_if(self, key: str, data: bytes, version: str) -> None:
+        if self.version(key) != version:
+            raise OvertakenError(key)
+        self.put(key, data)
+
+    def remove(self, key: str) -> None:
+        if self._versions.pop(key, None) is None:
+            return
+        path = self.root / key
+        path.unlink()
+        # There are no folders in a store, and so none that are empty.
+        for parent in path.parents:
+            if parent == self.root or any(parent.iterdir()):
+                break
+            parent.rmdir()
+
+    def remove_below(self, folder: str) -> None:
+        for key in self.keys:
+            if key.startswith(f"{folder}/"):
+                self.remove(key)
+
+    def list_in(self, folder: str) -> list[Listed] | None:
+        return None
+
+    def uploads(self, prefix: str) -> list[tuple[str, str]]:
+        return [each for each in self.unfinished if each[0].startswith(prefix)]
+
+    def give_up(self, key: str, upload: str) -> None:
+        self.unfinished.remove((key, upload))
+
+    def read(self, name: str) -> bytes:
+        return (self.root / "out" / name).read_bytes()
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(self._versions)
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Client:
+    """The client of every place."""
+    made = _Client(tmp_path)
+
+    def system(path: str) -> tuple[pafs.FileSystem, str]:
+        local = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+        return local, "/".join(path.split("/")[3:])
+
+    monkeypatch.setattr(remote, "file_system", system)
+    for module in (object_clients, bucket_runs, versions):
+        monkeypatch.setattr(module, "client_of", lambda path: made)
+    return made
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_any_schedule(client: _Client, part: int) -> None:
+    """What a manifest names is whole at any time, and in the end nothing else is."""
+
+    def look() -> None:
+        if client.version(f"out/{MANIFEST_NAME}"):
+            check_dataset(client.read, pointers=False)
+
+    for seed in range(part, _SCHEDULES, _PARTS):
+        writers = Writers("s3://bucket/out", seed)
+        with writers.patched():
+            for _ in range(2):
+                writers.run(look)
+            work_folder.clear("s3://bucket/out", sure=True)
+        expected = []
+        if client.version(f"out/{MANIFEST_NAME}"):
+            manifest = check_dataset(client.read, pointers=True)
+            expected = [f"out/{name}" for name in names_of(manifest)]
+        # One that has published may have been killed before it could say so.
+        assert expected or "committed" not in writers.outcomes, seed
+        assert client.keys == expected, seed
+        for key in expected:
+            client.remove(key)
+
+
+def test_a_stopped_run_puts_nothing_more(client: _Client) -> None:
+    """Its threads may go on in this process, after all that it had put was removed."""
+    directory = "s3://bucket/out"
+    store = Store("s3://bucket/.out.beam-tfrecord/w")
+    with work_folder.held(directory) as hold:
+        store = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        other = work_folder.open_store(hold, store, job="0" * 32, seen="")
+        # As Beam hands it on.
+        sent = pickle.loads(pickle.dumps(store))
+        sent.announce("a")
+        store.abandon()
+        work_folder.leave(hold, store, seen="")
+    assert sent.is_abandoned
+    with pytest.raises(CommitError, match="was stopped"):
+        sent.announce("b")
+    assert not other.is_abandoned
+    assert client.keys == []
+
+
+def test_uploads_of_the_dead_alone_are_given_up(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of a run that begins once it was asked who is there, nor of others."""
+    dead = [("out/a", "1"), ("out.rejects.jsonl", "2"), (f"{_WORK}/w/b", "3")]
+    foreign, late = [("out2/a", "4"), ("out.rejected/a", "5")], [("out/c", "6")]
+    client.unfinished = dead + foreign
+    client.put(f"{_WORK}/others/gone", b"{}")
+    ask = bucket.others
+
+    def asked(folder: str) -> Any:
+        client.unfinished += late
+        return ask(folder)
+
+    monkeypatch.setattr(bucket, "others", asked)
+    monkeypatch.setattr(bucket_runs, "_run_at", lambda path: None)
+    bucket.remove_work("s3://bucket/out")
+    assert client.unfinished == foreign + late
+
+
+@pytest.mark.parametrize(
+    ("changed", "lives"),
+    [
+        ({}, True),
+        ({"process": f"{2**22 + 1}"}, False),
+        ({"start": "1"}, False),
+        # Containers of one name.
+        ({"machine": "another", "process": f"{2**22 + 1}"}, True),
+        ({"host": "another", "process": f"{2**22 + 1}"}, True),
+    ],
+)
+def test_who_is_dead(changed: dict[str, str], lives: bool) -> None:
+    """A run counts as dead only where its process can be known to be gone."""
+    assert bucket_runs._may_live(bucket_runs._this_run() | changed) is lives
+
+
+def test_a_process_that_cannot_be_looked_at_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where /proc shows each user his own alone, or there is none."""
+
+    def refused(*arguments: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(bucket_runs, "open", refused, raising=False)
+    monkeypatch.setattr(bucket_runs.os, "kill", refused)
+    assert bucket_runs._start_of(1) != ""
+    assert bucket_runs._may_live(bucket_runs._this_run() | {"process": "1"})
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])
+def test_a_note_that_is_none(client: _Client, note: bytes) -> None:
+    """What stands in the place of a run's note is named, and nothing is removed."""
+    client.put(f"{_WORK}/holder", note)
+    with pytest.raises(TargetError, match="holder' must be the note of a run"):
+        work_folder.clear("s3://bucket/out", sure=True)
+    assert client.keys == [f"{_WORK}/holder"]

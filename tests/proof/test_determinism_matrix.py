@@ -1,0 +1,112 @@
+"""One digest over hash seeds, workers, runners, segments, locales and time zones."""
+
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import Headline
+from tests.program.stages.test_determinism import (
+    GOLDEN_MEASURES,
+    GOLDEN_PETS,
+    MEASURES_OPTIONS,
+    PETS_OPTIONS,
+    digests,
+    measures,
+    pets,
+)
+from tests.program.test_convert import contents, dataset
+from tests.support.stress import STRESS
+
+Folder = pathlib.Path
+
+# "random" is what Python does when nothing is said.
+HASH_SEEDS = ("0", "1", "4242", "random")
+# One runs in the process itself, more under the runner for many processes.
+WORKERS = (1, 2, 4)
+SEGMENTS = ("inline", "files")
+# What is not installed counts too: the program must not stumble over it.
+PLACES = (
+    {"LC_ALL": "C", "LANG": "C", "TZ": "America/New_York"},
+    {"LC_ALL": "C.UTF-8", "TZ": "UTC"},
+    {"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"},
+    {"LC_ALL": "de_DE.UTF-8", "LC_NUMERIC": "de_DE.UTF-8", "TZ": "Europe/Berlin"},
+    {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "TZ": "Pacific/Apia"},
+    {"LC_ALL": "ko_KR.EUC-KR", "LANG": "ko_KR.EUC-KR", "TZ": "Asia/Seoul"},
+)
+ALL = tuple(
+    (*chosen, PLACES[number // 4 % len(PLACES)])
+    for number, chosen in enumerate(itertools.product(HASH_SEEDS, WORKERS, SEGMENTS))
+)
+# The few have every value of each.
+COMBINATIONS = ALL if STRESS else [ALL[i] for i in (0, 5, 9, 14, 16, 21)]
+
+PROGRAM = """
+import json, sys
+from beam_pipeline.cli import main
+from beam_pipeline.terminal.file_names import restart_in_utf8
+if __name__ == "__main__":
+    restart_in_utf8()
+    for arguments in json.loads(sys.argv[1]):
+        try:
+            main(arguments)
+        except SystemExit as stop:
+            if stop.code:
+                raise
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = tmp_path_factory.mktemp("source")
+    pets(folder / "pets")
+    measures(folder / "measures.csv")
+    return folder
+
+
+def test_the_few_have_every_value_of_each() -> None:
+    """What a run of the suite leaves out are combinations, not values."""
+    assert len(ALL) >= 24
+    for number, values in enumerate((HASH_SEEDS, WORKERS, SEGMENTS, PLACES)):
+        found = [combination[number] for combination in COMBINATIONS]
+        assert all(value in found for value in values)
+
+
+@pytest.mark.parametrize(
+    "combination", COMBINATIONS, ids=lambda c: f"{c[0]} {c[1]} {c[2]} {c[3]['LC_ALL']}"
+)
+def test_fault_134_136_one_digest(
+    combination: tuple[str, int, str, dict[str, str]],
+    source: Folder,
+    tmp_path: Folder,
+    headline: Headline,
+) -> None:
+    """Every committed file is the same, of a table and of a tree of images."""
+    seed, workers, segments, place = combination
+    options = ("--workers", workers, "--segments", segments)
+    jobs = [
+        ["convert", source / name, tmp_path / name, *settings, *options]
+        for name, settings in (
+            ("pets", PETS_OPTIONS),
+            ("measures.csv", MEASURES_OPTIONS),
+        )
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(jobs, default=str)],
+        env={**os.environ, "PYTHONHASHSEED": seed, **place},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert digests(tmp_path / "pets") == GOLDEN_PETS
+    assert digests(tmp_path / "measures.csv") == GOLDEN_MEASURES
+    # The digests are of these: nothing else was committed.
+    assert len(contents(tmp_path / "pets")) == len(GOLDEN_PETS) - 1
+    found = [dataset(tmp_path / name)["digest"] for name in ("pets", "measures.csv")]
+    text = " and ".join(digest[:12] for digest in found)
+    headline("H7", f"{{}} combinations, 1 digest of each dataset: {text}", 1)

@@ -1,0 +1,186 @@
+"""Our parser against TensorFlow's two, on valid and on mutated messages.
+
+`tf.train.Example.FromString` is protobuf: verdict and values are the same. The op
+behind `tf.io.parse_example` has a parser of its own. Where both read a message they
+read the same values; they differ in two classes of messages, none of which a writer
+makes:
+
+1. It reads what is no message: cut ones, damage in what was not asked for, keys that
+   are not UTF-8. protobuf refuses them, and so does ours.
+2. It refuses what is one: unknown fields or groups, two types in one feature, a field
+   twice. protobuf reads them, and so does ours.
+
+The op also reads beyond the end of a few mutated messages, which may end its process;
+so it runs in one of its own, and what it has not answered is counted.
+"""
+
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+
+from tests.conftest import Headline
+from tests.support.fuzzing import mutated
+from tests.support.parse_example_child import CRASHED, parsed_elsewhere
+from tests.support.stress import count
+from transforms.core.example.decoder import decode_examples, message, parse_example
+from transforms.core.example.messages import Example
+from transforms.core.example.parse import (
+    FixedLenFeature,
+    VarLenFeature,
+    parse_single_example,
+)
+from transforms.errors import ExampleError
+
+pytestmark = pytest.mark.reads_with_tensorflow
+
+TOKENS = (
+    *(b"\x0a\x00", b"\x12\x02\x1a\x00", b"\x1b", b"\x1c", b"\x1b\x1c", b"\xff" * 11),
+    *(b"\x0a\xff\xff\xff\xff\x0f", b"\x80" * 9 + b"\x01", b"\x80" * 10 + b"\x01"),
+    *(b"\x0a\x01i", b"\x08\x01", b"\x0d\0\0\x80\x3f", b"\x0a\x01\xff", b"\x1a\0"),
+    b"\x0a\x0c\x0a\x0a\x0a\x01i\x12\x05\x1a\x03\x0a\x01\x09",
+)
+FEATURES = ("one", "i", "f", "글")
+INT64S = (0, 1, -1, 127, 128, 300, 2**31, 2**53 + 1, 2**63 - 1, -(2**63))
+FLOAT_BITS = (0, 1 << 31, 1, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0x3F800000)
+BYTES = (b"", b"\0", b"\xff\xfe", "글".encode(), b"x" * 200)
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    return pytest.importorskip("tensorflow")
+
+
+def random_example(rng: random.Random) -> bytes:
+    """Returns a serialised Example with some of the features, and others."""
+    example = Example()
+    for name in FEATURES:
+        if rng.random() < 0.2:
+            continue
+        feature = example.features.feature[name]
+        size = 1 if name == "one" else rng.randrange(4)
+        match name:
+            case "f":
+                bits = rng.choices(FLOAT_BITS, k=size)
+                values = struct.unpack(f"<{size}f", struct.pack(f"<{size}I", *bits))
+                feature.float_list.value.extend(values)
+            case "글":
+                feature.bytes_list.value.extend(rng.choices(BYTES, k=size))
+            case _:
+                feature.int64_list.value.extend(rng.choices(INT64S, k=size))
+    for _ in range(rng.randrange(3)):
+        other = example.features.feature[rng.choice(("", "a", "b" * 130))]
+        other.int64_list.value.append(rng.choice(INT64S))
+    return bytes(example.SerializeToString())
+
+
+def cases(number: int) -> Any:
+    """Yields (case, message): of three, one is valid and two are mutated."""
+    for case in range(number):
+        rng = random.Random(case)
+        data = random_example(rng)
+        yield case, mutated(data, rng, TOKENS) if case % 3 else data
+
+
+def same(left: Any, right: Any) -> bool:
+    return repr(left) == repr(right)
+
+
+def test_verdict_and_values_are_those_of_tensorflows_message(
+    tf: Any, headline: Headline
+) -> None:
+    """`tf.train.Example` accepts what we accept, and says the same of it."""
+    total = count(2_000, 100_000)
+    accepted = 0
+    for case, data in cases(total):
+        try:
+            theirs: Any = tf.train.Example.FromString(data)
+        except DecodeError:
+            theirs = None
+        try:
+            ours = parse_example(data)
+        except ExampleError:
+            assert theirs is None, (case, data)
+            with pytest.raises(ExampleError):
+                decode_examples([data])
+            continue
+        assert theirs is not None, (case, data)
+        accepted += 1
+        features = theirs.features.feature
+        expected = {}
+        for name in sorted(features):
+            kind = features[name].WhichOneof("kind")
+            expected[name] = (
+                [] if kind is None else list(getattr(features[name], kind).value)
+            )
+        assert same(ours, expected), (case, data)
+    assert total // 3 < accepted < total
+    headline(
+        "H13", f"tf.train.Example: {total:,} messages, {accepted:,} valid, 0 differ"
+    )
+
+
+def test_values_are_those_of_parse_example_wherever_both_read(
+    tf: Any, headline: Headline
+) -> None:
+    """Bit by bit; where one refuses, the message is of the classes above."""
+    ours_of = {
+        "one": FixedLenFeature((), "int64", 7),
+        "i": VarLenFeature("int64"),
+        "f": VarLenFeature("float32"),
+        "글": VarLenFeature("string"),
+    }
+    total = count(2_000, 100_000)
+    both = only_theirs = only_ours = crashes = 0
+    answers = parsed_elsewhere(data for _, data in cases(total))
+    for (case, data), theirs in zip(cases(total), answers, strict=True):
+        try:
+            ours = parse_single_example(data, ours_of)
+        except ExampleError:
+            ours = None
+        if isinstance(theirs, str):
+            assert theirs == CRASHED
+            crashes += 1
+        elif ours is None:
+            if theirs is not None:
+                only_theirs += 1
+                assert is_no_message(data), (case, data)
+        elif theirs is None:
+            only_ours += 1
+            assert holds_more_than_values(data), (case, data)
+        else:
+            both += 1
+            assert theirs["one"] == int(ours["one"]), (case, data)
+            for name in ("i", "f", "글"):
+                values = theirs[name]
+                assert len(values) == len(ours[name]), (case, data)
+                if name == "글":
+                    assert list(values) == list(ours[name]), (case, data)
+                else:
+                    assert np.asarray(values).tobytes() == ours[name].tobytes(), case
+    assert both > total // 3
+    assert crashes <= total // 10_000 + 1
+    headline(
+        "H13",
+        f"tf.io.parse_example: {both:,} of {total:,} read by both, 0 differ; class 1 "
+        f"{only_theirs}, class 2 {only_ours}; it crashed over {crashes}",
+    )
+
+
+def is_no_message(data: bytes) -> bool:
+    """Class 1: protobuf does not parse it."""
+    try:
+        message(data)
+    except ExampleError:
+        return True
+    return False
+
+
+def holds_more_than_values(data: bytes) -> bool:
+    """Class 2: it is longer, or shorter, than what a writer makes of its values."""
+    parsed = message(data)
+    parsed.DiscardUnknownFields()
+    return len(parsed.SerializeToString()) != len(data)

@@ -1,0 +1,226 @@
+"""TensorFlow as the oracle of the image policy: what is accepted, it must decode.
+
+The corpus holds good and damaged files of every format on the list, made by Pillow at
+test time from fixed seeds.
+"""
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import Headline
+from tests.support.stress import count
+from tests.unit.core.image.test_image import (
+    ARITHMETIC,
+    KINDS_OF_DAMAGE,
+    damaged,
+    intact_images,
+    make_png,
+    picture,
+    real_images,
+    saved,
+    tensorflow_shape,
+)
+from transforms.core.image.check import ImageFault
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Resize
+
+POLICIES = {
+    "default": ImagePolicy(animation="first"),
+    "trusting": ImagePolicy(animation="first", check="none"),
+    "small": ImagePolicy(
+        animation="first", exif="apply", channels=3, resize=Resize("crop", 16, 16)
+    ),
+    "png": ImagePolicy(
+        animation="first", channels=4, resize=Resize("pad", 20, 20), output="png"
+    ),
+    "jpeg": ImagePolicy(animation="first", resize=Resize("shorter", 9), output="jpeg"),
+    "gray": ImagePolicy(animation="first", channels=1, check="decode"),
+}
+
+# (format, modes, options): what Pillow can write of the list.
+WRITTEN = (
+    ("GIF", "1 L P RGB RGBA", {}),
+    ("GIF", "P RGB", {"interlace": 0}),
+    ("WEBP", "L RGB RGBA", {"quality": 70}),
+    ("WEBP", "RGB RGBA", {"lossless": True}),
+    ("TIFF", "1 L LA P RGB RGBA CMYK I;16", {}),
+    ("TIFF", "1 L P RGB RGBA I;16", {"compression": "tiff_lzw"}),
+    ("TIFF", "L RGB", {"compression": "tiff_adobe_deflate"}),
+    ("TIFF", "L RGB", {"compression": "packbits"}),
+    ("TIFF", "1", {"compression": "group4"}),
+    ("TIFF", "L RGB", {"compression": "jpeg"}),
+    ("TIFF", "L RGB", {"big_tiff": True}),
+    ("JPEG2000", "L LA RGB RGBA I;16", {}),
+    ("JPEG2000", "L RGB", {"no_jp2": True, "irreversible": True}),
+    ("PPM", "1 L RGB I;16", {}),
+    ("AVIF", "L RGB RGBA", {"speed": 10}),
+    ("BMP", "1 L P RGB RGBA", {}),
+)
+
+
+def as_mode(mode: str, height: int, width: int) -> Image.Image:
+    """A picture in any of Pillow's modes."""
+    if mode == "I;16":
+        rng = np.random.default_rng(height)
+        return Image.fromarray(rng.integers(0, 65536, (height, width), np.uint16))
+    if mode in ("L", "LA", "RGB", "RGBA", "CMYK"):
+        return picture(mode, height=height, width=width)
+    return picture(height=height, width=width).convert(mode)
+
+
+def foreign_images(seed: int, rounds: int) -> Iterator[tuple[str, bytes]]:
+    """Intact files of every format that TensorFlow does not read as one image."""
+    rng = np.random.default_rng(seed)
+    for number in range(rounds):
+        height, width = (int(n) for n in rng.integers(1, 57, 2))
+        for kind, modes, options in WRITTEN:
+            for mode in modes.split():
+                image = as_mode(mode, height, width)
+                yield f"{kind} {mode}", saved(image, kind, **options)
+        exif = Image.Exif()
+        exif[274] = 1 + number % 8
+        for kind in ("WEBP", "TIFF", "AVIF", "JPEG", "PNG"):
+            image = picture(height=height, width=width)
+            turned = exif if kind == "TIFF" else exif.tobytes()
+            yield f"{kind} turned", saved(image, kind, exif=turned)
+        pages = [picture(height=height, width=width).rotate(90 * i) for i in range(3)]
+        for kind in ("GIF", "WEBP", "TIFF", "AVIF", "PNG"):
+            several = {"save_all": True, "append_images": pages[1:]}
+            yield f"{kind} animated", saved(pages[0], kind, **several)
+        values = " ".join(str(n) for n in rng.integers(0, 101, height * width * 3))
+        yield "PPM plain", f"P3 # words\n{width} {height}\n100\n{values}\n".encode()
+
+
+@pytest.fixture(scope="module")
+def intact() -> list[tuple[str, bytes]]:
+    return [*foreign_images(seed=21, rounds=4), *intact_images(seed=22, rounds=4)]
+
+
+@pytest.fixture(scope="module")
+def broken(intact: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    rng = random.Random(23)
+    out = []
+    for _ in range(count(2_400, 20_000)):
+        kind, data = rng.choice(intact)
+        damage = rng.choice(KINDS_OF_DAMAGE)
+        out.append((f"{kind}, {damage}", damaged(data, damage, rng)))
+    return out
+
+
+def refused_by_tensorflow(result: PreparedImage) -> bool:
+    info = result.info
+    return tensorflow_shape(result.data) != (info.height, info.width, info.depth)
+
+
+@pytest.mark.reads_with_tensorflow
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_intact_file_is_refused(intact: list[tuple[str, bytes]], name: str) -> None:
+    """Every format on the list goes through every policy, and TensorFlow reads it."""
+    pytest.importorskip("tensorflow")
+    results = [(kind, prepare_image(data, POLICIES[name])) for kind, data in intact]
+    assert len(results) > 300
+    assert [
+        (kind, result)
+        for kind, result in results
+        if isinstance(result, ImageFault) or refused_by_tensorflow(result)
+    ] == []
+
+
+@pytest.mark.reads_with_tensorflow
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "trusting"])
+def test_fault_84_tensorflow_decodes_what_is_accepted(
+    broken: list[tuple[str, bytes]], name: str, headline: Headline
+) -> None:
+    """Zero refusals among damaged files, with the shape that was stated."""
+    pytest.importorskip("tensorflow")
+    results = [(kind, prepare_image(data, POLICIES[name])) for kind, data in broken]
+    accepted = [(k, r) for k, r in results if isinstance(r, PreparedImage)]
+    assert 300 < len(accepted) < len(broken) - 300
+    assert [(kind, r.info) for kind, r in accepted if refused_by_tensorflow(r)] == []
+    policies = f"{len(broken):,} damaged images under {len(POLICIES) - 1} policies"
+    headline(
+        "H12", f"{policies}: {{}} accepted, TensorFlow refuses none", len(accepted)
+    )
+
+
+def decoded_by_tensorflow(data: bytes, channels: int = 0) -> np.ndarray:
+    """The pixels; of JPEG by the exact transform, where its default is the fast one."""
+    tf = pytest.importorskip("tensorflow")
+    if data.startswith(b"\xff\xd8"):
+        exact = "INTEGER_ACCURATE"
+        image = tf.io.decode_jpeg(data, channels=channels, dct_method=exact)
+    else:
+        image = tf.io.decode_image(data, channels=channels, expand_animations=False)
+    return image.numpy().astype(int)
+
+
+@pytest.mark.reads_with_tensorflow
+@pytest.mark.parametrize("adobe", [True, False])
+def test_fault_80_cmyk_becomes_the_same_rgb(adobe: bool) -> None:
+    """Inverted inks or not: what is encoded shows what TensorFlow shows."""
+    data = saved(picture("CMYK"), "JPEG", quality=95)
+    if not adobe:
+        at = data.index(b"\xff\xee")
+        data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4]) :]
+    result = prepare_image(data, ImagePolicy(output="png"))
+    assert isinstance(result, PreparedImage)
+    error = np.abs(decoded_by_tensorflow(result.data) - decoded_by_tensorflow(data))
+    assert error.max() <= 1
+
+
+@pytest.mark.reads_with_tensorflow
+@pytest.mark.parametrize(
+    "data",
+    [
+        saved(picture(), "JPEG", quality=90),
+        saved(picture("L"), "JPEG"),
+        saved(picture(), "JPEG", progressive=True, subsampling="4:4:4"),
+        ARITHMETIC,
+        *[make_png(0, bits) for bits in (1, 2, 4, 8, 16)],
+        *[make_png(color, 16) for color in (2, 4, 6)],
+        make_png(3, 4, transparent=True),
+        make_png(0, 8, transparent=True),
+        make_png(2, 8, transparent=True, interlaced=True),
+        saved(picture(), "BMP"),
+        saved(picture("L"), "BMP"),
+    ],
+)
+def test_fault_81_changed_images_show_what_tensorflow_saw(data: bytes) -> None:
+    """Padding leaves the pixels exactly as TensorFlow decodes the source."""
+    seen = decoded_by_tensorflow(data)
+    height, width, _ = seen.shape
+    resize = Resize("pad", height, width + 2)
+    result = prepare_image(data, ImagePolicy(output="png", resize=resize))
+    assert isinstance(result, PreparedImage)
+    found = decoded_by_tensorflow(result.data)[:, 1:-1]
+    if seen.shape[2] in (2, 4):
+        alpha = seen[..., -1:] > 0
+        found, seen = found * alpha, seen * alpha
+    np.testing.assert_array_equal(found, seen)
+
+
+@pytest.mark.reads_with_tensorflow
+def test_gray_is_the_luminance_of_tensorflow() -> None:
+    """One channel of a JPEG is its Y, as decode_image(channels=1) gives it."""
+    for data in [*real_images()[:3], saved(picture(), "JPEG", quality=90)]:
+        result = prepare_image(data, ImagePolicy(channels=1, output="png"))
+        assert isinstance(result, PreparedImage)
+        found = decoded_by_tensorflow(result.data)
+        expected = decoded_by_tensorflow(data, channels=1)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_any_first_bytes_give_an_answer() -> None:
+    """Random bytes behind the signature of every format: a value, no exception."""
+    rng = random.Random(24)
+    starts = [data[:n] for _, data in foreign_images(25, 1) for n in (12, 40, 200)]
+    starts += [b"\0\0\0\x20ftypheic", b"\0\0\0\x20ftypmif1", b"MM\0*\0\0\0\x08"]
+    for start in starts:
+        for size in (0, 1, 30, 300):
+            for policy in (POLICIES["default"], POLICIES["small"]):
+                result = prepare_image(start + rng.randbytes(size), policy)
+                assert isinstance(result, ImageFault | PreparedImage)

@@ -1,0 +1,122 @@
+"""Memory: however large the source is, each process stays small."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from beam_pipeline import sample
+from tests.support.memory import Peak, run_measured
+from tests.support.stress import STRESS, count
+
+Folder = pathlib.Path
+
+ROOT = pathlib.Path(__file__).parents[2]
+LIMIT = 500_000_000
+CSV_BYTES = count(200_000_000, 2_000_000_000)
+IMAGES = count(5_000, 50_000)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def converted(source: Folder, folder: Folder, *options: str) -> Peak:
+    command = [sys.executable, "-m", "beam_pipeline", "convert", str(source), "out"]
+    return run_measured(
+        [*command, "--quiet", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=3_000,
+    )
+
+
+@pytest.fixture(scope="module")
+def large_csv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    """Short rows, the same ones again and again; removed at the end."""
+    path = tmp_path_factory.mktemp("memory") / "rows.csv"
+    rng = np.random.default_rng(37)
+    rows = 200_000
+    text = pa.array(["cat", "dog", "chicken", "horse", "a longer word"])
+    columns = {f"x{n}": rng.standard_normal(rows).round(4) for n in range(4)}
+    table = pa.table(
+        {
+            **columns,
+            "n": rng.integers(-9, 10**12, rows),
+            "w": text.take(rng.integers(0, 5, rows)),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
+    pyarrow.csv.write_csv(table, sink, options)
+    piece = memoryview(sink.getvalue())
+    with path.open("wb") as file:
+        file.write(",".join(table.column_names).encode() + b"\n")
+        while file.tell() < CSV_BYTES:
+            file.write(piece)
+    yield path
+    path.unlink()
+
+
+@pytest.fixture(scope="module")
+def many_images(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Some photos, each of which stands under many names."""
+    folder = tmp_path_factory.mktemp("memory-images")
+    sample.write_photos(folder / "few")
+    few = sorted(path for path in (folder / "few").rglob("*.*") if path.is_file())
+    for number in range(IMAGES):
+        given = few[number % len(few)]
+        path = folder / "many" / given.parent.name / f"{number:06d}{given.suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.link(given, path)
+    return folder / "many"
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("workers", ["1", "2"] if STRESS else ["2"])
+def test_a_large_table(large_csv: Folder, tmp_path: Folder, workers: str) -> None:
+    """No process of the run holds more than 500 MB, how many rows there may be."""
+    peak = converted(large_csv, tmp_path, "--workers", workers, "--segments", "files")
+    assert peak.code == 0, peak.errors
+    assert peak.processes == (1 if workers == "1" else 3)
+    assert peak.process < LIMIT
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("workers", ["1", "2"] if STRESS else ["2"])
+def test_many_images(many_images: Folder, tmp_path: Folder, workers: str) -> None:
+    """No process of the run holds more than 500 MB, how many images there may be."""
+    peak = converted(many_images, tmp_path, "--workers", workers)
+    assert peak.code == 0, peak.errors
+    assert peak.process < LIMIT
+
+
+def test_what_is_measured(tmp_path: Folder) -> None:
+    """The measure sees a short peak, in a child, and what is freed again."""
+    code = (
+        "import subprocess, sys;"
+        "subprocess.run([sys.executable, '-c', 'x = b\"x\" * 10**8; del x;"
+        " import time; time.sleep(0.3)'])"
+    )
+    peak = run_measured([sys.executable, "-c", code], cwd=tmp_path)
+    assert peak.code == 0
+    assert peak.processes == 2
+    assert 10**8 < peak.process < 1.5 * 10**8
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("option", ["--label-column", "--stratify-column"])
+def test_as_many_classes_as_rows(option: str, tmp_path: Folder) -> None:
+    """A million class names are arrays, and no million of Python's texts."""
+    rows = count(300_000, 1_000_000)
+    path = tmp_path / "rows.csv"
+    lines = "".join(f"{number},c{number}\n" for number in range(rows))
+    path.write_text(f"x,y\n{lines}")
+    splits = ("--splits", "train=0.7,val=0.2,test=0.1")
+    peak = converted(path, tmp_path, option, "y", *splits)
+    assert peak.code == 0, peak.errors
+    # What every run takes, and the classes: 700 MB for a million.
+    assert peak.process < 450_000_000 + rows * 250

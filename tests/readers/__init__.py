@@ -1,0 +1,1 @@
+"""Tests that read with TensorFlow, TFDS and other readers."""

@@ -1,0 +1,535 @@
+"""`schema --as tensorflow`: what is printed runs, and parses every record."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from beam_pipeline.commands import reader_code
+from beam_pipeline.datasets.dataset import Dataset
+from tests.program.test_convert import convert
+from tests.support.datasets import ANIMALS, animals, write_dataset, write_records
+from tests.support.kinds import write_kinds
+from transforms.core.manifest import FeatureFacts
+from transforms.core.schema import Feature, Kind, Unknown
+from transforms.core.statistics import Statistics
+from transforms.errors import UsageError
+
+Folder = pathlib.Path
+reads = pytest.mark.reads_with_tensorflow
+
+
+def printed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
+    assert reader_code.show(str(folder)) == 0
+    return capsys.readouterr().out
+
+
+def run(code: str, split: str = "train") -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Executes the text; returns its names, and the split's rows as plain values."""
+    pytest.importorskip("tensorflow")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    rows = [
+        {key: value.numpy() for key, value in row.items()}
+        for row in names["read"](split)
+    ]
+    return names, rows
+
+
+@reads
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_the_text_reads_every_record(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Several shards, one of them empty, every kind of feature, absent values."""
+    shards = animals(7, 0, 8)
+    write_dataset(tmp_path / "out", {"train": shards, "x": []}, compression=compression)
+    names, rows = run(printed(tmp_path / "out", capsys))
+    classes = names["CLASSES"]["animal"]
+    assert classes == ["dog", "goat", "고양이"]
+    for expected, row in zip(animals(15)[0], rows, strict=True):
+        assert row == {
+            "id": expected["id"],
+            "weight": expected["weight"],
+            "tame": int(expected["tame"]),
+            "note": expected.get("note", "").encode(),
+            "raw": expected["raw"],
+            "animal": classes.index(expected["animal"]),
+        }
+    assert run(printed(tmp_path / "out", capsys), "x")[1] == []
+
+
+@reads
+def test_absent_values_become_defaults_that_no_record_holds(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """-1 or below the smallest; NaN; only text cannot be told from a value."""
+    features = [
+        Feature("positive", Kind.INT64),
+        Feature("negative", Kind.INT64),
+        Feature("lowest", Kind.INT64),
+        Feature("never", Kind.INT64),
+        Feature("float", Kind.FLOAT),
+        Feature("bool", Kind.BOOL),
+        Feature("text", Kind.TEXT),
+        Feature("label", Kind.LABEL),
+    ]
+    row = {
+        "positive": 0,
+        "negative": -7,
+        "lowest": -(2**63),
+        "float": 1.0,
+        "bool": True,
+        "text": "x",
+        "label": "a",
+    }
+    write_dataset(tmp_path / "out", {"train": [[row, {}]]}, features)
+    code = printed(tmp_path / "out", capsys)
+    _, (_, absent) = run(code)
+    assert absent.pop("float") != absent.get("float")
+    assert absent == {
+        "positive": -1,
+        "negative": -8,
+        "lowest": 0,
+        "never": -1,
+        "bool": -1,
+        "text": b"",
+        "label": -1,
+    }
+    assert "# in 50.0 % of the records; elsewhere -8, which no record holds" in code
+    assert "# in 0 % of the records" in code
+
+
+@reads
+@pytest.mark.parametrize(
+    "name", ["이름 있는", 'quote"s and {braces}', "back\\slash", "tab\tand\x1b[31m"]
+)
+def test_odd_names(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Of datasets, features and classes: literals that mean them, and print safely."""
+    feature = Feature(name, Kind.LABEL)
+    rows = [{name: "a"}, {name: name}]
+    write_dataset(tmp_path / "out", {"train": [rows]}, [feature], name=name)
+    code = printed(tmp_path / "out", capsys)
+    assert code.replace("\n", "").isprintable()
+    names, found = run(code)
+    assert [names["CLASSES"][name][int(row[name])] for row in found] == ["a", name]
+
+
+def test_text_for_a_small_dataset(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The whole text, as a user sees it."""
+    monkeypatch.chdir(tmp_path)
+    manifest = write_dataset(Folder("out"), {"train": animals(2, 1)}, ANIMALS)
+    assert (
+        printed(Folder("out"), capsys)
+        == f"""\
+# animals: 3 records, digest {manifest.digest[:12]}
+import tensorflow as tf
+
+DIRECTORY = "out"
+NAME = "animals"
+SHARDS = {{"train": 2}}
+RECORDS = {{"train": 3}}
+CLASSES = {{
+    "animal": ["dog", "goat", "고양이"],
+}}
+
+feature_description = {{
+    "id": tf.io.FixedLenFeature([], tf.int64),
+    "weight": tf.io.FixedLenFeature([], tf.float32),
+    # 0 or 1
+    "tame": tf.io.FixedLenFeature([], tf.int64),
+    # in 66.7 % of the records; elsewhere empty
+    "note": tf.io.FixedLenFeature([], tf.string, default_value=""),
+    "raw": tf.io.FixedLenFeature([], tf.string),
+    # to predict
+    # index in CLASSES["animal"]
+    "animal": tf.io.FixedLenFeature([], tf.int64),
+}}
+
+
+def parse(record):
+    \"\"\"One serialised record -> feature name -> value.\"\"\"
+    return tf.io.parse_single_example(record, feature_description)
+
+
+def read(split):
+    \"\"\"All records of a split, parsed.\"\"\"
+    count = SHARDS[split]
+    files = [
+        f"{{DIRECTORY}}/{{NAME}}-{{split}}.tfrecord-{{i:05d}}-of-{{count:05d}}"
+        for i in range(count)
+    ]
+    dataset = tf.data.TFRecordDataset(files).map(parse)
+    # reading fails if a record is missing; Keras knows the number of steps
+    counted = tf.data.experimental.assert_cardinality(RECORDS[split])
+    return dataset.apply(counted)
+"""
+    )
+
+
+@reads
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_the_number_of_records_is_known_and_checked(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Each split has its cardinality; where a shard has lost records, reading fails."""
+    tensorflow = pytest.importorskip("tensorflow")
+    splits = {"train": animals(4, 3), "test": animals(2), "empty": []}
+    write_dataset(tmp_path / "out", splits, compression=compression)
+    names, _ = run(printed(tmp_path / "out", capsys))
+    for split, count in {"train": 7, "test": 2, "empty": 0}.items():
+        dataset = names["read"](split)
+        assert int(dataset.cardinality()) == count
+        assert sum(1 for _ in dataset) == count
+    first, second = sorted((tmp_path / "out").glob("*train*"))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(tensorflow.errors.FailedPreconditionError, match="7 elements"):
+        list(names["read"]("train"))
+
+
+@reads
+def test_the_comment_on_an_image_decodes_it_inside_a_map(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Images of all formats are decoded, resized and batched, as a user would do it."""
+    tensorflow = pytest.importorskip("tensorflow")
+    stored = "RGB.jpg L.jpg RGB.png RGBA.png L.png P.gif RGB.bmp".split()
+    for index, (mode, _, kind) in enumerate(each.partition(".") for each in stored):
+        path = tmp_path / "in" / "train" / f"{index % 2}" / f"{index}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.Image.new(mode, (20 + index, 10)).save(path)
+    converted = convert(tmp_path / "in", tmp_path / "out")
+    assert converted.code == 0
+    capsys.readouterr()
+    code = printed(tmp_path / "out", capsys)
+    (comment,) = (line for line in code.splitlines() if "an encoded image: " in line)
+    assert len(comment) <= 88
+    decode = eval(f"lambda value: {comment.partition(': ')[2]}", {"tf": tensorflow})
+    names, _ = run(code)
+
+    def example(row: dict[str, Any]) -> tuple[Any, Any]:
+        return tensorflow.image.resize(decode(row["image"]), [8, 6]), row["label"]
+
+    batches = list(names["read"]("train").map(example).batch(7))
+    assert [images.shape for images, _ in batches] == [(7, 8, 6, 3)]
+
+
+def test_many_classes_stay_in_the_manifest(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A comment says where their names are."""
+    rows = [{"x": f"class {number:03d}"} for number in range(101)]
+    write_dataset(tmp_path / "out", {"train": [rows]}, [Feature("x", Kind.LABEL)])
+    code = printed(tmp_path / "out", capsys)
+    assert "CLASSES" not in code
+    assert "101 classes, whose names are in manifest.json" in code
+
+
+def test_a_file_of_the_dataset_stands_for_it(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its manifest is beside it; a file without one is a usage error."""
+    write_dataset(tmp_path / "out", {"train": animals(2)})
+    shard = tmp_path / "out" / "animals-train.tfrecord-00000-of-00001"
+    assert "feature_description" in printed(shard, capsys)
+    write_records(tmp_path / "single", [b""])
+    with pytest.raises(UsageError, match="A dataset is needed"):
+        reader_code.show(str(tmp_path / "single"))
+
+
+def test_unknown_style(tmp_path: Folder) -> None:
+    """A usage error names the styles there are."""
+    with pytest.raises(UsageError, match="tensorflow"):
+        reader_code.show(str(tmp_path), "torch")
+
+
+def plain(value: Any) -> Any:
+    """A tensor's value, ragged or not, as plain lists."""
+    found = value.to_list() if hasattr(value, "to_list") else value.numpy()
+    return found.tolist() if hasattr(found, "tolist") else found
+
+
+def columns(code: str, batched: str = "") -> dict[str, list[Any]]:
+    """Executes the text; returns the values of all rows by key."""
+    pytest.importorskip("tensorflow")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    dataset = names["read"]("train")
+    if batched:
+        (row,) = getattr(dataset, batched)(1000)
+        return {key: plain(value) for key, value in row.items()}
+    rows = list(dataset)
+    return {key: [plain(row[key]) for row in rows] for key in rows[0]}
+
+
+def decoded(code: str, key: str, value: Any) -> Any:
+    """Evaluates the expression that the comment above an entry gives for its value."""
+    tensorflow = pytest.importorskip("tensorflow")
+    lines = [line.strip() for line in code.splitlines()]
+    (at,) = (i for i, line in enumerate(lines) if line.startswith(f'"{key}": tf.io'))
+    while ": " not in lines[at] or not lines[at].startswith("#"):
+        at -= 1
+    expression = lines[at].partition(": ")[2]
+    return eval(expression, {"tf": tensorflow, "value": value})
+
+
+LISTS: list[tuple[Feature, list[Any], list[Any], Any]] = [
+    # Feature, values of rows, what is read of them, and of an absent one.
+    (Feature("x", Kind.INT64, shape=(None,)), [[1, -(2**63)], []], [], []),
+    (Feature("x", Kind.INT64, shape=(2,)), [[1, -2], [3, 4]], [], [-3, -3]),
+    (
+        Feature("x", Kind.FLOAT, shape=(2, 3)),
+        [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]],
+        [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]],
+        None,
+    ),
+    (
+        Feature("x", Kind.INT64, shape=(None, 2)),
+        [[1, 2, 3, 4], []],
+        [[[1, 2], [3, 4]], []],
+        [],
+    ),
+    (Feature("x", Kind.INT64, shape=(2, None)), [[1, 2, 3, 4], []], [], []),
+    (Feature("x", Kind.INT64, shape=(None, 0)), [[], []], [], []),
+    (Feature("x", Kind.BOOL, shape=(None,)), [[True, False], []], [[1, 0], []], []),
+    (
+        Feature("x", Kind.TEXT, shape=(None,)),
+        [["글", ""], []],
+        [["글".encode(), b""], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.TEXT, shape=(2,)),
+        [["a", "b"]],
+        [[b"a", b"b"]],
+        [b"", b""],
+    ),
+    (Feature("x", Kind.BYTES, shape=(None,)), [[b"\xff", b""], []], [], []),
+    (Feature("x", Kind.TIMESTAMP, unit="ms"), [-1, 5], [], -2),
+    (
+        Feature("x", Kind.FLOAT, shape=(None, None)),
+        [[[0.5], [], [1.0, 2.0]], [], [[]]],
+        [],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None,)),
+        [["b", "a"], []],
+        [[1, 0], []],
+        [],
+    ),
+    (
+        Feature("x", Kind.LABEL, shape=(None, None)),
+        [[["b"], []], [["a"]]],
+        [[[1], []], [[0]]],
+        [],
+    ),
+]
+
+
+@reads
+@pytest.mark.parametrize(("feature", "values", "wanted", "absent"), LISTS)
+def test_lists_with_and_without_missing_values(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    feature: Feature,
+    values: list[Any],
+    wanted: list[Any],
+    absent: Any,
+) -> None:
+    """Every shape, one by one and in batches of lists of different lengths."""
+    rows = [{"x": value} for value in values]
+    write_kinds(tmp_path / "always", rows, [feature])
+    code = printed(tmp_path / "always", capsys)
+    assert columns(code)["x"] == (wanted or values)
+    assert columns(code, "ragged_batch")["x"] == (wanted or values)
+    write_kinds(tmp_path / "sometimes", [*rows, {}], [feature])
+    code = printed(tmp_path / "sometimes", capsys)
+    found = columns(code)["x"]
+    assert found[:-1] == (wanted or values)
+    if absent is None:
+        assert np.isnan(found[-1]).all()
+    else:
+        assert found[-1] == absent
+    hint = "ragged_batch" in code
+    assert hint is (None in feature.shape or 0 in feature.shape)
+    write_kinds(tmp_path / "never", [{}], [feature])
+    assert len(columns(printed(tmp_path / "never", capsys))["x"]) == 1
+
+
+@reads
+@pytest.mark.parametrize(
+    "dtype", "bool int8 uint16 uint32 uint64 int64 float16 float32 float64".split()
+)
+@pytest.mark.parametrize("shape", [(), (2, 3), (None, 3)])
+@pytest.mark.parametrize("encoding", ["raw", "proto"])
+def test_the_comment_on_a_tensor_decodes_it(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    dtype: str,
+    shape: tuple[int | None, ...],
+    encoding: str,
+) -> None:
+    """Both encodings, every type and shape: TensorFlow gives the array back."""
+    tensorflow = pytest.importorskip("tensorflow")
+    size = (2, 3) if shape else ()
+    array = np.arange(6)[: 6 if shape else 1].reshape(size).astype(dtype)
+    feature = Feature("x", Kind.TENSOR, shape=shape, dtype=dtype, encoding=encoding)
+    proto = tensorflow.io.serialize_tensor(array).numpy()
+    rows = [{"x": array.tobytes() if encoding == "raw" else proto}, {}]
+    write_kinds(tmp_path / "out", rows, [feature])
+    code = printed(tmp_path / "out", capsys)
+    value, absent = columns(code)["x"]
+    found = decoded(code, "x", value)
+    assert found.dtype.name == dtype
+    assert found.numpy().tolist() == array.tolist()
+    assert absent == b""
+
+
+@reads
+def test_a_tensor_of_several_open_sizes_is_flat(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Raw bytes do not say where a row ends, and the comment does not pretend it."""
+    feature = Feature(
+        "x", Kind.TENSOR, shape=(None, None), dtype="int16", encoding="raw"
+    )
+    array = np.arange(6, dtype="int16")
+    write_kinds(tmp_path / "out", [{"x": array.tobytes()}], [feature])
+    code = printed(tmp_path / "out", capsys)
+    assert "int16 [any, any], flat: " in code
+    assert decoded(code, "x", columns(code)["x"][0]).numpy().tolist() == array.tolist()
+
+
+@reads
+def test_the_comment_on_a_list_of_open_inner_size_shapes_it(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Row by row, with the size that the number of values gives."""
+    feature = Feature("x", Kind.INT64, shape=(2, None))
+    write_kinds(tmp_path / "out", [{"x": [1, 2, 3, 4]}], [feature])
+    code = printed(tmp_path / "out", capsys)
+    found = decoded(code, "x", columns(code)["x"][0])
+    assert found.numpy().tolist() == [[1, 2], [3, 4]]
+
+
+@reads
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_comment_on_a_timestamp_decodes_it(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], unit: str
+) -> None:
+    """NumPy's instants, of the unit that the number has."""
+    tensorflow = pytest.importorskip("tensorflow")
+    moment = np.datetime64("2024-02-29T12:34:56", unit)
+    feature = Feature("x", Kind.TIMESTAMP, unit=unit)
+    rows = [{"x": int(moment.astype(np.int64))}]
+    write_kinds(tmp_path / "out", rows, [feature])
+    code = printed(tmp_path / "out", capsys)
+    value = tensorflow.constant(columns(code)["x"][0], tensorflow.int64)
+    assert decoded(code, "x", value) == moment
+
+
+@reads
+def test_boxes_and_several_images(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four parallel lists for the boxes; each image is a feature of its own."""
+    features = [
+        Feature("left", Kind.IMAGE),
+        Feature("right", Kind.IMAGE),
+        Feature("left/format", Kind.TEXT, derived="format", derived_from="left"),
+        Feature("box", Kind.BOX),
+    ]
+    boxes = [[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]]
+    rows = [{"left": b"L", "right": b"R", "left/format": "png", "box": boxes}, {}]
+    write_kinds(tmp_path / "out", rows, features)
+    code = printed(tmp_path / "out", capsys)
+    found = columns(code)
+    assert (found["left"], found["right"]) == ([b"L", b""], [b"R", b""])
+    assert found["left/format"] == [b"png", b""]
+    sides = [found[f"box/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
+    assert sides == [[list(side), []] for side in zip(*boxes, strict=True)]
+    assert code.count("an encoded image") == 2
+
+
+def test_text_of_lists(
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The entries as a user sees them; what is internal is not read."""
+    monkeypatch.chdir(tmp_path)
+    features = [
+        Feature("vector", Kind.FLOAT, shape=(4,)),
+        Feature("rows", Kind.FLOAT, shape=(None, 4)),
+        Feature("words", Kind.TEXT, shape=(None,)),
+        Feature("ragged", Kind.INT64, shape=(None, None)),
+        Feature("when", Kind.TIMESTAMP, unit="us"),
+        Feature("pixels", Kind.TENSOR, shape=(28, 28), dtype="uint8", encoding="raw"),
+        Feature("box", Kind.BOX),
+        Feature(
+            "what",
+            Kind.LABEL,
+            shape=(None,),
+            vocabulary=("a", "<unknown>"),
+            unknown=Unknown.OOV,
+        ),
+    ]
+    row = {"vector": [0.5] * 4, "rows": [], "words": ["a"], "ragged": [[1]]}
+    row |= {"when": 0, "pixels": b"", "box": [], "what": []}
+    manifest = write_kinds(Folder("out"), [row, {"box": []}], features)
+    manifest = dataclasses.replace(
+        manifest,
+        features=(
+            *manifest.features,
+            FeatureFacts(Feature("hidden", Kind.TEXT, internal=True), Statistics()),
+        ),
+    )
+    code = reader_code.tensorflow_code(Dataset("out", manifest))
+    start = code.index("feature_description")
+    lacking = "in 50.0 % of the records; elsewhere"
+    assert (
+        code[start : code.index("def parse")]
+        == f"""\
+feature_description = {{
+    # {lacking} NaN
+    "vector": tf.io.FixedLenFeature([4], tf.float32, default_value=[float("nan")] * 4),
+    # {lacking} empty
+    "rows": tf.io.FixedLenSequenceFeature([4], tf.float32, allow_missing=True),
+    # {lacking} empty
+    "words": tf.io.RaggedFeature(tf.string),
+    # {lacking} empty
+    "ragged": tf.io.RaggedFeature(
+        tf.int64,
+        value_key="ragged/ragged_flat_values",
+        partitions=[tf.io.RaggedFeature.RowLengths("ragged/ragged_row_lengths_0")],
+    ),
+    # microseconds since 1970-01-01 UTC: value.numpy().astype("datetime64[us]")
+    # {lacking} -1, which no record holds
+    "when": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+    # uint8 [28, 28]: tf.reshape(tf.io.decode_raw(value, tf.uint8), [28, 28])
+    # {lacking} empty
+    "pixels": tf.io.FixedLenFeature([], tf.string, default_value=""),
+    # boxes: their xmin, ymin, xmax, ymax, in parallel lists
+    "box/xmin": tf.io.RaggedFeature(tf.float32),
+    "box/ymin": tf.io.RaggedFeature(tf.float32),
+    "box/xmax": tf.io.RaggedFeature(tf.float32),
+    "box/ymax": tf.io.RaggedFeature(tf.float32),
+    # index in CLASSES["what"]
+    # 1: any name outside the given vocabulary
+    # {lacking} empty
+    "what": tf.io.RaggedFeature(tf.int64),
+}}
+
+
+"""
+    )

@@ -1,0 +1,1 @@
+"""Pure tests: no process of their own, no pipeline, no TensorFlow."""

@@ -1,0 +1,305 @@
+"""`head`: the first records as a person wants to see them."""
+
+import io
+import pathlib
+
+import pytest
+from PIL import Image
+
+from beam_pipeline.commands import head
+from beam_pipeline.terminal import words
+from tests.support.datasets import animals, example, write_dataset, write_records
+from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
+from transforms.core.example import messages
+from transforms.core.schema import Feature, Kind
+from transforms.errors import TFRecordError, UsageError
+
+Folder = pathlib.Path
+
+
+def printed(path: Folder, capsys: pytest.CaptureFixture[str], count: int = 3) -> str:
+    assert head.show(str(path), count) == 0
+    return capsys.readouterr().out
+
+
+def test_records_of_every_split(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the manifest's order of features, with class names; absent ones named."""
+    write_dataset(
+        tmp_path / "out", {"train": animals(2, 2), "test": animals(1, start=8), "x": []}
+    )
+    assert (
+        printed(tmp_path / "out", capsys, 3)
+        == """\
+train  animals-train.tfrecord-00000-of-00002
+record 0
+  id      0
+  weight  0.0
+  tame    1 (true)
+  note    "메모 0"
+  raw     <2 bytes, ff 00>
+  animal  2 (고양이)
+
+record 1
+  id      1
+  weight  0.25
+  tame    0 (false)
+  note    "메모 1"
+  raw     <2 bytes, ff 01>
+  animal  0 (dog)
+
+train  animals-train.tfrecord-00001-of-00002
+record 0
+  id      2
+  weight  0.5
+  tame    1 (true)
+  note    (absent)
+  raw     <2 bytes, ff 02>
+  animal  1 (goat)
+
+test  animals-test.tfrecord-00000-of-00001
+record 0
+  id      8
+  weight  2.0
+  tame    1 (true)
+  note    (absent)
+  raw     <2 bytes, ff 08>
+  animal  1 (goat)
+"""
+    )
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_single_file(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Without a manifest the values themselves say what they are."""
+    row = {"text": "한 줄", "bytes": b"\x00\x01\x02\x03\x04", "float": 0.1, "int": -5}
+    write_records(tmp_path / "x", [example(row)] * 5, compression)
+    assert (
+        printed(tmp_path / "x", capsys, 1)
+        == f"""\
+{tmp_path}/x
+record 0
+  bytes  <5 bytes, starts 00 01 02 03>
+  float  0.1
+  int    -5
+  text   "한 줄"
+"""
+    )
+
+
+def test_images_are_told_by_their_header(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Format and size, not the bytes."""
+    for mode in ("JPEG", "PNG", "BMP"):
+        file = io.BytesIO()
+        Image.new("RGB", (40, 30)).save(file, mode)
+        write_records(tmp_path / mode, [example({"image": file.getvalue()})])
+        assert f"bytes, {mode} 40x30, starts " in printed(tmp_path / mode, capsys)
+
+
+def test_long_values_are_shortened(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text, bytes and lists, each with its full size."""
+    message = messages.Example()
+    features = message.features.feature
+    features["list"].int64_list.value.extend(range(1000))
+    features["text"].bytes_list.value.append("가".encode() * 1000)
+    features["bytes"].bytes_list.value.append(bytes(100_000))
+    features["none"].SetInParent()
+    write_records(tmp_path / "x", [message.SerializeToString()])
+    out = printed(tmp_path / "x", capsys)
+    assert "[0, 1, 2, 3, 4, 5, 6, 7, ... 992 more]" in out
+    assert '가..." (3,000 bytes)' in out
+    assert "<100,000 bytes, starts 00 00 00 00>" in out
+    assert "none   []" in out
+    assert max(map(len, out.splitlines())) < 300
+
+
+def test_a_record_that_is_no_example(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said so, and the others are shown."""
+    good = example({"a": 1})
+    write_records(tmp_path / "x", [good, b"\xff\xff", good, b""])
+    out = printed(tmp_path / "x", capsys, 4)
+    assert "record 1\n  not a tf.train.Example:" in out
+    assert out.count("a  1") == 2
+    assert "record 3\n  (no features)" in out
+
+
+def test_class_id_without_a_name(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shard that does not fit its manifest does not end in a traceback."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"a": [[{"x": "dog"}]]}, [Feature("x", Kind.LABEL)])
+    write_records(
+        folder / "animals-a.tfrecord-00000-of-00001", [example({"x": 7, "more": 1})]
+    )
+    out = printed(folder, capsys)
+    assert "x     7 (no such class)" in out
+    assert "more  1" in out
+
+
+def test_damage_ends_it_after_the_good_records(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error names file, record and offset."""
+    path = tmp_path / "x"
+    write_records(path, [example({"a": 1})] * 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TFRecordError, match="record 1 at byte"):
+        head.show(str(path), 5)
+    assert capsys.readouterr().out.count("record 0\n  a  1") == 1
+
+
+def test_no_records(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty dataset says so; a count of 0 prints nothing."""
+    write_dataset(tmp_path / "out", {"train": [[]]})
+    assert printed(tmp_path / "out", capsys) == "no records\n"
+    assert printed(tmp_path / "out", capsys, 0) == ""
+    with pytest.raises(UsageError, match="0 or more"):
+        head.show(str(tmp_path / "out"), -1)
+
+
+def test_nothing_moves_the_cursor(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names, text and class names are printed with escapes; markup stays text."""
+    text = "[red]\x1b[31m\r\n:smile:"
+    features = [Feature(text, Kind.TEXT), Feature("b", Kind.LABEL)]
+    write_dataset(tmp_path / "out", {"train": [[{text: text, "b": text}]]}, features)
+    out = printed(tmp_path / "out", capsys)
+    assert out.replace("\n", "").isprintable()
+    assert out.count("[red]\\x1b[31m\\r\\n:smile:") == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"", True),
+        ("한국어\n".encode(), True),
+        (b"\x00", False),
+        (b"\xff", False),
+        ("가".encode() * 1000, True),
+        ("가".encode()[:2], False),
+    ],
+)
+def test_text_is_told_from_bytes(value: bytes, expected: bool) -> None:
+    """By being UTF-8 without control characters, judged by its first 1,024 bytes."""
+    assert head.is_text(value) is expected
+
+
+def test_records_of_every_kind(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lists in their shape, tensors by type and size, instants as text; all absent."""
+    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
+    assert (
+        printed(tmp_path / "out", capsys)
+        == """\
+train  kinds-train.tfrecord-00000-of-00001
+record 0
+  vector        [[0.5, 1.0], [1.5, 2.0]]
+  words         ["a", "글"]
+  tags          [0 (dog)]
+  ragged        [[1], [], [2, 3]]
+  when          1709210096000 (2024-02-29T12:34:56.000Z)
+  pixels        <uint8[3, 2], 6 bytes, starts 00 01 02 03>
+  proto         <float32[any], TensorProto, 2 bytes, 08 01>
+  box           2 boxes (xmin, ymin, xmax, ymax): (0.0, 0.25, 0.5, 1.0), \
+(0.1, 0.2, 0.3, 0.4)
+  image         <2 bytes, 42 4d>
+  image/format  "bmp"
+
+record 1
+  vector        (absent)
+  words         (absent)
+  tags          (absent)
+  ragged        (absent)
+  when          (absent)
+  pixels        (absent)
+  proto         (absent)
+  box           (absent)
+  image         (absent)
+  image/format  (absent)
+"""
+    )
+
+
+def test_long_lists_of_every_kind_are_shortened(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows, rows in rows, boxes: how many more there are of each."""
+    features = [
+        Feature("rows", Kind.INT64, shape=(None, 10)),
+        Feature("ragged", Kind.INT64, shape=(None, None)),
+        Feature("box", Kind.BOX),
+        Feature("none", Kind.BOX),
+    ]
+    row = {
+        "rows": list(range(100)),
+        "ragged": [list(range(10))] * 20,
+        "box": [[0.0, 0.0, 1.0, 1.0]] * 50,
+        "none": [],
+    }
+    write_kinds(tmp_path / "out", [row], features)
+    lines = printed(tmp_path / "out", capsys).splitlines()
+    assert "[0, 1, 2, 3, 4, 5, 6, 7, ... 2 more], [10, 11" in lines[2]
+    assert lines[2].endswith("... 2 more], ... 2 more]")
+    assert lines[3].endswith("... 2 more], ... 12 more]")
+    assert "50 boxes" in lines[4]
+    assert lines[4].endswith("(0.0, 0.0, 1.0, 1.0), ... 42 more")
+    assert lines[5].split() == "none 0 boxes (xmin, ymin, xmax, ymax)".split()
+
+
+def test_records_that_do_not_fit_their_manifest(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parts that do not go together are shown as they are, key by key."""
+    write_kinds(tmp_path / "out", [row_of_every_kind()], EVERY_KIND)
+    message = messages.Example()
+    features = message.features.feature
+    features["box/xmin"].float_list.value.extend([0.5, 1.0])
+    for side in ("ymin", "xmax", "ymax"):
+        features[f"box/{side}"].float_list.value.append(0.5)
+    features["ragged/ragged_flat_values"].int64_list.value.extend([1, 2])
+    features["ragged/ragged_row_lengths_0"].int64_list.value.append(-2)
+    features["vector"].float_list.value.extend([0.5] * 3)
+    features["pixels"].bytes_list.value.append(b"\1\2\3")
+    features["when"].int64_list.value.append(-(2**63))
+    write_records(
+        tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001",
+        [message.SerializeToString()],
+    )
+    found = dict(
+        line.split(None, 1) for line in printed(tmp_path / "out", capsys).splitlines()
+    )
+    assert found["box/xmin"] == "[0.5, 1.0]"
+    assert found["box/ymax"] == "0.5"
+    assert found["ragged/ragged_flat_values"] == "[1, 2]"
+    assert found["ragged/ragged_row_lengths_0"] == "[-2]"
+    assert found["vector"] == "[0.5, 0.5, 0.5]"
+    assert found["pixels"] == "<uint8[any, 2], 3 bytes, 01 02 03>"
+    assert found["when"] == "-9223372036854775808"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (0, "s", "1970-01-01T00:00:00Z"),
+        (-1, "ms", "1969-12-31T23:59:59.999Z"),
+        (1, "us", "1970-01-01T00:00:00.000001Z"),
+        (2**63 - 1, "ns", "2262-04-11T23:47:16.854775807Z"),
+        (2**63 - 1, "s", "292277026596-12-04T15:30:07Z"),
+        (-(2**63), "s", ""),
+    ],
+)
+def test_instants_as_text(value: int, unit: str, expected: str) -> None:
+    """ISO 8601 in UTC over the whole range of int64."""
+    assert words.instant_text(value, unit) == expected

@@ -1,0 +1,337 @@
+"""`inspect`: what the manifest knows, and what a file alone tells."""
+
+import io
+import os
+import pathlib
+
+import pytest
+from PIL import Image
+from rich.cells import cell_len
+
+from beam_pipeline.commands import inspect
+from beam_pipeline.datasets import file_summary
+from beam_pipeline.datasets.dataset import open_target
+from beam_pipeline.terminal.words import count_text, share_text, size_text
+from tests.support.datasets import animals, example, write_dataset, write_records
+from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
+from transforms.core.example import messages
+from transforms.core.manifest import MANIFEST_NAME, Account
+from transforms.core.schema import Feature, Kind
+from transforms.errors import DamageError, TFRecordError, UsageError
+
+Folder = pathlib.Path
+
+
+def printed(path: Folder, capsys: pytest.CaptureFixture[str]) -> str:
+    assert inspect.show(str(path)) == 0
+    return capsys.readouterr().out
+
+
+def test_dataset(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole text of a small one: no colour, no frames, no line over 80."""
+    manifest = write_dataset(
+        tmp_path / "out",
+        {"train": animals(40, 50), "test": animals(2, start=50), "x": []},
+        account=Account(97, 92, {"field_count": 2}, {"hidden": 3}),
+    )
+    assert (
+        printed(tmp_path / "out", capsys)
+        == f"""\
+animals  92 records, 10.4 kB in 3 shards, not compressed, digest {manifest.digest[:12]}
+
+split  records     size  shards        shard size
+train       90  10.2 kB       2  4.5 kB to 5.7 kB
+test         2    219 B       1             219 B
+x            0      0 B       0
+
+feature  kind               present  values
+id       int64                100 %  0 to 89
+weight   float                100 %  0 to 22.25
+tame     bool                 100 %  false to true
+note     text                66.3 %  8 to 9 bytes
+raw      bytes                100 %  2 bytes
+animal   label, to predict    100 %  3 classes
+
+id  animal  train  test  x
+ 0  dog        30     0  0
+ 1  goat       30     1  0
+ 2  고양이     30     1  0
+
+source    items
+read         97
+written      92
+rejected      2  field_count 2
+skipped       3  hidden 3
+
+beside the shards: animal.labels.txt, dataset_info.json, features.json
+"""
+    )
+
+
+def test_dataset_needs_no_record(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The manifest knows it all."""
+    write_dataset(tmp_path / "out", {"train": animals(3)})
+    before = printed(tmp_path / "out", capsys)
+    (tmp_path / "out" / "animals-train.tfrecord-00000-of-00001").unlink()
+    assert printed(tmp_path / "out", capsys) == before
+    assert printed(tmp_path / "out" / MANIFEST_NAME, capsys) == before
+
+
+def test_long_lists_of_classes_are_cut(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With how many more there are, and how even they are."""
+    rows = [{"x": f"{min(n, 30):02d}" + "가" * 60} for n in range(40)]
+    write_dataset(tmp_path / "out", {"train": [rows]}, [Feature("x", Kind.LABEL)])
+    out = printed(tmp_path / "out", capsys)
+    assert "... 11 more; a class has 1 to 10 records" in out
+    assert "00" + "가" * 17 in out
+    assert "가" * 19 not in out
+    assert max(map(cell_len, out.splitlines())) <= 80
+
+
+def test_compressed_dataset(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How, in the first line."""
+    write_dataset(tmp_path / "out", {"train": animals(3)}, compression="gzip")
+    assert ", gzip, digest " in printed(tmp_path / "out", capsys)
+
+
+def test_empty_dataset(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """No records: no ranges, no shares, no crash; the empty shard likewise."""
+    write_dataset(tmp_path / "out", {"train": [[]]})
+    assert "0 records" in printed(tmp_path / "out", capsys)
+    shard = tmp_path / "out" / "animals-train.tfrecord-00000-of-00001"
+    assert "0 records" in printed(shard, capsys)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_single_file(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Features with types and ranges from the records; the first line says no more."""
+    file = io.BytesIO()
+    Image.new("RGB", (40, 30)).save(file, "PNG")
+    image = file.getvalue()
+    rows = [{"a": n, "b": n / 8, "c": "글자" * (n + 1), "d": image} for n in range(9)]
+    rows.append({"a": -1, "b": float("nan"), "d": image[:5]})
+    path = tmp_path / "x"
+    facts = write_records(path, [example(row) for row in rows], compression)
+    head, manifest, _, *table = printed(path, capsys).splitlines()
+    assert head.startswith(f"{path}  10 records of ")
+    assert size_text(facts.bytes) in head
+    assert head.endswith(f" with {compression}") is (compression != "none")
+    assert manifest.startswith("no manifest names this file")
+    assert table == [
+        "feature  type   present  values",
+        "a        int64    100 %  -1 to 8",
+        "b        float    100 %  0 to 1",
+        'c        bytes   90.0 %  6 to 54 bytes; text, as "글자"',
+        f"d        bytes    100 %  5 to {len(image)} bytes; "
+        "PNG 40x30, starts 89 50 4e 47",
+    ]
+
+
+def test_lists_and_features_without_a_type(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How many values a record has."""
+    records = []
+    for count in range(4):
+        message = messages.Example()
+        message.features.feature["list"].float_list.value.extend([0.5] * count)
+        message.features.feature["none"].SetInParent()
+        records.append(message.SerializeToString())
+    write_records(tmp_path / "x", records)
+    out = printed(tmp_path / "x", capsys).splitlines()
+    assert out[-2].split() == "list float, 0 to 3 each 100 % 0.5".split()
+    assert out[-1].split()[:2] == ["none", "none,"]
+
+
+def test_a_file_of_a_dataset(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says so."""
+    write_dataset(tmp_path / "out", {"train": animals(3)})
+    shard = tmp_path / "out" / "animals-train.tfrecord-00000-of-00001"
+    assert "a shard of the dataset 'animals' beside it" in printed(shard, capsys)
+
+
+def test_records_that_disagree(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each variant with the first record that has it; what is no Example is counted."""
+    records = [example({"a": 1})] * 3 + [b"\xff"] + [example({"a": 1.5})] * 2
+    write_records(tmp_path / "x", [*records, b"\xff\xff"])
+    out = printed(tmp_path / "x", capsys)
+    assert "1 (first in record 0)" in out
+    assert "1.5 (first in record 4)" in out
+    assert "2 records cannot be read as a tf.train.Example" in out
+    assert "the first is record 3" in out
+
+
+def test_variants_over_several_batches(tmp_path: Folder) -> None:
+    """Facts are merged over the pieces in which a file is read."""
+    rows = [example({"n": n, "b": bytes(5_000)}) for n in range(1_000)]
+    write_records(tmp_path / "x", [*rows, example({"n": 0.5})])
+    summary = file_summary.summarize_file(str(tmp_path / "x"))
+    found = {(v.name, v.type): v for v in summary.variants}
+    assert summary.records == 1_001
+    assert found["n", "int64"].statistics.maximum == 999
+    assert found["n", "int64"].first_record == 0
+    assert found["n", "float"].first_record == 1_000
+    assert found["b", "bytes"].statistics.present == 1_000
+
+
+def test_pipe(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """What can be read only once is read only once."""
+    write_records(tmp_path / "x", [example({"a": 5})] * 3, "gzip")
+    read, write = os.pipe()
+    os.write(write, (tmp_path / "x").read_bytes())
+    os.close(write)
+    out = printed(Folder(f"/dev/fd/{read}"), capsys)
+    os.close(read)
+    assert "3 records" in out
+    assert "with gzip" in out
+
+
+def test_damaged_file(tmp_path: Folder) -> None:
+    """It is an error that names file, record and offset."""
+    write_records(tmp_path / "x", [example({"a": 1})])
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-1])
+    with pytest.raises(TFRecordError, match="record 0 at byte 0"):
+        inspect.show(str(tmp_path / "x"))
+
+
+def test_damaged_manifest(tmp_path: Folder) -> None:
+    """Nothing is shown that was changed by hand."""
+    write_dataset(tmp_path / "out", {"train": animals(3)})
+    path = tmp_path / "out" / MANIFEST_NAME
+    path.write_bytes(path.read_bytes().replace(b"goat", b"boat"))
+    with pytest.raises(DamageError, match="changed after it was written"):
+        inspect.show(str(tmp_path / "out"))
+
+
+def test_no_dataset(tmp_path: Folder) -> None:
+    """A directory without a manifest, with shards or without, and no path at all."""
+    with pytest.raises(UsageError, match="make a dataset with 'convert'"):
+        open_target(str(tmp_path))
+    for number in range(5):
+        (tmp_path / f"x.tfrecord-{number}").touch()
+    with pytest.raises(UsageError, match="and 2 more"):
+        open_target(str(tmp_path))
+    with pytest.raises(UsageError, match="nothing is there"):
+        open_target(str(tmp_path / "none"))
+
+
+def test_nothing_moves_the_cursor(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names are printed with escapes; markup stays text."""
+    text = "[red]\x1b[31m\r\n:smile:"
+    features = [Feature(text, Kind.TEXT), Feature("b", Kind.LABEL)]
+    rows = [{text: text, "b": text}]
+    write_dataset(tmp_path / "out", {"train": [rows]}, features, name="[b]")
+    for path in ("out", "out/[b]-train.tfrecord-00000-of-00001"):
+        out = printed(tmp_path / path, capsys)
+        assert out.replace("\n", "").isprintable()
+        assert "[red]\\x1b[31m\\r\\n:smile:" in out
+        assert "[b]" in out
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 kB"),
+        (99_949, "99.9 kB"),
+        (99_951, "100 kB"),
+        (999_999, "1.0 MB"),
+        (150_000_000, "150 MB"),
+        (2 * 10**15, "2,000 TB"),
+    ],
+)
+def test_sizes(size: int, expected: str) -> None:
+    """Three digits or so, in powers of 1,000."""
+    assert size_text(size) == expected
+
+
+def test_shares_and_counts() -> None:
+    """Neither all nor none is said of what is only nearly so."""
+    assert share_text(999_999, 1_000_000) == "99.9 %"
+    assert share_text(1, 1_000_000) == "0.1 %"
+    assert (share_text(5, 5), share_text(0, 5)) == ("100 %", "0 %")
+    assert count_text(1, "class", "classes") == "1 class"
+    assert count_text(1_000, "shard") == "1,000 shards"
+
+
+def test_dataset_of_every_kind(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kinds with their shapes, ranges with how many, instants, the account of boxes."""
+    parts = {"boxes": {"read": 7, "written": 2, "rejected": 4, "gone": 1}}
+    account = Account(3, 2, {"bad_box": 1}, parts=parts)
+    rows = [row_of_every_kind(), {"words": [], "tags": ["cat", "dog", "dog"]}]
+    write_kinds(tmp_path / "out", rows, EVERY_KIND, account=account)
+    lines = printed(tmp_path / "out", capsys).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("feature"))
+    assert [" ".join(line.split()) for line in lines[start:]] == [
+        "feature kind present values",
+        "vector float[2, 2] 50.0 % 0.5 to 2; 4 each",
+        "words text[any] 100 % 1 to 3 bytes; 0 to 2 each",
+        "tags label[any] 100 % 2 classes; 1 to 3 each",
+        "ragged int64[any, any] 50.0 % 1 to 3; 3 rows each",
+        "when timestamp in ms 50.0 % 2024-02-29T12:34:56.000Z",
+        "pixels tensor uint8[any, 2] 50.0 % 6 bytes",
+        "proto tensor float32[any] 50.0 % 2 bytes",
+        "box box 50.0 % 0 to 1; 2 boxes each",
+        "image image 50.0 % 2 bytes",
+        "image/format text 50.0 % 3 bytes",
+        "",
+        "id tags train",
+        "0 cat 1",
+        "1 dog 3",
+        "",
+        "source items",
+        "read 3",
+        "written 2",
+        "rejected 1 bad_box 1",
+        "skipped 0",
+        "boxes read 7",
+        "boxes written 2",
+        "boxes rejected 4",
+        "boxes gone 1 with rejected items",
+        "",
+        "beside the shards: dataset_info.json, features.json, tags.labels.txt",
+    ]
+
+
+def test_lists_without_a_value(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How many there are is all there is to say."""
+    features = [Feature("x", Kind.INT64, shape=(None,)), Feature("y", Kind.TIMESTAMP)]
+    write_kinds(tmp_path / "out", [{"x": []}, {}], features)
+    lines = [line.split() for line in printed(tmp_path / "out", capsys).splitlines()]
+    assert "x int64[any] 50.0 % 0 each".split() in lines
+    assert "y timestamp in s 0 %".split() in lines
+
+
+def test_lists_in_a_single_file(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a manifest the keys are shown as they are, ranges over all values."""
+    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
+    shard = tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001"
+    shard.rename(tmp_path / "alone")
+    lines = printed(tmp_path / "alone", capsys).splitlines()
+    table = [" ".join(line.split()) for line in lines[4:]]
+    assert "box/xmin float, 2 each 50.0 % 0 to 0.1" in table
+    assert "ragged/ragged_flat_values int64, 3 each 50.0 % 1 to 3" in table
+    assert "ragged/ragged_row_lengths_0 int64, 3 each 50.0 % 0 to 2" in table
+    assert "vector float, 4 each 50.0 % 0.5 to 2" in table
+    assert 'words bytes, 2 each 50.0 % 1 to 3 bytes; text, as "a"' in table

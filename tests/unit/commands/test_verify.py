@@ -1,0 +1,445 @@
+"""`verify`: each kind of damage is named, by file, record and offset."""
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from beam_pipeline.commands import verify
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
+from beam_pipeline.terminal import reading_progress
+from tests.support.datasets import animals, example, write_dataset, write_records
+from tests.support.kinds import EVERY_KIND, row_of_every_kind, write_kinds
+from transforms.core.manifest import MANIFEST_NAME, Manifest
+from transforms.core.tfrecord import frame
+from transforms.errors import MAX_MESSAGE_BYTES, UsageError
+
+Folder = pathlib.Path
+SHARD = "animals-train.tfrecord-00001-of-00003"
+
+
+@pytest.fixture
+def folder(tmp_path: Folder) -> Folder:
+    """A dataset of two splits, three shards and one, 14 records."""
+    directory = tmp_path / "out"
+    write_dataset(directory, {"train": animals(4, 5, 3), "test": animals(2, start=50)})
+    return directory
+
+
+def findings(folder: Folder) -> list[verify.Finding]:
+    target = open_target(str(folder))
+    assert isinstance(target, Dataset)
+    return list(verify.verify_dataset(target).findings)
+
+
+def only(folder: Folder) -> verify.Finding:
+    (finding,) = findings(folder)
+    assert finding.is_damage
+    return finding
+
+
+def change(path: Folder, edit: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(edit(path.read_bytes()))
+
+
+def flip(position: int) -> Callable[[bytes], bytes]:
+    return lambda data: (
+        data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+    )
+
+
+def starts(path: Folder) -> list[int]:
+    """Returns where the records of a plain file begin, and its end."""
+    data, found = path.read_bytes(), [0]
+    while found[-1] < len(data):
+        length = int.from_bytes(data[found[-1] : found[-1] + 8], "little")
+        found.append(found[-1] + length + frame.OVERHEAD_BYTES)
+    return found
+
+
+def test_sound_dataset(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dataset as it was committed: exit 0, one line."""
+    assert verify.show(str(folder)) == 0
+    line = capsys.readouterr().out
+    assert "sound: 14 records" in line
+    assert line.count("\n") == 1
+
+
+def test_quiet_prints_findings_only(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing for a sound dataset, the findings for a damaged one."""
+    assert verify.show(str(folder), quiet=True) == 0
+    assert capsys.readouterr().out == ""
+    (folder / SHARD).unlink()
+    assert verify.show(str(folder), quiet=True) == 1
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_sound_compressed_dataset(tmp_path: Folder, compression: str) -> None:
+    """Compressed shards are checked in their stored and in their inflated form."""
+    write_dataset(tmp_path / "out", {"train": animals(40)}, compression=compression)
+    assert verify.show(str(tmp_path / "out")) == 0
+
+
+def test_sound_empty_shards_and_splits(tmp_path: Folder) -> None:
+    """A file without a record is right where the manifest says so."""
+    write_dataset(tmp_path / "out", {"train": [*animals(2), []], "test": []})
+    assert verify.show(str(tmp_path / "out")) == 0
+
+
+@pytest.mark.parametrize(
+    ("within", "kind"),
+    [(0, "length-crc"), (8, "length-crc"), (12, "data-crc"), (-1, "data-crc")],
+)
+def test_flipped_byte(
+    folder: Folder, within: int, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In length, its checksum, payload or its checksum: file, record and offset."""
+    begin, end = starts(folder / SHARD)[2:4]
+    change(folder / SHARD, flip(begin + within if within >= 0 else end - 1))
+    assert verify.show(str(folder)) == 1
+    printed = capsys.readouterr().out
+    assert f"{SHARD}: record 2 at byte {begin:,}" in printed
+    assert frame.DAMAGE_KINDS[kind] in printed
+    found = only(folder)
+    assert (found.file, found.kind) == (SHARD, kind)
+    assert (found.record, found.offset) == (2, begin)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 13])
+def test_truncated_inside_a_record(folder: Folder, cut: int) -> None:
+    """Within footer, payload or header; also what the size should have been."""
+    begin = starts(folder / SHARD)[-2]
+    size = (folder / SHARD).stat().st_size
+    keep = size - cut if cut < 13 else begin + cut - 8
+    os.truncate(folder / SHARD, keep)
+    found = only(folder)
+    assert (found.kind, found.record, found.offset) == ("truncated", 4, begin)
+    assert f"has {keep:,} bytes, the manifest states {size:,}" in found.message
+
+
+def test_truncated_at_a_record_boundary(folder: Folder) -> None:
+    """Silent for every other reader; the manifest knows."""
+    os.truncate(folder / SHARD, starts(folder / SHARD)[3])
+    found = only(folder)
+    assert found.kind == "content"
+    assert "holds 3 records" in found.message
+    assert "2 records are gone" in found.message
+
+
+def test_zero_byte_shard(folder: Folder) -> None:
+    """Valid framing, but the manifest states records."""
+    os.truncate(folder / SHARD, 0)
+    found = only(folder)
+    assert (found.file, found.kind) == (SHARD, "empty")
+
+
+def test_duplicated_record(folder: Folder) -> None:
+    """One record twice."""
+    begin, end = starts(folder / SHARD)[1:3]
+    change(folder / SHARD, lambda data: data[:end] + data[begin:])
+    found = only(folder)
+    assert found.kind == "content"
+    assert "there is 1 record too many" in found.message
+
+
+def test_missing_record(folder: Folder) -> None:
+    """One record cut out of the middle."""
+    begin, end = starts(folder / SHARD)[1:3]
+    change(folder / SHARD, lambda data: data[:begin] + data[end:])
+    found = only(folder)
+    assert found.kind == "content"
+    assert "1 record is gone" in found.message
+
+
+def test_swapped_records(folder: Folder) -> None:
+    """All there, in another order: the file's checksum tells."""
+    a, b, c = starts(folder / SHARD)[1:4]
+    change(folder / SHARD, lambda data: data[:a] + data[b:c] + data[a:b] + data[c:])
+    assert "in another order" in only(folder).message
+
+
+def test_a_shard_compressed_again(tmp_path: Folder) -> None:
+    """Its checksum differs; whether its records do, nothing in the manifest tells."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"train": animals(40)}, compression="gzip")
+    name = "animals-train.tfrecord-00000-of-00001.gz"
+    change(folder / name, lambda data: gzip.compress(gzip.decompress(data), 1))
+    found = only(folder)
+    assert found.kind == "content"
+    assert "holds 40 records" in found.message
+    assert "the same ones compressed again, or other ones" in found.message
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_as_many_records_of_other_lengths(tmp_path: Folder, compression: str) -> None:
+    """They are other ones for certain."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"train": animals(40)}, compression=compression)
+    write_dataset(
+        tmp_path / "b", {"train": animals(40, start=500)}, compression=compression
+    )
+    [name] = (each.name for each in folder.iterdir() if "tfrecord" in each.name)
+    (folder / name).write_bytes((tmp_path / "b" / name).read_bytes())
+    assert "but other ones: of " in only(folder).message
+
+
+def test_swapped_shards(folder: Folder) -> None:
+    """Both are named, each with what it really is."""
+    other = "animals-train.tfrecord-00002-of-00003"
+    (folder / SHARD).rename(folder / "x")
+    (folder / other).rename(folder / SHARD)
+    (folder / "x").rename(folder / other)
+    first, second = findings(folder)
+    assert (first.file, second.file) == (SHARD, other)
+    assert repr(other) in first.message
+    assert repr(SHARD) in second.message
+
+
+def test_missing_shard(folder: Folder) -> None:
+    """With the number of records that went with it."""
+    (folder / SHARD).unlink()
+    found = only(folder)
+    assert (found.file, found.kind) == (SHARD, "missing")
+    assert "5 records" in found.message
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("animals-train.tfrecord-00003-of-00004", "the split has 3 shards, not 4"),
+        ("animals-valid.tfrecord-00000-of-00001", "no split 'valid'"),
+        (f"{SHARD}.gz", "the compression 'none'"),
+    ],
+)
+def test_extra_shard(folder: Folder, name: str, meaning: str) -> None:
+    """A shard of another generation is damage: whoever globs reads it too."""
+    write_records(folder / name, [example({"id": 1})])
+    found = only(folder)
+    assert (found.file, found.kind) == (name, "foreign")
+    assert meaning in found.message
+
+
+def test_other_files_are_warnings(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is no shard of this dataset is mentioned, no more."""
+    for name in (".DS_Store", "_SUCCESS", "notes.txt", "other-1.tfrecord"):
+        (folder / name).write_bytes(b"x")
+    assert verify.show(str(folder)) == 0
+    assert capsys.readouterr().out.count("warning  ") == 4
+
+
+@pytest.mark.parametrize("name", ["features.json", "animal.labels.txt"])
+def test_damaged_sidecar(folder: Folder, name: str) -> None:
+    """The files beside the shards are named with their checksums too."""
+    change(folder / name, flip(3))
+    assert (only(folder).file, only(folder).kind) == (name, "content")
+    (folder / name).unlink()
+    assert (only(folder).file, only(folder).kind) == (name, "missing")
+
+
+def test_compressed_shard_was_replaced_by_a_plain_one(tmp_path: Folder) -> None:
+    """The content must be as compressed as the manifest states."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"train": animals(40)}, compression="gzip")
+    name = "animals-train.tfrecord-00000-of-00001.gz"
+    change(folder / name, gzip.decompress)
+    assert only(folder).kind == "compression"
+
+
+def test_truncated_gzip_shard(tmp_path: Folder) -> None:
+    """Cut in the trailer: all records are there, the stream does not end."""
+    folder = tmp_path / "out"
+    write_dataset(folder, {"train": animals(40)}, compression="gzip")
+    change(folder / "animals-train.tfrecord-00000-of-00001.gz", lambda d: d[:-4])
+    found = only(folder)
+    assert (found.kind, found.record) == ("truncated", 40)
+
+
+def test_goes_on_after_a_damaged_file(folder: Folder) -> None:
+    """Every damaged file is named, not only the first."""
+    names = sorted(p.name for p in folder.glob("*.tfrecord-*"))
+    for name in names:
+        change(folder / name, flip(12))
+    assert sorted(f.file for f in findings(folder)) == names
+
+
+def test_changed_manifest(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its digest tells; the shards' own checksums are still looked at."""
+    change(
+        folder / MANIFEST_NAME, lambda d: d.replace(b'"records": 5', b'"records": 6')
+    )
+    change(folder / SHARD, flip(12))
+    assert verify.show(str(folder)) == 1
+    printed = capsys.readouterr().out
+    assert "was changed after it was written" in printed
+    assert f"{SHARD}: record 0 at byte 0" in printed
+    assert "2 of 5 files" in printed
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"format": "x/2"}'])
+def test_no_manifest_in_the_file_of_that_name(folder: Folder, content: bytes) -> None:
+    """Anything else in its place is damage, not a crash."""
+    (folder / MANIFEST_NAME).write_bytes(content)
+    assert verify.show(str(folder)) == 1
+
+
+def test_manifest_itself_may_be_named(folder: Folder) -> None:
+    """DATASET is the directory or its manifest."""
+    assert verify.show(str(folder / MANIFEST_NAME)) == 0
+
+
+def test_relative_paths(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From within the directory itself."""
+    monkeypatch.chdir(folder)
+    assert verify.show(".") == verify.show(MANIFEST_NAME) == verify.show(SHARD) == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_single_file(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
+) -> None:
+    """Without a manifest: the records are sound, their number cannot be judged."""
+    path = tmp_path / "some.bin"
+    write_records(path, [b"a", b"b"], compression)
+    assert verify.show(str(path)) == 0
+    printed = capsys.readouterr().out
+    assert "2 records" in printed
+    assert "Without a manifest" in printed
+
+
+def test_single_file_damaged(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """File, record and offset without a manifest too."""
+    path = tmp_path / "some.bin"
+    write_records(path, [b"aaaa", b"bbbb"])
+    change(path, flip(33))
+    assert verify.show(str(path)) == 1
+    assert f"{path}: record 1 at byte 20: " in capsys.readouterr().out
+
+
+def test_single_file_of_a_dataset(folder: Folder) -> None:
+    """The manifest beside it is used where it names the file."""
+    assert verify.show(str(folder / SHARD)) == 0
+    os.truncate(folder / SHARD, starts(folder / SHARD)[3])
+    assert verify.show(str(folder / SHARD)) == 1
+    (folder / MANIFEST_NAME).unlink()
+    assert verify.show(str(folder / SHARD)) == 0
+
+
+def test_single_empty_file(tmp_path: Folder) -> None:
+    """Nothing tells it from one whose content was lost."""
+    (tmp_path / "empty").touch()
+    assert verify.show(str(tmp_path / "empty")) == 1
+
+
+def test_directory_without_a_manifest(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its TFRecord files are checked; what cannot be known is said."""
+    (folder / MANIFEST_NAME).unlink()
+    assert verify.show(str(folder)) == 0
+    printed = capsys.readouterr().out
+    assert "sound: 14 records, 1.6 kB in 4 files; all checksums match" in printed
+    assert "Without a manifest: records missing at the end of a file" in printed
+
+
+def test_nothing_there(tmp_path: Folder) -> None:
+    """A wrong path is a usage error."""
+    with pytest.raises(UsageError, match="nothing is there"):
+        verify.show(str(tmp_path / "x"))
+
+
+def test_messages_are_bounded(folder: Folder) -> None:
+    """Damage never prints payloads."""
+    (folder / SHARD).write_bytes(b"<html>" + b"\x1b[31m" * 100_000)
+    assert len(only(folder).message.encode()) <= MAX_MESSAGE_BYTES
+
+
+def test_control_characters_stay_off_the_terminal(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """File names are printed with escapes."""
+    (folder / "a\x1b[31mb").touch()
+    verify.show(str(folder))
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_progress_is_for_terminals_and_large_inputs(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn only from a size on, and cleared at the end."""
+
+    class Terminal:
+        def __init__(self) -> None:
+            self.text = ""
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None:
+            pass
+
+    target = open_target(str(folder))
+    assert isinstance(target, Dataset)
+    terminal = Terminal()
+    verify.verify_dataset(target, progress=terminal)  # type: ignore[arg-type]
+    assert terminal.text == ""
+    monkeypatch.setattr(reading_progress, "_MIN_BYTES", 100)
+    report = verify.verify_dataset(target, progress=terminal)  # type: ignore[arg-type]
+    assert report.is_sound
+    assert "100 %" in terminal.text
+    assert terminal.text.endswith("\r")
+
+
+def test_starts_without_what_is_slow() -> None:
+    """A small file is checked before those could be imported."""
+    code = """
+import sys
+import beam_pipeline.commands.verify
+slow = {"rich", "pydantic", "click", "pandas", "apache_beam", "pyarrow", "PIL"}
+print(sorted(slow & sys.modules.keys()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_report_of_a_manifest_from_elsewhere(folder: Folder) -> None:
+    """A manifest of other shards: each difference by its file."""
+    data = json.loads((folder / MANIFEST_NAME).read_text())
+    manifest = Manifest.from_bytes(json.dumps(data).encode())
+    train, test = manifest.splits
+    shards = (dataclasses.replace(train.shards[0], payload_bytes=1), *train.shards[1:])
+    manifest = dataclasses.replace(
+        manifest, splits=(dataclasses.replace(train, shards=shards), test)
+    )
+    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    assert only(folder).file == train.shards[0].file
+
+
+def test_single_file_reports_what_it_holds(tmp_path: Folder) -> None:
+    """Records and stored bytes."""
+    facts = write_records(tmp_path / "x", [b"abc"] * 10, "gzip")
+    report = verify.verify_single_file(SingleFile(str(tmp_path / "x")))
+    assert (report.files, report.records, report.bytes) == (1, 10, facts.bytes)
+
+
+def test_sound_dataset_of_every_kind(
+    tmp_path: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lists, boxes and tensors are records like any other."""
+    write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
+    assert verify.show(str(tmp_path / "out")) == 0
+    assert "sound: 2 records" in capsys.readouterr().out

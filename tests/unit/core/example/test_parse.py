@@ -1,0 +1,554 @@
+"""Reading examples without TensorFlow: its own parser is the oracle."""
+
+import dataclasses
+import pathlib
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.kinds import write_kinds
+from tests.unit.core.example.test_decoder import Values, examples, ints, same, serialise
+from transforms.core.example.parse import (
+    FixedLenFeature,
+    RaggedFeature,
+    RowLengths,
+    UniformRowLength,
+    VarLenFeature,
+    parse_example_batch,
+    parse_single_example,
+    read_examples,
+)
+from transforms.core.manifest import Account, Manifest, ShardFacts, SplitFacts
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord import TFRecordWriter
+from transforms.core.tfrecord.frame import frame
+from transforms.errors import (
+    BeamTFRecordError,
+    ExampleError,
+    SourceError,
+    SpecError,
+    TFRecordError,
+)
+
+ABSENT: Values = {}
+UNTYPED: Values = {"a": ("", [])}
+NO_INTS: Values = {"a": ("int64_list", [])}
+NO_FLOATS: Values = {"a": ("float_list", [])}
+ONE: Values = {"a": ("int64_list", [1])}
+TWO: Values = {"a": ("int64_list", [1, 2])}
+FOUR: Values = {"a": ("int64_list", [1, 2, 3, 4])}
+FLOATS: Values = {"a": ("float_list", [0.5, -0.0])}
+BYTES: Values = {"a": ("bytes_list", [b"\xff\0"])}
+
+# Shape (None: varying), dtype, default.
+Wanted = tuple[Any, str, Any]
+
+CASES: list[tuple[Values, Wanted]] = [
+    *[
+        (values, ((), "int64", default))
+        for values in (ABSENT, UNTYPED, NO_INTS, NO_FLOATS, ONE, TWO, FLOATS, BYTES)
+        for default in (None, -1)
+    ],
+    *[
+        (values, ([2], "int64", default))
+        for values in (ABSENT, TWO, FOUR)
+        for default in (None, 7, [7], [7, 8], [[7, 8]], [7, 8, 9])
+    ],
+    *[
+        (values, ([2, 2], "int64", default))
+        for values in (ABSENT, FOUR)
+        for default in (None, 5, [[5]], [7, 8], [7, 8, 9, 10], [[7, 8], [9, 10]])
+    ],
+    *[(ABSENT, ((), "int64", default)) for default in ([5], [[5]], [5, 6], True)],
+    *[(ABSENT, ((), "int64", default)) for default in (1.0, 1.5, "1", 2**63)],
+    *[(ABSENT, ((), "int64", default)) for default in (-(2**63), np.int32(3))],
+    *[(ABSENT, ((), "float32", default)) for default in (1, 0.1, True, [2.5])],
+    *[(ABSENT, ((), "float32", default)) for default in (np.float64(1.1), "x")],
+    *[(ABSENT, ((), "string", default)) for default in ("é", b"x", "", 1, ["a"])],
+    *[(ABSENT, ([2], "string", default)) for default in (["a", "bcd"], "ab")],
+    *[
+        (values, ([0], "int64", default))
+        for values in (ABSENT, UNTYPED, NO_INTS, NO_FLOATS, ONE)
+        for default in (None, [])
+    ],
+    *[(TWO, (shape, "int64", None)) for shape in (2, [1, 2], [2, 1], None, [None])],
+    *[(TWO, ([-1], "int64", None)), (FLOATS, ([2], "float32", None))],
+    *[(BYTES, (shape, "string", None)) for shape in ((), [1], [1, 1])],
+    *[(ONE, ((), dtype, None)) for dtype in ("int32", "bool", "float32")],
+    *[(FLOATS, ([2], dtype, None)) for dtype in ("float64", "int64", "string")],
+]
+VARYING: list[tuple[Values, str]] = [
+    (values, dtype)
+    for values in (ABSENT, UNTYPED, NO_INTS, NO_FLOATS, TWO, FLOATS, BYTES)
+    for dtype in ("int64", "float32", "string")
+]
+
+
+def ours(payloads: list[bytes], wanted: Wanted) -> Any:
+    shape, dtype, default = wanted
+    return parse_example_batch(payloads, {"a": FixedLenFeature(shape, dtype, default)})
+
+
+def theirs(tensorflow: Any, payloads: list[bytes], wanted: Wanted) -> Any:
+    shape, dtype, default = wanted
+    kind = getattr(tensorflow, dtype)
+    spec = tensorflow.io.FixedLenFeature(shape, kind, default)
+    return tensorflow.io.parse_example(payloads, {"a": spec})
+
+
+def refusals(tensorflow: Any) -> tuple[type[Exception], ...]:
+    return (tensorflow.errors.InvalidArgumentError, TypeError, ValueError)
+
+
+def assert_same_array(found: Any, expected: Any) -> None:
+    assert np.shape(found) == np.shape(expected)
+    if isinstance(expected, bytes):
+        assert found == expected
+        return
+    assert found.dtype == expected.dtype
+    assert same(found.tolist(), expected.tolist())
+
+
+@pytest.mark.reads_with_tensorflow
+def test_fixed_features_mean_what_tensorflow_means() -> None:
+    """Values, shapes, types and refusals of every case, alone and in a batch."""
+    tensorflow = pytest.importorskip("tensorflow")
+    refused = 0
+    for values, wanted in CASES:
+        data = serialise(values)
+        try:
+            expected = theirs(tensorflow, [data, data], wanted)["a"].numpy()
+        except refusals(tensorflow):
+            refused += 1
+            with pytest.raises((ExampleError, SpecError)):
+                ours([data, data], wanted)
+            continue
+        found = ours([data, data], wanted)["a"]
+        assert_same_array(found, expected)
+        spec = FixedLenFeature(*wanted)
+        single = parse_single_example(data, {"a": spec})["a"]
+        kind = getattr(tensorflow, wanted[1])
+        theirs_alone = tensorflow.io.parse_single_example(
+            data, {"a": tensorflow.io.FixedLenFeature(wanted[0], kind, wanted[2])}
+        )
+        assert_same_array(single, theirs_alone["a"].numpy())
+    assert 30 < refused < len(CASES) - 30
+
+
+@pytest.mark.reads_with_tensorflow
+def test_varying_features_mean_what_tensorflow_means() -> None:
+    """Absent, untyped and empty are an empty list; another type is refused."""
+    tensorflow = pytest.importorskip("tensorflow")
+    for values, dtype in VARYING:
+        data = serialise(values)
+        kind = getattr(tensorflow, dtype)
+        theirs_spec = {"a": tensorflow.io.VarLenFeature(kind)}
+        spec = {"a": VarLenFeature(dtype)}
+        try:
+            expected = tensorflow.io.parse_single_example(data, theirs_spec)["a"]
+        except refusals(tensorflow):
+            with pytest.raises(ExampleError):
+                parse_single_example(data, spec)
+            continue
+        assert_same_array(
+            parse_single_example(data, spec)["a"], expected.values.numpy()
+        )
+
+
+@pytest.mark.reads_with_tensorflow
+def test_random_examples_mean_what_tensorflow_means() -> None:
+    """Random messages under random descriptions: the same values or both refuse."""
+    tensorflow = pytest.importorskip("tensorflow")
+    shapes = st.sampled_from([None, (), (1,), (2,), (0,), (2, 2)])
+    wanted = st.dictionaries(
+        st.text(max_size=1),
+        st.tuples(shapes, st.sampled_from(["int64", "float32", "string"])),
+        min_size=1,
+        max_size=3,
+    )
+
+    @settings(max_examples=300, deadline=None)
+    @given(examples, wanted, st.data())
+    def compare(values: Values, wanted: dict[str, Any], data: st.DataObject) -> None:
+        # Names out of both, or hardly any would meet.
+        names = st.sampled_from(sorted({*values, *wanted}))
+        description: dict[str, Any] = {}
+        their_description: dict[str, Any] = {}
+        for shape, dtype in wanted.values():
+            name = data.draw(names)
+            kind = getattr(tensorflow, dtype)
+            if shape is None:
+                description[name] = VarLenFeature(dtype)
+                their_description[name] = tensorflow.io.VarLenFeature(kind)
+            else:
+                description[name] = FixedLenFeature(shape, dtype)
+                their_description[name] = tensorflow.io.FixedLenFeature(shape, kind)
+        payload = serialise(values)
+        try:
+            expected = tensorflow.io.parse_single_example(payload, their_description)
+        except refusals(tensorflow):
+            with pytest.raises(ExampleError):
+                parse_single_example(payload, description)
+            return
+        found = parse_single_example(payload, description)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            sparse = isinstance(value, tensorflow.SparseTensor)
+            assert_same_array(found[name], (value.values if sparse else value).numpy())
+
+    compare()
+
+
+@pytest.mark.reads_with_tensorflow
+def test_damaged_examples_are_never_read_differently() -> None:
+    """Where both parsers accept a message, they agree on its values."""
+    tensorflow = pytest.importorskip("tensorflow")
+    noise = random.Random(5)
+    whole = serialise({"a": ("int64_list", [1, -1]), "b": ("float_list", [0.5])})
+    both = 0
+    for _ in range(1500):
+        changed = bytearray(whole)
+        for _ in range(noise.randint(1, 2)):
+            changed[noise.randrange(len(changed))] = noise.randrange(256)
+        data = bytes(changed)
+        theirs_spec = {"a": tensorflow.io.VarLenFeature(tensorflow.int64)}
+        try:
+            found = parse_single_example(data, {"a": VarLenFeature("int64")})
+            expected = tensorflow.io.parse_single_example(data, theirs_spec)
+        except (ExampleError, *refusals(tensorflow)):
+            continue
+        both += 1
+        assert_same_array(found["a"], expected["a"].values.numpy())
+    assert both > 100
+
+
+def test_default_stands_for_an_absent_feature() -> None:
+    """The tutorial's way to read: scalars with defaults."""
+    description = {
+        "feature0": FixedLenFeature([], "int64", 0),
+        "feature2": FixedLenFeature([], "string", ""),
+        "feature3": FixedLenFeature([], "float32", 0.5),
+    }
+    found = parse_single_example(ints(feature0=4), description)
+    assert found == {"feature0": 4, "feature2": b"", "feature3": 0.5}
+    assert [type(value) for value in found.values()] == [np.int64, bytes, np.float32]
+
+
+def test_defaults_are_not_shared() -> None:
+    """Changing a returned array changes no later one."""
+    description = {"a": FixedLenFeature([2], "int64", [1, 2])}
+    parse_single_example(b"", description)["a"][0] = 9
+    assert parse_single_example(b"", description)["a"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (ABSENT, "'a' is required, but absent"),
+        (FLOATS, "'a' must be a list of int64 .* found a float_list"),
+        (TWO, r"'a' must have 1 values \(shape \[\]\); found 2"),
+    ],
+)
+def test_errors_name_feature_and_finding(values: Values, message: str) -> None:
+    """In a batch also the example."""
+    description = {"a": FixedLenFeature([], "int64")}
+    with pytest.raises(ExampleError, match=message):
+        parse_single_example(serialise(values), description)
+    with pytest.raises(ExampleError, match="example 1: .*" + message):
+        parse_example_batch([serialise(ONE), serialise(values)], description)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [np.int64, np.dtype("int64"), int, "int64", pytest.param("tf", id="tensorflow")],
+)
+def test_ways_to_say_a_type(dtype: Any) -> None:
+    """NumPy's, Python's, TensorFlow's, or the name."""
+    if dtype == "tf":
+        dtype = dataclasses.make_dataclass("DType", [("name", str)])("int64")
+    assert FixedLenFeature([], dtype).dtype == "int64"
+    assert VarLenFeature(dtype).dtype == "int64"
+
+
+@pytest.mark.parametrize("dtype", ["int32", np.float64, bool, None, 3, "tf.int64"])
+def test_types_that_no_example_holds(dtype: Any) -> None:
+    """The message lists the three that there are."""
+    with pytest.raises(SpecError, match="int64, float32 or string"):
+        VarLenFeature(dtype)
+
+
+def test_batch_of_nothing() -> None:
+    """Shapes and types are there without any example."""
+    description = {"a": FixedLenFeature([2], "int64"), "b": VarLenFeature("string")}
+    batch = parse_example_batch([], description)
+    assert batch["a"].shape == (0, 2)
+    assert batch["b"] == []
+
+
+def test_varying_features_of_a_batch_are_a_list_of_arrays() -> None:
+    """One array an example."""
+    batch = parse_example_batch(
+        [ints(a=[1, 2]), b"", ints(a=3)], {"a": VarLenFeature("int64")}
+    )
+    assert [array.tolist() for array in batch["a"]] == [[1, 2], [], [3]]
+
+
+def test_strings_of_a_batch_keep_trailing_zeros() -> None:
+    """They are objects, not NumPy's fixed-width bytes."""
+    payloads = [serialise({"a": ("bytes_list", [b"x\0"])})] * 2
+    batch = parse_example_batch(payloads, {"a": FixedLenFeature([], "string")})
+    assert batch["a"].tolist() == [b"x\0", b"x\0"]
+
+
+def write_shard(path: pathlib.Path, values: list[int], **options: Any) -> ShardFacts:
+    with path.open("wb") as file, TFRecordWriter(file, **options) as writer:
+        for value in values:
+            writer.write(ints(a=value))
+    facts = writer.facts()
+    return ShardFacts(
+        file=path.name,
+        bytes=facts.stored_bytes,
+        crc32c=facts.crc32c,
+        records=facts.records,
+        payload_bytes=facts.payload_bytes,
+    )
+
+
+def write_dataset(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Two splits, three shards, one of them empty; gzip."""
+    names = ["d-test", "d-train-0", "d-train-1"]
+    values: list[list[int]] = [[1, 2], [3], []]
+    shards = [
+        write_shard(directory / name, content, compression="gzip")
+        for name, content in zip(names, values, strict=True)
+    ]
+    manifest = Manifest(
+        name="d",
+        compression="gzip",
+        features=(),
+        splits=(
+            SplitFacts("train", tuple(shards[1:])),
+            SplitFacts("test", (shards[0],)),
+        ),
+        files=(),
+        account=Account(3, 3),
+        inputs={},
+        settings={},
+    )
+    (directory / "manifest.json").write_bytes(manifest.to_bytes())
+    (directory / "stray.tfrecord").write_bytes(frame(ints(a=99)))
+    return [directory / name for name in names]
+
+
+def test_files_are_read_in_the_order_given(tmp_path: pathlib.Path) -> None:
+    """One path, a string, or several; whatever their compression."""
+    write_shard(tmp_path / "x", [1, 2])
+    write_shard(tmp_path / "y", [3], compression="zlib")
+    assert list(read_examples(tmp_path / "x")) == [{"a": [1]}, {"a": [2]}]
+    assert list(read_examples(str(tmp_path / "y"))) == [{"a": [3]}]
+    both = read_examples([tmp_path / "y", tmp_path / "x"])
+    assert [example["a"] for example in both] == [[3], [1], [2]]
+
+
+def test_description_applies_to_every_example(tmp_path: pathlib.Path) -> None:
+    """Also its defaults."""
+    write_shard(tmp_path / "x", [1, 2])
+    description = {
+        "a": FixedLenFeature([], "int64"),
+        "b": FixedLenFeature([], "float32", 0.5),
+    }
+    found = list(read_examples(tmp_path / "x", description))
+    assert found == [{"a": 1, "b": 0.5}, {"a": 2, "b": 0.5}]
+
+
+def test_error_names_file_and_record(tmp_path: pathlib.Path) -> None:
+    """Of a record that is no Example, and of one that does not fit."""
+    path = tmp_path / "x"
+    path.write_bytes(frame(b"") + frame(b"\xff"))
+    examples_read = read_examples(path)
+    assert next(examples_read) == {}
+    with pytest.raises(ExampleError, match=f"{path}: record 1: 1 bytes are not"):
+        next(examples_read)
+
+
+def test_dataset_is_read_by_its_manifest(tmp_path: pathlib.Path) -> None:
+    """Splits and shards in its order; files it does not name are not read."""
+    write_dataset(tmp_path)
+    assert [example["a"] for example in read_examples(tmp_path)] == [[3], [1], [2]]
+
+
+def test_dataset_with_a_shard_cut_between_records(tmp_path: pathlib.Path) -> None:
+    """What no reader of the file alone can see, the manifest tells."""
+    path = write_dataset(tmp_path)[0]
+    write_shard(path, [1], compression="gzip")
+    with pytest.raises(TFRecordError, match="states 2 records") as caught:
+        list(read_examples(tmp_path))
+    assert (caught.value.kind, caught.value.path) == ("truncated", str(path))
+
+
+def test_dataset_with_a_shard_of_another_run(tmp_path: pathlib.Path) -> None:
+    """The same count, other records."""
+    write_shard(write_dataset(tmp_path)[0], [1, 3], compression="gzip")
+    with pytest.raises(TFRecordError, match="CRC32C"):
+        list(read_examples(tmp_path))
+
+
+def test_directory_without_a_manifest_is_no_dataset(tmp_path: pathlib.Path) -> None:
+    """Its files are not guessed at."""
+    write_dataset(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(SourceError, match="not a dataset"):
+        list(read_examples(tmp_path))
+
+
+def test_missing_shard_is_an_error(tmp_path: pathlib.Path) -> None:
+    """Named by its path."""
+    write_dataset(tmp_path)[0].unlink()
+    with pytest.raises(BeamTFRecordError, match="d-test: cannot be opened"):
+        list(read_examples(tmp_path))
+
+
+RAGGED: list[Values] = [
+    {},
+    {"v": ("", []), "n": ("", [])},
+    {"v": ("int64_list", []), "n": ("int64_list", [])},
+    {"v": ("int64_list", []), "n": ("int64_list", [0, 0])},
+    {"v": ("int64_list", [1, 2, 3, 4]), "n": ("int64_list", [2, 0, 1, 1])},
+    {"v": ("int64_list", [1, 2, 3, 4]), "n": ("int64_list", [4]), "m": TWO["a"]},
+    {"v": ("int64_list", [5]), "n": ("float_list", [1.0])},
+    {"v": ("float_list", [5.0]), "n": ("int64_list", [1])},
+]
+PARTITIONS: list[list[tuple[str, Any]]] = [
+    [],
+    [("RowLengths", "n")],
+    [("UniformRowLength", 2)],
+    [("UniformRowLength", 2), ("UniformRowLength", 1)],
+    [("UniformRowLength", 2), ("RowLengths", "n")],
+    [("RowLengths", "m"), ("RowLengths", "n")],
+]
+
+
+def as_lists(value: Any) -> Any:
+    """Arrays, in lists or not, and ragged tensors as plain lists."""
+    if hasattr(value, "to_list"):
+        return value.to_list()
+    value = value.numpy() if hasattr(value, "numpy") else value
+    if isinstance(value, list):
+        return [as_lists(item) for item in value]
+    return value.tolist()
+
+
+@pytest.mark.reads_with_tensorflow
+def test_ragged_features_mean_what_tensorflow_means() -> None:
+    """Every way to put values into rows; TensorFlow is told to check them too."""
+    tensorflow = pytest.importorskip("tensorflow")
+    theirs = tensorflow.io.RaggedFeature
+    ours = {"RowLengths": RowLengths, "UniformRowLength": UniformRowLength}
+    read = refused = 0
+    for values in RAGGED:
+        data = serialise(values)
+        for partitions in PARTITIONS:
+            spec = RaggedFeature(
+                "int64", "v", [ours[word](what) for word, what in partitions]
+            )
+            their_spec = theirs(
+                tensorflow.int64,
+                value_key="v",
+                partitions=[getattr(theirs, word)(what) for word, what in partitions],
+                validate=True,
+            )
+            try:
+                expected = tensorflow.io.parse_single_example(data, {"a": their_spec})
+            except refusals(tensorflow):
+                refused += 1
+                with pytest.raises(ExampleError):
+                    parse_single_example(data, {"a": spec})
+                continue
+            read += 1
+            found = parse_single_example(data, {"a": spec})["a"]
+            assert as_lists(found) == as_lists(expected["a"])
+    assert read > 15
+    assert refused > 5
+
+
+def test_ragged_features_of_a_batch_are_a_list() -> None:
+    """One value an example, and a feature's own key where none is named."""
+    spec = RaggedFeature("int64", partitions=[RowLengths("n")])
+    plain = RaggedFeature("int64")
+    payloads = [ints(a=[1, 2, 3], n=[1, 2]), b"", ints(a=[4], n=[0, 1])]
+    batch = parse_example_batch(payloads, {"a": spec})
+    assert as_lists(batch["a"]) == [[[1], [2, 3]], [], [[], [4]]]
+    batch = parse_example_batch(payloads, {"a": plain})
+    assert as_lists(batch["a"]) == [[1, 2, 3], [], [4]]
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths"),
+    [([1, 2], [1]), ([1, 2], [3]), ([1], [2, -1]), ([], [1]), ([1], [2**63 - 1, 2])],
+)
+def test_row_lengths_that_do_not_add_up(values: list[int], lengths: list[int]) -> None:
+    """An error, also where their sum would wrap; TensorFlow may give other rows."""
+    spec = RaggedFeature("int64", "v", [RowLengths("n")])
+    with pytest.raises(ExampleError, match="'a' must have row lengths of 0 or more"):
+        parse_single_example(ints(v=values, n=lengths), {"a": spec})
+
+
+def test_rows_of_equal_length_need_all_their_values() -> None:
+    """A number of values that is no multiple names what it is."""
+    spec = RaggedFeature("int64", partitions=[UniformRowLength(2)])
+    with pytest.raises(ExampleError, match="rows of 2 items; found 3 items"):
+        parse_single_example(ints(a=[1, 2, 3]), {"a": spec})
+
+
+def test_partitions_are_checked_at_once() -> None:
+    """Before any example is read."""
+    with pytest.raises(SpecError, match="length must be an int of 1 or more"):
+        UniformRowLength(0)
+    wrong: Any = ["n"]
+    with pytest.raises(SpecError, match="partitions must be RowLengths"):
+        RaggedFeature("int64", partitions=wrong)
+
+
+def test_dataset_of_every_shape_is_read_back(tmp_path: pathlib.Path) -> None:
+    """Lists, ragged lists, boxes and tensors of a dataset, without TensorFlow."""
+    features = [
+        Feature("vector", Kind.FLOAT, shape=(2,)),
+        Feature("words", Kind.TEXT, shape=(None,)),
+        Feature("ragged", Kind.INT64, shape=(None, None)),
+        Feature("box", Kind.BOX),
+        Feature("pixels", Kind.TENSOR, shape=(3,), dtype="uint8", encoding="raw"),
+    ]
+    rows = [
+        {
+            "vector": [0.5, 1.0],
+            "words": ["a", "글"],
+            "ragged": [[1], [], [2, 3]],
+            "box": [[0.0, 0.25, 0.5, 1.0]],
+            "pixels": b"\1\2\3",
+        },
+        {"vector": [1.5, 2.0], "pixels": b"\0\0\0"},
+    ]
+    write_kinds(tmp_path / "out", rows, features)
+    values, lengths = features[2].record_keys
+    description = {
+        "vector": FixedLenFeature([2], "float32"),
+        "words": VarLenFeature("string"),
+        "ragged": RaggedFeature("int64", values, [RowLengths(lengths)]),
+        "box/xmax": RaggedFeature("float32"),
+        "pixels": FixedLenFeature([], "string"),
+    }
+    first, second = read_examples(tmp_path / "out", description)
+    assert first["vector"].tolist() == [0.5, 1.0]
+    assert first["words"].tolist() == [b"a", "글".encode()]
+    assert as_lists(first["ragged"]) == [[1], [], [2, 3]]
+    assert first["box/xmax"].tolist() == [0.5]
+    assert np.frombuffer(first["pixels"], np.uint8).tolist() == [1, 2, 3]
+    assert as_lists([second["words"], second["ragged"], second["box/xmax"]]) == [
+        [],
+        [],
+        [],
+    ]

@@ -1,0 +1,686 @@
+"""The image policy: what stays, what changes and how, what is refused, by the bytes."""
+
+import io
+import pathlib
+import pickle
+import struct
+import subprocess
+import sys
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from PIL import EpsImagePlugin, Image, ImageOps
+
+from tests.unit.core.image.test_image import (
+    ARITHMETIC,
+    ARITHMETIC_PROGRESSIVE,
+    chunk,
+    flat_jpeg,
+    ihdr,
+    make_bmp,
+    make_png,
+    picture,
+    real_images,
+    saved,
+    segment,
+)
+from transforms.core.image import foreign as image_foreign
+from transforms.core.image.check import ImageFault, ImageInfo
+from transforms.core.image.notes import ImageNote, contradicts_suffix
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Resize
+from transforms.core.model import Reason
+from transforms.errors import SpecError
+
+END = chunk(b"IEND", b"")
+PIXELS = chunk(b"IDAT", zlib.compress(bytes(4)))
+FIRST = ImagePolicy(animation="first")
+
+
+def prepared(data: bytes, policy: ImagePolicy = FIRST) -> PreparedImage:
+    """The image that must be accepted."""
+    result = prepare_image(data, policy)
+    assert isinstance(result, PreparedImage), result
+    return result
+
+
+def reason(data: bytes, policy: ImagePolicy | None = None) -> Reason:
+    """The reason of an image that must be refused."""
+    result = prepare_image(data, policy or ImagePolicy())
+    assert isinstance(result, ImageFault), result
+    return result.reason
+
+
+def pixels(data: bytes) -> np.ndarray:
+    """As Pillow decodes them."""
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def oriented(kind: str, orientation: int) -> bytes:
+    exif = Image.Exif()
+    exif[274] = orientation
+    return saved(picture(), kind, exif=exif.tobytes() if kind != "TIFF" else exif)
+
+
+def frames(kind: str, count: int = 3) -> bytes:
+    """An animation, or as many pages; no two frames alike."""
+    images = [picture(height=24, width=40).rotate(90 * i) for i in range(count)]
+    return saved(images[0], kind, save_all=True, append_images=images[1:])
+
+
+# ---------------------------------------------------------------- nothing has to change
+
+
+@pytest.mark.parametrize("check", ["structure", "decode", "none"])
+def test_untouched_bytes_are_the_same_object(check: str) -> None:
+    """The default policy hands JPEG, PNG and BMP through, whatever their kind."""
+    files = [saved(picture(mode), "JPEG") for mode in ("L", "RGB", "CMYK")]
+    files += [make_png(color, 8) for color in (0, 2, 3, 4, 6)]
+    files += [make_png(2, 16), make_bmp(24), make_bmp(32)]
+    files += [saved(picture("L"), "BMP"), oriented("JPEG", 6), files[0] + b"tail"]
+    for data in files:
+        assert prepared(data, ImagePolicy(check=check)).data is data
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ImagePolicy(channels=3),
+        ImagePolicy(exif="apply"),
+        ImagePolicy(output="jpeg", quality=10),
+        ImagePolicy(resize=Resize("shorter", 24)),
+        ImagePolicy(resize=Resize("longer", 100)),
+        ImagePolicy(resize=Resize("exact", 24, 40)),
+        ImagePolicy(resize=Resize("crop", 100, 100)),
+        ImagePolicy(resize=Resize("pad", 24, 40)),
+    ],
+)
+def test_what_fits_already_is_not_encoded_again(policy: ImagePolicy) -> None:
+    """A policy that asks for what is there costs no generation of JPEG."""
+    data = saved(picture(), "JPEG")
+    assert prepared(data, policy).data is data
+
+
+def test_facts_of_an_untouched_image() -> None:
+    """Result, source and geometry of the plainest case."""
+    result = prepared(saved(picture(), "JPEG"))
+    assert result.info == ImageInfo("jpeg", 24, 40, 3)
+    assert tuple(result.source) == ("jpeg", 24, 40, 1, 8)
+    assert result.notes == ()
+    boxes = [[0, 0.25, 0.5, 1]]
+    assert result.geometry.map_boxes(boxes).tolist() == boxes
+
+
+# ------------------------------------------------------------------ the fault catalogue
+
+
+def test_fault_71_empty_files_and_html() -> None:
+    """No bytes, and an error page, are no images."""
+    assert reason(b"") is Reason.EMPTY_FILE
+    assert reason(b"<!DOCTYPE html><html>404") is Reason.NOT_AN_IMAGE
+
+
+def test_fault_72_the_format_is_taken_from_the_bytes() -> None:
+    """A PNG named .jpg is a PNG; that the name says otherwise can be counted."""
+    format = prepared(make_png(2, 8)).info.format
+    assert format == "png"
+    assert contradicts_suffix("a/b.JPG", format)
+    assert not contradicts_suffix("a/b.png", format)
+    assert not contradicts_suffix("a/b", format)
+    assert not contradicts_suffix("a/b.dat", format)
+
+
+@pytest.mark.parametrize("policy", [ImagePolicy(), ImagePolicy(channels=1)])
+def test_fault_73_truncated_jpeg(policy: ImagePolicy) -> None:
+    """The last two bytes are needed, whatever is done with the image."""
+    data = saved(picture(), "JPEG")
+    assert {reason(data[:-n], policy) for n in (1, 2, 300)} == {Reason.DAMAGED_IMAGE}
+
+
+@pytest.mark.parametrize("policy", [ImagePolicy(), ImagePolicy(channels=1)])
+def test_fault_74_truncated_png(policy: ImagePolicy) -> None:
+    """A PNG without its end, and one without half its rows."""
+    data = make_png(2, 8, height=200, width=200)
+    assert reason(data[:-12], policy) is Reason.DAMAGED_IMAGE
+    assert reason(data[: len(data) // 2], policy) is Reason.DAMAGED_IMAGE
+
+
+def test_fault_74_rows_that_are_missing_are_never_painted_black() -> None:
+    """Right checksums, half the rows: Pillow would fill up, so encoding refuses."""
+    half = zlib.compress(bytes(301 * 50))
+    data = ihdr(100, 100, 8, 2, False) + chunk(b"tEXt", bytes(5000))
+    data += chunk(b"IDAT", half) + END
+    assert reason(data, ImagePolicy(channels=1)) is Reason.DAMAGED_IMAGE
+
+
+def test_fault_75_wrong_checksum() -> None:
+    """One flipped bit in a chunk is found by its CRC."""
+    data = bytearray(make_png(2, 8, height=100, width=100))
+    data[len(data) // 2] ^= 1
+    assert reason(bytes(data)) is Reason.DAMAGED_IMAGE
+
+
+def tiff_of(height: int, width: int, **tags: int) -> bytes:
+    """A little-endian TIFF of these sizes and one byte of pixels."""
+    fields = {256: width, 257: height, 258: 8, 259: 1, 262: 1, 273: 8, 278: height}
+    fields |= {279: 1} | {int(k[1:]): v for k, v in tags.items()}
+    out = b"II*\0" + struct.pack("<I", 10) + b"\0\0" + struct.pack("<H", len(fields))
+    for tag in sorted(fields):
+        out += struct.pack("<HHII", tag, 4, 1, fields[tag])
+    return out + bytes(4)
+
+
+def webp_of(kind: bytes, payload: bytes) -> bytes:
+    body = b"WEBP" + kind + struct.pack("<I", len(payload)) + payload
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def gif_of(screen: int, image: int) -> bytes:
+    """A GIF whose screen and only image have these sides."""
+    out = b"GIF89a" + struct.pack("<HHBBB", screen, screen, 0x80, 0, 0)
+    out += b"\0\0\0\xff\xff\xff," + struct.pack("<HHHHB", 0, 0, image, image, 0)
+    return out + b"\2\2\x44\1\0;"
+
+
+def enlarged(data: bytes, old: bytes, new: bytes) -> bytes:
+    assert old in data
+    return data.replace(old, new)
+
+
+JP2 = saved(picture(), "JPEG2000")
+J2K = saved(picture(), "JPEG2000", no_jp2=True)
+SIDES_24_40 = struct.pack(">II", 24, 40)
+SIDES_40_24 = struct.pack(">II", 40, 24)
+HUGE = struct.pack(">II", 60_000, 60_000)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ihdr(60_000, 60_000, 8, 2, False) + PIXELS + END,
+        make_bmp(24)[:18] + struct.pack("<ii", 10_000, -10_000) + make_bmp(24)[26:],
+        make_bmp(4)[:18] + struct.pack("<ii", 40_000, 40_000) + make_bmp(4)[26:],
+        flat_jpeg([(1, 1)])[:-1].replace(b"\x00\x10\x00\x18", b"\xff\x00\xff\x00"),
+        gif_of(65_535, 65_535),
+        gif_of(1, 65_535),
+        webp_of(b"VP8X", bytes(4) + b"\xff\xff\x00\xff\xff\x00"),
+        webp_of(b"VP8L", b"\x2f\xff\xff\xff\x0f" + bytes(8)),
+        webp_of(b"VP8 ", b"\x10\0\0\x9d\x01*\xff\x3f\xff\x3f" + bytes(8)),
+        tiff_of(60_000, 60_000),
+        tiff_of(8, 8, t322=60_000, t323=60_000, t324=8, t325=1),
+        b"P6\n60000 60000\n255\n",
+        b"P1 60000 60000\n1 0",
+        enlarged(JP2, SIDES_24_40, HUGE),
+        enlarged(JP2, SIDES_40_24, HUGE),
+        enlarged(J2K, SIDES_40_24, HUGE),
+        enlarged(saved(picture(), "AVIF"), SIDES_40_24, struct.pack(">II", 9000, 9000)),
+    ],
+)
+@pytest.mark.parametrize("check", ["structure", "none"])
+def test_fault_76_huge_header_in_a_tiny_file(data: bytes, check: str) -> None:
+    """The limit comes before any decoder, in every format, and without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert reason(data, ImagePolicy(check=check)) is Reason.TOO_MANY_PIXELS
+
+
+def test_fault_77_below_pillows_limit_but_above_ours() -> None:
+    """Our own limit counts, of the source and of what a resize makes of it."""
+    assert reason(ihdr(12_000, 12_000, 1, 0, False) + END) is Reason.TOO_MANY_PIXELS
+    assert reason(gif_of(65_535, 1)) is Reason.TOO_MANY_PIXELS
+    assert prepared(gif_of(1, 1)).info == ImageInfo("png", 1, 1, 3)
+    data = saved(picture(height=1, width=3000), "PNG")
+    grown = ImagePolicy(resize=Resize("shorter", 4000, enlarge=True))
+    assert reason(data, grown) is Reason.TOO_MANY_PIXELS
+    limit = ImagePolicy(max_pixels=24 * 40 - 1)
+    for kind in (
+        "JPEG",
+        "PNG",
+        "BMP",
+        "GIF",
+        "WEBP",
+        "TIFF",
+        "JPEG2000",
+        "AVIF",
+        "PPM",
+    ):
+        data = saved(picture(), kind)
+        assert reason(data, limit) is Reason.TOO_MANY_PIXELS
+        assert prepared(data, ImagePolicy(max_pixels=24 * 40))
+
+
+def test_limit_of_bytes() -> None:
+    """As many bytes as the limit are allowed, one more is not."""
+    data = saved(picture(), "WEBP")
+    assert prepared(data, ImagePolicy(max_bytes=len(data)))
+    policy = ImagePolicy(max_bytes=len(data) - 1)
+    assert reason(data, policy) is Reason.TOO_MANY_BYTES
+
+
+def test_fault_78_bombs_in_metadata_are_never_inflated() -> None:
+    """Compressed texts and profiles of 100 MB reach no parser, changed or not."""
+    bomb = zlib.compress(bytes(100_000_000))
+    extra = chunk(b"zTXt", b"Title\0\0" + bomb) + chunk(b"iCCP", b"x\0\0" + bomb)
+    extra += chunk(b"eXIf", b"MM\0*\0\0\0\x08\xff\xff" + bytes(70_000))
+    data = make_png(2, 8, extra=extra)
+    assert prepared(data).data is data
+    assert len(prepared(data, ImagePolicy(channels=1)).data) < 1000
+    front = segment(0xE2, b"ICC_PROFILE\0\1\1" + bomb[:60_000])
+    photo = saved(picture(), "JPEG")
+    small = prepared(photo[:2] + front + photo[2:], ImagePolicy(channels=1))
+    assert small.data == prepared(photo, ImagePolicy(channels=1)).data
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_fault_79_orientation(kind: str, orientation: int) -> None:
+    """keep: pixels as stored and the fact beside them; apply: what a viewer shows."""
+    data = oriented(kind, orientation)
+    kept = prepared(data)
+    assert kept.source.orientation == orientation
+    assert (kept.info.height, kept.info.width) == (24, 40)
+    assert (ImageNote.ORIENTATION in kept.notes) == (orientation > 1)
+    if kind in ("JPEG", "PNG"):
+        assert kept.data is data
+    applied = prepared(data, ImagePolicy(exif="apply", output="png"))
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    np.testing.assert_array_equal(pixels(applied.data), shown)
+    if kind == "TIFF":  # which Pillow turns itself
+        upright = pixels(kept.data)
+        np.testing.assert_array_equal(upright, np.asarray(picture()))
+
+
+def test_fault_79_applied_images_say_nothing_of_turning() -> None:
+    """The tag is gone, or readers would turn the picture twice."""
+    for kind in ("JPEG", "PNG"):
+        result = prepared(oriented(kind, 6), ImagePolicy(exif="apply"))
+        assert result.info == ImageInfo(kind.lower(), 40, 24, 3)
+        assert 274 not in Image.open(io.BytesIO(result.data)).getexif()
+        assert prepared(result.data).source.orientation == 1
+
+
+def test_fault_80_cmyk_is_counted() -> None:
+    """CMYK stays as it is, for TensorFlow gives RGB; the note says so."""
+    data = saved(picture("CMYK"), "JPEG")
+    result = prepared(data, ImagePolicy(channels=3))
+    assert result.data is data
+    assert result.notes == (ImageNote.CMYK,)
+
+
+def test_fault_81_sixteen_bits() -> None:
+    """16 bits stay in the file, and in gray also through a foreign format."""
+    data = make_png(0, 16)
+    result = prepared(data)
+    assert result.data is data
+    assert result.source.bits == 16
+    assert result.notes == (ImageNote.SIXTEEN_BIT,)
+    values = np.arange(24 * 40, dtype=np.uint16).reshape(24, 40) * 68
+    for kind in ("TIFF", "PPM", "JPEG2000"):
+        result = prepared(saved(Image.fromarray(values), kind))
+        assert result.notes == (ImageNote.SIXTEEN_BIT, ImageNote.REENCODED)
+        np.testing.assert_array_equal(pixels(result.data), values)
+        narrow = prepared(
+            saved(Image.fromarray(values), kind),
+            ImagePolicy(resize=Resize("pad", 24, 41)),
+        )
+        assert ImageNote.LOST_PRECISION in narrow.notes
+        np.testing.assert_array_equal(pixels(narrow.data)[:, 1:], values >> 8)
+
+
+@pytest.mark.parametrize(
+    ("data", "depth"),
+    [
+        (make_png(3, 8), 3),
+        (make_png(3, 8, transparent=True), 4),
+        (make_png(4, 8), 2),
+        (make_png(0, 1), 1),
+        (make_png(6, 8), 4),
+        (make_png(2, 8, transparent=True), 3),
+    ],
+)
+def test_fault_82_depths_and_channels(data: bytes, depth: int) -> None:
+    """As they are by default; every kind to 1, 3 and 4 by request."""
+    assert prepared(data).info.depth == depth
+    for channels in (1, 3, 4):
+        result = prepared(data, ImagePolicy(channels=channels))
+        assert result.info == ImageInfo("png", 9, 11, channels)
+        assert (result.data is data) == (depth == channels)
+        flattened = depth in (2, 4) and channels != 4
+        assert (ImageNote.FLATTENED in result.notes) == flattened
+
+
+def test_fault_82_transparency_is_laid_on_white() -> None:
+    """Transparent red is white, opaque red is red, halves are pink."""
+    image = Image.new("RGBA", (3, 1))
+    for x, alpha in enumerate((0, 128, 255)):
+        image.putpixel((x, 0), (255, 0, 0, alpha))
+    flat = prepared(saved(image, "PNG"), ImagePolicy(channels=3))
+    assert pixels(flat.data).tolist() == [
+        [[255, 255, 255], [255, 127, 127], [255, 0, 0]]
+    ]
+    jpeg = prepared(saved(image, "WEBP", lossless=True), ImagePolicy(output="jpeg"))
+    assert jpeg.info == ImageInfo("jpeg", 1, 3, 3)
+    assert pixels(jpeg.data)[0, 0].min() > 200
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF", "AVIF"])
+def test_fault_83_several_images_in_a_file(kind: str) -> None:
+    """Refused by default; by policy the first, and counted; never four dimensions."""
+    data = frames(kind)
+    assert reason(data) is Reason.ANIMATED_IMAGE
+    result = prepared(data)
+    assert ImageNote.SEVERAL_FRAMES in result.notes
+    assert (result.info.height, result.info.width) == (24, 40)
+    still = Image.open(io.BytesIO(data)).convert("RGB")
+    found = Image.open(io.BytesIO(result.data)).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(still))
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "TIFF", "JPEG2000", "AVIF", "PPM", "GIF"])
+def test_fault_84_formats_that_tensorflow_does_not_read(kind: str) -> None:
+    """Encoded as PNG without loss, or refused: the policy says."""
+    data = saved(picture(), kind)
+    result = prepared(data, ImagePolicy())
+    assert result.info == ImageInfo("png", 24, 40, 3)
+    assert result.notes == (ImageNote.REENCODED,)
+    seen = Image.open(io.BytesIO(data)).convert("RGB")
+    np.testing.assert_array_equal(pixels(result.data), np.asarray(seen))
+    assert reason(data, ImagePolicy(foreign="reject")) is Reason.UNSUPPORTED_FORMAT
+
+
+def test_fault_84_heic_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named and refused, with the extra to install; never tried by another decoder."""
+    monkeypatch.setattr(image_foreign, "_plugin", lambda name: None)
+    result = prepare_image(b"\0\0\0\x18ftypheic" + bytes(30))
+    assert isinstance(result, ImageFault)
+    assert result.reason is Reason.UNSUPPORTED_FORMAT
+    assert "[heif]" in result.message
+
+
+def test_fault_84_heic_with_its_extra() -> None:
+    """With pillow-heif it is read as any other."""
+    heif = pytest.importorskip("pillow_heif")
+    out = io.BytesIO()
+    heif.from_pillow(picture()).save(out)
+    assert prepared(out.getvalue()).info == ImageInfo("png", 24, 40, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        b"\xc5\xd0\xd3\xc6" + bytes(40),
+        b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        b"\xff\x0a" + bytes(20),
+        b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 1\nENDHDR\n\0",
+        b"8BPS\0\1" + bytes(30),
+        b"\0\0\1\0\1\0" + bytes(20),
+    ],
+)
+def test_fault_85_nothing_reaches_another_program(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not on the list is refused before any plugin, as EPS and Ghostscript."""
+
+    def fail(*args: object, **options: object) -> None:
+        raise AssertionError("a program or a search for formats was started")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", fail)
+    monkeypatch.setattr(Image, "open", fail)
+    assert reason(data) is Reason.UNSUPPORTED_FORMAT
+
+
+def test_fault_86_bytes_before_and_behind() -> None:
+    """Leading junk is damage; a tail is kept and counted, and cut by encoding."""
+    for data in (saved(picture(), "JPEG"), make_png(2, 8)):
+        assert reason(b"\0" + data) is Reason.NOT_AN_IMAGE
+        tailed = data + b"PK\3\4 and a zip"
+        result = prepared(tailed)
+        assert result.data is tailed
+        assert result.notes == (ImageNote.TRAILING_BYTES,)
+
+
+def test_fault_87_extreme_sizes() -> None:
+    """No pixels are damage, one is an image, a strip is an image with a note."""
+    assert reason(ihdr(0, 0, 8, 2, False) + PIXELS + END) is Reason.DAMAGED_IMAGE
+    assert reason(b"P6\n0 0\n255\n") is Reason.DAMAGED_IMAGE
+    for kind in ("PNG", "JPEG", "BMP", "WEBP", "GIF"):
+        assert prepared(saved(picture(height=1, width=1), kind)).info.width == 1
+    strip = saved(picture("L", height=1, width=65_000), "JPEG")
+    assert prepared(strip).notes == (ImageNote.THIN,)
+    small = prepared(strip, ImagePolicy(resize=Resize("longer", 100)))
+    assert (small.info.height, small.info.width) == (1, 100)
+
+
+def test_fault_88_results_cross_to_a_child_process() -> None:
+    """Isolation is the caller's: policy, result and fault pickle to equals."""
+    for data in (saved(picture(), "WEBP"), b""):
+        result = prepare_image(data, ImagePolicy(resize=Resize("shorter", 5)))
+        assert pickle.loads(pickle.dumps(result)) == result
+    policy = ImagePolicy(channels=3, resize=Resize("crop", 5, 6))
+    assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+@pytest.mark.parametrize("data", [ARITHMETIC, ARITHMETIC_PROGRESSIVE])
+def test_fault_89_rare_kinds_of_jpeg_are_decoded(data: bytes) -> None:
+    """Arithmetic coding keeps its ramp through a resize."""
+    result = prepared(data, ImagePolicy(output="png", resize=Resize("shorter", 4)))
+    ramp = pixels(result.data).astype(int)
+    assert (np.diff(ramp.mean(0)) > 0).all() or (np.diff(ramp.mean(1)) > 0).all()
+
+
+def test_fault_89_what_cannot_be_kept_is_refused() -> None:
+    """Floats, 32-bit integers, Lab and 12-bit JPEG: never wrong pixels in silence."""
+    for mode in ("F", "I"):
+        data = saved(Image.new(mode, (4, 4), 70_000), "TIFF")
+        assert reason(data) is Reason.UNSUPPORTED_FORMAT
+    lab = saved(Image.new("LAB", (4, 4)), "TIFF")
+    assert reason(lab) is Reason.UNSUPPORTED_FORMAT
+    deep = flat_jpeg([(1, 1)], frame=0xC1, precision=12)
+    assert reason(deep) is Reason.UNSUPPORTED_FORMAT
+
+
+def test_fault_89_bmp_with_a_palette_keeps_its_colors() -> None:
+    """TensorFlow would show the numbers of the palette: encoded as PNG, or refused."""
+    image = picture().quantize(200)
+    data = saved(image, "BMP")
+    result = prepared(data)
+    np.testing.assert_array_equal(pixels(result.data), np.asarray(image.convert("RGB")))
+    assert reason(data, ImagePolicy(foreign="reject")) is Reason.UNSUPPORTED_FORMAT
+    one_bit = picture("L").convert("1")
+    np.testing.assert_array_equal(
+        pixels(prepared(saved(one_bit, "BMP")).data), np.asarray(one_bit.convert("L"))
+    )
+
+
+def test_a_bmp_of_a_rare_kind_is_not_called_damaged() -> None:
+    """Masks that neither TensorFlow nor Pillow reads are a kind, and no damage."""
+    data = make_bmp(32, header_bytes=52, compression=3)
+    masks = struct.pack("<III", 0xFF000000, 0xFF0, 0xFF0000)
+    result = prepare_image(data[:54] + masks + data[66:])
+    assert isinstance(result, ImageFault)
+    assert result.reason is Reason.UNSUPPORTED_FORMAT
+    assert "bitfields layout" in result.message
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_tga_is_called_by_its_name(mode: str, packed: bool) -> None:
+    """A format without a signature is told by its header; it is no ICO."""
+    image = picture().convert(mode)
+    data = saved(image, "TGA", compression="tga_rle" if packed else None)
+    result = prepare_image(data)
+    assert isinstance(result, ImageFault)
+    assert result.reason is Reason.UNSUPPORTED_FORMAT
+    assert result.message.startswith("TGA: TensorFlow does not read this kind")
+    icon = prepare_image(saved(picture(), "ICO", sizes=[(16, 16)]))
+    assert isinstance(icon, ImageFault)
+    assert icon.message.startswith("ICO")
+
+
+def test_fault_90_apple_double_is_no_image() -> None:
+    """A ._x.jpg that was not skipped by its name is refused by its bytes."""
+    assert reason(b"\0\5\x16\7\0\2\0\0Mac OS X" + bytes(50)) is Reason.NOT_AN_IMAGE
+
+
+# ---------------------------------------------------------------------------- changes
+
+
+def test_results_are_deterministic_and_bare() -> None:
+    """Twice the same bytes; of PNG only the chunks that make pixels."""
+    image = picture()
+    data = saved(
+        image, "TIFF", dpi=(300, 300), description="words", icc_profile=b"x" * 99
+    )
+    first, second = prepared(data).data, prepared(bytes(bytearray(data))).data
+    assert first == second
+    kinds = []
+    at = 8
+    while at < len(first):
+        (length,) = struct.unpack_from(">I", first, at)
+        kinds.append(first[at + 4 : at + 8])
+        at += 12 + length
+    assert list(dict.fromkeys(kinds)) == [b"IHDR", b"IDAT", b"IEND"]
+    again = prepared(first)
+    assert again.data is first
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "info"),
+    [
+        ("JPEG", ImagePolicy(output="png"), ImageInfo("png", 24, 40, 3)),
+        ("PNG", ImagePolicy(output="jpeg"), ImageInfo("jpeg", 24, 40, 3)),
+        ("BMP", ImagePolicy(output="jpeg"), ImageInfo("jpeg", 24, 40, 3)),
+        ("BMP", ImagePolicy(channels=1), ImageInfo("png", 24, 40, 1)),
+        ("JPEG", ImagePolicy(channels=1), ImageInfo("jpeg", 24, 40, 1)),
+        ("JPEG", ImagePolicy(channels=4), ImageInfo("png", 24, 40, 4)),
+        ("WEBP", ImagePolicy(output="jpeg"), ImageInfo("jpeg", 24, 40, 3)),
+        ("PNG", ImagePolicy(resize=Resize("shorter", 12)), ImageInfo("png", 12, 20, 3)),
+        ("JPEG", ImagePolicy(resize=Resize("crop", 9, 9)), ImageInfo("jpeg", 9, 9, 3)),
+        ("GIF", ImagePolicy(resize=Resize("pad", 50, 60)), ImageInfo("png", 50, 60, 3)),
+        (
+            "JPEG",
+            ImagePolicy(resize=Resize("exact", 50, 60, enlarge=True)),
+            ImageInfo("jpeg", 50, 60, 3),
+        ),
+    ],
+)
+def test_formats_and_sizes(kind: str, policy: ImagePolicy, info: ImageInfo) -> None:
+    """What comes out of each policy, as its own header says."""
+    result = prepared(saved(picture(), kind), policy)
+    assert result.info == info
+    assert prepared(result.data).info == info
+
+
+def test_smaller_images_are_counted() -> None:
+    """A resize that may not enlarge says where it gave less than asked."""
+    data = saved(picture(), "JPEG")
+    for resize in (
+        Resize("shorter", 30),
+        Resize("longer", 50),
+        Resize("exact", 20, 50),
+        Resize("crop", 30, 30),
+    ):
+        policy = ImagePolicy(resize=resize)
+        assert ImageNote.SMALLER_THAN_ASKED in prepared(data, policy).notes
+    policy = ImagePolicy(resize=Resize("pad", 50, 50))
+    assert prepared(data, policy).notes == ()
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+def test_padding_is_of_the_level_asked_for(mode: str) -> None:
+    """Gray of that level around the picture, transparent where there is alpha."""
+    resize = Resize("pad", 30, 50, fill=77)
+    out = pixels(prepared(saved(picture(mode), "PNG"), ImagePolicy(resize=resize)).data)
+    corner = np.atleast_1d(out[0, 0])
+    assert set(corner[: len(mode.removesuffix("A"))]) == {77}
+    assert not mode.endswith("A") or corner[-1] == 0
+    np.testing.assert_array_equal(out[3:27, 5:45], np.asarray(picture(mode)))
+
+
+@pytest.mark.parametrize("side", [300, 130, 70, 40, 15])
+@pytest.mark.parametrize("filter", ["hamming", "bilinear", "bicubic", "lanczos"])
+def test_scaled_decoding_is_close_to_a_full_one(side: int, filter: str) -> None:
+    """Photographs, or waves and noise: mean and largest error of the pixels."""
+    files = real_images()[:6]
+    files.append(saved(picture(height=611, width=801), "JPEG", quality=90))
+    for data in files:
+        resize = Resize("shorter", side, filter=filter)
+        found = prepared(data, ImagePolicy(output="png", resize=resize))
+        whole = Image.open(io.BytesIO(data))
+        size = found.info.width, found.info.height
+        exact = whole.resize(size, Image.Resampling[filter.upper()])
+        error = np.abs(pixels(found.data).astype(int) - np.asarray(exact).astype(int))
+        assert error.mean() < 1.5
+        assert error.max() < 40
+        assert np.percentile(error, 99) < 8
+
+
+def test_default_filter_is_close_to_the_mean_over_areas() -> None:
+    """Against exact area weights, in float: half a gray level in the mean."""
+    image = picture("L", height=533, width=400)
+    smooth = image.resize((400, 533)).convert("L")
+    resize = Resize("shorter", 224)
+    found = prepared(saved(smooth, "PNG"), ImagePolicy(resize=resize))
+
+    def weights(source: int, target: int) -> np.ndarray:
+        edges = np.arange(target + 1) * source / target
+        starts = np.arange(source)
+        overlap = np.minimum(edges[1:, None], starts + 1) - np.maximum(
+            edges[:-1, None], starts
+        )
+        return overlap.clip(0) * target / source
+
+    exact = weights(533, 298) @ np.asarray(smooth, float) @ weights(400, 224).T
+    assert np.abs(pixels(found.data) - exact).mean() < 1.5
+
+
+def test_quality_is_the_one_asked_for() -> None:
+    """Better quality, more bytes; the tables are those of libjpeg at that quality."""
+    data = saved(picture(height=100, width=100), "PNG")
+    sizes = []
+    for quality in (30, 75, 95):
+        out = prepared(data, ImagePolicy(output="jpeg", quality=quality)).data
+        sizes.append(len(out))
+        reference = saved(picture(height=100, width=100), "JPEG", quality=quality)
+        tables = [Image.open(io.BytesIO(x)).quantization for x in (out, reference)]
+        assert tables[0] == tables[1]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"check": "deep"},
+        {"foreign": "jpeg"},
+        {"animation": "all"},
+        {"exif": "drop"},
+        {"channels": 2},
+        {"output": "webp"},
+        {"quality": 0},
+        {"quality": 101},
+        {"max_pixels": 0},
+        {"max_bytes": 0},
+        {"channels": 4, "output": "jpeg"},
+    ],
+)
+def test_impossible_policies(settings: dict[str, object]) -> None:
+    """A policy that cannot be followed is a SpecError when it is made."""
+    with pytest.raises(SpecError):
+        ImagePolicy(**settings)
+
+
+def test_the_policy_imports_no_engine() -> None:
+    """Neither Beam nor TensorFlow, nor anything that reads files."""
+    code = (
+        "import sys, transforms.core.image.policy; "
+        "sys.exit(bool({'apache_beam', 'tensorflow'} & set(sys.modules)))"
+    )
+    root = pathlib.Path(__file__).parents[4]
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode
+        == 0
+    )

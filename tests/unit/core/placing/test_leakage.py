@@ -1,0 +1,254 @@
+"""Leakage: what stands in two splits is found, counted, shown, and nothing else."""
+
+import hashlib
+import itertools
+import pathlib
+import random
+
+import apache_beam as beam
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.placing.test_place_keys import batch_of
+from transforms.core import segment
+from transforms.core.model import Batch, Segment
+from transforms.core.placing.leakage import (
+    Fingerprints,
+    Leaks,
+    Place,
+    SplitFindings,
+    Subject,
+    find_shared,
+    fingerprint_image,
+    pack_fingerprints,
+)
+from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.shards.image_fingerprints import store_fingerprints
+from transforms.stages.leak_check import CheckLeaks, check_leaks
+from transforms.stages.place import PlaceRows
+from transforms.work.store import Store
+
+Folder = pathlib.Path
+NAMES = ("train", "val", "test")
+SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
+ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=60)
+
+
+@pytest.fixture
+def store(tmp_path: Folder) -> Store:
+    store = Store(str(tmp_path / "work"))
+    store.make()
+    return store
+
+
+@settings(deadline=None)
+@given(ITEMS, st.randoms())
+def test_shared_is_what_sets_say(
+    items: list[tuple[int, int]], shuffler: random.Random
+) -> None:
+    """Against sets of splits by fingerprint; the order of items does not matter."""
+    wanted: dict[int, set[int]] = {}
+    for value, split in items:
+        wanted.setdefault(value, set()).add(split)
+    wanted = {value: splits for value, splits in wanted.items() if len(splits) > 1}
+    shuffler.shuffle(items)
+    values = np.array([value for value, _ in items], np.uint64)
+    splits = np.array([split for _, split in items], np.int16)
+    found = find_shared(values, splits, count=3)
+    assert found.values.tolist() == sorted(wanted)
+    for value, row in zip(found.values.tolist(), found.table, strict=True):
+        assert set(np.flatnonzero(row).tolist()) == wanted[value]
+    pairs = {
+        (NAMES[i], NAMES[j]): sum({i, j} <= splits for splits in wanted.values())
+        for i, j in itertools.combinations(range(3), 2)
+    }
+    assert found.pairs(NAMES) == {pair: n for pair, n in pairs.items() if n}
+
+
+def test_fingerprints_are_literal() -> None:
+    """crc32c and length where the file can be read again, blake2b where it cannot."""
+    data = b"123456789"
+    assert google_crc32c.value(data) == 0xE3069283
+    assert fingerprint_image(data, readable_again=True) == 0xE3069283_00000009
+    digest = hashlib.blake2b(data, digest_size=8).digest()
+    wanted = int.from_bytes(digest, "little")
+    assert fingerprint_image(data, readable_again=False) == wanted
+
+
+def stored(
+    store: Store, subject: Subject, split: str, items: list[tuple[str, int]]
+) -> Fingerprints:
+    """The fingerprints of one shard, (origin, fingerprint) each."""
+    rows = pack_fingerprints(
+        np.array([value for _, value in items], np.uint64),
+        np.zeros(len(items), np.int64),
+        np.zeros(len(items), np.int64),
+        pa.array([origin for origin, _ in items], pa.string()),
+    )
+    (piece,) = store.put(split, 0, [(len(items), segment.serialize(rows))])
+    return Fingerprints(subject, (split,), many_origins=True, segment=piece)
+
+
+def test_fault_129_the_same_image_in_two_splits(store: Store, tmp_path: Folder) -> None:
+    """Equal files are found; files that only share size and checksum are not."""
+    root = tmp_path / "in"
+    contents = {
+        "train/a.jpg": b"same",
+        "train/b.jpg": b"same",
+        "train/c.jpg": b"only here",
+        "train/d.jpg": b"one thing",
+        "test/a.jpg": b"same",
+        "test/e.jpg": b"another thing",
+        "val/f.jpg": b"last",
+    }
+    for name, data in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    by_split: dict[str, list[tuple[str, int]]] = {}
+    for name, data in contents.items():
+        value = fingerprint_image(data, readable_again=True)
+        # Two files that meet by chance.
+        value = 7 if name in ("train/d.jpg", "test/e.jpg") else value
+        by_split.setdefault(name.partition("/")[0], []).append((name, value))
+    found = [
+        stored(store, Subject.IMAGE, split, items) for split, items in by_split.items()
+    ]
+    wanted = Leaks(
+        Subject.IMAGE,
+        items=1,
+        pairs={("train", "test"): 1},
+        examples=(
+            (
+                Place("test", "test/a.jpg", 0),
+                Place("train", "train/a.jpg", 0),
+                Place("train", "train/b.jpg", 0),
+            ),
+        ),
+    )
+    for order in itertools.permutations(found):
+        findings = check_leaks(list(order), CheckLeaks(store, root=str(root)))
+        assert findings.leaks == (wanted,)
+    (text,) = findings.warnings()
+    assert text == (
+        "1 image stands in more than one split: train and test: 1; for example "
+        "test: test/a.jpg = train: train/a.jpg = train: train/b.jpg"
+    )
+
+
+def test_images_that_cannot_be_read_again(store: Store, tmp_path: Folder) -> None:
+    """Without the files the fingerprint speaks, and the report says so."""
+    found = [
+        stored(store, Subject.IMAGE, split, [("gone.jpg", 5)])
+        for split in ("train", "val")
+    ]
+    (leaks,) = check_leaks(found, CheckLeaks(store, root=str(tmp_path))).leaks
+    assert (leaks.items, leaks.confirmed) == (1, False)
+    (leaks,) = check_leaks(found, CheckLeaks(store)).leaks
+    assert (leaks.items, leaks.confirmed) == (1, True)
+
+
+def test_examples_are_few_and_the_same(store: Store) -> None:
+    """Of many leaks some are shown: always the same, each with all its splits."""
+    values = list(range(1_000))
+    parts = [
+        stored(store, Subject.UNIT, split, [(f"{split}-{v}", v) for v in values])
+        for split in NAMES
+    ]
+    stage = CheckLeaks(store, keyed=True)
+    (leaks,) = check_leaks(parts, stage).leaks
+    assert leaks.items == 1_000
+    assert leaks.pairs == {
+        ("train", "val"): 1_000,
+        ("train", "test"): 1_000,
+        ("val", "test"): 1_000,
+    }
+    assert len(leaks.examples) == 20
+    assert all(len(example) == 3 for example in leaks.examples)
+    assert check_leaks(parts[::-1], stage).leaks == (leaks,)
+
+
+def test_the_same_key_in_two_splits(store: Store) -> None:
+    """A key whose rows a column puts into two splits is found, with its rows."""
+    rule = SplitRule(SplitSource.COLUMN, ("train", "test"))
+    keys = ["a", "b", "a", "c", "b"]
+    first = batch_of(
+        range(5), keys=keys, splits=["train", "train", "train", "test", "test"]
+    )
+    second = batch_of([0], keys=["c"], splits=["train"], origin="b.csv")
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        placed = (
+            pipeline
+            | beam.Create([first, second]).with_output_types(Batch)
+            | PlaceRows(
+                SCHEMA, Sharding(rule, {}, keyed=True), store, with_fingerprints=True
+            )
+        )
+        checked = placed.fingerprints | CheckLeaks(store, keyed=True)
+        leaks = checked | beam.Map(
+            lambda s: [(leak.items, dict(leak.pairs)) for leak in s.leaks]
+        )
+        assert_that(leaks, equal_to([[(2, {("train", "test"): 2})]]), label="leaks")
+        places = checked | "Places" >> beam.Map(lambda s: sorted(s.leaks[0].examples))
+        wanted = [
+            (Place("test", "a.csv", 3), Place("train", "b.csv", 0)),
+            (Place("test", "a.csv", 4), Place("train", "a.csv", 1)),
+        ]
+        assert_that(places, equal_to([wanted]), label="places")
+
+
+def test_nothing_to_check(store: Store) -> None:
+    """Without fingerprints there is nothing to say, and an empty lock to write."""
+    assert check_leaks([], CheckLeaks(store)) == SplitFindings()
+    found = check_leaks([], CheckLeaks(store, make_lock=True))
+    assert (found.locked, found.added, found.warnings()) == (0, 0, [])
+    assert pathlib.Path(found.lock).exists()
+
+
+def test_warnings_are_bounded() -> None:
+    """However long names are, a warning stays within 1 KiB."""
+    place = Place("train", "x" * 5_000, 3)
+    leaks = Leaks(Subject.UNIT, 1, {("train", "test"): 1}, ((place, place),))
+    findings = SplitFindings(
+        (leaks,), overruled=3, missing_ids=9, missing_examples=("y" * 3_000,)
+    )
+    assert len(findings.warnings()) == 3
+    assert all(len(text.encode()) <= 1024 for text in findings.warnings())
+
+
+def test_a_descriptor_is_small() -> None:
+    """What travels says where fingerprints lie, not what they are."""
+    piece = Segment("a", 0, rows=10**6, size=10**7, path="/w/s", offset=0)
+    found = Fingerprints(Subject.UNIT, NAMES, many_origins=False, segment=piece)
+    assert len(beam.coders.registry.get_coder(Fingerprints).encode(found)) < 1_000
+
+
+@pytest.mark.parametrize("many_origins", [True, False])
+def test_images_of_a_shard(store: Store, many_origins: bool) -> None:
+    """A shard's fingerprints come with the places of its rows, in any order."""
+    columns = {"x": [1, 2, 3], "__row": pa.array([4, 5, 6], pa.int64())}
+    if many_origins:
+        columns["__origin"] = ["a.jpg", "b.jpg", "c.jpg"]
+    rows = ShardRows.of([("t.csv", pa.record_batch(columns))], seed=1, shuffle=True)
+    found = [
+        store_fingerprints(
+            (split, 3), rows, values=[9, 8], positions=np.array([2, 0]), store=store
+        )
+        for split in ("train", "test")
+    ]
+    nothing = np.zeros(0, np.int64)
+    assert not store_fingerprints(
+        ("train", 4), rows, values=[], positions=nothing, store=store
+    )
+    (leaks,) = check_leaks([f for f in found if f], CheckLeaks(store)).leaks
+    origins = ("a.jpg", "c.jpg") if many_origins else ("t.csv", "t.csv")
+    assert leaks.examples == (
+        (Place("test", origins[0], 4), Place("train", origins[0], 4)),
+        (Place("test", origins[1], 6), Place("train", origins[1], 6)),
+    )

@@ -1,0 +1,424 @@
+"""Stratified splits: exact to one row a class, sane sums, locks filled, no waiting."""
+
+import collections
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.placing.test_place_keys import batch_of, splits_of
+from transforms.core.model import Batch, Block, Segment
+from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
+from transforms.core.placing.placement import (
+    Sharding,
+    SplitRule,
+    SplitSource,
+    UInt64s,
+)
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import SplitTables
+from transforms.core.placing.strata import (
+    ClassCounts,
+    Strata,
+    cut_classes,
+    merge_counts,
+    share_out,
+    unpack,
+)
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import EncodingError, SpecError
+from transforms.stages import place
+from transforms.stages.leak_check import CheckLeaks
+from transforms.stages.stratify import AwaitStrata, TakeStrata, hash_classes
+from transforms.work.split_locks import open_assignments, write_table
+from transforms.work.store import Store
+
+Folder = pathlib.Path
+NAMES = ("train", "val", "test")
+SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
+
+
+def rule_of(*shares: str) -> SplitRule:
+    return SplitRule(
+        SplitSource.STRATIFIED, NAMES[: len(shares)], shares, stratify_by="label"
+    )
+
+
+# The new rows of a class, and the locked ones of each split.
+Count = tuple[int, tuple[int, ...]]
+
+
+def shared_out(
+    counts: Mapping[str | None, Count], shares: Sequence[Fraction]
+) -> dict[str | None, tuple[int, ...]]:
+    """New rows by class, of counts by class."""
+    arrays = ClassCounts(
+        pa.array(counts, pa.string()),
+        np.array([new for new, _ in counts.values()], np.int64),
+        np.array([locked for _, locked in counts.values()], np.int64),
+    )
+    names, wanted = share_out(arrays, shares)
+    return dict(zip(names.to_pylist(), map(tuple, wanted.tolist()), strict=True))
+
+
+def cut_class(hashes: UInt64s, wanted: Sequence[int]) -> UInt64s:
+    return cut_classes(hashes, np.array([wanted], np.int64))[0]
+
+
+def strata_of(
+    batches: Sequence[Batch], rule: SplitRule, lock: Assignments | None = None
+) -> Strata:
+    """Strata by plain loops over rows: the oracle of the stage."""
+    counts = merge_counts([hash_classes(b, rule, lock)[0] for b in batches])
+    names, rows = share_out(counts, rule.proportions())
+    wanted = dict(zip(names.to_pylist(), rows.tolist(), strict=True))
+    hashes = collections.defaultdict(list)
+    for batch in batches:
+        new = np.ones(batch.rows.num_rows, bool)
+        if lock is not None:
+            new = lock.find(unit_hashes(batch, purpose=LOCK)) < 0
+        found = unit_hashes(batch, purpose=SPLIT, seed=rule.seed).tolist()
+        labels = batch.rows["label"].to_pylist()
+        for label, value, is_new in zip(labels, found, new, strict=True):
+            hashes[label] += [value] if is_new else []
+    bounds = {
+        label: cut_class(np.array(sorted(values), np.uint64), wanted[label])
+        for label, values in hashes.items()
+    }
+    labels = pa.array(bounds, pa.string())
+    return Strata.of([(labels, np.array(list(bounds.values())))], len(rule.names))
+
+
+SHARES = st.lists(
+    st.fractions(min_value=Fraction(1, 60), max_value=1, max_denominator=60),
+    min_size=1,
+    max_size=5,
+)
+SIZES = st.lists(st.integers(0, 60), min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(SIZES, SHARES)
+def test_every_class_is_exact_to_one_row(
+    sizes: list[int], parts: list[Fraction]
+) -> None:
+    """A split has of each class its share rounded down or up, and nothing is lost."""
+    shares = [part / sum(parts) for part in parts]
+    counts = {f"c{i:02}": (size, (0,) * len(shares)) for i, size in enumerate(sizes)}
+    found = shared_out(counts, shares)
+    for name, count in counts.items():
+        assert sum(found[name]) == count[0]
+        for rows, share in zip(found[name], shares, strict=True):
+            exact = count[0] * share
+            assert int(exact) <= rows <= -int(-exact // 1)
+
+
+@settings(deadline=None)
+@given(SIZES, SHARES)
+def test_sums_over_classes_are_sane(sizes: list[int], parts: list[Fraction]) -> None:
+    """Classes too small to be divided still give every split its share in all."""
+    shares = [part / sum(parts) for part in parts]
+    counts = {i: (size, (0,) * len(shares)) for i, size in enumerate(sizes)}
+    found = shared_out({f"c{i:02}": c for i, c in counts.items()}, shares)
+    for split, share in enumerate(shares):
+        rows = sum(wanted[split] for wanted in found.values())
+        assert abs(rows - sum(sizes) * share) < len(shares)
+
+
+def test_shares_of_many_digits() -> None:
+    """Shares whose common denominator is beyond 64 bits are exact as well."""
+    shares = [Fraction(1, 3), Fraction(333_333_333_333, 10**12)]
+    shares.append(1 - sum(shares))
+    found = shared_out({"a": (10**9, (0, 0, 0)), "b": (1, (0, 0, 0))}, shares)
+    assert found["a"][:2] == (333_333_333, 333_333_333)
+    assert sum(found["a"]) == 10**9
+    assert sum(found["b"]) == 1
+
+
+def test_small_classes_reach_small_splits() -> None:
+    """3,000 classes of three rows at 8:1:1, which rounding alone gives to train."""
+    counts = {f"{i:04}": (3, (0, 0, 0)) for i in range(3_000)}
+    shares = [Fraction(8, 10), Fraction(1, 10), Fraction(1, 10)]
+    found = np.array(list(shared_out(counts, shares).values())).sum(axis=0)
+    assert abs(found - [7_200, 900, 900]).max() <= 1
+
+
+LOCKED = st.lists(
+    st.tuples(st.integers(0, 40), st.tuples(*[st.integers(0, 12)] * 3)),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(LOCKED)
+def test_new_rows_fill_what_is_missing(
+    classes: list[tuple[int, tuple[int, int, int]]],
+) -> None:
+    """Where a lock leaves room the class is exact; elsewhere none gets too much."""
+    shares = [Fraction(7, 10), Fraction(2, 10), Fraction(1, 10)]
+    counts = {f"{i:02}": each for i, each in enumerate(classes)}
+    for name, wanted in shared_out(counts, shares).items():
+        new_rows, old_rows = counts[name]
+        assert sum(wanted) == new_rows
+        assert min(wanted) >= 0
+        total = new_rows + sum(old_rows)
+        exact = [total * share for share in shares]
+        held = [a + b for a, b in zip(old_rows, wanted, strict=True)]
+        pairs = zip(old_rows, exact, strict=True)
+        room = sum(max(locked, int(x)) for locked, x in pairs) <= total
+        for rows, x, new, old in zip(held, exact, wanted, old_rows, strict=True):
+            assert rows < x + 1 or not new
+            if room and old <= x:
+                assert abs(rows - x) < 1
+
+
+def test_one_split_takes_all() -> None:
+    """A single share has no bound to cut at."""
+    assert shared_out({"a": (3, (0,))}, [Fraction(1)]) == {"a": (3,)}
+    assert cut_class(np.array([1, 2, 3], np.uint64), (3,)).tolist() == []
+
+
+def test_classes_are_cut_by_position() -> None:
+    """A bound is the hash of the first row of the next split; none is beyond all."""
+    hashes = np.array([10, 20, 30, 40], np.uint64)
+    assert cut_class(hashes, (2, 1, 1)).tolist() == [30, 40]
+    assert cut_class(hashes, (0, 4, 0)).tolist() == [10, 2**64 - 1]
+    strata = Strata.of(
+        [(pa.nulls(1, pa.string()), cut_class(hashes, (2, 1, 1))[None])], 3
+    )
+    asked = np.array([10, 20, 30, 40], np.uint64)
+    found = strata.split_of(pa.nulls(4, pa.string()), asked)
+    assert found.tolist() == [0, 0, 1, 2]
+
+
+def cut_by_loop(
+    hashes: UInt64s, wanted: Sequence[int], thresholds: UInt64s | None
+) -> list[int]:
+    """The bounds of one class, bound by bound: the oracle of `cut_classes`."""
+    out = []
+    for split, cut in enumerate(np.cumsum(wanted)[:-1].tolist()):
+        bound = int(hashes[cut]) if cut < len(hashes) else 2**64 - 1
+        if thresholds is not None and cut and int(hashes[cut - 1]) == bound:
+            bound += sum(int(each) <= bound for each in thresholds) <= split
+        out.append(bound)
+    return out
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=6),
+    st.lists(st.integers(0, 9), min_size=2, max_size=2),
+    st.booleans(),
+)
+def test_many_classes_are_cut_like_one(
+    classes: list[list[int]], thresholds: list[int], by_content: bool
+) -> None:
+    """Bounds of all classes at once are those of each, with equal hashes too."""
+    limits = np.array(sorted(thresholds), np.uint64) if by_content else None
+    hashes = [np.array(sorted(each), np.uint64) for each in classes]
+    wanted = [
+        (len(h) // 2, len(h) // 4, len(h) - len(h) // 2 - len(h) // 4) for h in hashes
+    ]
+    found = cut_classes(np.concatenate(hashes), np.array(wanted, np.int64), limits)
+    each = [cut_by_loop(h, w, limits) for h, w in zip(hashes, wanted, strict=True)]
+    assert found.tolist() == each
+
+
+def random_batches(seed: int, count: int = 4) -> list[Batch]:
+    generator = np.random.default_rng(seed)
+    out = []
+    for number in range(count):
+        size = int(generator.integers(1, 200))
+        labels = generator.choice(
+            ["cat", "dog", "고양이", None], size, p=[0.5, 0.3, 0.1, 0.1]
+        )
+        out.append(
+            batch_of(range(size), labels=labels.tolist(), origin=f"{number}.csv")
+        )
+    return out
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_are_placed_exactly(seed: int) -> None:
+    """Whatever the batches, each class is divided as its share says, to one row."""
+    rule = rule_of("0.7", "0.2", "0.1")
+    batches = random_batches(seed)
+    tables = SplitTables(strata=strata_of(batches, rule))
+    held: collections.Counter[tuple[str | None, str | None]] = collections.Counter()
+    sizes: collections.Counter[str | None] = collections.Counter()
+    for batch in batches:
+        labels = batch.rows["label"].to_pylist()
+        sizes.update(labels)
+        held.update(zip(labels, splits_of(batch, rule, tables), strict=True))
+    for label, size in sizes.items():
+        for name, share in zip(NAMES, rule.proportions(), strict=True):
+            assert abs(held[label, name] - size * share) < 1
+
+
+def test_a_class_that_was_not_counted() -> None:
+    """A step that gives other rows the second time is found out."""
+    rule = rule_of("1", "1")
+    strata = strata_of([batch_of([0, 1], labels=["a", "b"])], rule)
+    with pytest.raises(EncodingError, match="'c' was not"):
+        splits_of(batch_of([0], labels=["c"]), rule, SplitTables(strata=strata))
+    with pytest.raises(EncodingError, match="counted first"):
+        splits_of(batch_of([0], labels=["c"]), rule)
+
+
+def test_a_stratified_rule_names_its_feature() -> None:
+    """Shares for all splits, and a feature of the classes; no other rule has one."""
+    with pytest.raises(SpecError, match="feature of the classes"):
+        SplitRule(SplitSource.STRATIFIED, ("a",), ("1",))
+    with pytest.raises(SpecError, match="feature of the classes"):
+        SplitRule(SplitSource.SHARES, ("a",), ("1",), stratify_by="label")
+    with pytest.raises(SpecError, match="needs a share"):
+        SplitRule(SplitSource.STRATIFIED, ("a", "b"), ("1",), stratify_by="label")
+
+
+@pytest.fixture(params=[True, False], ids=["inline", "files"])
+def store(tmp_path: Folder, request: pytest.FixtureRequest) -> Store:
+    store = Store(str(tmp_path / "work"), inline=request.param)
+    store.make()
+    return store
+
+
+class _Unmoved(Batch):
+    """A batch that cannot leave the stage that made it."""
+
+    def __reduce__(self) -> tuple[Callable[[], Batch], tuple[()]]:
+        # Beam pickles some elements for their size alone; only a stage unpickles.
+        return _crossed, ()
+
+
+def _crossed() -> Batch:
+    raise AssertionError("a batch crossed from stage to stage")
+
+
+SOURCES = {batch.block.origin: batch for batch in random_batches(3)}
+
+
+def read(block: Block) -> Batch:
+    batch = SOURCES[block.origin]
+    return _Unmoved(batch.block, batch.rows, batch.numbers)
+
+
+def test_stratified_as_stages(store: Store) -> None:
+    """Read, count, read again, place: exact, and no batch waits in the runner."""
+    rule = rule_of("0.7", "0.2", "0.1")
+    batches = list(SOURCES.values())
+    strata = strata_of(batches, rule)
+    wanted: collections.Counter[str | None] = collections.Counter()
+    for batch in batches:
+        wanted.update(splits_of(batch, rule, SplitTables(strata=strata)))
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        blocks = (
+            pipeline
+            | beam.Create([b.block for b in batches]).with_output_types(Block)
+            | beam.Reshuffle()
+        )
+        first = blocks | "Read first" >> beam.Map(read).with_output_types(Batch)
+        strata = first | TakeStrata(rule, store)
+        found = beam.pvalue.AsSingleton(strata)
+        placed = (
+            blocks
+            | AwaitStrata(strata)
+            | "Read again" >> beam.Map(read).with_output_types(Batch)
+            | place.PlaceRows(SCHEMA, Sharding(rule, {}), store, strata=found)
+        )
+        rows = (
+            placed.segments
+            | beam.MapTuple(lambda key, piece: (key[0], piece.rows))
+            | beam.CombinePerKey(sum)
+        )
+        assert_that(rows, equal_to(list(wanted.items())))
+
+
+def loaded(piece: Segment, store: Store) -> Strata:
+    """Returns the strata of two splits that a stage has stored."""
+    return Strata(*unpack(store.get(piece), 1))
+
+
+@pytest.mark.parametrize("repeat", ["0", "1"])
+def test_strata_of_a_stage_are_the_oracles(store: Store, repeat: str) -> None:
+    """Bounds are those of plain loops, also when every bundle is done twice."""
+    rule = rule_of("3", "1")
+    wanted = strata_of(list(SOURCES.values()), rule)
+    flags = beam.options.pipeline_options.PipelineOptions(
+        [f"--direct_runner_bundle_repeat={repeat}"]
+    )
+    with beam.Pipeline(runner="FnApiRunner", options=flags) as pipeline:
+        blocks = [batch.block for batch in SOURCES.values()]
+        strata = (
+            pipeline
+            | beam.Create(blocks).with_output_types(Block)
+            | beam.Map(read).with_output_types(Batch)
+            | TakeStrata(rule, store)
+            | beam.Map(loaded, store)
+            | beam.Map(lambda s: (s.classes.to_pylist(), s.bounds.tolist()))
+        )
+        assert_that(
+            strata, equal_to([(wanted.classes.to_pylist(), wanted.bounds.tolist())])
+        )
+
+
+def test_no_rows_no_classes(store: Store) -> None:
+    """A source without rows has strata without classes."""
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        batches = pipeline | beam.Create([batch_of([])]).with_output_types(Batch)
+        taken = batches | TakeStrata(rule_of("1", "1"), store)
+        strata = taken | beam.Map(loaded, store)
+        assert_that(strata | beam.Map(lambda s: len(s.classes)), equal_to([0]))
+
+
+def test_locked_rows_stay_and_new_ones_fill(store: Store, tmp_path: Folder) -> None:
+    """A second run with more rows keeps all of the first, and is exact again."""
+    rule = rule_of("0.5", "0.3", "0.2")
+    old = random_batches(11, count=3)
+    strata = strata_of(old, rule)
+    before = [splits_of(batch, rule, SplitTables(strata=strata)) for batch in old]
+    units = np.concatenate([unit_hashes(b, purpose=LOCK) for b in old])
+    codes = [NAMES.index(str(name)) for each in before for name in each]
+    lock = Assignments.of(units, np.array(codes), names=NAMES, identity="row")
+    path = str(tmp_path / "lock")
+    write_table(lock.to_table(), path, attempts=str(tmp_path))
+
+    extra = random_batches(12, count=6)[3:]
+    batches = [*old, *extra]
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        created = pipeline | beam.Create(batches).with_output_types(Batch)
+        found = beam.pvalue.AsSingleton(created | TakeStrata(rule, store, lock=path))
+        placed = created | place.PlaceRows(
+            SCHEMA,
+            Sharding(rule, {}),
+            store,
+            strata=found,
+            lock=path,
+            with_fingerprints=True,
+        )
+        checked = placed.fingerprints | CheckLeaks(store, lock=path, make_lock=True)
+        rows = sum(batch.rows.num_rows for batch in extra)
+        facts = checked | beam.Map(lambda s: (s.locked, s.added))
+        assert_that(facts, equal_to([(len(codes), rows)]))
+    after = open_assignments(str(pathlib.Path(store.folder, "split_lock.arrow")))
+    moved = after.find(units) != np.array(codes)
+    assert not moved.any()
+    held: collections.Counter[tuple[str | None, str]] = collections.Counter()
+    for batch in batches:
+        labels = batch.rows["label"].to_pylist()
+        codes_now = after.find(unit_hashes(batch, purpose=LOCK)).tolist()
+        names = [after.names[code] for code in codes_now]
+        held.update(zip(labels, names, strict=True))
+    sizes = collections.Counter(
+        label for batch in batches for label in batch.rows["label"].to_pylist()
+    )
+    for label, size in sizes.items():
+        for name, share in zip(NAMES, rule.proportions(), strict=True):
+            assert abs(held[label, name] - size * share) < 1

@@ -1,0 +1,177 @@
+"""Vocabularies: which id each name has, now and in later runs, and what looks odd."""
+
+import pathlib
+from collections.abc import Iterable
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.placing.test_place_keys import batch_of
+from transforms.core.model import Batch, PlaceFacts
+from transforms.core.placing.placement import Sharding, SplitRule
+from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.vocabulary import (
+    UNKNOWN_NAME,
+    Vocabulary,
+    format_lock,
+    parse_lock,
+    parse_names,
+    vocabulary_warnings,
+)
+from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.errors import SpecError
+from transforms.stages.place import PlaceRows
+from transforms.stages.shard_counts import CountShards
+from transforms.work.store import Store
+
+
+def settled(vocabulary: Vocabulary, found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(vocabulary.settled(pa.array(list(found), pa.string())).to_pylist())
+
+
+NAMES = st.lists(st.text(max_size=8), unique=True, max_size=8)
+
+
+@settings(deadline=None)
+@given(NAMES)
+def test_names_that_were_not_given_are_sorted(names: list[str]) -> None:
+    """Without a vocabulary: the distinct values by their UTF-8 bytes."""
+    wanted = sorted(names, key=str.encode)
+    assert list(settled(Vocabulary(), names)) == wanted
+    assert list(settled(Vocabulary(), reversed(names))) == wanted
+
+
+def test_fault_130_ids_by_policy() -> None:
+    """Unknown names are appended, share the last id, or were rejected before."""
+    given, found = ("dog", "cat"), {"cat", "zebra", "ant"}
+    appended = Vocabulary(given, Unknown.APPEND)
+    assert settled(appended, found) == (*given, "ant", "zebra")
+    assert settled(Vocabulary(given, Unknown.OOV), found) == (*given, UNKNOWN_NAME)
+    assert settled(Vocabulary(given, Unknown.OOV), ()) == (*given, UNKNOWN_NAME)
+    assert settled(Vocabulary(given, Unknown.REJECT), {"cat"}) == given
+
+
+@settings(deadline=None)
+@given(st.lists(NAMES, min_size=1, max_size=4))
+def test_fault_130_a_lock_keeps_ids(runs: list[list[str]]) -> None:
+    """Over many runs a name's id never changes, and every name found has one."""
+    locked: tuple[str, ...] = ()
+    for found in runs:
+        vocabulary = Vocabulary.of(None, locked, Unknown.REJECT)
+        classes = settled(vocabulary, found)
+        assert classes[: len(locked)] == locked
+        assert set(classes) == {*locked, *found}
+        data = format_lock(vocabulary.to_lock(classes))
+        locked = parse_lock(data, path="lock")
+        assert locked == classes
+
+
+def test_locked_names_come_before_given_ones() -> None:
+    """A list that grew or was sorted anew does not move what a lock has."""
+    found = Vocabulary.of(("a", "b", "c"), ("c", "a", "gone"), Unknown.REJECT)
+    assert found == Vocabulary(("c", "a", "gone", "b"), Unknown.REJECT)
+    oov = Vocabulary.of(("a",), None, Unknown.OOV)
+    assert oov.to_lock(settled(oov, {"x"})) == ("a",)
+
+
+def test_lock_file_is_literal() -> None:
+    """One name a line; only what would break the lines is escaped."""
+    names = ("cat", " dog ", "고양이", "a\nb", "c\rd", "e\\n", "", "x\u2028y")
+    wanted = "cat\n dog \n고양이\na\\nb\nc\\rd\ne\\\\n\n\\e\nx\u2028y\n".encode()
+    assert format_lock(names) == wanted
+    assert parse_lock(wanted, path="lock") == names
+    windows = b"\xef\xbb\xbf" + wanted.replace(b"\n", b"\r\n")
+    assert parse_lock(windows, path="lock") == names
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a\nb\na\n", "lines 1 and 3"),
+        (b"a\\x\n", "must begin one of"),
+        (b"a\\\n", "must begin one of"),
+        (b"\xff\n", "UTF-8 text.*byte 0"),
+    ],
+)
+def test_locks_that_are_none(data: bytes, message: str) -> None:
+    """A lock that was damaged is refused, naming the file and the place."""
+    with pytest.raises(SpecError, match=message) as caught:
+        parse_lock(data, path="my.lock")
+    assert "my.lock" in str(caught.value)
+
+
+def test_given_files_are_plain() -> None:
+    """A list of names, as labels.txt has it: lines as they stand."""
+    assert parse_names(b"b\\n\na \n\n", path="p") == ("b\\n", "a ")
+    with pytest.raises(SpecError, match="line 2 is empty"):
+        parse_names(b"a\n\nb\n", path="p")
+    with pytest.raises(SpecError, match="each class once"):
+        parse_names(b"a\na\n", path="p")
+
+
+def test_vocabularies_that_cannot_be() -> None:
+    """A name twice, or the name of all unknown ones."""
+    with pytest.raises(SpecError, match="'a' stands there twice"):
+        Vocabulary(("a", "b", "a"))
+    with pytest.raises(SpecError, match="must not name '<unknown>'"):
+        Vocabulary((UNKNOWN_NAME,), Unknown.OOV)
+
+
+def test_fault_130_names_that_are_alike() -> None:
+    """Case, spaces around and within, normal and wide forms, classes without rows."""
+    names = ("Cat", "cat", "cat ", "é", "e\u0301", "ＡＢ", "ab", "a b", "a  b", "dog")
+    found = vocabulary_warnings("animal", names, dict.fromkeys(names[:-1], 1))
+    assert found == [
+        "4 class names of 'animal' are alike: 'Cat' and 'cat' and 'cat '; "
+        "'é' and 'e\u0301'; 'ＡＢ' and 'ab'; 'a b' and 'a  b'",
+        "1 class names of 'animal' begin or end with a space: 'cat '",
+        "1 classes of 'animal' have no record: 'dog'",
+    ]
+    plain = ("cat", "dog", UNKNOWN_NAME)
+    assert vocabulary_warnings("animal", plain, {"cat": 1, "dog": 2}) == []
+    many = tuple(f"c{i} " for i in range(100_000))
+    assert all(len(text) <= 1024 for text in vocabulary_warnings("x", many, {}))
+
+
+def facts_of(*names: str) -> PlaceFacts:
+    return PlaceFacts(
+        "a", len(names), {("train", 0): 1}, {"label": pa.array(names, pa.string())}
+    )
+
+
+def test_shard_counts_decide_vocabularies() -> None:
+    """The names of all batches and those that were given, feature by feature."""
+    vocabularies = {
+        "label": Vocabulary(("z",), Unknown.APPEND),
+        "other": Vocabulary(("q",), Unknown.REJECT),
+    }
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        facts = pipeline | beam.Create([facts_of("b", "a"), facts_of("c"), facts_of()])
+        found = facts | CountShards(vocabularies)
+        wanted = ShardCounts(
+            {("train", 0): 3},
+            {"label": pa.array(["z", "a", "b", "c"]), "other": pa.array(["q"])},
+        )
+        assert_that(found, equal_to([wanted]))
+
+
+def test_shard_counts_of_lists(tmp_path: pathlib.Path) -> None:
+    """Names in lists of labels are counted like single ones, nulls left out."""
+    store = Store(str(tmp_path), inline=True)
+    schema = Schema((Feature("tags", Kind.LABEL, shape=(None,)),))
+    tags = [["b", "a"], None, [], ["c", None], ["a"]]
+    rows = pa.record_batch([pa.array(tags, pa.list_(pa.string()))], schema.row_schema)
+    plain = batch_of(range(5))
+    batch = Batch(plain.block, rows, plain.numbers)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        placed = (
+            pipeline
+            | beam.Create([batch]).with_output_types(Batch)
+            | PlaceRows(schema, Sharding(SplitRule(), {}), store)
+        )
+        classes = placed.facts | CountShards({}) | beam.Map(lambda c: c.classes["tags"])
+        assert_that(classes, equal_to([pa.array(["a", "b", "c"])]))

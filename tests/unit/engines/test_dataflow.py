@@ -1,0 +1,238 @@
+"""Dataflow as far as it needs nothing of Google's: flags, refusals, what is sent."""
+
+import gzip
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+
+import pytest
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    PipelineOptions,
+    SetupOptions,
+    WorkerOptions,
+)
+
+from beam_pipeline.engines import dataflow_checks
+from beam_pipeline.engines.choice import choose
+from beam_pipeline.engines.dataflow import DATAFLOW, brings_workers, is_detached
+from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.worker_package import (
+    required_here,
+    write_source_distribution,
+)
+from beam_pipeline.running.convert import leaves_job
+from beam_pipeline.settings.spec import Spec, make_spec
+from beam_pipeline.version import __version__
+from transforms.errors import SpecError, TargetError, UsageError
+from transforms.storage import paths
+
+Folder = pathlib.Path
+
+ROOT = Folder(__file__).parents[3]
+FLAGS = [
+    *("--project=my-project", "--region=europe-west1"),
+    "--temp_location=gs://bucket/tmp",
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither paths with keys, nor a region, from elsewhere; the client is there."""
+    monkeypatch.setattr(paths, "_parameters", {})
+    monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
+    monkeypatch.setattr(dataflow_checks, "_CLIENT", "json")
+
+
+def spec(**settings: object) -> Spec:
+    places = {"source": "gs://bucket/rows.csv", "output": "gs://bucket/out"}
+    return make_spec({"runner": "dataflow", **places, **settings})
+
+
+def without(name: str) -> list[str]:
+    return [flag for flag in FLAGS if not flag.startswith(f"--{name}=")]
+
+
+def test_presets_are_read_by_beam() -> None:
+    """No main session; the program goes along; --workers is the most there may be."""
+    place = Place("", "", program="/tmp/program.tar.gz", parallelism=7)
+    options = PipelineOptions(DATAFLOW.presets(place))
+    assert options.view_as(SetupOptions).save_main_session is False
+    assert options.view_as(SetupOptions).extra_packages == ["/tmp/program.tar.gz"]
+    assert options.view_as(WorkerOptions).max_num_workers == 7
+    assert options.view_as(DebugOptions).number_of_worker_harness_threads == 2
+
+
+def test_own_flags_win() -> None:
+    """What stands after -- comes later, and the later one counts."""
+    own = ["--number_of_worker_harness_threads=5", "--max_num_workers=3"]
+    flags = [*DATAFLOW.presets(Place("", "", parallelism=7)), *own]
+    options = PipelineOptions(flags)
+    assert options.view_as(DebugOptions).number_of_worker_harness_threads == 5
+    assert options.view_as(WorkerOptions).max_num_workers == 3
+
+
+def test_a_whole_job_is_taken() -> None:
+    """With project, region and a folder for what is staged; in Beam's words too."""
+    chosen = choose(spec(workers=4), FLAGS)
+    assert chosen is not None
+    assert chosen.engine is DATAFLOW
+    assert chosen.place.parallelism == 4
+    by_beam = choose(spec(runner="local"), [*FLAGS, "--runner=DataflowRunner"])
+    assert by_beam is not None
+    assert by_beam.engine is DATAFLOW
+
+
+def test_region_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of Google's own tools will do."""
+    monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "europe-west1")
+    assert choose(spec(), without("region")) is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (without("project"), "needs --project after --"),
+        (without("region"), "needs --region after --"),
+        (without("temp_location"), "--temp_location=gs://bucket/tmp; none was given"),
+        ([*FLAGS, "--temp_location=/tmp/here"], "found '/tmp/here'"),
+        # Beam would try to make the bucket, and hang.
+        ([*FLAGS, "--staging_location=gs://b/x"], "found 'gs://b/x'"),
+        ([*FLAGS, "--staging_location=gs://bucket"], "found 'gs://bucket'"),
+        ([*FLAGS, "--job_name=Nightly_1"], "found 'Nightly_1'"),
+    ],
+)
+def test_missing_and_wrong_flags(flags: Sequence[str], says: str) -> None:
+    """Each is named, with an example, before anything is planned."""
+    with pytest.raises(UsageError, match=says):
+        choose(spec(), flags)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"source": "/data/rows.csv"}, "source"),
+        ({"output": "/data/out"}, "output"),
+        ({"source": "s3://bucket/rows.csv"}, "source"),
+        ({"images_root": "/data"}, "folder of --images-root"),
+    ],
+)
+def test_paths_elsewhere_are_refused(settings: dict[str, str], what: str) -> None:
+    """Google's machines see its buckets alone."""
+    with pytest.raises(TargetError, match=f"must see the {what}.*Copy it there"):
+        choose(spec(**settings), FLAGS)
+
+
+def test_keys_in_paths_are_refused() -> None:
+    """They would lie in the bucket within the job; the message does not hold them."""
+    given = spec(labels="s3://ids/a.csv?access_key=me&secret_key=hush", id_column="id")
+    with pytest.raises(SpecError, match=r"access_key, secret_key was given") as caught:
+        choose(given, FLAGS)
+    assert "hush" not in str(caught.value)
+
+
+def test_harmless_parameters_are_not() -> None:
+    """That a bucket is read without an account is no secret."""
+    assert choose(spec(source="gs://bucket/rows.csv?anonymous=true"), FLAGS)
+
+
+def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam's own message would come after the planning, with a traceback."""
+    monkeypatch.setattr(dataflow_checks, "_CLIENT", "no.such.module")
+    with pytest.raises(UsageError, match=r"beam-tfrecord\[dataflow\]"):
+        choose(spec(), FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "detached"),
+    [
+        ([], False),
+        (["--template_location=gs://bucket/t"], True),
+        (["--template_location", "gs://bucket/t"], True),
+        (["--no_wait_until_finish"], True),
+    ],
+)
+def test_who_waits(flags: Sequence[str], detached: bool) -> None:
+    """A template, and a job that is not waited for, leave the program early."""
+    assert is_detached(flags) is detached
+    assert leaves_job(spec(), flags) is detached
+    assert leaves_job(spec(runner="local"), flags) is False
+
+
+@pytest.mark.parametrize("setting", ["vocabulary_lock", "split_lock"])
+def test_locks_want_someone_who_waits(setting: str) -> None:
+    """They are written here, after the job."""
+    given = spec(**{setting: "gs://bucket/lock", "splits": {"a": "0.5", "b": "0.5"}})
+    assert choose(given, FLAGS) is not None
+    with pytest.raises(SpecError, match=f"{setting} is written after the job"):
+        choose(given, [*FLAGS, "--no_wait_until_finish"])
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--sdk_container_image=i", "--setup_file=s", "--extra_package=p"),
+        "--extra_packages=p",
+    ],
+)
+def test_workers_of_ones_own(flag: str) -> None:
+    """Who says what workers have installed gets nothing else."""
+    assert brings_workers([flag])
+    assert not brings_workers(FLAGS)
+
+
+def test_source_distribution_holds_the_program(tmp_path: Folder) -> None:
+    """Every module and what lies beside them; equal programs make equal files."""
+    made = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        made.append(Folder(write_source_distribution(str(tmp_path / name))))
+    assert made[0].name == f"beam_tfrecord-{__version__}.tar.gz"
+    assert made[0].read_bytes() == made[1].read_bytes()
+    assert gzip.decompress(made[0].read_bytes())[257:262] == b"ustar"
+    with tarfile.open(made[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("beam_pipeline", "transforms")
+        for pattern in ("*.py", "*.proto", "py.typed")
+        for path in (ROOT / package).rglob(pattern)
+    }
+    assert names == wanted | {"PKG-INFO", "pyproject.toml", "setup.py"}
+
+
+def test_source_distribution_is_one(tmp_path: Folder) -> None:
+    """Its setup.py says packages and requirements, without anything of ours around."""
+    path = write_source_distribution(str(tmp_path))
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = path.removesuffix(".tar.gz")
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "egg_info"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if importlib.util.find_spec("setuptools") is None:
+        pytest.skip("setuptools is not installed here; pip brings its own")
+    assert done.returncode == 0, done.stderr
+    facts = os.path.join(folder, "beam_tfrecord.egg-info")
+    required = Folder(facts, "requires.txt").read_text().split()
+    assert sorted(required) == sorted(required_here())
+    tops = Folder(facts, "top_level.txt").read_text().split()
+    assert tops == ["beam_pipeline", "transforms"]
+
+
+def test_workers_get_the_versions_of_here() -> None:
+    """Bytes of decoded images depend on their decoder: exact versions are asked for."""
+    required = dict(each.split("==") for each in required_here())
+    assert required["apache-beam"] == importlib.metadata.version("apache-beam")
+    assert required["Pillow"] == importlib.metadata.version("Pillow")
+    # Of the extras only those that decide bytes or publish; never the tests'.
+    assert not required.keys() & {"pytest", "ruff", "boto3", "tensorflow-cpu"}

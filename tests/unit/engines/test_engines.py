@@ -1,0 +1,474 @@
+"""Engines beside this process: presets, what is looked for, and what is refused."""
+
+import json
+import logging
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+
+from beam_pipeline.cli import main
+from beam_pipeline.engines import cluster, notes, submission
+from beam_pipeline.engines.choice import choose
+from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.java import JavaError, find_java, version_in
+from beam_pipeline.engines.table import ENGINES, engine_of
+from beam_pipeline.engines.worker_boot import write_worker
+from beam_pipeline.job import build, make_job
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.running.beam_shortcuts import beam_shortcuts
+from beam_pipeline.running.local import check_beam_flags
+from beam_pipeline.settings.spec import Spec, make_spec
+from transforms.errors import (
+    RejectLimitError,
+    SpecError,
+    StorageError,
+    TargetError,
+    UsageError,
+)
+from transforms.work.store import Store
+
+Folder = pathlib.Path
+
+PLACE = Place(
+    worker="/some folder/worker",
+    artifacts="/shared/artifacts",
+    master="spark://localhost:7077",
+    program="/cache/server.jar",
+    parallelism=4,
+    slots=2,
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """The user's cache, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "beam-tfrecord"
+
+
+@pytest.fixture
+def java(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """A Java 17 that says no more than its version."""
+    return write_java(tmp_path / "jdk", 'openjdk version "17.0.9"', monkeypatch)
+
+
+def write_java(home: Folder, says: str, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    return program
+
+
+def spec(**settings: object) -> Spec:
+    return make_spec({"source": "/in/rows.csv", "output": "/out/rows", **settings})
+
+
+def living(engine: str, name: str, master: str, started: float) -> cluster.Cluster:
+    """Notes a cluster whose only process is this test's own."""
+    ticks = cluster.started_at(os.getpid())
+    assert ticks is not None
+    noted = cluster.Cluster(
+        *(engine, name, master, "http://localhost:1", 2, 2, started),
+        (cluster.Process(os.getpid(), ticks, "master"),),
+    )
+    cluster.write_cluster(noted)
+    return noted
+
+
+def put_jar(engine: str) -> Folder:
+    version = beam.version.__version__
+    path = cluster.jar_path(ENGINES[engine].artifact, version)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_presets_are_flags_of_beam(name: str) -> None:
+    """Every preset is a flag that Beam, or the engine's job server, knows."""
+    engine = ENGINES[name]
+    check_beam_flags(engine.presets(PLACE), engine)
+
+
+# Dataflow has no process of ours.
+@pytest.mark.parametrize("name", sorted(ENGINES.keys() - {"dataflow"}))
+def test_presets_start_our_worker(name: str) -> None:
+    """Workers are processes, started by our own executable; jobs never time out."""
+    options = PipelineOptions(ENGINES[name].presets(PLACE)).view_as(PortableOptions)
+    assert options.environment_type == "PROCESS"
+    assert json.loads(options.environment_config) == {"command": PLACE.worker}
+    assert options.job_server_timeout >= 86_400
+
+
+def test_presets_of_flink() -> None:
+    """The flags that are easily wrong: version, master, parallelism, places."""
+    flags = ENGINES["flink"].presets(PLACE)
+    options = PipelineOptions(flags)
+    assert options.view_as(FlinkRunnerOptions).flink_version == "1.20"
+    assert options.view_as(FlinkRunnerOptions).parallelism == 4
+    assert options.view_as(JobServerOptions).artifacts_dir == PLACE.artifacts
+    assert "--sdk_worker_parallelism=2" in flags
+
+
+def test_presets_of_spark_stay_on_loopback() -> None:
+    """A driver for a master on loopback listens on loopback alone."""
+    flags = " ".join(ENGINES["spark"].presets(PLACE))
+    assert "-Dspark.driver.bindAddress=127.0.0.1" in flags
+    assert "-Dspark.cores.max=4" in flags
+
+
+@pytest.mark.parametrize("name", ["flink", "spark"])
+def test_own_flags_win_over_presets(name: str) -> None:
+    """What stands after -- comes later, and the later one counts."""
+    own = ["--job_server_timeout=5", "--artifacts_dir=/mine"]
+    options = PipelineOptions([*ENGINES[name].presets(PLACE), *own])
+    assert options.view_as(PortableOptions).job_server_timeout == 5
+    assert options.view_as(JobServerOptions).artifacts_dir == "/mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        *(("flink", "flink"), ("FlinkRunner", "flink"), ("SparkRunner", "spark")),
+        *(("PrismRunner", "prism"), ("local", None), ("FnApiRunner", None)),
+        ("DirectRunner", None),
+    ],
+)
+def test_runner_names(given: str, name: str | None) -> None:
+    """Our name of an engine and Beam's mean the same."""
+    engine = engine_of(given)
+    assert (engine.name if engine else None) == name
+
+
+def test_unknown_runner_is_refused_with_a_hint() -> None:
+    """A slip in the name is named, with what was perhaps meant."""
+    with pytest.raises(SpecError, match=r"'flnk'.*Did you mean 'flink'\?"):
+        spec(runner="flnk")
+    with pytest.raises(SpecError, match="Did you mean 'SparkRunner'"):
+        choose(spec(), ["--runner=SprkRunner"])
+
+
+def test_flags_of_another_engine_are_unknown() -> None:
+    """Storage levels are Spark's: Flink's job server would drop the flag in silence."""
+    check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["spark"])
+    with pytest.raises(SpecError, match="storage_level is none"):
+        check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["flink"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        ([], None),
+        (["--runner=a", "--runner", "b"], "b"),
+        (["--runner", "a", "--runner=b"], "b"),
+        (["--runners=a"], None),
+    ],
+)
+def test_flag_given(flags: Sequence[str], value: str | None) -> None:
+    """The last one counts, in either form."""
+    assert flag_given(flags, "runner") == value
+
+
+def test_local_needs_nothing(cache: Folder) -> None:
+    """Without an engine nothing is looked for."""
+    assert choose(spec(), []) is None
+
+
+def test_missing_job_server_names_the_command(cache: Folder, java: Folder) -> None:
+    """The jar's place is named, and what fetches it."""
+    with pytest.raises(UsageError, match=r"scripts/cluster spark up.*PATH\."):
+        choose(spec(runner="spark"), [])
+    with pytest.raises(UsageError, match=r"Prism .*scripts/cluster prism up"):
+        choose(spec(runner="prism"), [])
+
+
+def test_job_server_by_flag(cache: Folder, java: Folder) -> None:
+    """A job server of one's own needs none in the cache."""
+    chosen = choose(spec(runner="spark"), ["--spark_job_server_jar=/my.jar"])
+    assert chosen is not None
+    assert chosen.place.program == "/my.jar"
+    assert chosen.place.java == str(java)
+
+
+def test_masters(cache: Folder, java: Folder) -> None:
+    """Beam's flag, then ours, then the cluster started last, then the usual port."""
+    put_jar("spark")
+    settings = {"runner": "spark", "spark_master": "spark://localhost:2"}
+
+    def master(flags: Sequence[str] = (), **said: object) -> str:
+        chosen = choose(spec(runner="spark", **said), flags)
+        assert chosen is not None
+        return chosen.place.master
+
+    assert master() == "spark://localhost:7077"
+    living("spark", "old", "spark://127.0.0.1:3", started=1.0)
+    living("spark", "new", "spark://127.0.0.1:4", started=2.0)
+    living("flink", "newest", "127.0.0.1:5", started=3.0)
+    assert master() == "spark://127.0.0.1:4"
+    assert master(spark_master=settings["spark_master"]) == "spark://localhost:2"
+    own = ["--spark_master_url=spark://localhost:1"]
+    assert master(own, spark_master=settings["spark_master"]) == own[0][19:]
+
+
+def test_size_of_the_cluster_decides_parallelism(cache: Folder, java: Folder) -> None:
+    """Two machines of two slots take four tasks; --workers says otherwise."""
+    put_jar("spark")
+    living("spark", "default", "spark://127.0.0.1:4", started=1.0)
+    chosen = choose(spec(runner="spark"), [])
+    assert chosen is not None
+    assert (chosen.place.parallelism, chosen.place.slots) == (4, 2)
+    chosen = choose(spec(runner="spark", workers=3), [])
+    assert chosen is not None
+    assert chosen.place.parallelism == 3
+
+
+def test_dead_clusters_are_passed_over(cache: Folder) -> None:
+    """A note whose master is gone, another of its number, or a torn note, is none."""
+    noted = living("flink", "default", "127.0.0.1:5", started=1.0)
+    assert cluster.last_started("flink") == noted
+    process = noted.processes[0]
+    stale = cluster.Process(process.pid, process.started - 1, "master")
+    assert not stale.is_alive
+    path = cluster.cluster_folder("flink", "default") / "cluster.json"
+    path.write_text(path.read_text().replace(str(process.started), "1"))
+    assert cluster.last_started("flink") is None
+    path.write_text(path.read_text()[:40])
+    assert cluster.read_cluster("flink", "default") is None
+    assert cluster.last_started("flink") is None
+
+
+def test_flink_that_is_not_there(cache: Folder, java: Folder) -> None:
+    """A master that does not answer is refused before anything is started."""
+    put_jar("flink")
+    with pytest.raises(UsageError, match=r"'localhost:1'.*scripts/cluster flink up"):
+        choose(spec(runner="flink", flink_master="localhost:1"), [])
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("no java", None),
+    ],
+)
+def test_versions_of_java(says: str, version: int | None) -> None:
+    """The feature version, also of the time when it came second."""
+    assert version_in(says) == version
+
+
+def test_old_java_is_refused(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what is needed, what was found, and what to do."""
+    write_java(tmp_path / "old", 'openjdk version "11.0.2"', monkeypatch)
+    with pytest.raises(JavaError, match=r"Java 17 .* is Java 11\. .*JAVA_HOME"):
+        find_java()
+
+
+def test_missing_java_is_refused(
+    cache: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither JAVA_HOME nor the PATH: said before the job server is started."""
+    put_jar("spark")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(UsageError, match="Java 17 or newer is needed"):
+        choose(spec(runner="spark"), [])
+    with pytest.raises(JavaError, match="the PATH holds none"):
+        find_java({"PATH": "/nowhere"})
+
+
+def test_local_paths_are_refused_for_remote_workers(
+    cache: Folder, java: Folder
+) -> None:
+    """Workers elsewhere do not see this machine's folders, unless the user says so."""
+    put_jar("spark")
+    far = {"runner": "spark", "spark_master": "spark://far.example:7077"}
+    with pytest.raises(TargetError, match=r"'far.example' must see .*--shared-output"):
+        choose(spec(**far), [])
+    assert choose(spec(**far, shared_output=True), []) is not None
+    assert choose(spec(runner="spark", spark_master="local[2]"), []) is not None
+
+
+def test_remote_workers_must_see_what_starts_them(
+    cache: Folder, java: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store holds no executable: it lies in TMPDIR, which must then be shared."""
+    put_jar("spark")
+    stores = {"source": "s3://bucket/rows.csv", "output": "s3://bucket/out"}
+    far = {"runner": "spark", "spark_master": "spark://far.example:7077", **stores}
+    refused = r"'far.example' must see the file that starts.*TMPDIR.*--shared-output"
+    monkeypatch.delenv("TMPDIR", raising=False)
+    for shared in (False, True):
+        with pytest.raises(UsageError, match=refused):
+            choose(spec(**far, shared_output=shared), [])
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.raises(UsageError, match=refused):
+        choose(spec(**far), [])
+    assert choose(spec(**far, shared_output=True), []) is not None
+    monkeypatch.delenv("TMPDIR")
+    own = ['--environment_config={"command": "/opt/worker"}']
+    assert choose(spec(**far), own) is not None
+    here = {**far, "spark_master": "spark://localhost:7077"}
+    assert choose(spec(**here), []) is not None
+
+
+def test_what_starts_a_worker_lies_in_tmpdir(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a work folder in a store; it is gone when the job has ended."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with submission._room("s3://bucket/.out.beam-tfrecord/w") as room:
+        assert room.worker.startswith(f"{tmp_path}/")
+        assert os.access(room.worker, os.X_OK)
+        assert f"--notes={room.notes} " in Folder(room.worker).read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_master_is_no_path(
+    cache: Folder, java: Folder, tmp_path: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A master's scheme is none of an object store's: the command line takes it."""
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                *("convert", str(tmp_path / "rows.csv"), str(tmp_path / "out")),
+                *("--runner", "spark", "--spark-master", "spark://127.0.0.1:1"),
+            ]
+        )
+    assert ended.value.code == 2
+    # As far as that: there is no job server in an empty cache.
+    assert "Beam's job server" in capfd.readouterr().err
+
+
+def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
+    """The file is executable, and starts this interpreter with this module path."""
+    folder = tmp_path / "a 'folder' of $HOME"
+    folder.mkdir()
+    path = folder / "worker"
+    write_worker(str(path), notes=str(folder))
+    assert path.stat().st_mode & stat.S_IXUSR
+    done = subprocess.run(
+        [path, "--id=1"], capture_output=True, text=True, cwd="/", check=False
+    )
+    # It has come as far as its arguments.
+    assert done.returncode == 2
+    assert "required: --provision_endpoint" in done.stderr
+    # And has signed on before.
+    assert len(notes.absent(str(folder))) == 1
+
+
+def test_workers_that_are_gone(tmp_path: Folder) -> None:
+    """Of those that have signed on, who does not run any more."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (os.getpid(), gone.pid):
+        (tmp_path / f"{pid}{notes.WORKER}").touch()
+    assert notes.absent(str(tmp_path)) == [gone.pid]
+
+
+def leave(folder: Folder, error: str) -> None:
+    """Fails in a worker's way: a log record with a traceback."""
+    handler = notes.FailureFiles(str(folder))
+    text = f"Error processing instruction 7.\nTraceback\n{error}"
+    handler.emit(logging.LogRecord("sdk", logging.ERROR, "", 1, text, (), None))
+    time.sleep(0.001)
+
+
+def test_failures_come_with_their_type(tmp_path: Folder) -> None:
+    """What ends the job is the last error of ours; only faults of storage may pass."""
+    assert notes.latest(str(tmp_path)) is None
+    leave(tmp_path, "ValueError: not ours")
+    assert notes.latest(str(tmp_path)) is None
+    leave(tmp_path, "transforms.errors.StorageError: disk [while running 'Write']")
+    assert isinstance(notes.latest(str(tmp_path)), StorageError)
+    assert notes.lasting(str(tmp_path)) is None
+    leave(
+        tmp_path, "transforms.errors.RejectLimitError: At most 1% [while running 'C']"
+    )
+    error = notes.lasting(str(tmp_path))
+    assert isinstance(error, RejectLimitError)
+    assert (str(error), error.exit_code) == ("At most 1%", 3)
+    leave(tmp_path, "transforms.errors.StorageError: full")
+    assert isinstance(notes.latest(str(tmp_path)), StorageError)
+    assert isinstance(notes.lasting(str(tmp_path)), RejectLimitError)
+    assert notes.latest(str(tmp_path / "gone")) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasts"),
+    [
+        # A task in each of eight slots, at once; then the engine's next try as well.
+        ([0.0] * 8, False),
+        ([0, 0, 0, 0, 10, 10, 10, 10], False),
+        # A full disk: try after try.
+        ([*range(0, 62, 2)], True),
+        # A store that stays away; each try is made for half a minute.
+        ([0, 30, 60, 90], True),
+        ([0, 70, 71], False),
+        # Two faults that have passed, hours apart, and one of another day.
+        ([0, 1, 2, 9_000, 9_001, 9_002, 90_000], False),
+    ],
+)
+def test_faults_of_storage_that_do_not_pass(
+    seconds: Sequence[float], lasts: bool, tmp_path: Folder
+) -> None:
+    """Who goes on meeting one for a minute is not left to the engine's patience."""
+    for number, each in enumerate(seconds):
+        leave(tmp_path, f"transforms.errors.StorageError: full {number}")
+        (left,) = [path for path in tmp_path.iterdir() if path.name[0] == "0"]
+        left.rename(tmp_path / f"1{int(each * 1e9):019d}-{number:03d}.failure")
+    error = notes.lasting(str(tmp_path))
+    assert str(error) == (f"full {len(seconds) - 1}" if lasts else "None")
+
+
+def test_submitted_job_stays_small(tmp_path: Folder) -> None:
+    """The listing travels by path: a thousand files more cost the job nothing."""
+    sizes = []
+    for count in (10, 1_010):
+        folder = tmp_path / str(count) / "in"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            (folder / f"rows-{number:05d}.csv").write_text("a,b\n1,2\n")
+        settings = {"source": str(folder), "output": str(folder.parent / "out")}
+        plan = make_plan(make_spec({**settings, "segments": "files"}))
+        job = make_job(plan, Store(plan.work_folder))
+        with beam_shortcuts():
+            pipeline = beam.Pipeline(runner="FnApiRunner")
+            build(pipeline, job)
+            sizes.append(pipeline.to_runner_api().ByteSize())
+    assert max(sizes) < 1_000_000
+    assert abs(sizes[1] - sizes[0]) < 2_000
+
+
+def test_cluster_script_answers_before_anything_is_installed(cache: Folder) -> None:
+    """It needs the standard library alone: -S and -I leave nothing else."""
+    script = Folder(__file__).parents[3] / "scripts" / "cluster"
+    command = [sys.executable, "-I", "-S", str(script)]
+    done = subprocess.run(
+        [*command, "flink", "status"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "flink 'default' is down\n")
+    done = subprocess.run(
+        [*command, "flimk", "up"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

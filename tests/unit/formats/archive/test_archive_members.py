@@ -1,0 +1,814 @@
+"""Archives: what is read of them, and what becomes of the rest.
+
+The oracles are the writers: zipfile, tarfile, and the tools zip, tar, zstd and xz.
+"""
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import pathlib
+import random
+import shutil
+import stat
+import struct
+import subprocess
+import tarfile
+import tracemalloc
+import unicodedata
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+
+import pytest
+import zstandard
+
+from tests.conftest import Headline
+from tests.support.fuzzing import at_most
+from tests.support.stress import count, portions
+from transforms.core.model import Reason, Skipped
+from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecError
+from transforms.formats.archive.members import (
+    ArchiveKind,
+    MemberStream,
+    iter_members,
+    kind_of,
+    list_members,
+    read_member,
+)
+from transforms.formats.archive.model import (
+    Content,
+    Found,
+    Limits,
+    Member,
+    MemberFault,
+    SkippedMember,
+)
+
+FILES = {
+    "train/cat/1.jpg": b"one" * 100,
+    "train/cat/2.jpg": b"",
+    "train/dog/고양이.jpg": bytes(range(256)) * 5,
+    "notes.txt": b"x" * 512,
+}
+
+
+def zip_of(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def tar_of(files: dict[str, bytes], *, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
+    return tar_of_infos(
+        [(info_of(name, len(data)), data) for name, data in files.items()],
+        tar_format=tar_format,
+    )
+
+
+def info_of(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info
+
+
+def tar_of_infos(
+    members: list[tuple[tarfile.TarInfo, bytes]],
+    *,
+    tar_format: int = tarfile.PAX_FORMAT,
+    encoding: str = "utf-8",
+) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(
+        fileobj=out, mode="w", format=tar_format, encoding=encoding
+    ) as archive:
+        for info, data in members:
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda data: gzip.compress(data, mtime=0),
+    "zst": zstd,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
+WRITERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
+    "zip": zip_of,
+    "zip-stored": lambda files: zip_of(files, zipfile.ZIP_STORED),
+    "zip-bzip2": lambda files: zip_of(files, zipfile.ZIP_BZIP2),
+    "tar-pax": tar_of,
+    "tar-gnu": lambda files: tar_of(files, tar_format=tarfile.GNU_FORMAT),
+    "tar-ustar": lambda files: tar_of(files, tar_format=tarfile.USTAR_FORMAT),
+    **{
+        f"tar.{name}": lambda files, pack=pack: pack(tar_of(files))
+        for name, pack in PACKERS.items()
+    },
+}
+
+
+def found_in(data: bytes, **options: object) -> list[Found]:
+    return list(iter_members(io.BytesIO(data), "a.zip", **options))  # type: ignore[arg-type]
+
+
+def contents(data: bytes, **options: object) -> dict[str, bytes]:
+    found = found_in(data, **options)
+    assert all(isinstance(item, Content) for item in found), found
+    return {i.member.name: i.data for i in found if isinstance(i, Content)}
+
+
+def faults(data: bytes, **options: object) -> dict[str, Reason]:
+    found = found_in(data, **options)
+    return {i.member.name: i.reason for i in found if isinstance(i, MemberFault)}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_content_is_that_of_the_writer(writer: str) -> None:
+    """Every member comes with its bytes, in the writer's order."""
+    data = WRITERS[writer](FILES)
+    assert contents(data) == FILES
+    assert list(contents(data)) == list(FILES)
+    listed = list(list_members(io.BytesIO(data), "a"))
+    assert {m.name: m.size for m in listed} == {n: len(d) for n, d in FILES.items()}
+
+
+@pytest.mark.parametrize("writer", ["zip", "zip-stored", "tar-pax", "tar-gnu"])
+def test_members_are_read_in_any_order(writer: str) -> None:
+    """A listing is enough to read any member, whole or in pieces."""
+    file = io.BytesIO(WRITERS[writer](FILES))
+    assert not kind_of(file, "a").is_sequential
+    for member in reversed(list(list_members(file, "a"))):
+        content = read_member(file, "a", member)
+        assert isinstance(content, Content)
+        assert content.data == FILES[member.name]
+        stream = MemberStream(file, "a", member)
+        assert b"".join(iter(lambda s=stream: s.read(100), b"")) == FILES[member.name]
+
+
+@pytest.mark.parametrize("tool", ["zip", "tar", "tar -z", "tar -J", "tar -j", "tar -I"])
+def test_archives_of_the_command_line_tools(tool: str, tmp_path: pathlib.Path) -> None:
+    """What zip and tar write is read, with long names, folders and `./` before."""
+    name = tool.partition(" ")[0]
+    if shutil.which(name) is None or (tool == "tar -I" and not shutil.which("zstd")):
+        pytest.skip(f"no {tool} here")
+    files = {**FILES, f"deep/{'d' * 120}/{'n' * 150}.jpg": b"long"}
+    for path, data in files.items():
+        target = tmp_path / "in" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    archive = tmp_path / "out.archive"
+    options = {"tar -I": ["-I", "zstd -q"]}.get(tool, tool.split(" ")[1:])
+    if name == "zip":
+        archive = tmp_path / "out.zip"
+        command = ["zip", "-q", "-r", str(archive), "."]
+    else:
+        command = ["tar", *options, "-cf", str(archive), "."]
+    subprocess.run(command, cwd=tmp_path / "in", check=True)
+    assert contents(archive.read_bytes()) == files
+
+
+def test_zip_from_a_pipe_and_with_zip64() -> None:
+    """Sizes behind the data, 64-bit sizes and bytes before the archive are read."""
+
+    class Pipe(io.RawIOBase):
+        def __init__(self) -> None:
+            self.data = bytearray()
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            self.data += data
+            return len(data)
+
+    pipe = Pipe()
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:  # type: ignore[call-overload]
+        for name, data in FILES.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                member.write(data)
+    assert contents(bytes(pipe.data)) == FILES
+    assert contents(b"PK\x03\x04 an unpacker" + zip_of(FILES)) == FILES
+    many = zip_of({f"{i}.txt": b"" for i in range(65_600)}, zipfile.ZIP_STORED)
+    assert len(list(list_members(io.BytesIO(many), "a"))) == 65_600
+
+
+def test_zip_with_zstd_members() -> None:
+    """Method 93 is zstd; zipfile of Python 3.11 cannot write it: patched in."""
+    content = b"content " * 1000
+    packed = zstd(content)
+    data = bytearray(zip_of({"a.txt": packed}, zipfile.ZIP_STORED))
+    entry = data.index(b"PK\x01\x02")
+    struct.pack_into("<H", data, 8, 93)
+    struct.pack_into("<3I", data, 14, zlib.crc32(content), len(packed), len(content))
+    struct.pack_into("<H", data, entry + 10, 93)
+    fields = (zlib.crc32(content), len(packed), len(content))
+    struct.pack_into("<3I", data, entry + 16, *fields)
+    assert contents(bytes(data)) == {"a.txt": content}
+
+
+def test_zstd_streams_of_many_shapes() -> None:
+    """Frames with and without checksums, in a row, skippable, empty: all are one."""
+    plain = tar_of({"a": random.Random(1).randbytes(300_000), "b": bytes(10**6)})
+    half = len(plain) // 2
+    stored = zstandard.ZstdCompressor(level=-5, write_content_size=False)
+    data = (
+        b"\x5a\x2a\x4d\x18\x03\x00\x00\x00abc"
+        + stored.compress(plain[:half])
+        + zstandard.ZstdCompressor(level=19).compress(plain[half:])
+        + zstd(b"")
+    )
+    # Starts with a skippable frame, so what it is must be told by a frame before.
+    assert contents(zstd(b"") + data) == contents(plain)
+    for cut in (1, 5, len(data) // 2):
+        with pytest.raises(DamageError, match="zstd stream"):
+            found_in(zstd(b"") + data[:-cut])
+
+
+def test_folders_are_no_members_and_litter_is_skipped() -> None:
+    """Folders do not count; hidden files and those of systems are skipped, counted."""
+    files = {
+        ".DS_Store": b"1",
+        "__MACOSX/a/._1.jpg": b"2",
+        "a/Thumbs.db": b"3",
+        "a/.git/config": b"4",
+        "./a//1.jpg": b"5",
+        "a/folder/": b"",
+    }
+    for data in (zip_of(files), tar_of(files), gzip.compress(tar_of(files))):
+        found = found_in(data)
+        skipped = [i for i in found if isinstance(i, SkippedMember)]
+        assert [i.reason for i in skipped] == [Skipped.HIDDEN] * 4
+        kept = [i for i in found if isinstance(i, Content)]
+        assert [(i.member.name, i.data) for i in kept] == [("a/1.jpg", b"5")]
+        assert len(found) == 5
+
+
+@pytest.mark.parametrize("writer", ["zip", "tar-pax", "tar.gz"])
+def test_what_is_skipped_is_not_read(writer: str) -> None:
+    """The caller says what to leave out, and why; also of what has a fault."""
+    data = WRITERS[writer]({**FILES, "inner.zip": b"PK", "../x": b""})
+
+    def skip(member: Member) -> Skipped | None:
+        return None if member.name.endswith(".txt") else Skipped.OTHER_SUFFIX
+
+    found = found_in(data, skip=skip)
+    assert [type(i) for i in found].count(SkippedMember) == 5
+    assert [i.member.name for i in found if isinstance(i, Content)] == ["notes.txt"]
+
+
+UNSAFE = {
+    "../up.jpg": b"1",
+    "a/../../up.jpg": b"2",
+    "/absolute.jpg": b"3",
+    "C:/drive.jpg": b"4",
+    "C:drive.jpg": b"5",
+    "a\\b.jpg": b"6",
+    "\\\\server\\share.jpg": b"7",
+}
+
+
+@pytest.mark.parametrize("writer", ["zip", "tar-pax", "tar-gnu", "tar.gz"])
+def test_fault_115_names_that_lead_out(
+    writer: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a fault with its name; the good one beside is read; no file is made."""
+    monkeypatch.chdir(tmp_path)
+    found = found_in(WRITERS[writer]({**UNSAFE, "good..jpg": b"8"}))
+    assert [type(i) for i in found] == [MemberFault] * len(UNSAFE) + [Content]
+    for item, name in zip(found, UNSAFE, strict=False):
+        assert isinstance(item, MemberFault)
+        assert item.reason is Reason.UNSAFE_PATH
+        assert item.member.raw_name == name.encode()
+        assert "must be relative paths" in item.message
+    assert not list(tmp_path.iterdir())
+
+
+def test_fault_115_zero_byte_in_a_name() -> None:
+    """zipfile cuts such a name, so that a check of its ending sees another one."""
+    data = zip_of({"evil.exe#.jpg": b"1"}).replace(b"evil.exe#", b"evil.exe\0")
+    assert faults(data) == {"evil.exe\0.jpg": Reason.UNSAFE_PATH}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_fault_116_members_that_are_no_files_in_tar(packed: bool) -> None:
+    """Links, devices and pipes are faults; the data after them are found."""
+    kinds = [
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.CHRTYPE,
+        tarfile.BLKTYPE,
+        tarfile.FIFOTYPE,
+    ]
+    members = []
+    for i, kind in enumerate(kinds):
+        info = info_of(f"{i}.jpg", 0, kind)
+        info.linkname = "/etc/passwd"
+        members.append((info, b""))
+    data = tar_of_infos([*members, (info_of("good", 4), b"data")])
+    found = found_in(gzip.compress(data) if packed else data)
+    assert [i.reason for i in found if isinstance(i, MemberFault)] == [
+        Reason.NOT_A_FILE
+    ] * len(kinds)
+    assert isinstance(found[-1], Content)
+    assert found[-1].data == b"data"
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
+def test_fault_116_members_that_are_no_files_in_zip(kind: int) -> None:
+    """A link's text is not an image's bytes: its attributes make it a fault."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        info = zipfile.ZipInfo("link.jpg")
+        info.create_system = 3
+        info.external_attr = (kind | 0o777) << 16
+        archive.writestr(info, "/etc/passwd")
+        archive.writestr("good.jpg", b"good")
+    assert faults(out.getvalue()) == {"link.jpg": Reason.NOT_A_FILE}
+
+
+def test_fault_116_symlinks_of_the_zip_tool(tmp_path: pathlib.Path) -> None:
+    """`zip --symlinks` marks them as such."""
+    if shutil.which("zip") is None:
+        pytest.skip("no zip here")
+    (tmp_path / "a.jpg").write_bytes(b"a")
+    (tmp_path / "b.jpg").symlink_to("a.jpg")
+    command = ["zip", "-q", "--symlinks", "out.zip", "a.jpg", "b.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    data = (tmp_path / "out.zip").read_bytes()
+    assert faults(data) == {"b.jpg": Reason.NOT_A_FILE}
+
+
+def test_fault_117_bomb_in_a_zip_is_not_unpacked() -> None:
+    """200 MB out of 200 kB: a fault, with next to no memory, and the rest is read."""
+    data = zip_of({"bomb.bin": bytes(200_000_000), "good.txt": b"good"})
+    assert len(data) < 210_000
+    tracemalloc.start()
+    found = found_in(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4_000_000
+    assert isinstance(found[0], MemberFault)
+    assert found[0].reason is Reason.TOO_LARGE
+    assert isinstance(found[1], Content)
+    exact = found_in(data, limits=Limits(max_ratio=2000))
+    assert isinstance(exact[0], Content)
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_fault_117_bomb_in_a_packed_tar(name: str) -> None:
+    """A stream that gives too much is an error, before it is unpacked."""
+    data = PACKERS[name](tar_of({"bomb.bin": bytes(100_000_000)}))
+    tracemalloc.start()
+    with pytest.raises(SourceError, match="taken for a bomb"):
+        found_in(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The content up to the limit, once in pieces.
+    assert peak < 40_000_000
+
+
+def test_fault_117_a_bomb_that_lies_on_its_size() -> None:
+    """A member that states 10 bytes costs 10 bytes, whatever it holds."""
+    data = bytearray(zip_of({"bomb.bin": bytes(100_000_000)}))
+    entry = data.index(b"PK\x01\x02")
+    struct.pack_into("<I", data, 22, 10)
+    struct.pack_into("<I", data, entry + 24, 10)
+    tracemalloc.start()
+    (found,) = found_in(bytes(data))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(found, MemberFault)
+    assert found.reason is Reason.DAMAGED_MEMBER
+    assert "more than the stated 10 bytes" in found.message
+    assert peak < 3_000_000
+
+
+@pytest.mark.parametrize("writer", ["zip", "tar-pax", "tar.gz"])
+def test_fault_117_limits_of_size_total_and_count(writer: str) -> None:
+    """A large member is a fault; too many bytes or members are errors."""
+    files = {f"{i}.bin": random.Random(i).randbytes(1000 * i) for i in range(1, 9)}
+    data = WRITERS[writer](files)
+    small = Limits(max_member_bytes=6000)
+    assert faults(data, limits=small) == {
+        "7.bin": Reason.TOO_LARGE,
+        "8.bin": Reason.TOO_LARGE,
+    }
+    with pytest.raises(SourceError, match="may hold 7"):
+        found_in(data, limits=Limits(max_members=7))
+    if writer != "tar-pax":
+        with pytest.raises(SourceError, match="may unpack to 30000 bytes"):
+            found_in(data, limits=Limits(max_total_bytes=30_000))
+
+
+def overlapping_zip(copies: int) -> bytes:
+    """A kernel that several entries of the directory name, as in zip bombs."""
+    data = zip_of({"a.bin": bytes(1000)})
+    entry = data.index(b"PK\x01\x02")
+    end = data.index(b"PK\x05\x06")
+    directory = data[entry:end] * copies
+    fields = struct.pack("<2H2I", copies, copies, len(directory), entry)
+    return data[:entry] + directory + data[end : end + 8] + fields + b"\0\0"
+
+
+def test_fault_117_entries_that_overlap() -> None:
+    """Two entries over the same bytes are an error; zipfile of 3.11.7 reads both."""
+    assert len(found_in(overlapping_zip(1))) == 1
+    with pytest.raises(DamageError, match=r"must not overlap.*'a\.bin'"):
+        found_in(overlapping_zip(2))
+
+
+@pytest.mark.parametrize("inner", ["a.zip", "b.TAR.GZ", "c.tgz", "d.7z", "e.rar"])
+def test_fault_117_archives_in_archives_are_not_entered(inner: str) -> None:
+    """One level is read; an archive further in is a fault with its name."""
+    for data in (zip_of({inner: zip_of(FILES)}), tar_of({inner: zip_of(FILES)})):
+        assert faults(data) == {inner: Reason.NESTED_ARCHIVE}
+
+
+def test_fault_118_wrong_checksum_in_a_zip() -> None:
+    """A flipped byte of a stored member is found; the member after it is read."""
+    data = zip_of({"a.jpg": b"content-a", "b.jpg": b"content-b"}, zipfile.ZIP_STORED)
+    found = found_in(data.replace(b"content-a", b"cOntent-a"))
+    assert isinstance(found[0], MemberFault)
+    assert found[0].reason is Reason.DAMAGED_MEMBER
+    assert "CRC-32" in found[0].message
+    assert isinstance(found[1], Content)
+
+
+@pytest.mark.parametrize("delta", [-1, 1])
+@pytest.mark.parametrize("field", [20, 24])
+def test_fault_118_declared_sizes_that_lie(delta: int, field: int) -> None:
+    """The packed or unpacked size off by one: a fault of that member."""
+    data = bytearray(zip_of({"a.txt": b"0123456789" * 10, "b.txt": b"b" * 99}))
+    entry = data.index(b"PK\x01\x02")
+    for place in (entry + field, field - 2):
+        (value,) = struct.unpack_from("<I", data, place)
+        struct.pack_into("<I", data, place, value + delta)
+    if (delta, field) == (1, 20):
+        # The next member's bytes are claimed too.
+        with pytest.raises(DamageError, match="must not overlap"):
+            found_in(bytes(data))
+        return
+    assert faults(bytes(data)) == {"a.txt": Reason.DAMAGED_MEMBER}
+
+
+def test_fault_118_header_and_directory_disagree() -> None:
+    """A local header with another name, method or size than the directory's entry."""
+    whole = zip_of({"a.txt": b"0123456789" * 10, "b.txt": b"b"})
+    named = whole.replace(b"a.txt", b"c.txt", 1)
+    assert faults(named) == {"a.txt": Reason.DAMAGED_MEMBER}
+    for place in (8, 14, 18, 22):
+        data = bytearray(whole)
+        data[place] ^= 1
+        assert faults(bytes(data)) == {"a.txt": Reason.DAMAGED_MEMBER}
+
+
+@pytest.mark.parametrize("writer", ["zip", "zip-stored"])
+def test_fault_118_truncated_zip(writer: str) -> None:
+    """Cut anywhere, a zip is an error: no directory, no members."""
+    data = WRITERS[writer](FILES)
+    for cut in range(1, len(data), 7):
+        with pytest.raises((DamageError, SourceError)):
+            found_in(data[:-cut])
+    with pytest.raises(DamageError, match="central directory"):
+        found_in(data + b"trailing")
+
+
+def collect(data: bytes) -> tuple[list[str], BeamTFRecordError | None]:
+    names = []
+    try:
+        for item in iter_members(io.BytesIO(data), "x.tar"):
+            names.append(item.member.name)
+    except BeamTFRecordError as error:
+        return names, error
+    return names, None
+
+
+@pytest.mark.parametrize("name", ["", *PACKERS])
+def test_fault_119_damaged_tar_header(name: str) -> None:
+    """The error names the member before; tarfile lists those before, in silence."""
+    files = {f"{i}.jpg": bytes([i]) * 700 for i in range(5)}
+    data = bytearray(tar_of(files))
+    header = 3 * (512 + 1024)
+    data[header + 3] ^= 1
+    with tarfile.open(fileobj=io.BytesIO(bytes(data))) as archive:
+        assert len(archive.getnames()) == 3
+    packed = PACKERS[name](bytes(data)) if name else bytes(data)
+    names, error = collect(packed)
+    assert names == list(files)[:3]
+    assert isinstance(error, DamageError)
+    assert "damaged after member 3, '2.jpg': the checksum" in str(error)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_fault_119_tar_cut_anywhere(packed: bool) -> None:
+    """Also where a member ends: without the blocks that end it, no tar is whole."""
+    files = {f"{i}.jpg": bytes([i]) * 700 for i in range(3)}
+    data = tar_of(files)
+    stop = data.rstrip(b"\0").__len__()
+    last = -(-stop // 512) * 512 + 512
+    for size in [*range(513, last, 256), 1536, 3072, 4608, 4608 + 512, 4608 + 1023]:
+        cut = data[:size]
+        names, error = collect(gzip.compress(cut) if packed else cut)
+        assert isinstance(error, DamageError), size
+        assert "damaged" in str(error)
+        # A header and 700 bytes; the rest of the last block is padding.
+        assert len(names) == sum(size >= 1536 * k + 1212 for k in range(3)), size
+    names, error = collect(data[: 4608 + 1024])
+    assert (names, error) == (list(files), None)
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_fault_119_packed_stream_cut_or_damaged(name: str) -> None:
+    """A packed tar that ends early, or whose checksum is wrong, is an error."""
+    rng = random.Random(7)
+    data = PACKERS[name](tar_of({f"{i}.bin": rng.randbytes(9000) for i in range(9)}))
+    for cut in (1, 2, 4, 9, 100, len(data) // 2):
+        _, error = collect(data[:-cut])
+        assert isinstance(error, DamageError), cut
+        # bzip2 gives nothing before a whole block, here all of it, is there.
+        assert " is damaged after member" in str(error) or name in ("bz2", "zst")
+    for place in range(40, len(data), len(data) // 20):
+        flipped = bytearray(data)
+        flipped[place] ^= 4
+        _, error = collect(bytes(flipped))
+        assert isinstance(error, DamageError), place
+    _, error = collect(data + b"more")
+    assert isinstance(error, DamageError)
+
+
+def test_fault_119_bytes_after_the_end_of_a_tar() -> None:
+    """Two tars joined to one file: the second would be lost in silence."""
+    data = tar_of({"a.jpg": b"a"})
+    for joined in (data + tar_of({"b.jpg": b"b"}), gzip.compress(data) * 2):
+        names, error = collect(joined)
+        assert names == ["a.jpg"]
+        assert isinstance(error, DamageError)
+        assert "after member 1, 'a.jpg': other bytes follow the end" in str(error)
+
+
+def test_fault_120_flipped_byte_in_tar_data() -> None:
+    """A plain tar has no checksum of data: it is read; a packed one is an error."""
+    data = bytearray(tar_of({"a.jpg": b"a" * 100}))
+    packed = bytearray(gzip.compress(bytes(data), compresslevel=0))
+    data[512 + 50] ^= 1
+    assert contents(bytes(data))["a.jpg"].count(b"a") == 99
+    packed[packed.index(b"a" * 100) + 50] ^= 1
+    names, error = collect(bytes(packed))
+    assert names == ["a.jpg"]
+    assert isinstance(error, DamageError)
+
+
+@pytest.mark.parametrize("second", ["a.jpg", "A.JPG", "./a.jpg"])
+def test_fault_121_two_members_of_one_name(second: str) -> None:
+    """The second is a fault that names the first; zip's read gives the last."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            archive.writestr("a.jpg", b"first")
+            archive.writestr(second, b"second")
+    tar = tar_of_infos(
+        [(info_of("a.jpg", 5), b"first"), (info_of(second, 6), b"second")]
+    )
+    for data in (out.getvalue(), tar, gzip.compress(tar)):
+        first, fault = found_in(data)
+        assert isinstance(first, Content)
+        assert first.data == b"first"
+        assert isinstance(fault, MemberFault)
+        assert fault.reason is Reason.DUPLICATE_NAME
+        assert "member 1 too" in fault.message
+
+
+def test_fault_121_names_that_are_equal_in_nfc() -> None:
+    """The same name composed and decomposed: the second is a fault."""
+    names = [unicodedata.normalize(form, "고양이.jpg") for form in ("NFC", "NFD")]
+    data = tar_of(dict.fromkeys(names, b""))
+    found = found_in(data)
+    assert [type(i) for i in found] == [Content, MemberFault]
+    assert [i.member.raw_name for i in found] == [name.encode() for name in names]
+    assert {i.member.origin for i in found} == {names[0]}
+
+
+def cp949_zip() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("x" * 10, b"cat")
+    return out.getvalue().replace(b"x" * 10, "고양이".encode("cp949") + b".jpg")
+
+
+def test_fault_122_names_of_another_encoding() -> None:
+    """Without the option a fault that says so; with it the name, and its raw bytes."""
+    data = cp949_zip()
+    (fault,) = found_in(data)
+    assert isinstance(fault, MemberFault)
+    assert fault.reason is Reason.INVALID_ENCODING
+    assert "--zip-encoding" in fault.message
+    (found,) = found_in(data, name_encoding="cp949")
+    assert isinstance(found, Content)
+    assert found.member.name == "고양이.jpg"
+    assert found.member.raw_name == "고양이".encode("cp949") + b".jpg"
+    assert faults(data, name_encoding="ascii").popitem()[1] is Reason.INVALID_ENCODING
+    # Names that are marked as UTF-8 are that, whatever the option says.
+    assert contents(zip_of(FILES), name_encoding="cp949") == FILES
+    with pytest.raises(SpecError, match="no-such"):
+        found_in(data, name_encoding="no-such")
+
+
+def test_fault_122_unmarked_utf8_and_the_unicode_extra_field() -> None:
+    """UTF-8 that is not marked is read; so is Info-ZIP's own field for the name."""
+    data = bytearray(zip_of({"고양이.jpg": b"cat"}))
+    entry = data.index(b"PK\x01\x02")
+    data[7] &= ~8
+    data[entry + 9] &= ~8
+    assert contents(bytes(data)) == {"고양이.jpg": b"cat"}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        info = zipfile.ZipInfo("ascii.jpg")
+        name = "고양이.jpg".encode()
+        crc32 = zlib.crc32(b"ascii.jpg")
+        info.extra = struct.pack("<2HBI", 0x7075, 5 + len(name), 1, crc32) + name
+        archive.writestr(info, b"cat")
+    assert contents(out.getvalue()) == {"고양이.jpg": b"cat"}
+
+
+def test_fault_122_names_of_another_encoding_in_tar() -> None:
+    """The same of a tar that was written under another locale."""
+    data = tar_of_infos(
+        [(info_of("고양이.jpg", 3), b"cat")],
+        tar_format=tarfile.GNU_FORMAT,
+        encoding="cp949",
+    )
+    assert list(faults(data).values()) == [Reason.INVALID_ENCODING]
+    assert contents(data, name_encoding="cp949") == {"고양이.jpg": b"cat"}
+
+
+def test_fault_123_encrypted_member(tmp_path: pathlib.Path) -> None:
+    """A member with a password is a fault, also as the zip tool writes it."""
+    data = bytearray(zip_of({"a.jpg": b"secret", "b.jpg": b"plain"}))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    assert faults(bytes(data)) == {"a.jpg": Reason.ENCRYPTED}
+    if shutil.which("zip") is None:
+        pytest.skip("no zip here")
+    (tmp_path / "a.jpg").write_bytes(b"secret")
+    command = ["zip", "-q", "-P", "password", "out.zip", "a.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    made = (tmp_path / "out.zip").read_bytes()
+    assert faults(made) == {"a.jpg": Reason.ENCRYPTED}
+
+
+def test_fault_123_unsupported_method() -> None:
+    """A method that is not read is a fault that names it."""
+    data = zip_of({"a.jpg": b"content"}, zipfile.ZIP_LZMA)
+    (fault,) = found_in(data)
+    assert isinstance(fault, MemberFault)
+    assert fault.reason is Reason.UNSUPPORTED_METHOD
+    assert "lzma" in fault.message
+
+
+def test_fault_123_sparse_member(tmp_path: pathlib.Path) -> None:
+    """A sparse file's data are a map and pieces, not its content: a fault."""
+    if shutil.which("tar") is None:
+        pytest.skip("no tar here")
+    with open(tmp_path / "a.bin", "wb") as file:
+        file.truncate(10_000_000)
+        file.seek(5_000_000)
+        file.write(b"x")
+    for made in ("gnu", "pax"):
+        command = ["tar", "--sparse", f"--format={made}", "-cf", "out.tar", "a.bin"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        found = found_in((tmp_path / "out.tar").read_bytes())
+        assert [type(i) for i in found] == [MemberFault]
+        assert isinstance(found[0], MemberFault)
+        assert found[0].reason is Reason.UNSUPPORTED_METHOD
+
+
+def test_fault_124_names_with_newlines_and_bytes_that_are_no_text() -> None:
+    """A newline is part of a name; bytes that are no text come back as they were."""
+    data = zip_of({"a\nb.jpg": b"1"})
+    assert contents(data) == {"a\nb.jpg": b"1"}
+    raw = b"\xb0\xfe.jpg"
+    broken = zip_of({"xx.jpg": b"1"}).replace(b"xx.jpg", raw)
+    (fault,) = found_in(broken)
+    assert isinstance(fault, MemberFault)
+    assert fault.member.name.encode("utf-8", "surrogateescape") == raw
+    fault.message.encode()
+
+
+def test_large_numbers_and_long_names_in_tar() -> None:
+    """Sizes beyond 8 GB, in GNU's and in pax's way; names of 4,000 bytes."""
+    name = "d" * 99 + "/" + "n" * 3_900
+    for made in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        assert contents(tar_of({name: b"x"}, tar_format=made)) == {name: b"x"}
+        info = info_of("huge.bin", 9 << 30)
+        header = info.tobuf(made, "utf-8")
+        (member,) = first_of(header)
+        assert member.size == 9 << 30
+
+
+def first_of(data: bytes) -> list[Member]:
+    listed = []
+    with contextlib.suppress(DamageError):
+        for member in list_members(io.BytesIO(data), "x"):
+            listed.append(member)
+    return listed
+
+
+def test_no_archive_at_all() -> None:
+    """An empty file or another one is an error that says what it begins with."""
+    with pytest.raises(SourceError, match="is empty"):
+        found_in(b"")
+    with pytest.raises(SourceError, match="3c 68 74 6d 6c"):
+        found_in(b"<html>404</html>")
+    assert found_in(zip_of({})) == []
+    assert found_in(tar_of({})) == []
+    assert kind_of(io.BytesIO(PACKERS["xz"](b"")), "x") is ArchiveKind.PACKED_TAR
+
+
+@pytest.mark.parametrize("writer", ["tar-pax", "tar.gz", "tar.zst", "zip"])
+def test_memory_is_bounded_by_a_member(writer: str) -> None:
+    """Forty members of 1 MB are read in the memory of a few."""
+    rng = random.Random(3)
+    files = {f"{i}.bin": rng.randbytes(1 << 20) for i in range(40)}
+    file = io.BytesIO(WRITERS[writer](files))
+    tracemalloc.start()
+    for item in iter_members(file, "x"):
+        assert isinstance(item, Content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+SMALL = Limits(
+    max_member_bytes=1 << 20, max_total_bytes=8 << 20, ratio_free_bytes=1 << 20
+)
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """Some bytes changed, a run cut out, doubled, or put elsewhere."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        place = rng.randrange(len(out))
+        size = rng.choice((1, 2, 4, 30, 512))
+        match rng.randrange(6):
+            case 0:
+                out[place] ^= 1 << rng.randrange(8)
+            case 1:
+                out[place : place + size] = rng.randbytes(min(size, 8))
+            case 2:
+                del out[place : place + size]
+            case 3:
+                out[place:place] = out[place : place + size]
+            case 4:
+                out[place : place + 4] = rng.choice((b"\xff" * 4, bytes(4), b"PK\1\2"))
+            case 5:
+                del out[rng.randrange(len(out) // 2, len(out)) :]
+        if not out:
+            return b""
+    return bytes(out)
+
+
+def with_right_checksums(data: bytes) -> bytes:
+    """Headers of a tar that were changed get a checksum that is right again."""
+    out = bytearray(data)
+    for place in range(0, len(out) - 511, 512):
+        block = out[place : place + 512]
+        if b"ustar" in block:
+            total = sum(block[:148] + block[156:]) + 256
+            out[place + 148 : place + 156] = b"%06o\0 " % total
+    return bytes(out)
+
+
+@pytest.mark.parametrize("cases", portions(count(4_000, 100_000)), ids=str)
+def test_mutated_archives_are_read_or_refused(cases: range, headline: Headline) -> None:
+    """Any bytes give members, faults or a typed error; soon, and in one kilobyte."""
+    files = {"a/1.jpg": b"one" * 50, "a/고.jpg": b"", "n" * 120: bytes(range(225)) * 4}
+    seeds = [write(files) for name, write in WRITERS.items() if name != "tar-ustar"]
+    outcomes = {"read": 0, "refused": 0}
+    for case in cases:
+        data = mutated(seeds[case % len(seeds)], random.Random(case))
+        if case % 2:
+            data = with_right_checksums(data)
+        with at_most():
+            try:
+                found = found_in(data, limits=SMALL)
+            except (DamageError, SourceError):
+                outcomes["refused"] += 1
+                continue
+        outcomes["read"] += 1
+        for item in found:
+            if isinstance(item, MemberFault):
+                assert len(item.message.encode()) <= 1024
+            elif isinstance(item, Content):
+                assert len(item.data) == item.member.size <= SMALL.max_member_bytes
+    assert min(outcomes.values()) > len(cases) // 20, outcomes
+    headline("H5", "{} damaged archives: no crash, hang or untyped error", len(cases))

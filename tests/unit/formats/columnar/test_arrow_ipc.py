@@ -1,0 +1,259 @@
+"""Arrow IPC: pyarrow reading whole files is the oracle; damage is never a crash."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+
+from tests.support.table_reading import listed, read_all, rows_of, source_of
+from tests.unit.formats.columnar.test_parquet import expected, mixed
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import SourceError
+from transforms.formats.columnar import arrow_ipc
+from transforms.formats.columnar.arrow_ipc import ArrowReader
+
+
+def write(path, table, *, stream=False, rows=37, compression=None):
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    make = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with make(path, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=rows)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("block_bytes", [1, 20_000, 1 << 24])
+def test_rows_are_those_of_the_whole_file(tmp_path, stream, compression, block_bytes):
+    """By record batches, or in turn, values are those that pyarrow reads."""
+    table = mixed(400)
+    write(tmp_path / "a.arrow", table, stream=stream, compression=compression)
+    read = read_all(ArrowReader(), tmp_path, ["a.arrow"], block_bytes=block_bytes)
+    found = [dict(sorted(row.items())) for row in rows_of(read)]
+    assert found == [dict(sorted(row.items())) for row in expected(table)]
+    assert read.sample.total_rows == 400
+    assert read.sample.complete
+    if stream:
+        assert len(read.blocks) == 1
+    elif block_bytes == 1:
+        assert len(read.blocks) == 11
+
+
+def test_feather_and_views_and_run_ends(tmp_path):
+    """Feather 2 is an IPC file; ways of storing values are not their types."""
+    table = pa.table(
+        {
+            "v": pa.array(["x", None, "long enough to lie outside"], pa.string_view()),
+            "r": pa.RunEndEncodedArray.from_arrays([2, 3], [7, None]),
+            "big": pa.array(["a", "b", None], pa.large_string()),
+            "n": pa.array([["a"], None, []], pa.list_(pa.dictionary("int8", "string"))),
+        }
+    )
+    write(tmp_path / "a.arrow", table)
+    read = read_all(ArrowReader(), tmp_path, ["a.arrow"])
+    assert rows_of(read) == table.to_pylist()
+    types = [str(column.type) for column in read.sample.columns.values()]
+    assert types == ["string", "int64", "string", "list<item: string>"]
+    pyarrow.feather.write_feather(pd.DataFrame({"a": [1, 2]}), tmp_path / "b.feather")
+    assert read_all(ArrowReader(), tmp_path, ["b.feather"]).columns == {"a": [1, 2]}
+
+
+def test_large_batches_come_in_pieces(tmp_path, monkeypatch):
+    """A piece holds about as much as a piece may, in both formats."""
+    monkeypatch.setattr(arrow_ipc, "PIECE_BYTES", 10_000)
+    table = pa.table({"i": range(50_000)})
+    for stream in (False, True):
+        write(tmp_path / "a.arrow", table, stream=stream, rows=50_000)
+        read = read_all(ArrowReader(), tmp_path, ["a.arrow"])
+        assert read.columns["i"] == list(range(50_000))
+        assert len(read.pieces) > 20
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
+def test_limit_takes_the_first_rows(tmp_path, stream, limit):
+    """Inside a record batch too."""
+    write(tmp_path / "a.arrow", pa.table({"i": range(300)}), stream=stream, rows=100)
+    read = read_all(ArrowReader(), tmp_path, ["a.arrow"], limit=limit, block_bytes=1)
+    assert read.columns["i"] == list(range(300))[:limit]
+    assert sum(block.rows for block in read.blocks) == min(limit, 300)
+
+
+def test_drift_between_files_is_an_error(tmp_path):
+    """It names both files and the column."""
+    write(tmp_path / "a.arrow", pa.table({"i": [1]}))
+    write(tmp_path / "b.arrows", pa.table({"i": ["x"]}), stream=True)
+    with pytest.raises(SourceError, match=r"'i' is int64 in a\.arrow and string in b"):
+        ArrowReader().sample(listed(tmp_path, ["a.arrow", "b.arrows"]))
+
+
+DAMAGE = """
+import pathlib, sys
+from tests.support.table_reading import read_all
+from transforms.errors import SourceError
+from transforms.formats.columnar.arrow_ipc import ArrowReader
+folder = pathlib.Path(sys.argv[1])
+whole = (folder / "whole").read_bytes()
+outcomes = [0, 0]
+for at in range(0, len(whole) - 8, 8):
+    for patch in (b"\\xff" * 8, b"\\x7f\\xff\\xff\\x7f" * 2):
+        (folder / "a.arrow").write_bytes(whole[:at] + patch + whole[at + 8 :])
+        try:
+            read_all(ArrowReader(), folder, ["a.arrow"])
+            outcomes[0] += 1
+        except SourceError as error:
+            assert "a.arrow" in str(error) or "stands twice" in str(error), error
+            outcomes[1] += 1
+print(outcomes)
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_damage_anywhere_is_an_error_and_no_crash(tmp_path, stream):
+    """Eight bytes overwritten, at every place of the file: never a read outside."""
+    table = pa.table({"t": ["one", "two", None], "l": [[1], [], [2, 3]]})
+    write(tmp_path / "whole", table, stream=stream)
+    done = subprocess.run(
+        [sys.executable, "-c", DAMAGE, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    read, refused = map(int, done.stdout.strip("[]\n").split(","))
+    # Values themselves and padding may be overwritten without a sign.
+    assert refused > 20
+    assert read > 0
+
+
+def test_what_is_no_arrow_is_an_error(tmp_path):
+    """Empty, cut off, text, and Feather of version 1."""
+    write(tmp_path / "a.arrow", pa.table({"i": range(1000)}), rows=100)
+    whole = (tmp_path / "a.arrow").read_bytes()
+    for data in (b"", whole[:5], whole[:-1], whole[: len(whole) // 2], b"i\n1\n" * 20):
+        (tmp_path / "a.arrow").write_bytes(data)
+        with pytest.raises(SourceError, match=r"a\.arrow"):
+            read_all(ArrowReader(), tmp_path, ["a.arrow"])
+    (tmp_path / "a.arrow").write_bytes(b"FEA1" + bytes(100))
+    with pytest.raises(SourceError, match="Feather version 1"):
+        read_all(ArrowReader(), tmp_path, ["a.arrow"])
+
+
+def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path):
+    """IPC checks no text either."""
+    good = pa.array([b"a", b"\xff", b"c"], pa.binary())
+    view = pa.Array.from_buffers(pa.string(), 3, good.buffers())
+    write(tmp_path / "a.arrow", pa.table({"t": view}))
+    inputs = listed(tmp_path, ["a.arrow"])
+    (block,) = ArrowReader().blocks(inputs[0], block_bytes=1, limit_rows=None)
+    (raw,) = ArrowReader().read(inputs[0], block, ["t"])
+    assert raw.columns["t"].to_pylist() == ["a", "c"]
+    assert [(n, reason) for n, reason, _ in raw.refused] == [
+        (1, Reason.INVALID_ENCODING)
+    ]
+
+
+def test_sample_is_bounded(tmp_path, monkeypatch):
+    """Of a file all parts are sampled, of a stream the first; rows of files count."""
+    monkeypatch.setattr(arrow_ipc, "SAMPLE_BYTES", 1 << 17)
+    table = pa.table({"i": range(200_000)})
+    write(tmp_path / "a.arrow", table, rows=1000)
+    write(tmp_path / "b.arrows", table, stream=True, rows=1000)
+    file = ArrowReader().sample(listed(tmp_path, ["a.arrow"]))
+    assert file.total_rows == 200_000
+    assert file.columns["i"].to_pylist()[-1] > 190_000
+    assert file.rows < 40_000
+    stream = ArrowReader().sample(listed(tmp_path, ["b.arrows"]))
+    assert stream.total_rows is None
+    assert stream.rows < 40_000
+    size = (tmp_path / "b.arrows").stat().st_size
+    assert abs(size * stream.rows / stream.sampled_bytes - 200_000) < 20_000
+
+
+def test_through_the_source(tmp_path):
+    """Under a schema the columns are typed."""
+    write(tmp_path / "a.arrow", mixed(50))
+    schema = Schema((Feature("i", Kind.INT64), Feature("d", Kind.LABEL)))
+    source = source_of(ArrowReader(), tmp_path, ["a.arrow"], schema)
+    readings = [reading for block in source.blocks(0) for reading in source.read(block)]
+    rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
+    assert rows == [{"i": n, "d": f"c{n % 3}"} for n in range(50)]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_list_views_of_any_layout(tmp_path, large):
+    """Lists that overlap, go backwards, or hold garbage where they are null."""
+    make = pa.LargeListViewArray if large else pa.ListViewArray
+    offsets = pa.array([5, 0, 3, 4, 1, 0], pa.int64() if large else pa.int32())
+    sizes = pa.array([2, 3, 2, 3, 0, 7], offsets.type)
+    missing = pa.array([False, False, False, True, False, False])
+    values = pa.array([10, 11, None, 13, 14, 15, 16])
+    wanted = [[15, 16], [10, 11, None], [13, 14], None, [], values.to_pylist()]
+    numbers = make.from_arrays(offsets, sizes, values, mask=missing)
+    texts = make.from_arrays(
+        *(offsets, sizes, values.cast(pa.string()).dictionary_encode()), mask=missing
+    )
+    inner = pa.StructArray.from_arrays([numbers.slice(1, 5)], ["i"])
+    table = pa.table(
+        {
+            "n": numbers.slice(1, 5),
+            "t": texts.slice(1, 5),
+            "s": inner,
+            "deep": pa.ListArray.from_arrays([0, 2, 2, 3, 4, 5], numbers.slice(1, 5)),
+        }
+    )
+    write(tmp_path / "a.arrow", table, rows=2)
+    read = read_all(ArrowReader(), tmp_path, ["a.arrow"])
+    assert read.columns["n"] == wanted[1:]
+    assert read.columns["s/i"] == wanted[1:]
+    assert read.columns["t"] == [
+        None if row is None else [None if v is None else str(v) for v in row]
+        for row in wanted[1:]
+    ]
+    assert read.columns["deep"] == table["deep"].to_pylist()
+
+
+def test_unions_without_rows_are_no_crash(tmp_path):
+    """A batch may be empty; Arrow's own count of its bytes reads beyond a buffer."""
+    union = pa.UnionArray.from_sparse(
+        pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]
+    )
+    table = pa.table({"u": union, "n": [1, 2]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_batch(empty(table))
+        writer.write_table(table)
+    source, output = tmp_path / "a.arrow", tmp_path / "out"
+    run = subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", "plan", source, output],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 4, run
+    assert "column 'u' must be of single values" in run.stderr
+
+
+def empty(table):
+    """A batch of no rows."""
+    columns = [pa.array([], kind) for kind in table.schema.types[1:]]
+    children = [pa.array([], pa.int64()), pa.array([], pa.string())]
+    union = pa.UnionArray.from_sparse(pa.array([], pa.int8()), children)
+    return pa.record_batch([union, *columns], schema=table.schema)
+
+
+def test_intervals_are_named(tmp_path):
+    """pyarrow knows the type of months, and has no class for arrays of it."""
+    from pyarrow.cffi import ffi
+
+    schema = ffi.new("struct ArrowSchema*")
+    release = ffi.callback(
+        "void(struct ArrowSchema*)", lambda it: setattr(it, "release", ffi.NULL)
+    )
+    kind, name = ffi.new("char[]", b"tiM"), ffi.new("char[]", b"")
+    schema.format, schema.name, schema.release = kind, name, release
+    months = pa.DataType._import_from_c(int(ffi.cast("uintptr_t", schema)))
+    columns = pa.schema([("n", pa.int64()), ("m", pa.list_(months))])
+    with pa.ipc.new_stream(tmp_path / "a.arrows", columns):
+        pass
+    with pytest.raises(SourceError, match="column 'm' is list<item: month_interval>"):
+        ArrowReader().sample(listed(tmp_path, ["a.arrows"]))

@@ -1,0 +1,311 @@
+"""Parquet: pyarrow and pandas reading whole files are the oracles."""
+
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.table_reading import listed, read_all, rows_of, source_of
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import SourceError
+from transforms.formats.columnar import parquet
+from transforms.formats.columnar.parquet import ParquetReader
+
+
+def mixed(count, start=0):
+    """A table of every type that Parquet files are seen to hold."""
+    numbers = range(start, start + count)
+    return pa.table(
+        {
+            "i": pa.array(numbers, pa.int32()),
+            "u": pa.array([2**64 - 1 - n for n in numbers], pa.uint64()),
+            "f": pa.array([n / 3 for n in numbers], pa.float64()),
+            "t": pa.array([None if n % 5 == 0 else f"é{n}" for n in numbers]),
+            "d": pa.array([f"c{n % 3}" for n in numbers]).dictionary_encode(),
+            "m": pa.array([decimal.Decimal(n) / 4 for n in numbers]),
+            "ts": pa.array([n * 1000 for n in numbers], pa.timestamp("us", "UTC")),
+            "l": pa.array([[n, None] if n % 2 else None for n in numbers]),
+            "s": pa.array(
+                [None if n % 7 == 0 else {"a": n, "b": {"c": str(n)}} for n in numbers]
+            ),
+            "image": pa.array(
+                [{"bytes": b"\xff\xd8", "path": f"{n}.jpg"} for n in numbers]
+            ),
+            "objects": pa.array([[{"x": n, "y": [n]}] * (n % 3) for n in numbers]),
+        }
+    )
+
+
+def expected(table):
+    """The rows of `mixed`, flattened by hand."""
+    out = []
+    for row in table.to_pylist():
+        struct = row.pop("s") or {"a": None, "b": None}
+        objects = row.pop("objects")
+        row["s/a"] = struct["a"]
+        row["s/b/c"] = (struct["b"] or {"c": None})["c"]
+        row["objects/x"] = [each["x"] for each in objects]
+        row["objects/y"] = [each["y"] for each in objects]
+        out.append(row)
+    return out
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2000, 20_000, 1 << 24])
+@pytest.mark.parametrize("group_rows", [1, 37, 1000])
+def test_rows_are_those_of_the_whole_file(tmp_path, block_bytes, group_rows):
+    """By blocks of row groups, values and types are those that pyarrow reads."""
+    if group_rows == 1 and block_bytes == 1:
+        table = mixed(40)
+    else:
+        table = mixed(400)
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=group_rows)
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet"], block_bytes=block_bytes)
+    found = [dict(sorted(row.items())) for row in rows_of(read)]
+    assert found == [dict(sorted(row.items())) for row in expected(table)]
+    assert read.sample.total_rows == table.num_rows
+    groups = -(-table.num_rows // group_rows)
+    assert (
+        len(read.blocks) == groups if block_bytes == 1 else len(read.blocks) <= groups
+    )
+    types = {name: column.type for name, column in read.sample.columns.items()}
+    assert types["d"] == pa.string()
+    assert types["ts"] == pa.timestamp("us", "UTC")
+    assert types["u"] == pa.uint64()
+    assert pa.types.is_decimal(types["m"])
+
+
+def test_a_large_row_group_comes_in_pieces(tmp_path, monkeypatch):
+    """One row group is one block; its pieces stay near the size of a piece."""
+    monkeypatch.setattr(parquet, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(parquet, "_STEP_BYTES", 2_000)
+    table = pa.table({"i": np.arange(100_000)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet"])
+    assert len(read.blocks) == 1
+    assert len(read.pieces) > 50
+    assert max(piece.rows for piece in read.pieces) * 8 < 20_000
+    assert read.columns["i"] == list(range(100_000))
+
+
+def test_written_by_pandas(tmp_path):
+    """A DataFrame with every usual dtype comes back as pandas holds it."""
+    frame = pd.DataFrame(
+        {
+            "i": pd.array([1, None, 2**53 + 1], dtype="Int64"),
+            "c": pd.Categorical(["x", "y", "x"]),
+            "t": ["007", "NA", None],
+            "when": pd.to_datetime(["2024-01-01", None, "2024-05-02"]),
+        }
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet"])
+    assert read.columns["i"] == [1, None, 2**53 + 1]
+    assert read.columns["c"] == ["x", "y", "x"]
+    assert read.columns["t"] == ["007", "NA", None]
+    assert [None if w is None else w.isoformat() for w in read.columns["when"]] == [
+        "2024-01-01T00:00:00",
+        None,
+        "2024-05-02T00:00:00",
+    ]
+
+
+def test_only_wanted_columns_are_read(tmp_path):
+    """Of a struct only the members that are wanted; the rest may be damaged."""
+    table = mixed(1000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, row_group_size=1000, use_dictionary=False)
+    meta = pq.read_metadata(path).row_group(0)
+    data = bytearray(path.read_bytes())
+    for index in range(meta.num_columns):
+        chunk = meta.column(index)
+        if chunk.path_in_schema not in ("s.b.c", "i"):
+            begin = chunk.data_page_offset
+            data[begin : begin + chunk.total_compressed_size] = bytes(
+                chunk.total_compressed_size
+            )
+    (tmp_path / "b.parquet").write_bytes(data)
+    files = listed(tmp_path, ["b.parquet"])
+    (block,) = ParquetReader().blocks(files[0], block_bytes=1 << 20, limit_rows=None)
+    (raw,) = ParquetReader().read(files[0], block, ["i", "s/b/c"])
+    assert list(raw.columns) == ["i", "s/b/c"]
+    assert raw.columns["i"].to_pylist() == list(range(1000))
+    with pytest.raises(SourceError, match=r"b\.parquet cannot be read as Parquet"):
+        list(ParquetReader().read(files[0], block, ["f"]))
+
+
+@pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
+def test_limit_takes_the_first_rows(tmp_path, limit):
+    """Inside a row group too."""
+    table = pa.table({"i": range(300)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
+    read = read_all(
+        ParquetReader(), tmp_path, ["a.parquet"], limit=limit, block_bytes=1
+    )
+    assert read.columns["i"] == list(range(300))[:limit]
+    assert sum(block.rows for block in read.blocks) == min(limit, 300)
+
+
+def test_widths_are_no_drift(tmp_path):
+    """int32 and int64, float and double, string and large_string go together."""
+    a = pa.table(
+        {
+            "i": pa.array([1], pa.int32()),
+            "f": pa.array([0.5], pa.float32()),
+            "t": pa.array(["x"]),
+            "n": pa.nulls(1),
+        }
+    )
+    b = pa.table(
+        {
+            "n": pa.array([3]),
+            "t": pa.array(["y"], pa.large_string()),
+            "f": pa.array([1.5], pa.float64()),
+            "i": pa.array([2**40], pa.int64()),
+        }
+    )
+    pq.write_table(a, tmp_path / "a.parquet")
+    pq.write_table(b, tmp_path / "b.parquet")
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet", "b.parquet"])
+    assert rows_of(read) == a.to_pylist() + [
+        dict(sorted(r.items(), key=lambda x: "iftn".index(x[0]))) for r in b.to_pylist()
+    ]
+    assert read.sample.columns["i"].type == pa.int64()
+    assert read.sample.columns["i"].to_pylist() == [1, 2**40]
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        ({"i": [1]}, r"'t' only in a\.parquet"),
+        ({"i": [1], "t": ["x"], "z": [1]}, r"'z' only in b\.parquet"),
+        ({"i": ["1"], "t": ["x"]}, r"'i' is int64 in a\.parquet and string in b"),
+        ({"i": [1.0], "t": ["x"]}, r"'i' is int64 in a\.parquet and double in b"),
+    ],
+)
+def test_drift_between_files_is_an_error(tmp_path, other, match):
+    """It names both files and the columns: missing, extra, or of another type."""
+    pq.write_table(pa.table({"i": [1], "t": ["x"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table(other), tmp_path / "b.parquet")
+    with pytest.raises(SourceError, match=match):
+        ParquetReader().sample(listed(tmp_path, ["a.parquet", "b.parquet"]))
+
+
+def test_damage_is_an_error_that_names_the_file(tmp_path):
+    """Cut off, overwritten at any tenth of the file, or no Parquet at all."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"t": [f"text {i}" for i in range(5000)], "i": range(5000)}),
+        path,
+        row_group_size=1000,
+        write_page_checksum=True,
+    )
+    whole = path.read_bytes()
+    damaged = [b"", b"PAR1", whole[:-1], whole[: len(whole) // 2], b"id,x\n1,2\n" * 99]
+    for tenth in range(1, 10):
+        at = len(whole) * tenth // 10
+        damaged.append(whole[:at] + bytes(64) + whole[at + 64 :])
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(SourceError, match=r"a\.parquet"):
+            read_all(ParquetReader(), tmp_path, ["a.parquet"])
+
+
+def test_fault_100_doubled_names_are_an_error(tmp_path):
+    """Arrow keeps two columns of one name; here no column is lost unseen."""
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="'a' stands twice"):
+        ParquetReader().sample(listed(tmp_path, ["a.parquet"]))
+
+
+def test_fault_101_a_file_without_rows_is_read(tmp_path):
+    """It has columns and no block; beside others it counts as nothing."""
+    pq.write_table(pa.table({"i": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"i": [1, 2]}), tmp_path / "b.parquet")
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet", "b.parquet"])
+    assert read.columns == {"i": [1, 2]}
+    assert [block.origin for block in read.blocks] == ["b.parquet"]
+
+
+def test_fault_102_and_103_integers_stay_exact(tmp_path):
+    """uint64 beyond int64 and integers beyond 2^53 with nulls keep every digit."""
+    table = pa.table(
+        {
+            "u": pa.array([2**64 - 1, None, 0], pa.uint64()),
+            "i": pa.array([2**53 + 1, None, -(2**63)], pa.int64()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert rows_of(read_all(ParquetReader(), tmp_path, ["a.parquet"])) == (
+        table.to_pylist()
+    )
+
+
+def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path):
+    """Parquet checks no text; a row that holds none is a reject, not a crash."""
+    good = pa.array([b"a", b"\xff", b"c", None], pa.binary())
+    view = pa.Array.from_buffers(pa.string(), 4, good.buffers())
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 1, 2, 3], pa.int32()), view[:3])
+    pq.write_table(pa.table({"t": view, "l": lists}), tmp_path / "a.parquet")
+    read = read_all(ParquetReader(), tmp_path, ["a.parquet"])
+    assert read.numbers == [("a.parquet", 0), ("a.parquet", 3)]
+    inputs = listed(tmp_path, ["a.parquet"])
+    (block,) = ParquetReader().blocks(inputs[0], block_bytes=1, limit_rows=None)
+    (raw,) = ParquetReader().read(inputs[0], block, ["t", "l"])
+    assert [(n, reason) for n, reason, _ in raw.refused] == [
+        (1, Reason.INVALID_ENCODING),
+        (2, Reason.INVALID_ENCODING),
+    ]
+
+
+def test_sample_of_many_row_groups_is_spread_and_bounded(tmp_path, monkeypatch):
+    """Rows come from all parts of the files, not more than the sample may hold."""
+    monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 18)
+    for number in range(3):
+        values = np.random.default_rng(number).permutation(100_000) + number * 100_000
+        table = pa.table({"i": np.sort(values)})
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=1000)
+    files = listed(tmp_path, ["0.parquet", "1.parquet", "2.parquet"])
+    sample = ParquetReader().sample(files)
+    values = np.array(sample.columns["i"])
+    assert sample.total_rows == 300_000
+    assert not sample.complete
+    assert sample.rows == len(values) < 60_000
+    assert len({value // 10_000 for value in values.tolist()}) == 30
+
+
+def test_one_large_row_group_is_sampled_beyond_its_beginning(tmp_path, monkeypatch):
+    """A file of one row group gives rows further on than its first ones."""
+    monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 17)
+    monkeypatch.setattr(parquet, "_MANY_ROWS", 1 << 12)
+    pq.write_table(pa.table({"i": np.arange(40_000)}), tmp_path / "a.parquet")
+    sample = ParquetReader().sample(listed(tmp_path, ["a.parquet"]))
+    assert sample.rows < 20_000
+    assert sample.columns["i"].to_pylist()[-1] > 35_000
+
+
+def test_a_file_that_changed_since_it_was_listed_is_an_error(tmp_path):
+    """Reading goes through the stamp that the listing has."""
+    pq.write_table(pa.table({"i": [1]}), tmp_path / "a.parquet")
+    schema = Schema((Feature("i", Kind.INT64),))
+    source = source_of(ParquetReader(), tmp_path, ["a.parquet"], schema)
+    (block,) = source.blocks(0)
+    pq.write_table(pa.table({"i": [1, 2, 3]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="it has changed since it was listed"):
+        list(source.read(block))
+
+
+def test_through_the_source(tmp_path):
+    """Under a schema the columns are typed, and what is not wanted is not there."""
+    pq.write_table(mixed(50), tmp_path / "a.parquet", row_group_size=10)
+    schema = Schema((Feature("i", Kind.INT64), Feature("d", Kind.TEXT)))
+    source = source_of(
+        ParquetReader(), tmp_path, ["a.parquet"], schema, block_bytes=1, limit=25
+    )
+    readings = [reading for block in source.blocks(0) for reading in source.read(block)]
+    rows = [row for reading in readings for row in reading.batch.rows.to_pylist()]
+    assert rows == [{"i": n, "d": f"c{n % 3}"} for n in range(25)]

@@ -1,0 +1,707 @@
+"""COCO JSON: what pycocotools and TensorFlow see, every bad box, every odd file."""
+
+import copy
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.detection import (
+    POLICIES,
+    inputs,
+    read_all,
+    records,
+    source_of,
+    write_image,
+    write_json,
+)
+from transforms.core.model import Reason
+from transforms.core.schema import Kind
+from transforms.errors import SourceError, SpecError
+from transforms.formats.detection import coco as coco_module
+from transforms.formats.detection import coco_json
+from transforms.formats.detection.coco import CocoReader
+from transforms.formats.split_words import split_in_path
+
+Folder = pathlib.Path
+Json = dict[str, Any]
+
+CATEGORIES = [
+    {"id": 1, "name": "person"},
+    {"id": 3, "name": "car"},
+    {"id": 90, "name": "brush"},
+]
+
+
+def image(number: int, **more: Any) -> Json:
+    name = f"{number:012}.jpg"
+    return {"id": number, "file_name": name, "height": 48, "width": 64, **more}
+
+
+def box(number: int, of: int, bbox: Any = (8, 12, 16, 24), **more: Any) -> Json:
+    out = {"id": number, "image_id": of, "category_id": 1, "bbox": bbox}
+    return {**out, "area": 300.5, "iscrowd": 0, **more}
+
+
+def coco(images: list[Json], annotations: list[Json], **more: Any) -> Json:
+    found = {"info": {"year": 2017}, "images": images, "annotations": annotations}
+    return {**found, "categories": CATEGORIES, **more}
+
+
+def tree(root: Folder, content: Json, split: str = "train2017") -> Folder:
+    """COCO's own layout: annotations/instances_S.json, S/*.jpg."""
+    write_json(root / f"annotations/instances_{split}.json", content)
+    for item in content["images"]:
+        if item.get("file_name"):
+            size = [item[side] for side in ("width", "height")]
+            good = all(isinstance(n, int) and n > 0 for n in size)
+            write_image(root / split / item["file_name"], size if good else (64, 48))
+    return root
+
+
+def read(root: Folder, **options: Any):
+    return read_all(source_of(root, CocoReader(**options), ".json"))
+
+
+@pytest.fixture
+def root(tmp_path: Folder) -> Folder:
+    return tmp_path / "coco"
+
+
+EXAMPLE = coco(
+    [image(9), image(2, height=96), image(7)],
+    [
+        box(1, 2, [8, 12, 16, 24], category_id=3),
+        box(2, 9, [0, 0, 64, 48], segmentation=[[1.5, 2, 3, 4]]),
+        box(3, 2, [32, 48, 32, 48], category_id=90, iscrowd=1, area=7.25),
+    ],
+)
+
+
+def test_rows_by_hand(root: Folder) -> None:
+    """Rows stand in the file's order; boxes, classes, areas and flags are parallel."""
+    found = read(tree(root, EXAMPLE))
+    assert found.rejections == []
+    assert found.rows == [
+        {
+            "image/encoded": "train2017/000000000009.jpg",
+            "image/filename": "000000000009.jpg",
+            "image/source_id": "9",
+            "image/stated_height": 48,
+            "image/stated_width": 64,
+            "image/object/bbox": [[0, 0, 1, 1]],
+            "image/object/class/text": ["person"],
+            "image/object/class/label": [1],
+            "image/object/is_crowd": [0],
+            "image/object/area": [300.5],
+            "split": "train",
+            "number": 0,
+            "origin": "annotations/instances_train2017.json",
+        },
+        {
+            "image/encoded": "train2017/000000000002.jpg",
+            "image/filename": "000000000002.jpg",
+            "image/source_id": "2",
+            "image/stated_height": 96,
+            "image/stated_width": 64,
+            "image/object/bbox": [[0.125, 0.125, 0.375, 0.375], [0.5, 0.5, 1, 1]],
+            "image/object/class/text": ["car", "brush"],
+            "image/object/class/label": [3, 90],
+            "image/object/is_crowd": [0, 1],
+            "image/object/area": [300.5, 7.25],
+            "split": "train",
+            "number": 1,
+            "origin": "annotations/instances_train2017.json",
+        },
+        {
+            "image/encoded": "train2017/000000000007.jpg",
+            "image/filename": "000000000007.jpg",
+            "image/source_id": "7",
+            "image/stated_height": 48,
+            "image/stated_width": 64,
+            "image/object/bbox": [],
+            "image/object/class/text": [],
+            "image/object/class/label": [],
+            "image/object/is_crowd": [],
+            "image/object/area": [],
+            "split": "train",
+            "number": 2,
+            "origin": "annotations/instances_train2017.json",
+        },
+    ]
+
+
+def test_features(root: Folder) -> None:
+    """The names are those of the TF Object Detection API; sizes stated are internal."""
+    source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
+    schema = source.schema
+    keys = [key for feature in schema.stored for key in feature.record_keys]
+    assert keys == [
+        "image/encoded",
+        "image/filename",
+        "image/source_id",
+        "image/height",
+        "image/width",
+        "image/format",
+        "image/key/sha256",
+        *(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")),
+        "image/object/class/text",
+        "image/object/class/label",
+        "image/object/is_crowd",
+        "image/object/area",
+    ]
+    assert schema["image/encoded"].kind is Kind.IMAGE
+    assert schema["image/key/sha256"].derived == "sha256"
+    assert schema["image/stated_width"].internal
+
+
+@pytest.mark.reads_with_tensorflow
+def test_tensorflow_reads_the_records(root: Folder) -> None:
+    """The Object Detection API's own way of parsing gives boxes, classes and images."""
+    tf = pytest.importorskip("tensorflow")
+    source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
+    varlen = {
+        **{
+            f"image/object/bbox/{s}": tf.float32
+            for s in ("xmin", "ymin", "xmax", "ymax")
+        },
+        "image/object/class/text": tf.string,
+        "image/object/class/label": tf.int64,
+        "image/object/is_crowd": tf.int64,
+        "image/object/area": tf.float32,
+    }
+    parsed = tf.io.parse_example(
+        records(source, root),
+        {
+            "image/encoded": tf.io.FixedLenFeature((), tf.string),
+            "image/filename": tf.io.FixedLenFeature((), tf.string, ""),
+            "image/source_id": tf.io.FixedLenFeature((), tf.string, ""),
+            **{name: tf.io.VarLenFeature(kind) for name, kind in varlen.items()},
+        },
+    )
+    assert parsed["image/source_id"].numpy().tolist() == [b"9", b"2", b"7"]
+    values = {
+        name: [
+            list(row[row != filler])
+            for row in tf.sparse.to_dense(parsed[name], filler).numpy()
+        ]
+        for name, kind in varlen.items()
+        for filler in [b"" if kind == tf.string else -1]
+    }
+    assert values["image/object/bbox/ymin"] == [[0], [0.125, 0.5], []]
+    assert values["image/object/bbox/xmax"] == [[1], [0.375, 1], []]
+    assert values["image/object/class/text"] == [[b"person"], [b"car", b"brush"], []]
+    assert values["image/object/class/label"] == [[1], [3, 90], []]
+    assert values["image/object/area"] == [[300.5], [300.5, 7.25], []]
+    shapes = [tf.io.decode_jpeg(d).shape for d in parsed["image/encoded"].numpy()]
+    assert shapes == [(48, 64, 3), (96, 64, 3), (48, 64, 3)]
+
+
+@settings(
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_pycocotools_sees_the_same(tmp_path: Folder, data: st.DataObject) -> None:
+    """For good files pycocotools has the same boxes, classes, areas, flags by image."""
+    tools = pytest.importorskip("pycocotools.coco")
+    ids = data.draw(
+        st.lists(st.integers(0, 10**6), min_size=1, max_size=5, unique=True)
+    )
+    corner = st.integers(0, 30).map(lambda n: n / 2)
+    annotations = data.draw(
+        st.lists(
+            st.builds(
+                lambda of, x, y, w, h, category, area, crowd: box(
+                    0, of, [x, y, w, h], category_id=category, area=area, iscrowd=crowd
+                ),
+                st.sampled_from(ids),
+                corner,
+                corner,
+                st.integers(2, 40).map(float),
+                st.integers(2, 30).map(float),
+                st.sampled_from([1, 3, 90]),
+                st.floats(0, 1e6, width=32),
+                st.integers(0, 1),
+            ),
+            max_size=12,
+        )
+    )
+    for number, item in enumerate(annotations):
+        item["id"] = number
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    tree(folder, coco([image(i) for i in ids], annotations))
+    oracle = tools.COCO(str(folder / "annotations/instances_train2017.json"))
+    found = read(folder)
+    assert found.rejections == []
+    assert [row["image/source_id"] for row in found.rows] == [str(i) for i in ids]
+    for row in found.rows:
+        number = int(row["image/source_id"])
+        wanted = oracle.loadAnns(oracle.getAnnIds(imgIds=[number]))
+        names = [c["name"] for a in wanted for c in oracle.loadCats(a["category_id"])]
+        assert row["image/object/class/text"] == names
+        assert row["image/object/class/label"] == [a["category_id"] for a in wanted]
+        assert row["image/object/is_crowd"] == [a["iscrowd"] for a in wanted]
+        assert row["image/object/area"] == [a["area"] for a in wanted]
+        boxes = [np.array(a["bbox"]) for a in wanted]
+        shares = [
+            np.concatenate([b[:2], b[:2] + b[2:]]) / [64, 48, 64, 48] for b in boxes
+        ]
+        got = [np.array(b, np.float32) for b in row["image/object/bbox"]]
+        assert [b.tolist() for b in got] == [
+            s.astype(np.float32).tolist() for s in shares
+        ]
+
+
+BAD_BOXES = {
+    "[-5, 0, 10, 10]": "[-5, 0, 10, 10]",
+    "[60, 0, 10, 10]": "[60, 0, 10, 10]",
+    "[8, 8, 0, 10]": "[8, 8, 0, 10]",
+    "[8, 8, -4, 10]": "[8, 8, -4, 10]",
+    "[8, 8, 4, -1e3]": "[8, 8, 4, -1000]",
+    "[0.1, 0.2, 0.3, 0.4]": "[0.1, 0.2, 0.3, 0.4]",
+    "[NaN, 1, 2, 3]": "[nan, 1, 2, 3]",
+    "[1, Infinity, 2, 3]": "[1, inf, 2, 3]",
+    "[1, null, 2, 3]": "[1, nan, 2, 3]",
+    "[1, 2, 3]": "[1.0, 2.0, 3.0]",
+    "[]": "[]",
+    "null": "None",
+}
+
+
+@pytest.mark.parametrize(("text", "shown"), BAD_BOXES.items())
+@pytest.mark.parametrize("policy", POLICIES)
+def test_fault_131_bad_boxes(root: Folder, text: str, shown: str, policy: str) -> None:
+    """A bad box is a reject of its own, or takes its image with it; or is clipped."""
+    bad = json.loads(text)
+    content = coco([image(1), image(2)], [box(5, 1), box(6, 1, bad), box(7, 2)])
+    found = read(tree(root, content), bad_box=policy)
+    boxes = [len(row["image/object/bbox"]) for row in found.rows]
+    if policy == "clip" and text in ("[-5, 0, 10, 10]", "[60, 0, 10, 10]"):
+        assert boxes == [2, 1]
+        assert found.rejections == []
+        return
+    (rejection,) = found.rejections
+    assert rejection.reason is Reason.BAD_BOX
+    assert rejection.row == 1
+    assert rejection.source == "annotations/instances_train2017.json"
+    assert "annotation 6" in rejection.message
+    assert shown in rejection.message
+    assert len(rejection.sha256) == 64
+    if policy == "image":
+        assert rejection.part == ""
+        assert "000000000001.jpg" in rejection.message
+        assert boxes == [1]
+        assert [row["number"] for row in found.rows] == [1]
+    else:
+        assert rejection.part == "boxes"
+        assert boxes == [1, 1]
+
+
+def test_boxes_of_nothing(root: Folder) -> None:
+    """A box of an unknown image or class is a reject that names it."""
+    content = coco(
+        [image(1)],
+        [box(5, 4), box(6, 1, category_id=2), box(7, 1), box(8, None)],
+    )
+    found = read(tree(root, content))
+    assert [len(row["image/object/bbox"]) for row in found.rows] == [1]
+    assert [(r.part, r.row, r.reason) for r in found.rejections] == [
+        ("boxes", None, Reason.BAD_BOX),
+        ("boxes", None, Reason.BAD_BOX),
+        ("boxes", 1, Reason.UNKNOWN_LABEL),
+    ]
+    messages = [r.message for r in found.rejections]
+    assert "annotation 5" in messages[0]
+    assert "image 4" in messages[0]
+    assert "category 2" in messages[2]
+
+
+def test_area_and_crowd_that_are_not_stated(root: Folder) -> None:
+    """Crowd is 0 then, the area that of the box; an area that is no number is bad."""
+    content = coco(
+        [image(1)],
+        [
+            {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3.5, 4]},
+            box(2, 1, area=None, iscrowd=None),
+            box(3, 1, area=float("inf")),
+        ],
+    )
+    found = read(tree(root, content))
+    assert found.rows[0]["image/object/area"] == [14.0, 384.0]
+    assert found.rows[0]["image/object/is_crowd"] == [0, 0]
+    assert ["area" in r.message for r in found.rejections] == [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "shown"),
+    [
+        ({"height": None}, Reason.OUT_OF_RANGE, "height None"),
+        ({"width": 0}, Reason.OUT_OF_RANGE, "width 0"),
+        ({"width": -64}, Reason.OUT_OF_RANGE, "width -64"),
+        ({"height": 47.5}, Reason.OUT_OF_RANGE, "height 47.5"),
+        ({"id": None}, Reason.MISSING_VALUE, "no id"),
+        ({"file_name": None}, Reason.MISSING_VALUE, "no file_name"),
+        ({"file_name": ""}, Reason.MISSING_VALUE, "no file_name"),
+    ],
+)
+def test_images_that_are_no_rows(
+    root: Folder, change: Json, reason: Reason, shown: str
+) -> None:
+    """An image without what its row needs is rejected, and its boxes are gone."""
+    content = coco([image(1, **change), image(2)], [box(5, 1), box(6, 2)])
+    found = read(tree(root, content))
+    rejection = next(r for r in found.rejections if not r.part)
+    assert (rejection.reason, rejection.row) == (reason, 1)
+    assert shown in rejection.message
+    assert [row["number"] for row in found.rows] == [1]
+    # The box of an image without an id is of no image.
+    strays = 1 if "id" in change else 0
+    assert sum(bool(r.part) for r in found.rejections) == strays
+
+
+def test_images_without_boxes_need_no_size(root: Folder) -> None:
+    """Nothing is divided, so nothing is missing."""
+    content = coco([image(1, width=None), image(2)], [box(6, 2)])
+    found = read(tree(root, content))
+    assert [row["image/stated_width"] for row in found.rows] == [None, 64]
+    assert found.rejections == []
+
+
+numbers = st.one_of(
+    st.integers(-5, 70), st.sampled_from([0.5, float("nan"), float("inf"), None])
+)
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    images=st.lists(
+        st.tuples(st.sampled_from([64, 0, None]), st.booleans()), min_size=1, max_size=6
+    ),
+    annotations=st.lists(
+        st.tuples(
+            st.integers(-1, 6),
+            st.one_of(st.none(), st.lists(numbers, min_size=3, max_size=5)),
+            st.sampled_from([1, 3, 4, None]),
+            st.sampled_from([1, None, float("inf")]),
+        ),
+        max_size=12,
+    ),
+    policy=st.sampled_from(POLICIES),
+    block_rows=st.sampled_from([1, 2, 4096]),
+    with_limit=st.booleans(),
+)
+def test_parts_are_conserved(
+    tmp_path: Folder,
+    images,
+    annotations,
+    policy: str,
+    block_rows: int,
+    with_limit: bool,
+) -> None:
+    """Boxes read = in rows + rejected + gone with their image, whatever the file has.
+
+    The account of each reading is checked where it is read; here all of them are.
+    """
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    content = coco(
+        [
+            image(i, width=width, **({} if named else {"file_name": None}))
+            for i, (width, named) in enumerate(images)
+        ],
+        [
+            box(i, of, bbox, category_id=category, area=area)
+            for i, (of, bbox, category, area) in enumerate(annotations)
+        ],
+    )
+    tree(folder, content)
+    limit = 1 if with_limit else None
+    before = coco_module._BLOCK_ROWS
+    coco_module._BLOCK_ROWS = block_rows
+    try:
+        reader = CocoReader(bad_box=policy)
+        found = read_all(source_of(folder, reader, ".json", limit=limit))
+    finally:
+        coco_module._BLOCK_ROWS = before
+    bad_rows = {r.row for r in found.rejections if not r.part}
+    wanted = 1 if with_limit else len(images)
+    assert len(found.rows) + len(bad_rows) == wanted
+    within = [a for a in annotations if not 0 <= a[0] < len(images) or a[0] < wanted]
+    gone = sum(a[0] + 1 in bad_rows for a in within)
+    written = sum(len(row["image/object/bbox"]) for row in found.rows)
+    parts = sum(r.part == "boxes" for r in found.rejections)
+    assert len(within) == written + parts + gone
+
+
+def test_blocks_of_any_size_give_the_same(root: Folder, monkeypatch) -> None:
+    """Rows, their numbers and the rejects do not depend on how the file is cut."""
+    items = [image(i) for i in range(11)]
+    boxes = [box(i, i * 7 % 13, [i - 2, 1, 9, 9]) for i in range(40)]
+    tree(root, coco(items, boxes))
+    whole = read(root)
+    for size in (1, 3, 10):
+        monkeypatch.setattr(coco_module, "_BLOCK_ROWS", size)
+        assert read(root) == whole
+    assert [row["number"] for row in whole.rows] == list(range(11))
+    assert len(whole.rejections) > 5
+
+
+def test_class_ids_below_one_are_renumbered(root: Folder) -> None:
+    """Ids count from 1 in label maps: ids from 0 move up, in their order."""
+    content = coco(
+        [image(1)],
+        [box(1, 1, category_id=0), box(2, 1, category_id=7)],
+        categories=[{"id": 7, "name": "b"}, {"id": 0, "name": "z"}],
+    )
+    source = source_of(tree(root, content), CocoReader(), ".json")
+    (row,) = read_all(source).rows
+    assert row["image/object/class/label"] == [1, 2]
+    assert row["image/object/class/text"] == ["z", "b"]
+    assert source.reader.label_map() == {1: "z", 2: "b"}
+
+
+def test_label_map_keeps_gaps(root: Folder) -> None:
+    """Positive ids are what they are."""
+    source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
+    assert source.reader.label_map() == {1: "person", 3: "car", 90: "brush"}
+
+
+def test_several_files_are_splits(root: Folder) -> None:
+    """Each file is an origin of its own, its split in its name, its images found."""
+    tree(root, EXAMPLE)
+    tree(root, coco([image(9)], [box(1, 9)]), "val2017")
+    found = read(root)
+    assert [(r["split"], r["number"], r["image/encoded"]) for r in found.rows] == [
+        ("train", 0, "train2017/000000000009.jpg"),
+        ("train", 1, "train2017/000000000002.jpg"),
+        ("train", 2, "train2017/000000000007.jpg"),
+        ("validation", 0, "val2017/000000000009.jpg"),
+    ]
+
+
+def test_files_that_disagree_on_a_class(root: Folder) -> None:
+    """One id with two names over the files is an error that shows both."""
+    tree(root, EXAMPLE)
+    tree(root, coco([image(1)], [], categories=[{"id": 3, "name": "bus"}]), "val2017")
+    with pytest.raises(SourceError, match=r"3 is 'car' .* 'bus' in 'annotations/inst"):
+        read(root)
+
+
+@pytest.mark.parametrize(
+    ("json_path", "image_folder"),
+    [
+        ("annotations/instances_train2017.json", "train2017"),
+        ("annotations/instances_train2017.json", "images/train2017"),
+        ("annotations/instances_train2017.json", "images"),
+        ("annotations/custom_train.json", "train"),
+        ("train/_annotations.coco.json", "train"),
+        ("labels.json", "data"),
+        ("labels.json", "images"),
+        ("labels.json", ""),
+    ],
+)
+def test_where_images_lie(root: Folder, json_path: str, image_folder: str) -> None:
+    """Images are found in the usual places, or in the folder that is given."""
+    write_json(root / json_path, EXAMPLE)
+    for item in EXAMPLE["images"]:
+        write_image(root / image_folder / item["file_name"])
+    options = {"images_root": "data/"} if image_folder == "data" else {}
+    found = read(root, **options)
+    assert os.path.normpath(root / found.rows[0]["image/encoded"]) == str(
+        root / image_folder / "000000000009.jpg"
+    )
+
+
+def test_a_source_that_is_the_annotations_folder(root: Folder) -> None:
+    """The images beside the folder that was named are found too."""
+    tree(root, EXAMPLE)
+    found = read(root / "annotations")
+    assert found.rows[0]["image/encoded"] == "../train2017/000000000009.jpg"
+
+
+def test_images_that_are_nowhere(root: Folder) -> None:
+    """No image in any usual place is an error before anything is read."""
+    write_json(root / "instances_val.json", EXAMPLE)
+    with pytest.raises(SourceError, match=r"000000000009.jpg.*images_root") as caught:
+        read(root)
+    assert caught.value.exit_code == 4
+
+
+def test_captions(root: Folder) -> None:
+    """Captions are texts of their image; there are no boxes then."""
+    captions = [
+        {"id": 1, "image_id": 2, "caption": "A dog."},
+        {"id": 2, "image_id": 2, "caption": "개 한 마리"},
+    ]
+    content = {"images": [image(2), image(1)], "annotations": captions}
+    write_json(root / "annotations/captions_val2017.json", content)
+    for item in content["images"]:
+        write_image(root / "val2017" / item["file_name"])
+    source = source_of(root, CocoReader(), ".json")
+    assert "image/caption" in source.schema.names
+    assert not [n for n in source.schema.names if n.startswith("image/object")]
+    found = read_all(source)
+    assert [r["image/caption"] for r in found.rows] == [["A dog.", "개 한 마리"], []]
+    captions[0]["image_id"] = 77
+    write_json(root / "annotations/captions_val2017.json", content)
+    with pytest.raises(SourceError, match="caption 1 is of image 77"):
+        read(root)
+
+
+ODD = {
+    "numbers in quotes": lambda c: c["annotations"][0].update(bbox=["8", 12, 16, 24]),
+    "ids that are texts": lambda c: [
+        *(i.update(id=str(i["id"])) for i in c["images"]),
+        *(a.update(image_id=str(a["image_id"])) for a in c["annotations"]),
+    ],
+    "ids that are floats": lambda c: [
+        a.update(image_id=float(a["image_id"]), category_id=float(a["category_id"]))
+        for a in c["annotations"]
+    ],
+    "crowd as bool": lambda c: c["annotations"][0].update(iscrowd=True),
+    "null items": lambda c: c["annotations"].append(None),
+    "no json number": lambda c: c["annotations"][0].update(bbox=[10**400, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_files(root: Folder, case: str) -> None:
+    """What other tools write is read where its meaning is plain, else rejected."""
+    content = copy.deepcopy(EXAMPLE)
+    ODD[case](content)
+    plain = read(tree(root.with_name("plain"), EXAMPLE)).rows
+    found = read(tree(root, content))
+    if case.startswith("ids"):
+        assert found.rows == plain
+        assert found.rejections == []
+    elif case == "crowd as bool":
+        assert [r["image/object/is_crowd"] for r in found.rows] == [[0], [1, 1], []]
+    else:
+        (rejection,) = found.rejections
+        assert rejection.part == "boxes"
+        assert found.rows[0] == plain[0]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+@pytest.mark.parametrize("options", [{}, {"indent": 2}, {"ensure_ascii": False}])
+def test_both_parsers_agree(root: Folder, monkeypatch, odd: bool, options) -> None:
+    """The json module and Arrow read the same rows, in any layout of the text."""
+    content = copy.deepcopy(EXAMPLE)
+    content["images"][0]["file_name"] = "사진 😀.jpg"
+    content["annotations"][1]["bbox"] = [0.1, 12.7, 1e1, 3.0000000001]
+    tree(root, content)
+    write_json(root / "annotations/instances_train2017.json", content, **options)
+    fast = read(root)
+    calls = []
+    real = coco_json._parse_objects
+    monkeypatch.setattr(coco_json, "_parse", lambda data: calls.append(1) or real(data))
+    coco_json._load.cache_clear()
+    slow = read(root)
+    coco_json._load.cache_clear()
+    assert calls
+    assert fast == slow
+    assert fast.rows[0]["image/filename"] == "사진 😀.jpg"
+
+
+def test_arrow_reads_common_files(monkeypatch, root: Folder) -> None:
+    """Files as COCO has them never need the slow parser; nor do NaN and null."""
+    monkeypatch.setattr(coco_json, "_parse_objects", lambda data: pytest.fail("slow"))
+    content = copy.deepcopy(EXAMPLE)
+    content["annotations"][0]["bbox"] = [float("nan"), None, 1, 1]
+    content["annotations"][1]["segmentation"] = {"counts": [1], "size": [2, 3]}
+    content["images"][0]["height"] = 48.0
+    assert len(read(tree(root, content)).rejections) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"", "Expecting value"),
+        (b"{", "Expecting property name"),
+        (b"[]", "no object with a list of images"),
+        (b'{"images": {}}', "no object with a list of images"),
+        (b'{"annotations": []}', "no object with a list of images"),
+        (b'{"images": [{"id": 1}], "annotations": 5}', "annotations is no list"),
+        (b'{"images": [{"id": 1}]} {}', "Extra data"),
+        (b'{"images": [{"id": 1, "file_name": "\xff"}]}', "codec can't decode"),
+        (b'{"images": []}', "list is empty"),
+        (b'{"images": [{"id": 1}], "a": ' + b"[" * 200_000, "must be COCO JSON"),
+        (
+            b'{"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}]}',
+            "2 images have the id 1, among them 'a' and 'b'",
+        ),
+        (
+            b'{"images": [{"id": 1}], "categories": [{"id": 1, "name": "a"},'
+            b'{"id": 1, "name": "b"}]}',
+            "1: 'a' and 1: 'b'",
+        ),
+        (
+            b'{"images": [{"id": 1}], "categories": [{"id": 1, "name": "a"},'
+            b'{"id": 2, "name": "a"}]}',
+            "1: 'a' and 2: 'a'",
+        ),
+        (
+            b'{"images": [{"id": 1}], "categories": [{"id": "x", "name": "a"}]}',
+            "id None",
+        ),
+    ],
+)
+def test_files_that_are_no_coco(root: Folder, data: bytes, found: str) -> None:
+    """Anything else is an error that names the file and what was found."""
+    root.mkdir()
+    (root / "bad.json").write_bytes(data)
+    with pytest.raises(SourceError) as caught:
+        CocoReader().sample(inputs(root, ".json"))
+    assert found in str(caught.value)
+    assert "bad.json" in str(caught.value)
+
+
+def test_fault_125_a_file_that_changes(root: Folder) -> None:
+    """A file that is another one than was listed stops the run."""
+    source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
+    blocks = list(source.blocks(0))
+    write_json(root / "annotations/instances_train2017.json", coco([image(1)], []))
+    with pytest.raises(SourceError, match=r"instances_train2017\.json"):
+        list(source.read(blocks[0]))
+
+
+def test_duplicate_ids_of_annotations_stay(root: Folder) -> None:
+    """An annotation's id says nothing: two boxes of one id are two boxes."""
+    found = read(tree(root, coco([image(1)], [box(1, 1), box(1, 1, [1, 1, 9, 9])])))
+    assert len(found.rows[0]["image/object/bbox"]) == 2
+
+
+def test_bad_settings() -> None:
+    """An unknown policy names those that there are."""
+    with pytest.raises(SpecError, match="box, image, clip"):
+        CocoReader(bad_box="drop")
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("annotations/instances_train2017.json", "train"),
+        ("annotations/instances_val2017.json", "validation"),
+        ("annotations/image_info_test-dev2017.json", "test"),
+        ("valid/_annotations.coco.json", "validation"),
+        ("Training/labels.JSON", "train"),
+        ("train/val.json", "validation"),
+        ("trainval.json", ""),
+        ("contest/latest.json", ""),
+        ("annotations/instances.json", ""),
+    ],
+)
+def test_splits_in_paths(path: str, split: str) -> None:
+    """A split's word counts where no letter stands beside it."""
+    assert split_in_path(path) == split
+    assert CocoReader().split_of(path) == split

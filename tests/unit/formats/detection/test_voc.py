@@ -1,0 +1,531 @@
+"""Pascal VOC XML: rows by hand, TensorFlow, every bad box, hostile XML."""
+
+import os
+import pathlib
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.detection import (
+    POLICIES,
+    inputs,
+    read_all,
+    records,
+    source_of,
+    write_image,
+)
+from transforms.core.model import Reason
+from transforms.errors import SourceError, SpecError
+from transforms.formats.detection.voc import SPLIT_COLUMN, SplitVocReader, VocReader
+from transforms.formats.table_source import TableSource
+
+Folder = pathlib.Path
+
+
+def thing(name: str | None = "dog", *sides: object, **more: object) -> dict[str, Any]:
+    return {"name": name, "sides": sides or (8, 12, 24, 36), **more}
+
+
+def write_xml(
+    path: Folder,
+    *things: dict[str, Any],
+    filename: str | None = "",
+    size: tuple[object, object] | None = (64, 48),
+) -> Folder:
+    """Writes an annotation with ElementTree."""
+    root = ElementTree.Element("annotation")
+    if filename is not None:
+        ElementTree.SubElement(root, "filename").text = filename or f"{path.stem}.jpg"
+    if size is not None:
+        element = ElementTree.SubElement(root, "size")
+        for key, value in zip(("width", "height"), size, strict=True):
+            ElementTree.SubElement(element, key).text = str(value)
+    for item in things:
+        element = ElementTree.SubElement(root, "object")
+        for key in ("name", "pose", "truncated", "difficult"):
+            if item.get(key) is not None:
+                ElementTree.SubElement(element, key).text = str(item[key])
+        box = ElementTree.SubElement(element, "bndbox")
+        # In another order than the usual one, on purpose.
+        sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), item["sides"], strict=True))
+        for key, value in reversed(sides.items()):
+            if value is not None:
+                ElementTree.SubElement(box, key).text = str(value)
+        part = ElementTree.SubElement(element, "part")
+        ElementTree.SubElement(part, "name").text = "head"
+        inner = ElementTree.SubElement(part, "bndbox")
+        ElementTree.SubElement(inner, "xmin").text = "1"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    return path
+
+
+def annotate(root: Folder, stem: str, *things: dict[str, Any], **more: Any) -> None:
+    """VOC's own layout: Annotations/x.xml, JPEGImages/x.jpg."""
+    write_xml(root / f"Annotations/{stem}.xml", *things, **more)
+    write_image(root / f"JPEGImages/{stem}.jpg")
+
+
+def list_sets(root: Folder, **ids: str) -> None:
+    folder = root / "ImageSets/Main"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in ids.items():
+        (folder / f"{name}.txt").write_text("\n".join(text.split()) + "\n")
+
+
+def read(root: Folder, limit: int | None = None, **options: Any):
+    return read_all(source_of(root, VocReader(**options), ".xml", limit=limit))
+
+
+@pytest.fixture
+def root(tmp_path: Folder) -> Folder:
+    return tmp_path / "VOC2012"
+
+
+def example(root: Folder) -> Folder:
+    annotate(
+        root,
+        "2007_01",
+        thing("dog", 8, 12, 24, 36, pose="Left", truncated=1, difficult=0),
+        thing("고양이", 32.5, 0, 64, 48, pose="Frontal", difficult=1),
+    )
+    annotate(root, "2007_02")
+    annotate(root, "2007_03", thing("dog", 0, 0, 64, 24))
+    return root
+
+
+def test_rows_by_hand(root: Folder) -> None:
+    """Boxes, sorted classes from 1, flags and views are parallel; no parts."""
+    found = read(example(root))
+    assert found.rejections == []
+    assert found.rows == [
+        {
+            "image/encoded": "JPEGImages/2007_01.jpg",
+            "image/filename": "2007_01.jpg",
+            "image/source_id": "2007_01.jpg",
+            "image/stated_height": 48,
+            "image/stated_width": 64,
+            "image/object/bbox": [[0.125, 0.25, 0.375, 0.75], [0.5078125, 0, 1, 1]],
+            "image/object/class/text": ["dog", "고양이"],
+            "image/object/class/label": [1, 2],
+            "image/object/difficult": [0, 1],
+            "image/object/truncated": [1, 0],
+            "image/object/view": ["Left", "Frontal"],
+            "split": None,
+            "number": 0,
+            "origin": "Annotations/2007_01.xml",
+        },
+        {
+            "image/encoded": "JPEGImages/2007_02.jpg",
+            "image/filename": "2007_02.jpg",
+            "image/source_id": "2007_02.jpg",
+            "image/stated_height": 48,
+            "image/stated_width": 64,
+            "image/object/bbox": [],
+            "image/object/class/text": [],
+            "image/object/class/label": [],
+            "image/object/difficult": [],
+            "image/object/truncated": [],
+            "image/object/view": [],
+            "split": None,
+            "number": 0,
+            "origin": "Annotations/2007_02.xml",
+        },
+        {
+            "image/encoded": "JPEGImages/2007_03.jpg",
+            "image/filename": "2007_03.jpg",
+            "image/source_id": "2007_03.jpg",
+            "image/stated_height": 48,
+            "image/stated_width": 64,
+            "image/object/bbox": [[0, 0, 1, 0.5]],
+            "image/object/class/text": ["dog"],
+            "image/object/class/label": [1],
+            "image/object/difficult": [0],
+            "image/object/truncated": [0],
+            "image/object/view": [""],
+            "split": None,
+            "number": 0,
+            "origin": "Annotations/2007_03.xml",
+        },
+    ]
+
+
+def test_first_pixel(root: Folder) -> None:
+    """Counting from 1, the left and upper edges are one less; the others stay."""
+    annotate(root, "a", thing("dog", 1, 1, 64, 48), thing("dog", 9, 13, 24, 36))
+    boxes = read(root, first_pixel=1).rows[0]["image/object/bbox"]
+    assert boxes == [[0, 0, 1, 1], [0.125, 0.25, 0.375, 0.75]]
+    with pytest.raises(SpecError, match="0 or 1"):
+        VocReader(first_pixel=2)
+
+
+def test_given_labels(root: Folder) -> None:
+    """Ids follow the given names; a name that is not among them is a reject."""
+    source = source_of(example(root), VocReader(labels=("dog", "cow")), ".xml")
+    assert source.reader.label_map() == {1: "dog", 2: "cow"}
+    found = read_all(source)
+    assert [r["image/object/class/label"] for r in found.rows] == [[1], [], [1]]
+    (rejection,) = found.rejections
+    assert rejection.reason is Reason.UNKNOWN_LABEL
+    assert rejection.part == "boxes"
+    assert "object 2, '고양이'" in rejection.message
+
+
+def test_label_map_of_all_names(root: Folder) -> None:
+    """Without given names all that there are count, sorted by their bytes."""
+    source = source_of(example(root), VocReader(), ".xml")
+    assert source.reader.label_map() == {1: "dog", 2: "고양이"}
+
+
+@pytest.mark.reads_with_tensorflow
+def test_tensorflow_reads_the_records(root: Folder) -> None:
+    """The Object Detection API's own way of parsing gives boxes, classes and images."""
+    tf = pytest.importorskip("tensorflow")
+    source = source_of(example(root), VocReader(), ".xml")
+    parsed = tf.io.parse_example(
+        records(source, root),
+        {
+            "image/encoded": tf.io.FixedLenFeature((), tf.string),
+            "image/source_id": tf.io.FixedLenFeature((), tf.string),
+            **{
+                f"image/object/{name}": tf.io.RaggedFeature(kind)
+                for name, kind in {
+                    "bbox/xmin": tf.float32,
+                    "bbox/ymin": tf.float32,
+                    "bbox/xmax": tf.float32,
+                    "bbox/ymax": tf.float32,
+                    "class/text": tf.string,
+                    "class/label": tf.int64,
+                    "difficult": tf.int64,
+                    "truncated": tf.int64,
+                    "view": tf.string,
+                }.items()
+            },
+        },
+    )
+    objects = {n[13:]: v.to_list() for n, v in parsed.items() if "/object/" in n}
+    assert objects == {
+        "bbox/xmin": [[0.125, 0.5078125], [], [0]],
+        "bbox/ymin": [[0.25, 0], [], [0]],
+        "bbox/xmax": [[0.375, 1], [], [1]],
+        "bbox/ymax": [[0.75, 1], [], [0.5]],
+        "class/text": [[b"dog", "고양이".encode()], [], [b"dog"]],
+        "class/label": [[1, 2], [], [1]],
+        "difficult": [[0, 1], [], [0]],
+        "truncated": [[1, 0], [], [0]],
+        "view": [[b"Left", b"Frontal"], [], [b""]],
+    }
+    for data in parsed["image/encoded"].numpy():
+        assert tf.io.decode_jpeg(data).shape == (48, 64, 3)
+
+
+@pytest.mark.parametrize(
+    ("sides", "shown"),
+    [
+        ((-5, 0, 10, 10), "[-5, 0, 10, 10]"),
+        ((60, 0, 70, 10), "[60, 0, 70, 10]"),
+        ((8, 8, 8, 20), "[8, 8, 8, 20]"),
+        ((24, 8, 8, 20), "[24, 8, 8, 20]"),
+        ((8, 20, 24, 8), "[8, 20, 24, 8]"),
+        ((0.1, 0.2, 0.5, 0.5), "[0.1, 0.2, 0.5, 0.5]"),
+        (("nan", 1, 2, 3), "'nan', '1', '2', '3'"),
+        ((1, "inf", 2, 3), "'1', 'inf', '2', '3'"),
+        ((1, "x", 2, 3), "'1', 'x', '2', '3'"),
+        ((1, 2, "1_0", 9), "'1', '2', '1_0', '9'"),
+        ((1, 2, 3, None), "'1', '2', '3', None"),
+    ],
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_fault_131_bad_boxes(
+    root: Folder, sides: tuple[object, ...], shown: str, policy: str
+) -> None:
+    """A bad box is a reject of its own, or takes its image with it; or is clipped."""
+    annotate(root, "a", thing(), thing("dog", *sides), thing())
+    annotate(root, "b", thing())
+    found = read(root, bad_box=policy)
+    boxes = [len(row["image/object/bbox"]) for row in found.rows]
+    if policy == "clip" and sides in ((-5, 0, 10, 10), (60, 0, 70, 10)):
+        assert boxes == [3, 1]
+        return
+    (rejection,) = found.rejections
+    assert rejection.reason is Reason.BAD_BOX
+    assert (rejection.source, rejection.row) == ("Annotations/a.xml", None)
+    assert rejection.message.startswith("object 2, 'dog': ")
+    assert shown in rejection.message
+    assert len(rejection.sha256) == 64
+    assert rejection.part == ("" if policy == "image" else "boxes")
+    assert boxes == ([1] if policy == "image" else [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (thing(None), Reason.MISSING_VALUE),
+        (thing("  "), Reason.MISSING_VALUE),
+        (thing(truncated="Unspecified"), Reason.NOT_A_BOOL),
+        (thing(difficult=2), Reason.NOT_A_BOOL),
+    ],
+)
+def test_bad_objects(root: Folder, item: dict[str, Any], reason: Reason) -> None:
+    """An object without a name, or with a flag that is none, is a reject too."""
+    annotate(root, "a", thing(), item)
+    found = read(root)
+    assert [(r.reason, r.part) for r in found.rejections] == [(reason, "boxes")]
+    assert len(found.rows[0]["image/object/bbox"]) == 1
+
+
+@pytest.mark.parametrize("size", [None, (0, 0), (64, "x"), (64.5, 48), (-64, 48)])
+def test_images_without_size(root: Folder, size: Any) -> None:
+    """Boxes of an image of no size cannot be read; an image without boxes can."""
+    annotate(root, "a", thing(), size=size)
+    annotate(root, "b", size=size)
+    found = read(root)
+    (rejection,) = found.rejections
+    assert (rejection.source, rejection.part) == ("Annotations/a.xml", "")
+    assert rejection.reason is Reason.OUT_OF_RANGE
+    assert [row["image/filename"] for row in found.rows] == ["b.jpg"]
+
+
+LAUGHS = b"""<?xml version="1.0"?>
+<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;">]>
+<annotation><filename>&c;</filename></annotation>"""
+HOSTILE = {
+    "laughs": (LAUGHS, "DOCTYPE"),
+    "laughs in UTF-16": (LAUGHS.decode().encode("utf-16"), "DOCTYPE"),
+    "outer entity": (
+        b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
+        b"<annotation><filename>&e;</filename></annotation>",
+        "DOCTYPE",
+    ),
+    "outer type": (b'<!DOCTYPE x SYSTEM "http://localhost/x"><annotation/>', "DOCTYPE"),
+    "unknown entity": (b"<annotation>&nbsp;</annotation>", "undefined entity"),
+    "cut": (b"<annotation><object>", "well-formed"),
+    "no XML": (b"\xff\xd8\xff\xe0", "well-formed"),
+    "two roots": (b"<annotation/><annotation/>", "well-formed"),
+    "no UTF-8": (b"<annotation><filename>\xff</filename></annotation>", "well-formed"),
+    "unknown encoding": (b'<?xml version="1.0" encoding="x-y"?><a/>', "encoding"),
+    "other root": (b"<html/>", "<html>"),
+    "empty": (b"", "empty"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_files_that_are_no_annotations(root: Folder, case: str) -> None:
+    """What is no annotation, or might be a trap, is a reject that says why."""
+    data, shown = HOSTILE[case]
+    annotate(root, "b", thing())
+    (root / "Annotations/a.xml").write_bytes(data)
+    found = read(root)
+    assert len(found.rows) == 1
+    (rejection,) = found.rejections
+    assert rejection.source == "Annotations/a.xml"
+    assert rejection.reason is (Reason.MALFORMED if data else Reason.EMPTY_FILE)
+    assert shown in rejection.message
+    assert rejection.part == ""
+    assert len(rejection.sha256) == 64
+
+
+def test_deep_and_large_files(root: Folder, monkeypatch) -> None:
+    """Depth is no danger; a file far larger than any annotation is not parsed."""
+    annotate(root, "b", thing())
+    deep = b"<annotation>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</annotation>"
+    (root / "Annotations/a.xml").write_bytes(deep)
+    assert read(root).rows[0]["image/object/bbox"] == []
+    monkeypatch.setattr("transforms.formats.detection.voc_xml._MAX_BYTES", 10_000)
+    assert "at most 10000" in read(root).rejections[0].message
+
+
+@pytest.mark.parametrize(
+    ("where", "filename", "image"),
+    [
+        ("Annotations/a.xml", "a.jpg", "JPEGImages/a.jpg"),
+        ("Annotations/a.xml", "a", "JPEGImages/a.jpg"),
+        ("Annotations/a.xml", None, "JPEGImages/a.png"),
+        ("Annotations/a.xml", "other.jpg", "JPEGImages/other.jpg"),
+        ("annotations/a.xml", r"C:\photos\a.jpg", "images/a.jpg"),
+        ("annotations/a.xml", "/home/me/a.jpg", "images/a.jpg"),
+        ("train/a.xml", "a.jpg", "train/a.jpg"),
+        ("a.xml", "a.jpg", "a.jpg"),
+        ("a.xml", "wrong.jpg", "a.jpeg"),
+        ("VOC2007/Annotations/a.xml", "a.jpg", "VOC2007/JPEGImages/a.jpg"),
+    ],
+)
+def test_where_images_lie(
+    root: Folder, where: str, filename: str | None, image: str
+) -> None:
+    """The stated name comes first, then the XML file's own with another suffix."""
+    write_xml(root / where, thing(), filename=filename)
+    write_image(root / image)
+    found = read(root)
+    assert os.path.normpath(found.rows[0]["image/encoded"]) == image
+    assert found.rows[0]["image/filename"] == (filename or os.path.basename(image))
+
+
+def test_images_that_are_missing(root: Folder) -> None:
+    """Nothing is decided here: the row points where its image should be."""
+    write_xml(root / "Annotations/a.xml", thing())
+    assert read(root).rows[0]["image/encoded"] == "JPEGImages/a.jpg"
+    assert (
+        read(root, images_root="pictures").rows[0]["image/encoded"] == "pictures/a.jpg"
+    )
+
+
+def test_image_sets(root: Folder) -> None:
+    """The lists say the split; files that no list has are skipped and counted."""
+    example(root)
+    list_sets(root, train="2007_01", val="2007_03", trainval="2007_01 2007_03")
+    source = source_of(root, VocReader(), ".xml")
+    assert isinstance(source.reader, SplitVocReader)
+    assert source.reader.split_column == SPLIT_COLUMN
+    assert VocReader().split_column == ""
+    found = read_all(source)
+    splits = {row["image/filename"]: row["split"] for row in found.rows}
+    assert splits == {"2007_01.jpg": "train", "2007_03.jpg": "validation"}
+    assert found.skipped == {"not_selected": 1}
+    assert SPLIT_COLUMN not in source.schema.names
+
+
+def test_trainval_alone(root: Folder) -> None:
+    """What is in neither half of trainval is for training."""
+    example(root)
+    list_sets(root, test="2007_02", trainval="2007_01 2007_03")
+    splits = {row["image/filename"]: row["split"] for row in read(root).rows}
+    assert splits == {
+        "2007_01.jpg": "train",
+        "2007_02.jpg": "test",
+        "2007_03.jpg": "train",
+    }
+
+
+def test_image_in_two_splits(root: Folder) -> None:
+    """An id in the lists of two splits is an error that names it."""
+    example(root)
+    list_sets(root, train="2007_01 2007_02", val="2007_02")
+    with pytest.raises(SourceError, match=r"val\.txt.*'2007_02'.*'train'"):
+        read(root)
+
+
+def test_splits_by_folder(root: Folder) -> None:
+    """Without lists, the folders' names say the split, if they do; never the file's."""
+    for folder, stem in (("train", "a"), ("valid", "test"), ("test", "c")):
+        write_xml(root / folder / f"{stem}.xml", thing())
+    assert {row["origin"]: row["split"] for row in read(root).rows} == {
+        "train/a.xml": "train",
+        "valid/test.xml": "validation",
+        "test/c.xml": "test",
+    }
+    write_xml(root / "more/d.xml", thing())
+    found = read(root)
+    assert [(r.source, r.reason) for r in found.rejections] == [
+        ("more/d.xml", Reason.BAD_SPLIT)
+    ]
+
+
+def test_fault_125_files_that_change_or_vanish(root: Folder) -> None:
+    """A file that is gone or another one than was listed is a reject by name."""
+    source = source_of(example(root), VocReader(), ".xml")
+    write_xml(root / "Annotations/2007_01.xml", thing())
+    (root / "Annotations/2007_02.xml").unlink()
+    found = read_all(source)
+    assert [(r.source, r.reason) for r in found.rejections] == [
+        ("Annotations/2007_01.xml", Reason.CHANGED_DURING_RUN),
+        ("Annotations/2007_02.xml", Reason.CHANGED_DURING_RUN),
+    ]
+    assert len(found.rows) == 1
+
+
+@pytest.mark.parametrize("block_files", [1, 2, 5, 100])
+def test_runs_of_any_length_give_the_same(root: Folder, block_files: int) -> None:
+    """However the listing is cut, rows and rejects are the same, in source order."""
+    for i in range(12):
+        annotate(root, f"{i:02}", *[thing("dog", i - 2, 1, 20, 30)] * (i % 3))
+    (root / "Annotations/07.xml").write_bytes(b"x")
+    whole = read(root)
+    cut = source_of(root, VocReader(), ".xml", block_files=block_files)
+    assert read_all(cut) == whole
+    assert [row["origin"] for row in whole.rows] == [
+        f"Annotations/{i:02}.xml" for i in range(12) if i != 7
+    ]
+    blocks = list(cut.blocks(0))
+    assert sum(block.rows for block in blocks) == 12
+    assert len(blocks) == -(-12 // block_files)
+    positions = [block.position for block in blocks]
+    assert positions == sorted(set(positions))
+
+
+def test_a_plain_table_source_reads_them_too(root: Folder) -> None:
+    """Under `TableSource` each file is an input and a block; the rows are the same."""
+    runs = source_of(example(root), VocReader(), ".xml")
+    plain = TableSource(runs.reader, runs.root, runs.listing, runs.schema)
+    assert len(list(plain.inputs())) == 3
+    assert read_all(plain) == read_all(runs)
+
+
+def test_limit(root: Folder) -> None:
+    """The first files in source order, and no more."""
+    found = read(example(root), limit=2)
+    assert [row["image/filename"] for row in found.rows] == [
+        "2007_01.jpg",
+        "2007_02.jpg",
+    ]
+
+
+def test_sample(root: Folder) -> None:
+    """The sample knows how many rows there are, and which cannot be read."""
+    example(root)
+    (root / "Annotations/z.xml").write_bytes(b"x")
+    sample = VocReader().sample(inputs(root, ".xml"))
+    assert (sample.rows, sample.unread, sample.total_rows) == (3, 1, 4)
+    assert sample.complete
+    assert SPLIT_COLUMN not in sample.columns
+
+
+side = st.sampled_from([-9, 0, 1, 20, 40, 63, 64, 66, "nan", "x", None, 0.5])
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    images=st.lists(
+        st.tuples(
+            st.sampled_from([(64, 48), (0, 48), None]),
+            st.lists(
+                st.tuples(
+                    st.sampled_from(["dog", "cat", "cow", None]),
+                    st.tuples(side, side, side, side),
+                    st.sampled_from([0, 1, "x", None]),
+                ),
+                max_size=5,
+            ),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    policy=st.sampled_from(POLICIES),
+    block_files=st.sampled_from([1, 2, 100]),
+)
+def test_parts_are_conserved(
+    tmp_path: Folder, images, policy: str, block_files: int
+) -> None:
+    """Boxes read = in rows + rejected + gone with their image, whatever the files have.
+
+    The account of each reading is checked where it is read; here all of them are.
+    """
+    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    for i, (size, items) in enumerate(images):
+        things = [thing(name, *sides, truncated=t) for name, sides, t in items]
+        write_xml(folder / f"{i}.xml", *things, size=size)
+    reader = VocReader(bad_box=policy, labels=("dog", "cat"))
+    found = read_all(source_of(folder, reader, ".xml", block_files=block_files))
+    bad = {r.source for r in found.rejections if not r.part}
+    assert len(found.rows) + len(bad) == len(images)
+    gone = sum(len(items) for i, (_, items) in enumerate(images) if f"{i}.xml" in bad)
+    written = sum(len(row["image/object/bbox"]) for row in found.rows)
+    parts = sum(r.part == "boxes" for r in found.rejections)
+    assert sum(len(items) for _, items in images) == written + parts + gone

@@ -1,0 +1,498 @@
+"""JSON lines: Python's json module is the oracle, value by value and line by line."""
+
+import gzip
+import hashlib
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.table_reading import listed, read_all, rows_of, source_of
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import SourceError
+from transforms.formats.json_lines import parse as json_parse
+from transforms.formats.json_lines import reader as json_lines
+from transforms.formats.json_lines.cut import cut, lines_of
+from transforms.formats.json_lines.reader import JsonLinesReader
+
+SIZES = [1, 7, 100, 4096, 1 << 20]
+
+
+def write(path, lines, end="\n"):
+    path.write_bytes("".join(line + end for line in lines).encode())
+
+
+def sampled(count):
+    """Rows of every type, flat, as they are expected back."""
+    rows = []
+    for i in range(count):
+        rows.append(
+            {
+                "i": i - 3,
+                "big": 2**53 + 1 + i,
+                "f": i / 7,
+                "t": f'x{i}\n"é',
+                "b": i % 2 == 0,
+                "o": {"p": i, "q": {"r": "s"}},
+                "l": [i, None, 2],
+                "objs": [{"id": i, "name": "n"}, {"id": None, "name": "m"}],
+            }
+        )
+    return rows
+
+
+def flat(row):
+    return {
+        "i": row["i"],
+        "big": row["big"],
+        "f": row["f"],
+        "t": row["t"],
+        "b": row["b"],
+        "o/p": row["o"]["p"],
+        "o/q/r": row["o"]["q"]["r"],
+        "l": row["l"],
+        "objs/id": [each["id"] for each in row["objs"]],
+        "objs/name": [each["name"] for each in row["objs"]],
+    }
+
+
+@pytest.mark.parametrize("block_bytes", SIZES)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n \t\n"])
+def test_rows_are_those_of_the_json_module(tmp_path, block_bytes, end):
+    """Cut anywhere, with any line ends and blank lines, the rows are the same."""
+    rows = sampled(200)
+    write(tmp_path / "a.jsonl", [json.dumps(row) for row in rows], end)
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"], block_bytes=block_bytes)
+    assert rows_of(read) == [flat(row) for row in rows]
+    assert read.sample.total_rows == 200
+    assert read.sample.complete
+    assert not read.rejections
+
+
+def test_fast_and_exact_readings_agree(tmp_path, monkeypatch):
+    """What Arrow's parser gives is what the lines give one by one."""
+    write(tmp_path / "a.jsonl", [json.dumps(row) for row in sampled(50)])
+    fast = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    monkeypatch.setattr(json_parse, "_parsed", lambda data, schema: None)
+    exact = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert fast.columns == exact.columns
+    assert fast.reader == exact.reader
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False),
+        st.text(max_size=3),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+lines_soup = st.one_of(
+    st.dictionaries(st.sampled_from("abc"), json_values, max_size=3).map(json.dumps),
+    st.sampled_from(
+        [
+            "",
+            " ",
+            "{}",
+            "[1]",
+            "3",
+            '{"a":1,"a":2}',
+            '{"a":1}{"a":2}',
+            '{"a":',
+            "1}",
+            '{"a":01}',
+            '{"a":NaN}',
+            '{"a":Inf}',
+            '{"a":-0}',
+            '{"a":1e400}',
+            '{"a":1E2}',
+            '{"a":"\\ud800"}',
+            '{"a":"\\u0000"}',
+            "\x00",
+            ' {"a":1} ',
+            '{"b":{"a":1}}}',
+        ]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
+@given(st.lists(lines_soup, min_size=1, max_size=8))
+def test_a_line_is_read_alike_in_any_company(tmp_path_factory, lines):
+    """Values, refusals and row numbers do not depend on where blocks are cut."""
+    folder = tmp_path_factory.mktemp("soup")
+    write(folder / "a.jsonl", lines)
+    try:
+        whole = read_all(JsonLinesReader(), folder, ["a.jsonl"])
+    except SourceError:
+        return
+    single = read_all(JsonLinesReader(), folder, ["a.jsonl"], block_bytes=1)
+    assert repr(whole.columns) == repr(single.columns)
+    assert whole.numbers == single.numbers
+    assert whole.rejections == single.rejections
+
+
+def test_fault_102_integers_beyond_int64_are_refused(tmp_path):
+    """2^63 in a column of integers is a reject; it never becomes a double."""
+    lines = [json.dumps({"a": i}) for i in range(70_000)]
+    reader = planned(tmp_path, lines)
+    rejections, numbers = reread(
+        tmp_path, reader, [*lines, '{"a": 9223372036854775808}']
+    )
+    (rejection,) = rejections
+    assert rejection.reason == Reason.OUT_OF_RANGE
+    assert "column 'a' holds 9223372036854775808" in rejection.message
+    assert rejection.row == 70_001
+    assert len(numbers) == 70_000
+
+
+def planned(tmp_path, lines):
+    """Returns a reader that has seen these lines and no others."""
+    write(tmp_path / "seen.jsonl", lines)
+    files = listed(tmp_path, ["seen.jsonl"])
+    reader = JsonLinesReader()
+    return reader.planned(reader.sample(files), files)
+
+
+def reread(tmp_path, reader, lines, end="\n"):
+    """Returns what a planned reader refuses of other lines, and the rows it gives."""
+    write(tmp_path / "later.jsonl", lines, end)
+    (file,) = listed(tmp_path, ["later.jsonl"])
+    names = [name for name, _ in json_parse.leaves_of(reader.kind)]
+    rejections, rows = [], []
+    for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
+        for raw in reader.read(file, block, names):
+            rejections += raw.reject(sorted(raw.refused))
+            columns = [raw.columns[name].to_pylist() for name in names]
+            rows += list(zip(*columns, strict=True))
+    return rejections, rows
+
+
+def test_fault_103_integers_beyond_2_53_stay_exact(tmp_path):
+    """With missing values among them, 2^53 + 1 stays what it is."""
+    lines = ['{"a": 9007199254740993}', '{"a": null}', "{}", '{"a": 1}']
+    write(tmp_path / "a.jsonl", lines)
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert read.columns == {"a": [2**53 + 1, None, None, 1]}
+
+
+def test_fault_103_exact_beside_decimals(tmp_path):
+    """A column of decimals and of integers no double holds keeps both as written."""
+    write(tmp_path / "a.jsonl", ['{"a": 9007199254740993}', '{"a": 0.10}'])
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert read.columns == {"a": ["9007199254740993", "0.10"]}
+
+
+def test_later_integer_that_a_double_cannot_hold_is_refused(tmp_path):
+    """In a column of doubles 2^53 + 1 is a reject, 2^53 + 2 a value."""
+    reader = planned(tmp_path, ['{"a": 0.5}', '{"a": 1}'])
+    later = ['{"a": 9007199254740993}', '{"a": 9007199254740994}', '{"a": 1e300}']
+    rejections, rows = reread(tmp_path, reader, later)
+    assert rows == [(9007199254740994.0,), (1e300,)]
+    assert [(r.row, r.reason) for r in rejections] == [(1, Reason.OUT_OF_RANGE)]
+
+
+def test_fault_104_texts_of_digits_stay_texts(tmp_path):
+    """ZIP codes in quotes keep their zeros; a number among them is a reject."""
+    reader = planned(tmp_path, ['{"zip": "00501"}'])
+    rejections, rows = reread(tmp_path, reader, ['{"zip": "007"}', '{"zip": 7}'])
+    assert rows == [("007",)]
+    assert rejections[0].reason == Reason.WRONG_TYPE
+    assert "column 'zip' holds 7" in rejections[0].message
+
+
+def test_fault_105_words_stay_texts(tmp_path):
+    """NA, None, null and nan in quotes are texts; null without quotes is missing."""
+    words = ["NA", "None", "null", "nan", "N/A", ""]
+    write(tmp_path / "a.jsonl", [json.dumps({"a": w}) for w in words] + ['{"a":null}'])
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert read.columns["a"] == [*words, None]
+
+
+def test_fault_106_nan_and_infinities_are_floats(tmp_path):
+    """Python's NaN, Infinity and -Infinity are numbers; -0.0 keeps its sign."""
+    values = [1.5, math.nan, math.inf, -math.inf, -0.0, None]
+    write(tmp_path / "a.jsonl", [json.dumps({"a": value}) for value in values])
+    found = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"]).columns["a"]
+    assert repr(found) == repr(values)
+
+
+def test_fault_107_numbers_beyond_double_are_refused(tmp_path):
+    """1e400 is a reject and not infinite."""
+    reader = planned(tmp_path, ['{"a": 0.5}'])
+    rejections, rows = reread(tmp_path, reader, ['{"a": 1e400}', '{"a": Infinity}'])
+    assert rows == [(math.inf,)]
+    assert rejections[0].reason == Reason.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('"12"', Reason.NOT_AN_INTEGER),
+        ("1.5", Reason.NOT_AN_INTEGER),
+        ("1e-3", Reason.NOT_AN_INTEGER),
+        ("1e30", Reason.OUT_OF_RANGE),
+        ("true", Reason.NOT_AN_INTEGER),
+        ("[1]", Reason.NOT_AN_INTEGER),
+        ('{"x": 1}', Reason.NOT_AN_INTEGER),
+    ],
+)
+def test_fault_109_a_type_seen_late_is_a_reject(tmp_path, value, reason):
+    """After integers anything else is refused by row, and all other rows are kept."""
+    lines = [json.dumps({"a": i}) for i in range(5000)]
+    reader = planned(tmp_path, lines)
+    later = [*lines, f'{{"a": {value}}}', *lines]
+    rejections, rows = reread(tmp_path, reader, later)
+    assert [row for (row,) in rows] == [*range(5000), *range(5000)]
+    (rejection,) = rejections
+    assert (rejection.row, rejection.line, rejection.reason) == (5001, 5001, reason)
+    assert "column 'a' holds " in rejection.message
+
+
+def test_fault_110_dates_stay_texts(tmp_path):
+    """What looks like a date is a text."""
+    write(tmp_path / "a.jsonl", ['{"a": "2020-01-02"}', '{"a": "2020-01-03T04:05:06"}'])
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert read.columns["a"] == ["2020-01-02", "2020-01-03T04:05:06"]
+
+
+def test_malformed_lines_are_refused_alone(tmp_path):
+    """Each names its row, its physical line and the sha256 of its bytes."""
+    bad = {
+        2: (b'{"a": 1', Reason.MALFORMED),
+        4: (b'{"a": 1}{"a": 2}', Reason.MALFORMED),
+        6: (b"[1]", Reason.MALFORMED),
+        8: (b'{"a": 1, "a": 2}', Reason.MALFORMED),
+        10: (b'{"a": "\xff"}', Reason.INVALID_ENCODING),
+        12: (b'{"a": 1,}', Reason.MALFORMED),
+    }
+    lines = []
+    for number in range(14):
+        lines += [b"", bad[number][0] if number in bad else b'{"a": %d}' % number]
+    (tmp_path / "a.jsonl").write_bytes(b"\r\n".join(lines))
+    for block_bytes in SIZES:
+        read = read_all(
+            JsonLinesReader(), tmp_path, ["a.jsonl"], block_bytes=block_bytes
+        )
+        assert read.columns["a"] == [n for n in range(14) if n not in bad]
+        assert [(r.row, r.line, r.reason, r.sha256) for r in read.rejections] == [
+            (number + 1, 2 * number + 2, reason, hashlib.sha256(line).hexdigest())
+            for number, (line, reason) in bad.items()
+        ]
+
+
+def test_two_objects_on_two_lines_are_not_taken_for_lines(tmp_path):
+    """Arrow's parser would take as many objects as lines, cut elsewhere."""
+    reader = planned(tmp_path, ['{"a": 1, "b": 1}'])
+    rejections, rows = reread(tmp_path, reader, ['{"a":1}{"b":', "2}"])
+    assert not rows
+    assert [r.reason for r in rejections] == [Reason.MALFORMED] * 2
+
+
+def test_doubled_members_elsewhere_do_not_matter(tmp_path):
+    """Only where a wanted column lies is a member that stands twice a fault."""
+    lines = ['{"a": 1, "b": {"c": 1, "c": 2}}', '{"a": 2, "b": {"c": 3}}']
+    write(tmp_path / "a.jsonl", lines)
+    both = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    only = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"], wanted=["a"])
+    assert both.columns == {"a": [2], "b/c": [3]}
+    assert only.columns == {"a": [1, 2]}
+
+
+def test_mixed_types_in_the_sample_are_kept_as_text(tmp_path):
+    """A column of several types loses nothing: texts as they are, the rest as JSON."""
+    values = ["x", "1", "1.50", "true", "[1, 2.0]", '{"k": 1e5}', "null"]
+    lines = ['{"a": "x"}', *(f'{{"a": {v}}}' for v in values[1:])]
+    write(tmp_path / "a.jsonl", lines)
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
+    assert read.columns["a"] == [*values[:-1], None]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_fault_91_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path, mark):
+    """With or without it the rows are the same, whatever the blocks."""
+    (tmp_path / "a.jsonl").write_bytes(mark + b'{"a": 1}\n{"a": 2}')
+    for size in SIZES:
+        read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"], block_bytes=size)
+        assert read.columns == {"a": [1, 2]}
+
+
+def test_fault_92_utf_16_is_an_error_with_a_hint(tmp_path):
+    """It names the file and the encoding."""
+    (tmp_path / "a.jsonl").write_bytes('{"a": 1}\n'.encode("utf-16"))
+    with pytest.raises(SourceError, match=r"a\.jsonl is UTF-16"):
+        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl"]))
+
+
+def test_fault_98_nul_bytes_are_refused_by_row(tmp_path):
+    """A NUL between or in lines ends nothing early."""
+    reader = planned(tmp_path, ['{"a": 1}'])
+    rejections, rows = reread(tmp_path, reader, ['{"a": 1}', "\x00", '{"a": 2}\x00'])
+    assert rows == [(1,)]
+    assert [r.row for r in rejections] == [2, 3]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_files_are_one_block_in_pieces(tmp_path, monkeypatch, suffix):
+    """Pieces have the rows, lines and order of the plain file; positions ascend."""
+    rows = sampled(3000)
+    data = "".join(json.dumps(row) + "\n\n" for row in rows).encode()
+    packed = gzip.compress(data)
+    if suffix == ".zst":
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(data)
+        packed = sink.getvalue().to_pybytes()
+    (tmp_path / f"a.jsonl{suffix}").write_bytes(packed)
+    # Bound as a default when the module was read.
+    monkeypatch.setattr(json_lines._unpacked, "__defaults__", (10_000,))
+    read = read_all(JsonLinesReader(), tmp_path, [f"a.jsonl{suffix}"])
+    assert len(read.blocks) == 1
+    assert len(read.pieces) > 30
+    assert rows_of(read) == [flat(row) for row in rows]
+    assert [p.first_line for p in read.pieces] == [
+        1 + 2 * p.first_row for p in read.pieces
+    ]
+
+
+def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path):
+    """It is never a shorter table."""
+    lines = b"".join(b'{"a": %d}\n' % i for i in range(100_000))
+    packed = gzip.compress(lines)
+    (tmp_path / "a.jsonl.gz").write_bytes(packed[:-20])
+    with pytest.raises(SourceError, match=r"must be whole\. a\.jsonl\.gz"):
+        read_all(JsonLinesReader(), tmp_path, ["a.jsonl.gz"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("limit", [1, 5, 99, 100, 1000])
+def test_limit_takes_the_first_rows(tmp_path, limit, packed):
+    """With a limit the blocks hold so many rows, and no more."""
+    data = b"".join(b'{"a": %d}\n\n' % i for i in range(100))
+    name = "a.jsonl.gz" if packed else "a.jsonl"
+    (tmp_path / name).write_bytes(gzip.compress(data) if packed else data)
+    read = read_all(JsonLinesReader(), tmp_path, [name], block_bytes=64, limit=limit)
+    assert read.columns["a"] == list(range(100))[:limit]
+    assert sum(block.rows for block in read.blocks) == min(limit, 100)
+
+
+def test_drift_of_types_between_files_is_an_error(tmp_path):
+    """It names both files and the column; 1 beside 1.5 is no drift."""
+    write(tmp_path / "a.jsonl", ['{"x": 1, "y": "t"}'])
+    write(tmp_path / "b.jsonl", ['{"x": 1.5, "y": "t"}'])
+    write(tmp_path / "c.jsonl", ['{"x": 1, "y": 7}'])
+    read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl", "b.jsonl"])
+    assert read.columns["x"] == [1.0, 1.5]
+    with pytest.raises(SourceError, match=r"'y' is text in a\.jsonl and int64 in c"):
+        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl", "b.jsonl", "c.jsonl"]))
+
+
+def test_a_column_that_one_file_lacks_is_an_error(tmp_path):
+    """Every row of one file has it, none of the other: the files are not alike."""
+    write(tmp_path / "a.jsonl", ['{"x": 1, "y": 2}'] * 30)
+    write(tmp_path / "b.jsonl", ['{"x": 1}'] * 30)
+    with pytest.raises(SourceError, match=r"every row of a\.jsonl has 'y', and none"):
+        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl", "b.jsonl"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (b"", "holds no line"),
+        (b"\n \n", "holds no line"),
+        (b"{}", "give no column"),
+        (b"{}\n" * 30, "give no column"),
+        (b'{"a": {}}\n{"a": {"b": {}}}\n', "give no column"),
+        (b"{}\n{\n", "1 of 2 sampled lines are not"),
+        (b"[\n {},\n {}\n]\n", "3 of 4 sampled lines are not"),
+        (b'{"a/b": 1, "a": {"b": 2}}\n', "'a/b' stands twice"),
+        (b'{"": 1}\n', "one has none"),
+        (b"id,name\n1,x\n", "2 of 2 sampled lines"),
+    ],
+)
+def test_what_is_no_table_is_an_error(tmp_path, text, match):
+    """Empty files, arrays, ambiguous names and other formats are told apart."""
+    (tmp_path / "a.jsonl").write_bytes(text)
+    with pytest.raises(SourceError, match=match):
+        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl"]))
+
+
+def test_sample_of_a_large_file_is_spread_and_bounded(tmp_path, monkeypatch):
+    """The last rows of a file are in the sample, but not all rows are."""
+    monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 16)
+    write(tmp_path / "a.jsonl", [json.dumps({"a": i}) for i in range(50_000)])
+    sample = JsonLinesReader().sample(listed(tmp_path, ["a.jsonl"]))
+    values = np.array(sample.columns["a"])
+    assert not sample.complete
+    assert sample.total_rows is None
+    assert values.min() == 0
+    assert values.max() > 48_000
+    assert len(values) < 10_000
+    size = (tmp_path / "a.jsonl").stat().st_size
+    estimate = size * sample.rows / sample.sampled_bytes
+    assert abs(estimate - 50_000) < 2_500
+
+
+def test_lines_are_found_as_by_splitting():
+    """Starts, stops and numbers are those of `bytes.split`."""
+    data = b'{"a":1}\n\n  \r\n{"b":2}\r\nx\n{}'
+    lines = lines_of(data)
+    split = data.split(b"\n")
+    rows = [i for i, line in enumerate(split) if line.strip()]
+    assert lines.numbers.tolist() == rows
+    pairs = zip(lines.starts.tolist(), lines.stops.tolist(), strict=True)
+    assert [data[a:b] for a, b in pairs] == [split[i] for i in rows]
+    assert not lines.plain
+
+
+def test_a_line_without_end_is_an_error(monkeypatch):
+    """A file that is one endless line is named with the line, in bounded memory."""
+    monkeypatch.setattr("transforms.formats.json_lines.cut.MAX_LINE_BYTES", 1 << 20)
+
+    class Endless:
+        def read(self, size):
+            return b"x" * size
+
+    with pytest.raises(SourceError, match="line 1: the line that starts here"):
+        list(cut(Endless(), "a.jsonl", 1 << 10))
+
+
+def test_through_the_source(tmp_path):
+    """Under a schema, rows that do not fit are rejections beside the others."""
+    lines = ['{"a": 1, "t": "x"}', '{"a": 1', '{"t": "y"}']
+    write(tmp_path / "a.jsonl", lines)
+    schema = Schema((Feature("a", Kind.INT64), Feature("t", Kind.TEXT)))
+    source = source_of(JsonLinesReader(), tmp_path, ["a.jsonl"], schema)
+    (block,) = source.blocks(0)
+    (reading,) = source.read(block)
+    assert reading.batch.rows.to_pydict() == {"a": [1, None], "t": ["x", "y"]}
+    assert [(r.row, r.line) for r in reading.rejections] == [(2, 2)]
+
+
+def test_fault_109_a_full_pass_finds_a_late_type(tmp_path, monkeypatch):
+    """With `full`, what the sample has not seen is a column, and of the right type."""
+    monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 16)
+    lines = [json.dumps({"a": i}) for i in range(50_000)]
+    lines[20_001] = '{"a": 9007199254740993.5, "late": "x"}'
+    lines[20_002] = '{"a": 9007199254740993}'
+    write(tmp_path / "a.jsonl", lines)
+    read = read_all(JsonLinesReader(full=True), tmp_path, ["a.jsonl"])
+    assert len(read.numbers) == 50_000
+    assert read.columns["a"][20_000:20_003] == [
+        "20000",
+        "9007199254740993.5",
+        "9007199254740993",
+    ]
+    assert read.columns["late"][20_001] == "x"

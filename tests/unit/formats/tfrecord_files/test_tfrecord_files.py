@@ -1,0 +1,420 @@
+"""TFRecord files as a source: TensorFlow writes them, protobuf says what they hold."""
+
+import gzip
+import hashlib
+import json
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support import datasets
+from tests.support.table_reading import listed, read_all, rows_of, source_of
+from transforms.core.example import messages
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.tfrecord.frame import frame
+from transforms.errors import SourceError, TFRecordError
+from transforms.formats.tfrecord_files import reader as tfrecord_files
+from transforms.formats.tfrecord_files.reader import TFRecordFiles
+
+
+def example(**features):
+    """Serialises an Example; None leaves a key out, ... gives `Feature()`."""
+    message = messages.Example()
+    for name, value in features.items():
+        if value is None:
+            continue
+        feature = message.features.feature[name]
+        if value is ...:
+            feature.SetInParent()
+            continue
+        values = value if isinstance(value, list) else [value]
+        first = values[0] if values else 0
+        if isinstance(first, bytes):
+            feature.bytes_list.value.extend(values)
+        elif isinstance(first, float):
+            feature.float_list.value.extend(values)
+        else:
+            feature.int64_list.SetInParent()
+            feature.int64_list.value.extend(values)
+    return message.SerializeToString(deterministic=True)
+
+
+def write(path, payloads, pack=bytes):
+    path.write_bytes(pack(b"".join(map(frame, payloads))))
+
+
+def uniform(count):
+    return [
+        {"f": i / 2, "i": i * 10**15 - 5, "t": b"text %d" % i} for i in range(count)
+    ]
+
+
+def optional(count):
+    """Rows with features that come and go, and lists."""
+    return [
+        {
+            "i": i,
+            "list": [i] * (i % 4),
+            "maybe": b"x" * i if i % 3 else None,
+            "one": [float(i)],
+        }
+        for i in range(count)
+    ]
+
+
+def as_read(row):
+    """A row as it is expected back: in lists where some row has another number."""
+    row = dict(row)
+    if "one" in row:
+        row["one"] = row["one"][0]
+    return row
+
+
+@pytest.mark.parametrize("rows", [uniform(300), optional(60)], ids=["same", "optional"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
+@pytest.mark.parametrize("block_bytes", [1, 500, 1 << 20])
+def test_records_come_back(tmp_path, monkeypatch, rows, pack, block_bytes):
+    """Plain files are cut at records, compressed ones come in pieces; all is equal."""
+    monkeypatch.setattr(tfrecord_files, "PIECE_BYTES", 1)
+    write(tmp_path / "a.tfrecord", [example(**row) for row in rows], pack)
+    read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"], block_bytes=block_bytes)
+    assert rows_of(read) == [as_read(row) for row in rows]
+    assert read.sample.total_rows == len(rows)
+    if pack is not bytes:
+        assert len(read.blocks) == 1
+    elif block_bytes == 1:
+        assert len(read.blocks) == len(rows)
+
+
+def test_written_by_tensorflow(tmp_path):
+    """TensorFlow's own writer and messages, plain and gzip."""
+    tf = pytest.importorskip("tensorflow")
+    for name, options in (("a.tfrecord", ""), ("b.tfrecord", "GZIP")):
+        with tf.io.TFRecordWriter(str(tmp_path / name), options) as writer:
+            for i in range(50):
+                feature = {
+                    "i": tf.train.Feature(int64_list=tf.train.Int64List(value=[i])),
+                    "v": tf.train.Feature(
+                        float_list=tf.train.FloatList(value=[i, 0.5])
+                    ),
+                    "b": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(value=[b"\xff%d" % i])
+                    ),
+                }
+                message = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(message.SerializeToString())
+    read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "b.tfrecord"])
+    assert (
+        rows_of(read)
+        == [{"b": b"\xff%d" % i, "i": i, "v": [float(i), 0.5]} for i in range(50)] * 2
+    )
+
+
+def planned(tmp_path, payloads):
+    write(tmp_path / "seen.tfrecord", payloads)
+    files = listed(tmp_path, ["seen.tfrecord"])
+    reader = TFRecordFiles()
+    return reader.planned(reader.sample(files), files)
+
+
+def reread(tmp_path, reader, payloads, **settings):
+    write(tmp_path / "later.tfrecord", payloads)
+    (file,) = listed(tmp_path, ["later.tfrecord"])
+    names = list(reader.columns())
+    rejections, rows = [], []
+    for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
+        for raw in reader.read(file, block, names):
+            rejections += raw.reject(sorted(raw.refused))
+            columns = [raw.columns[name].to_pylist() for name in names]
+            rows += [
+                dict(zip(names, values, strict=True))
+                for values in zip(*columns, strict=True)
+            ]
+    return rejections, rows
+
+
+def test_odd_records_are_refused_by_row(tmp_path):
+    """Among records that fit, each other one is named by number, offset and sha256."""
+    good = [example(a=i, b=[i] * (i % 3)) for i in range(100)]
+    reader = planned(tmp_path, good)
+    odd = {
+        3: (b"\xff\xff not an Example", Reason.MALFORMED),
+        50: (example(a=b"text", b=[1]), Reason.WRONG_TYPE),
+        51: (example(a=[1, 2], b=[1]), Reason.WRONG_SHAPE),
+        99: (example(a=1) + b"\x12\x00", Reason.MALFORMED),
+    }
+    payloads = [odd[i][0] if i in odd else each for i, each in enumerate(good)]
+    rejections, rows = reread(tmp_path, reader, payloads)
+    assert [row["a"] for row in rows] == [i for i in range(100) if i not in odd]
+    assert [(r.row, r.reason, r.sha256) for r in rejections] == [
+        (i + 1, reason, hashlib.sha256(data).hexdigest())
+        for i, (data, reason) in odd.items()
+    ]
+    offset = sum(len(payload) + 16 for payload in payloads[:50])
+    assert f"record 50 at byte {offset:,}: feature 'a'" in rejections[1].message
+
+
+def test_missing_values(tmp_path):
+    """An absent key, `Feature()` and an empty list of a single value are missing."""
+    reader = planned(tmp_path, [example(a=1, b=[1, 2]), example(a=2, b=[])])
+    rows = [example(b=[3]), example(a=..., b=...), example(a=[], b=[]), example(a=7)]
+    rejections, found = reread(tmp_path, reader, rows)
+    assert not rejections
+    assert found == [
+        {"a": None, "b": [3]},
+        {"a": None, "b": None},
+        {"a": None, "b": []},
+        {"a": 7, "b": None},
+    ]
+
+
+@pytest.mark.parametrize("place", ["length", "payload", "end"])
+def test_damage_is_an_error_with_file_and_offset(tmp_path, place):
+    """One flipped bit in a frame, or a file that was cut off, stops the run."""
+    payloads = [example(a=i, t=b"x" * 50) for i in range(1000)]
+    write(tmp_path / "a.tfrecord", payloads)
+    reader = planned(tmp_path, payloads[:10])
+    data = bytearray((tmp_path / "a.tfrecord").read_bytes())
+    at = sum(len(payload) + 16 for payload in payloads[:700])
+    if place == "end":
+        data = data[: at + 20]
+    else:
+        data[at if place == "length" else at + 30] ^= 4
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    (file,) = listed(tmp_path, ["a.tfrecord"])
+
+    def read():
+        for block in reader.blocks(file, block_bytes=5000, limit_rows=None):
+            list(reader.read(file, block, ["a"]))
+
+    with pytest.raises(TFRecordError, match=r"a\.tfrecord") as caught:
+        read()
+    assert (caught.value.record, caught.value.offset) == (700, at)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path, pack):
+    """Its records are not a shorter table."""
+    write(tmp_path / "a.tfrecord", [example(a=i) for i in range(9999)], pack)
+    data = (tmp_path / "a.tfrecord").read_bytes()
+    (tmp_path / "a.tfrecord").write_bytes(data[:-3])
+    with pytest.raises(TFRecordError, match=r"a\.tfrecord"):
+        read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
+
+
+@pytest.mark.parametrize("data", [b"", b"id,x\n" * 99, b"\x28\xb5\x2f\xfd" + bytes(99)])
+def test_what_is_no_tfrecord_is_an_error(tmp_path, data):
+    """Empty, text and zstd files."""
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    with pytest.raises((SourceError, TFRecordError)):
+        read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
+
+
+def test_sequence_examples_are_an_error(tmp_path):
+    """They parse as Examples that have lost their lists: never read as such."""
+    context = example(a=1)
+    write(tmp_path / "a.tfrecord", [context + b"\x12\x02\x0a\x00"] * 3)
+    with pytest.raises(SourceError, match="SequenceExample"):
+        TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord"]))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("limit", [1, 99, 100, 101])
+def test_limit_takes_the_first_records(tmp_path, limit, pack):
+    """With a limit the blocks hold so many records."""
+    write(tmp_path / "a.tfrecord", [example(a=i) for i in range(100)], pack)
+    read = read_all(
+        TFRecordFiles(), tmp_path, ["a.tfrecord"], limit=limit, block_bytes=90
+    )
+    assert read.columns["a"] == list(range(min(limit, 100)))
+    assert sum(block.rows for block in read.blocks) == min(limit, 100)
+
+
+def test_large_records_are_walked_over(tmp_path):
+    """Records of several MiB are blocks of their own."""
+    rows = [{"a": i, "t": bytes([i]) * (3 << 20)} for i in range(4)]
+    write(tmp_path / "a.tfrecord", [example(**row) for row in rows])
+    read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"], block_bytes=1 << 20)
+    assert len(read.blocks) == 4
+    assert rows_of(read) == rows
+
+
+def test_drift_between_files_is_an_error(tmp_path):
+    """A feature of another type is named with both files; an absent one is missing."""
+    write(tmp_path / "a.tfrecord", [example(x=1, y=b"t")])
+    write(tmp_path / "b.tfrecord", [example(x=0.5)])
+    write(tmp_path / "c.tfrecord", [example(x=1)])
+    with pytest.raises(SourceError, match=r"'x' is int64 in a\.tfrecord and float in"):
+        TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord", "b.tfrecord"]))
+    read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "c.tfrecord"])
+    assert read.columns["y"] == [b"t", None]
+
+
+def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
+    """Records are found inside a file too, by the checksum of a length."""
+    monkeypatch.setattr(tfrecord_files, "SAMPLE_BYTES", 1 << 20)
+    payloads = [example(a=i, t=bytes(range(256))) for i in range(30_000)]
+    write(tmp_path / "a.tfrecord", payloads)
+    sample = TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord"]))
+    values = np.array(sample.columns["a"])
+    assert values.max() > 25_000
+    assert len(values) < 12_000
+    assert not sample.complete
+    size = (tmp_path / "a.tfrecord").stat().st_size
+    assert abs(size * sample.rows / sample.sampled_bytes - 30_000) < 600
+
+
+def test_images_are_declared_by_their_bytes(tmp_path):
+    """Encoded images are image features; what stands beside them stays a number."""
+    png = b"\x89PNG\r\n\x1a\n" + bytes(9)
+    rows = [{"image/encoded": png, "image/height": 3, "raw": b"no image"}] * 3
+    write(tmp_path / "a.tfrecord", [example(**row) for row in rows])
+    sample = TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord"]))
+    reader = TFRecordFiles().planned(sample, ())
+    assert reader.declared(sample) == (
+        Feature("image/encoded", Kind.IMAGE, inline=True),
+    )
+
+
+def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(tmp_path):
+    """Features as the manifest declares them, class names for ids, splits by file."""
+    tmp_path = tmp_path / "animals"
+    splits = {"train": datasets.animals(4, 3), "test": datasets.animals(2, start=7)}
+    datasets.write_dataset(tmp_path, splits)
+    names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
+    (tmp_path / "stray.tfrecord").write_bytes(frame(b""))
+    files = listed(tmp_path, [*names, "stray.tfrecord"])
+    inputs = TFRecordFiles().inputs(files)
+    assert [file.origin for file in inputs] == names
+    read = read_all(TFRecordFiles(), tmp_path, names)
+    declared = {f.name: f for f in read.reader.declared(read.sample)}
+    assert {name: f.kind for name, f in declared.items()} == {
+        feature.name: feature.kind for feature in datasets.ANIMALS
+    }
+    assert declared["animal"].vocabulary == tuple(sorted(("고양이", "dog", "goat")))
+    expected = {number: datasets.animal(number) for number in range(9)}
+    assert sorted(read.columns["id"]) == list(range(9))
+    for row in rows_of(read):
+        want = expected[row["id"]]
+        assert row["animal"] == want["animal"]
+        assert row["tame"] is want["tame"]
+        note = None if row["note"] is None else row["note"].decode()
+        assert note == want.get("note")
+    assert {read.reader.split_of(name) for name in names} == {"train", "test"}
+    assert all(f"-{read.reader.split_of(name)}." in name for name in names)
+
+
+def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(tmp_path):
+    """Cut off between two records, or gone: the dataset is not whole."""
+    tmp_path = tmp_path / "animals"
+    datasets.write_dataset(tmp_path, {"train": datasets.animals(4, 3)})
+    names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
+    first = tmp_path / names[0]
+    data = first.read_bytes()
+    length = int.from_bytes(data[:8], "little") + 16
+    first.write_bytes(data[length:])
+    with pytest.raises(TFRecordError, match="must have 4 records, as stated"):
+        read_all(TFRecordFiles(), tmp_path, names)
+    first.unlink()
+    with pytest.raises(SourceError, match="every shard that is stated"):
+        TFRecordFiles().inputs(listed(tmp_path, names[1:]))
+
+
+def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path):
+    """Without a manifest, TFDS's files tell classes, images, texts and splits."""
+    tmp_path = tmp_path / "animals"
+    datasets.write_dataset(
+        tmp_path,
+        {"train": datasets.animals(4), "test": datasets.animals(2, start=4)},
+    )
+    (tmp_path / "manifest.json").unlink()
+    if not (tmp_path / "features.json").exists():
+        pytest.skip("the helper writes no TFDS files")
+    names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
+    read = read_all(TFRecordFiles(), tmp_path, names)
+    declared = {f.name: f for f in read.reader.declared(read.sample)}
+    assert declared["animal"].kind is Kind.LABEL
+    by_id = dict(zip(read.columns["id"], read.columns["animal"], strict=True))
+    assert by_id == {n: datasets.animal(n)["animal"] for n in range(6)}
+    assert [read.reader.split_of(name) for name in names] == ["test", "train"]
+
+
+def test_two_datasets_with_other_vocabularies_merge_by_name(tmp_path):
+    """Ids mean what their own dataset says; the vocabulary is made anew."""
+    for folder, rows in (("a", (0, 1)), ("b", (1, 2))):
+        shard = [datasets.animal(number) for number in rows]
+        datasets.write_dataset(tmp_path / folder, {"train": [shard]})
+    names = [
+        f"{folder}/{path.name}"
+        for folder in "ab"
+        for path in sorted((tmp_path / folder).iterdir())
+        if "-of-" in path.name
+    ]
+    read = read_all(TFRecordFiles(), tmp_path, names)
+    assert read.columns["animal"] == ["고양이", "dog", "dog", "goat"]
+    declared = {f.name: f for f in read.reader.declared(read.sample)}
+    assert declared["animal"].vocabulary is None
+
+
+def test_boxes_and_ragged_lists_are_put_together(tmp_path):
+    """Four lists are boxes again, and flat values with lengths lists of lists."""
+    from transforms.formats.tfrecord_files.features import composed, record_types
+
+    box = Feature("b", Kind.BOX, shape=(None,))
+    sides = {
+        f"b/{side}": pa.array([[at, at + 0.5], [], None, [at]], pa.list_(pa.float32()))
+        for at, side in enumerate(("xmin", "ymin", "xmax", "ymax"))
+    }
+    sides["b/xmax"] = pa.array([[2, 2.5], [], None, []], pa.list_(pa.float32()))
+    found = composed(box, sides)
+    assert found.column.to_pylist()[:3] == [
+        [[0.0, 1.0, 2.0, 3.0], [0.5, 1.5, 2.5, 3.5]],
+        [],
+        None,
+    ]
+    assert found.bad.tolist() == [False, False, False, True]
+    ragged = Feature("r", Kind.INT64, shape=(None, None))
+    keys = list(record_types(ragged))
+    found = composed(
+        ragged,
+        {
+            keys[0]: pa.array([[1, 2, 3], [], None, [1, 2]]),
+            keys[1]: pa.array([[2, 0, 1], [0], None, [1]]),
+        },
+    )
+    assert found.column.to_pylist()[:3] == [[[1, 2], [], [3]], [[]], None]
+    assert found.bad.tolist() == [False, False, False, True]
+
+
+def test_a_manifest_of_another_program_is_no_dataset(tmp_path):
+    """A foreign manifest.json beside the files says nothing about them."""
+    write(tmp_path / "a.tfrecord", [example(a=1)])
+    (tmp_path / "manifest.json").write_text(json.dumps({"name": "web app"}))
+    files = listed(tmp_path, ["a.tfrecord"])
+    assert TFRecordFiles().inputs(files) == files
+    assert read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"]).columns == {"a": [1]}
+
+
+def test_through_the_source(tmp_path):
+    """Under a schema the columns are typed; odd records are rejections."""
+    write(tmp_path / "a.tfrecord", [example(a=1), b"\xff\xff", example(a=3)])
+    schema = Schema((Feature("a", Kind.INT64),))
+    source = source_of(TFRecordFiles(), tmp_path, ["a.tfrecord"], schema)
+    (block,) = source.blocks(0)
+    (reading,) = source.read(block)
+    assert reading.batch.rows.to_pydict() == {"a": [1, 3]}
+    assert [r.row for r in reading.rejections] == [2]
+
+
+def test_a_full_pass_finds_late_features(tmp_path, monkeypatch):
+    """With `full`, a feature of one record and a longer list are known beforehand."""
+    monkeypatch.setattr(tfrecord_files, "SAMPLE_BYTES", 1 << 14)
+    payloads = [example(a=i, t=bytes(200)) for i in range(2000)]
+    payloads[901] = example(a=[1, 2], late=0.5)
+    write(tmp_path / "a.tfrecord", payloads)
+    read = read_all(TFRecordFiles(full=True), tmp_path, ["a.tfrecord"])
+    assert read.columns["a"][900:902] == [[900], [1, 2]]
+    assert read.columns["late"][901] == 0.5

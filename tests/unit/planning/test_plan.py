@@ -1,0 +1,364 @@
+"""The plan: what it decides, and that it does nothing."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from beam_pipeline.planning.inputs import default_name, output_name
+from beam_pipeline.planning.plan import Plan, choose_shards, make_plan
+from beam_pipeline.settings.spec import make_spec
+from tests.support.datasets import animals, write_dataset
+from transforms import files
+from transforms.core.placing.placement import SplitSource
+from transforms.errors import SourceError, SpecError, TargetError, UsageError
+
+Folder = pathlib.Path
+MB = 1_000_000
+
+
+def plan(source: Folder | str, output: Folder | str, **settings: Any) -> Plan:
+    return make_plan(
+        make_spec({"source": str(source), "output": str(output), **settings})
+    )
+
+
+def write_csv(path: Folder, rows: int = 100) -> Folder:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{i},{i / 4},{'cat' if i % 2 else 'dog'}" for i in range(rows)]
+    path.write_text("\n".join(["id,weight,animal", *lines, ""]), encoding="utf-8")
+    return path
+
+
+def write_images(root: Folder, *paths: str) -> Folder:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 3)).save(root / path)
+    return root
+
+
+def everything(folder: Folder) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): (path.lstat().st_ino, path.lstat().st_mtime_ns, path.lstat().st_size)
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+@settings(deadline=None)
+@given(st.integers(200 * MB + 1, 10**7 * MB))
+def test_shards_are_of_100_to_200_mb(size: int) -> None:
+    """Above 200 MB every shard gets 100 to 200 MB, whatever the size."""
+    shards = choose_shards(size)
+    assert 100 * MB <= size / shards <= 200 * MB
+
+
+@pytest.mark.parametrize(
+    ("size", "shards"),
+    [
+        (0, 1),
+        (1, 1),
+        (200 * MB, 1),
+        (200 * MB + 1, 2),
+        (299 * MB, 2),
+        (400 * MB, 4),
+        (450 * MB, 4),
+        (1_000 * MB, 8),
+        (10_000 * MB, 64),
+        (144_000 * MB, 1024),
+    ],
+)
+def test_shard_counts(size: int, shards: int) -> None:
+    """The count that most powers of two divide: pinned, since it decides names."""
+    assert choose_shards(size) == shards
+
+
+@pytest.mark.parametrize("kind", ["csv", "images"])
+def test_plan_writes_nothing(tmp_path: Folder, kind: str) -> None:
+    """Neither beside the output nor in the source, fresh or overwriting."""
+    source = (
+        write_csv(tmp_path / "in/rows.csv")
+        if kind == "csv"
+        else write_images(tmp_path / "in", "cat/1.png", "dog/2.png")
+    )
+    write_dataset(tmp_path / "old", {"train": animals(2)})
+    before = everything(tmp_path)
+    for output in ("new", "deep/er/new", "old"):
+        planned = plan(source, tmp_path / output, overwrite=True)
+        assert planned.digest
+        assert planned.settings
+        assert everything(tmp_path) == before
+
+
+def test_the_command_writes_nothing_and_loads_no_beam(tmp_path: Folder) -> None:
+    """`beam-tfrecord plan` prints what would happen, from a process without Beam."""
+    source = write_csv(tmp_path / "rows.csv")
+    before = everything(tmp_path)
+    code = (
+        "import sys\n"
+        "from beam_pipeline import cli\n"
+        "try:\n"
+        "    cli.main(sys.argv[1:])\n"
+        "finally:\n"
+        "    assert 'apache_beam' not in sys.modules\n"
+        "    assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "plan", str(source), str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing was written" in done.stdout
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("output", ["", "out", "a/b/out", "../in/out", "cat/x"])
+def test_output_inside_the_source(tmp_path: Folder, output: str) -> None:
+    """The next run would read what this one writes: refused, links resolved."""
+    root = write_images(tmp_path / "in", "cat/1.png")
+    (tmp_path / "link").symlink_to("in")
+    for source in (root, tmp_path / "link"):
+        with pytest.raises(TargetError, match="lie outside the source"):
+            plan(source, root / output if output else root)
+    with pytest.raises(TargetError, match="lie outside the source"):
+        plan(root, tmp_path / "link" / output)
+    plan(root, tmp_path / "in-out")
+
+
+def test_source_that_is_not_there(tmp_path: Folder) -> None:
+    """A missing source, an empty pattern, an empty folder: each named."""
+    (tmp_path / "empty").mkdir()
+    for source in ("nothing", "*.csv", "empty"):
+        with pytest.raises(SourceError, match=source.replace("*", r"\*")):
+            plan(tmp_path / source, tmp_path / "out")
+
+
+def test_source_of_another_kind(tmp_path: Folder) -> None:
+    """What is of no known format is refused, showing what is there."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.xyz").write_bytes(b"x")
+    with pytest.raises(SourceError, match=r"a\.xyz"):
+        plan(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(SourceError, match="--format csv"):
+        plan(tmp_path / "in/a.xyz", tmp_path / "out")
+
+
+def test_target_is_looked_at_before_the_source(tmp_path: Folder) -> None:
+    """An output that cannot be written is told before any input is looked at."""
+    (tmp_path / "out").write_text("of somebody")
+    with pytest.raises(TargetError, match="file or a link"):
+        plan(tmp_path / "nothing.csv", tmp_path / "out")
+
+
+def test_a_dataset_at_the_target_is_told_before_the_source_is_read(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs are listed, to be compared, and not sampled."""
+    write_dataset(tmp_path / "out", {"train": animals(1)})
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    monkeypatch.setattr("beam_pipeline.planning.plan._plan_inputs", None)
+    with pytest.raises(TargetError, match="--overwrite"):
+        plan(tmp_path / "t.csv", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("photos", "photos"),
+        ("photos/", "photos"),
+        ("/a/b/rows.csv", "rows.csv"),
+        ("data/*.csv", "data"),
+        ("my photos (2)", "my_photos_2"),
+        ("고양이", "고양이"),
+        ("...", "sets"),
+        ("🐈", "sets"),
+        ("train", "sets"),
+        ("a/Test/*.csv", "sets"),
+        ("trains", "trains"),
+        ("train-2", "train-2"),
+        ("a\nb", "a_b"),
+    ],
+)
+def test_default_names(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, source: str, name: str
+) -> None:
+    """The source's base name, in characters that a file name takes anywhere; where it
+    is none, or that of a split, the output's."""
+    monkeypatch.chdir(tmp_path)
+    assert default_name(source, files.standing(source), "out/sets") == name
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("out/pets", "pets"),
+        ("out/pets/", "pets"),
+        ("out/my pets", "my_pets"),
+        ("out/pets/1.0.0", "pets"),
+        ("s3://bucket/x/pets/1.0.0", "pets"),
+        ("s3://bucket/x/1.0.0/", "x"),
+        ("s3://bucket/1.0.0", "bucket"),
+        ("gs://bucket/a/pets", "pets"),
+        ("out/1.0", "1.0"),
+        ("out/v1", "v1"),
+        ("🐈", "dataset"),
+    ],
+)
+def test_the_name_of_an_output(output: str, name: str) -> None:
+    """Its folder's, or that of the folder of its versions; near and far alike."""
+    assert output_name(output) == name
+    assert default_name("train.csv", "file", output) == name
+
+
+def test_default_name_of_a_file_has_no_suffix(tmp_path: Folder) -> None:
+    """`rows.csv` makes `rows`; a folder keeps its dots."""
+    table = write_csv(tmp_path / "rows.v2.csv")
+    assert default_name(str(table), files.standing(str(table)), "o") == "rows.v2"
+    folder = tmp_path / "v1.0"
+    folder.mkdir()
+    assert default_name(str(folder), files.standing(str(folder)), "o") == "v1.0"
+
+
+def test_default_name_in_any_normal_form() -> None:
+    """A folder copied in NFD gives the same shard names."""
+    names = [unicodedata.normalize(form, "café") for form in ("NFC", "NFD")]
+    assert len({default_name(name, "folder", "o") for name in names}) == 1
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".", "a\0b", "x" * 240])
+def test_names_that_cannot_be(tmp_path: Folder, name: str) -> None:
+    """A name that is no part of a file name, or leaves no room for the rest."""
+    source = write_csv(tmp_path / "rows.csv")
+    with pytest.raises(SpecError, match="name"):
+        plan(source, tmp_path / "out", name=name)
+
+
+def test_long_split_name(tmp_path: Folder) -> None:
+    """Shard names must fit with the longest split too."""
+    source = write_csv(tmp_path / "rows.csv")
+    with pytest.raises(SpecError, match="255 bytes"):
+        plan(source, tmp_path / "out", splits={"x" * 230: 1, "b": 1})
+
+
+def test_splits_by_shares(tmp_path: Folder) -> None:
+    """Every split gets its records, bytes and shards, by its share."""
+    source = write_csv(tmp_path / "rows.csv", 1000)
+    planned = plan(source, tmp_path / "out", splits="train=0.8,test=0.2", shards=3)
+    assert planned.sharding.rule.source is SplitSource.SHARES
+    assert planned.sharding.shards == {"train": 3, "test": 3}
+    assert planned.planned.records == {"train": 800, "test": 200}
+
+
+@pytest.mark.parametrize("splits", ["all=1", "a b=1,c=1", "a.b=1", "훈련=1"])
+def test_split_names_that_no_reader_takes(tmp_path: Folder, splits: str) -> None:
+    """Refused when planning, not when a reader fails."""
+    source = write_csv(tmp_path / "rows.csv")
+    with pytest.raises(SpecError, match="split is named"):
+        plan(source, tmp_path / "out", splits=splits)
+
+
+def test_splits_of_folders(tmp_path: Folder) -> None:
+    """Folders decide the splits; shares on top of them are refused."""
+    root = write_images(
+        tmp_path / "in", "train/a/1.png", "train/b/1.png", "val/a/2.png"
+    )
+    planned = plan(root, tmp_path / "out")
+    assert planned.planned.records == {"train": 2, "val": 1}
+    assert planned.planned.classes == {"label": ("a", "b")}
+    assert planned.planned.expected_rows == 3
+    with pytest.raises(SpecError, match="folders say the split"):
+        plan(root, tmp_path / "out", splits="a=1")
+
+
+def test_shard_size(tmp_path: Folder) -> None:
+    """As many shards as the estimated bytes need, at least one."""
+    source = write_csv(tmp_path / "rows.csv", 1000)
+    size = plan(source, tmp_path / "out").planned.record_bytes["train"]
+    wanted = {"100GB": 1, str(size): 1, str(size - 1): 2, str(-(-size // 10)): 10}
+    for given_size, shards in wanted.items():
+        planned = plan(source, tmp_path / "out", shard_size=given_size)
+        assert planned.sharding.shards == {"train": shards}
+
+
+def test_too_many_shards_by_size(tmp_path: Folder) -> None:
+    """A shard size that would make more files than `shards` may ask for is refused."""
+    source = write_csv(tmp_path / "rows.csv", 5000)
+    with pytest.raises(UsageError):
+        plan(source, tmp_path / "out", shard_size="1B")
+
+
+def test_settings_of_another_format(tmp_path: Folder) -> None:
+    """A setting that the source cannot follow is refused, not passed over."""
+    source = write_csv(tmp_path / "rows.csv")
+    root = write_images(tmp_path / "in", "a/1.png")
+    for given_settings in ({"preset": "tutorial"}, {"feature_names": {"image": "x"}}):
+        with pytest.raises(SpecError, match="images"):
+            plan(source, tmp_path / "out", **given_settings)
+    for given_settings in (
+        {"split_column": "x"},
+        {"label_column": "x"},
+        {"delimiter": ";"},
+        {"header": False},
+        {"columns": ["a"]},
+        {"encoding": "latin-1"},
+    ):
+        with pytest.raises(SpecError):
+            plan(root, tmp_path / "out", **given_settings)
+
+
+def test_missing_columns_are_named(tmp_path: Folder) -> None:
+    """A label or split column that is not there is a fault of the spec."""
+    source = write_csv(tmp_path / "rows.csv")
+    with pytest.raises(SpecError, match=r"animl.*animal"):
+        plan(source, tmp_path / "out", label_column="animl")
+    with pytest.raises(SpecError, match=r"'part'"):
+        plan(source, tmp_path / "out", split_column="part")
+
+
+def test_digest_is_of_what_decides_bytes(tmp_path: Folder) -> None:
+    """Workers, rates and places change no work folder; settings and inputs do."""
+    source = write_csv(tmp_path / "rows.csv")
+    digest = plan(source, tmp_path / "out").digest
+    for same in (
+        {"workers": 5},
+        {"max_reject_rate": 0.5},
+        {"segments": "files"},
+        {"allow_empty": True},
+        {"overwrite": True},
+    ):
+        assert plan(source, tmp_path / "out", **same).digest == digest
+    for other in ({"seed": 1}, {"shards": 2}, {"compression": "gzip"}, {"limit": 3}):
+        assert plan(source, tmp_path / "out", **other).digest != digest
+    os.utime(source, ns=(1, 1))
+    assert plan(source, tmp_path / "out").digest != digest
+
+
+def test_input_facts_are_of_no_place_or_order(tmp_path: Folder) -> None:
+    """The same files elsewhere, listed in another order, are the same inputs."""
+    for place in ("here", "there/deeper"):
+        for name in ("b.csv", "a.csv", "c/d.csv"):
+            write_csv(tmp_path / place / name)
+    here = plan(tmp_path / "here", tmp_path / "out").inputs
+    there = plan(tmp_path / "there/deeper", tmp_path / "out").inputs
+    assert here.facts() == there.facts()
+    backwards = dataclasses.replace(here, entries=here.entries[::-1])
+    assert backwards.facts() == here.facts()
+    assert here.facts()["files"] == 3
+
+
+def test_inline_and_workers(tmp_path: Folder) -> None:
+    """Small jobs stay in one process and in memory, unless told otherwise."""
+    source = write_csv(tmp_path / "rows.csv")
+    small = plan(source, tmp_path / "out")
+    assert (small.inline, small.workers) == (True, 1)
+    told = plan(source, tmp_path / "out", workers=3, segments="files")
+    assert (told.inline, told.workers) == (False, 3)
+    assert told.settings == small.settings

@@ -1,0 +1,564 @@
+"""The output directory: what is refused, what is replaced, what is never touched."""
+
+import dataclasses
+import errno
+import itertools
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+from tests.support.datasets import animals, seen_at, write_dataset
+from tests.support.file_operations import CHANGES, failing_once
+from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, FileFacts
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    CommitError,
+    DamageError,
+    StorageError,
+    TargetError,
+    UsageError,
+)
+from transforms.publishing import target
+from transforms.storage import folders, retry
+
+Folder = pathlib.Path
+OLD = {"train": animals(3, 2), "test": animals(1)}
+NEW = {"train": animals(4, start=9)}
+
+
+def contents(folder: Folder) -> dict[str, bytes | str | None]:
+    """Returns every path below a folder: bytes, a link's target, None for folders."""
+    found: dict[str, bytes | str | None] = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+def build(parent: Folder, name: str = "out") -> Folder:
+    """Returns a finished dataset in the work folder of a target."""
+    folder = pathlib.Path(target.work_folder(str(parent / name))) / "job" / "dataset"
+    folder.parent.mkdir(parents=True)
+    write_dataset(folder, NEW)
+    return folder
+
+
+def published(parent: Folder, name: str = "out") -> dict[str, bytes | str | None]:
+    found = contents(parent)
+    work = os.path.basename(target.work_folder(str(parent / name)))
+    return {path: data for path, data in found.items() if not path.startswith(work)}
+
+
+def refused(directory: Folder, *, overwrite: bool = True) -> str:
+    """Returns why a target is refused, after checking that nothing has changed."""
+    parent = directory.parent
+    before = contents(parent)
+    with pytest.raises(TargetError) as caught:
+        seen_at(str(directory), overwrite=overwrite)
+    assert contents(parent) == before
+    assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_paths_beside_the_target() -> None:
+    """Unfinished work and refused rejects are siblings, on the same file system."""
+    for given_path in ("/data/out", "/data/out/", "/data/x/../out"):
+        assert target.work_folder(given_path) == "/data/.out.beam-tfrecord"
+        assert target.rejects_path(given_path) == "/data/out.rejects.jsonl"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_fresh_targets(tmp_path: Folder, overwrite: bool) -> None:
+    """A name that is free, below folders that are still missing, or an empty folder."""
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "deep/er/new", "empty"):
+        assert seen_at(str(tmp_path / name), overwrite=overwrite) == ""
+    assert sorted(os.listdir(tmp_path)) == ["empty"]
+
+
+def test_relative_targets(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare name lies in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    assert seen_at("out", overwrite=False) == ""
+    assert target.work_folder("out") == str(tmp_path / ".out.beam-tfrecord")
+
+
+def test_file_as_target(tmp_path: Folder) -> None:
+    """A file is never replaced by a directory."""
+    (tmp_path / "out").write_bytes(b"precious")
+    assert "is a file or a link" in refused(tmp_path / "out")
+
+
+def test_file_as_parent(tmp_path: Folder) -> None:
+    """A path that leads through a file cannot be made."""
+    (tmp_path / "file").write_bytes(b"precious")
+    assert "must be writable" in refused(tmp_path / "file" / "out")
+    assert "must be writable" in refused(tmp_path / "file" / "x" / "out")
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("leads_to", ["empty", "dataset", "nothing"])
+def test_link_as_target(tmp_path: Folder, leads_to: str, slash: str) -> None:
+    """A link is not replaced, nor what it leads to; a slash after it changes nothing.
+
+    The work folder beside the link may lie on another file system than its end.
+    """
+    (tmp_path / "empty").mkdir()
+    write_dataset(tmp_path / "dataset", OLD)
+    (tmp_path / "out").symlink_to(leads_to)
+    with pytest.raises(TargetError, match="link"):
+        seen_at(f"{tmp_path}/out{slash}")
+
+
+def test_parent_that_is_not_writable(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder without the right to write is named before any input is read."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert repr(str(tmp_path)) in refused(tmp_path / "new" / "out")
+
+
+def test_folder_that_is_no_dataset(tmp_path: Folder) -> None:
+    """A folder of other files is refused, with or without --overwrite, naming some."""
+    for index in range(8):
+        (tmp_path / "out" / f"{index}.txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "out" / f"{index}.txt").write_bytes(b"precious")
+    for overwrite in (False, True):
+        message = refused(tmp_path / "out", overwrite=overwrite)
+        assert "'0.txt', '1.txt', '2.txt', '3.txt', '4.txt' and 3 more" in message
+
+
+def test_stale_shards_without_a_manifest(tmp_path: Folder) -> None:
+    """Shards of another tool are not ours to replace."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a-train.tfrecord-00000-of-00001").write_bytes(b"x")
+    assert "no manifest.json" in refused(tmp_path / "out")
+
+
+def test_dataset_is_replaced_only_when_asked(tmp_path: Folder) -> None:
+    """Without --overwrite the dataset that stands there is named and kept."""
+    write_dataset(tmp_path / "out", OLD)
+    message = refused(tmp_path / "out", overwrite=False)
+    assert "'animals' of 6 records" in message
+    assert "--overwrite" in message
+    assert seen_at(str(tmp_path / "out")) != ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "sub/model.bin",
+        ".hidden",
+        "animals-train.tfrecord-00000-of-00002-backup",
+        "animals-train.tfrecord-00000-of-00099",
+        "고양이",
+        "[a]*",
+        "line\nbreak",
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_dataset_with_something_foreign(
+    tmp_path: Folder, name: str, overwrite: bool
+) -> None:
+    """Anything that the manifest does not name is named, and nothing is touched."""
+    write_dataset(tmp_path / "out", OLD)
+    (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "out" / name).write_bytes(b"precious")
+    message = refused(tmp_path / "out", overwrite=overwrite)
+    assert repr(name.partition("/")[0]) in message
+
+
+def test_damaged_manifest_is_not_trusted(tmp_path: Folder) -> None:
+    """Its names say what may be deleted: when it was changed, nothing may."""
+    write_dataset(tmp_path / "out", OLD)
+    path = tmp_path / "out" / MANIFEST_NAME
+    path.write_bytes(path.read_bytes().replace(b'"records": 3', b'"records": 4'))
+    assert "cannot be replaced safely" in refused(tmp_path / "out")
+    path.write_bytes(b"")
+    assert "cannot be replaced safely" in refused(tmp_path / "out")
+
+
+def test_manifest_that_is_a_folder(tmp_path: Folder) -> None:
+    """A folder under the manifest's name is refused like any damaged one."""
+    (tmp_path / "out" / MANIFEST_NAME).mkdir(parents=True)
+    refused(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "", "x" * 256])
+def test_names_that_cannot_be_made(tmp_path: Folder, name: str) -> None:
+    """A path that no file system takes is a usage error before the work starts."""
+    directory = str(tmp_path / name) if name else ""
+    with pytest.raises(UsageError):
+        make_plan(make_spec({"source": str(tmp_path), "output": directory}))
+
+
+def test_name_too_long_for_its_work_folder(tmp_path: Folder) -> None:
+    """A name of 250 bytes leaves no room for `.<name>.beam-tfrecord`: said at once."""
+    with pytest.raises(TargetError):
+        seen_at(str(tmp_path / ("x" * 250)), overwrite=False)
+
+
+def test_read_manifest(tmp_path: Folder) -> None:
+    """A dataset's manifest, or why there is none."""
+    manifest = write_dataset(tmp_path / "out", OLD)
+    assert target.read_manifest(str(tmp_path / "out")) == manifest
+    with pytest.raises(FileNotFoundError):
+        target.read_manifest(str(tmp_path))
+    (tmp_path / "out" / MANIFEST_NAME).write_bytes(b"{}")
+    with pytest.raises(DamageError, match=MANIFEST_NAME):
+        target.read_manifest(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("standing", ["nothing", "empty", "dataset"])
+def test_publish(tmp_path: Folder, standing: str) -> None:
+    """The new dataset stands whole under the name, the old one is gone."""
+    directory = tmp_path / "out"
+    if standing == "empty":
+        directory.mkdir()
+    elif standing == "dataset":
+        write_dataset(directory, OLD)
+    seen = seen_at(str(directory))
+    folder = build(tmp_path)
+    wanted = contents(folder)
+    target.publish(str(folder), str(directory), seen=seen)
+    assert contents(directory) == wanted
+    assert not folder.exists() or os.listdir(folder) == []
+
+
+def test_publish_without_exchange(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where folders cannot be exchanged, the end is the same."""
+    directory = tmp_path / "out"
+    write_dataset(directory, OLD)
+    seen = seen_at(str(directory))
+    folder = build(tmp_path)
+    wanted = contents(folder)
+    monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    target.publish(str(folder), str(directory), seen=seen)
+    assert contents(directory) == wanted
+    left = [path for path in folder.parent.rglob("*") if path.is_file()]
+    assert left == []
+
+
+@pytest.mark.parametrize("at", ["exchange", "move_new"])
+def test_publish_that_fails_changes_nothing(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """When the one step fails, the old target and the new folder stand as they were."""
+    directory = tmp_path / "out"
+    if at == "exchange":
+        write_dataset(directory, OLD)
+    seen = seen_at(str(directory))
+    folder = build(tmp_path)
+    before = contents(tmp_path)
+
+    def fail(*_: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(folders, at, fail)
+    with pytest.raises(OSError, match="Input/output"):
+        target.publish(str(folder), str(directory), seen=seen)
+    assert contents(tmp_path) == before
+
+
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again is tried again without a pause."""
+    policy = dataclasses.replace(retry.POLICY, first_pause=0.0)
+    monkeypatch.setattr(retry, "POLICY", policy)
+
+
+class Publication:
+    """Publications of one dataset, again and again from the same start.
+
+    Attributes:
+      directory: the target.
+      wanted: what must stand there in the end.
+    """
+
+    def __init__(self, root: Folder, standing: str) -> None:
+        self._root, self._standing = root, standing
+        self.directory = root / "out"
+        folder, _ = self.begin()
+        self.wanted = contents(folder)
+
+    def begin(self) -> tuple[Folder, str]:
+        """Returns a finished dataset, and what stands at the target."""
+        if self._root.exists():
+            shutil.rmtree(self._root)
+        self._root.mkdir()
+        if self._standing == "empty":
+            self.directory.mkdir()
+        elif self._standing == "dataset":
+            write_dataset(self.directory, OLD)
+        seen = seen_at(str(self.directory))
+        return build(self._root), seen
+
+    def check(self, folder: Folder) -> None:
+        """Asserts that it is published and nothing is left of it elsewhere."""
+        assert contents(self.directory) == self.wanted
+        assert os.listdir(folder.parent) == []
+        own = {"out", os.path.basename(target.work_folder(str(self.directory)))}
+        assert set(os.listdir(self._root)) == own
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["undone", "lost"])
+@pytest.mark.parametrize(
+    "standing", ["nothing", "empty", "dataset", "without exchange"]
+)
+def test_a_transient_error_at_every_step_of_a_publication(
+    standing: str, lost: bool, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look and each change is tried again, and none is done twice (row 8).
+
+    `lost`: a change is done and said to have failed. An exchange that is repeated then
+    would put the old dataset back.
+    """
+    at_once(monkeypatch)
+    if standing == "without exchange":
+        monkeypatch.setattr(folders, "exchange", lambda *_: False)
+        standing = "dataset"
+    place = Publication(tmp_path / "place", standing)
+    codes = itertools.cycle(
+        (errno.EIO, errno.ESTALE, errno.EBUSY, errno.EINTR, errno.ETIMEDOUT)
+    )
+    failed = []
+    for number in itertools.count():
+        folder, seen = place.begin()
+        with failing_once(number, next(codes), lost=lost) as calls:
+            target.publish(str(folder), str(place.directory), seen=seen)
+        if len(calls) <= number:
+            break
+        failed.append(calls[number])
+        place.check(folder)
+    assert CHANGES & set(failed)
+    assert {"lstat", "fsync", "listdir"} <= set(failed)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["undone", "lost"])
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_transient_error_at_every_step_of_a_recovery(
+    exchanges: bool, lost: bool, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a dead run has begun is ended, at whatever step it is disturbed."""
+    at_once(monkeypatch)
+    if not exchanges:
+        monkeypatch.setattr(folders, "exchange", lambda *_: False)
+    place = Publication(tmp_path / "place", "dataset")
+    for number in itertools.count():
+        folder, seen = place.begin()
+        with monkeypatch.context() as patch:
+            # It dies as soon as the one dataset stands in place of the other.
+            patch.setattr(target, "_confirm", dies)
+            patch.setattr(target, "_put_back", dies)
+            with pytest.raises(KeyboardInterrupt):
+                target.publish(str(folder), str(place.directory), seen=seen)
+        with failing_once(number, errno.EIO, lost=lost) as calls:
+            target.recover(str(folder), str(place.directory))
+        place.check(folder)
+        if len(calls) <= number:
+            break
+    assert number > 10
+
+
+def dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["exchange", "fsync", "rmdir"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_a_lasting_error_at_a_step_of_a_publication(
+    step: str, code: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told; the old or the new dataset stands whole, and a recovery clears up."""
+    at_once(monkeypatch)
+    place = Publication(tmp_path / "place", "dataset")
+    folder, seen = place.begin()
+    before = contents(place.directory)
+    real_fsync = os.fsync
+
+    def fail(*arguments: object) -> None:
+        if step == "fsync" and published_now(place):
+            raise OSError(code, os.strerror(code))
+        if step == "fsync":
+            real_fsync(*arguments)
+        else:
+            raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        if step == "exchange":
+            patch.setattr(folders, "_rename_with", fail)
+        else:
+            patch.setattr(os, step, fail)
+        with pytest.raises((OSError, StorageError), match=os.strerror(code)) as caught:
+            target.publish(str(folder), str(place.directory), seen=seen)
+    if step == "exchange":
+        assert contents(place.directory) == before
+        assert os.listdir(folder.parent) == [folder.name]
+        return
+    assert contents(place.directory) == place.wanted
+    if step == "fsync":
+        assert f"stands at {str(place.directory)!r}, whole" in str(caught.value)
+        assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
+    target.recover(str(folder), str(place.directory))
+    place.check(folder)
+
+
+def published_now(place: Publication) -> bool:
+    return target.read_manifest(str(place.directory)).records == 4
+
+
+@pytest.mark.parametrize("seen_first", ["nothing", "empty", "dataset"])
+@pytest.mark.parametrize(
+    "appears", ["file", "folder", "dataset", "foreign", "gone", "link"]
+)
+def test_target_changed_since_the_start(
+    tmp_path: Folder, seen_first: str, appears: str
+) -> None:
+    """Whatever was put there or taken away meanwhile: CommitError, nothing changed."""
+    directory = tmp_path / "out"
+    if seen_first == "empty":
+        directory.mkdir()
+    elif seen_first == "dataset":
+        write_dataset(directory, OLD)
+    seen = seen_at(str(directory))
+    if appears == "foreign":
+        directory.mkdir(exist_ok=True)
+        (directory / "precious").write_bytes(b"precious")
+    else:
+        if directory.exists():
+            directory.rename(tmp_path / "moved")
+        if appears == "file":
+            directory.write_bytes(b"precious")
+        elif appears == "folder":
+            directory.mkdir()
+            (directory / "precious").write_bytes(b"precious")
+        elif appears == "dataset":
+            write_dataset(directory, {"train": animals(2, start=70)})
+        elif appears == "link":
+            (tmp_path / "elsewhere").mkdir()
+            (tmp_path / "elsewhere/precious").write_bytes(b"precious")
+            directory.symlink_to("elsewhere")
+    folder = build(tmp_path)
+    if appears == "gone" and seen_first != "dataset":
+        # An empty folder that has gone is as good as one that is there.
+        target.publish(str(folder), str(directory), seen=seen)
+        return
+    before = contents(tmp_path)
+    with pytest.raises(CommitError):
+        target.publish(str(folder), str(directory), seen=seen)
+    assert contents(tmp_path) == before
+
+
+def test_the_same_dataset_made_anew_is_another(tmp_path: Folder) -> None:
+    """A run that committed equal bytes meanwhile has committed: this one fails."""
+    directory = tmp_path / "out"
+    write_dataset(directory, OLD)
+    seen = seen_at(str(directory))
+    directory.rename(tmp_path / "moved")
+    write_dataset(directory, OLD)
+    with pytest.raises(CommitError, match="another run"):
+        target.publish(str(build(tmp_path)), str(directory), seen=seen)
+
+
+def test_names_in_an_old_manifest_lead_nowhere_else(tmp_path: Folder) -> None:
+    """An old manifest that names a path outside deletes nothing there."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    directory = tmp_path / "out"
+    manifest = write_dataset(directory, OLD)
+    evil = dataclasses.replace(
+        manifest, files=(*manifest.files, FileFacts(str(precious), 8, 0))
+    )
+    (directory / MANIFEST_NAME).write_bytes(evil.to_bytes())
+    try:
+        seen = seen_at(str(directory))
+        target.publish(str(build(tmp_path)), str(directory), seen=seen)
+    except (TargetError, DamageError):
+        pass
+    assert precious.exists()
+
+
+NAMES = st.sampled_from(
+    [
+        *"out-aug out.bak out2 Out o out* [o]ut ?ut {out} -out .out train *".split(),
+        *".out.beam-tfrecord2 out-00000-of-00004-backup train-aug out.".split(),
+        *"out.rejects.jsonl2 animals-train.tfrecord-00000-of-00002".split(),
+        *"manifest.json features.json 출력 고양이 🐈".split(),
+        *("out ", " out", "out\n", "o u t"),
+    ]
+)
+LAYOUTS = st.dictionaries(
+    NAMES,
+    st.none() | st.binary(max_size=4) | st.lists(NAMES, max_size=3, unique=True),
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LAYOUTS, st.sampled_from(["nothing", "empty", "dataset"]))
+def test_neighbours_are_never_touched(
+    layout: dict[str, bytes | list[str] | None], standing: str
+) -> None:
+    """Whatever lies beside the target, in any names, is the same afterwards."""
+    with tempfile.TemporaryDirectory() as name:
+        parent = pathlib.Path(name)
+        for neighbour, data in layout.items():
+            if data is None:
+                (parent / neighbour).symlink_to("out")
+            elif isinstance(data, bytes):
+                (parent / neighbour).write_bytes(data)
+            else:
+                (parent / neighbour).mkdir()
+                for inner in data:
+                    (parent / neighbour / inner).write_bytes(b"precious")
+        directory = parent / "out"
+        if standing == "empty":
+            directory.mkdir()
+        elif standing == "dataset":
+            write_dataset(directory, OLD)
+        before = neighbours(parent)
+        seen = seen_at(str(directory))
+        folder = build(parent)
+        target.publish(str(folder), str(directory), seen=seen)
+        assert neighbours(parent) == before
+        assert target.read_manifest(str(directory)).records == 4
+
+
+def neighbours(parent: Folder) -> dict[str, bytes | str | None]:
+    own = ("out", os.path.basename(target.work_folder(str(parent / "out"))))
+    found = {}
+    for path, data in contents(parent).items():
+        if path.partition("/")[0] not in own:
+            found[path] = data
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["[a-z]*?", "{a,b}", "a b", "#%", "line\nbreak", "-x", "한국어", "🐈", "x" * 200],
+)
+def test_any_name_can_be_a_target(tmp_path: Folder, name: str) -> None:
+    """Names are paths and never patterns: fresh and overwritten alike."""
+    for _ in range(2):
+        directory = tmp_path / name
+        seen = seen_at(str(directory))
+        folder = build(tmp_path, name)
+        wanted = contents(folder)
+        target.publish(str(folder), str(directory), seen=seen)
+        assert contents(directory) == wanted
+        files.remove_tree(target.work_folder(str(directory)))
+    assert os.listdir(tmp_path) == [name]

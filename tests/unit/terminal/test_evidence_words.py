@@ -1,0 +1,131 @@
+"""What `plan` and `schema` show of values: readable, whole, and in one style."""
+
+import datetime
+import pathlib
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
+from tests.program.test_convert import command, write_csv
+from transforms.core.infer.example_text import example_text
+from transforms.core.infer.texts import Evidence
+from transforms.core.schema import Feature, Kind
+
+Folder = pathlib.Path
+EPOCH = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (
+            [0.5574738383293152, 0.08586862683296204, 0.25, 1],
+            "[0.557474, 0.0858686, 0.25, 1]",
+        ),
+        ([0.5574738383293152] * 8, "[0.557474, 0.557474, ...]"),
+        ([1, 2, 3], "[1, 2, 3]"),
+        (list(range(1000)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, ...]"),
+        ([0.5], "[0.5]"),
+        ([], "[]"),
+        ([[], []], "[[], []]"),
+        ([[0.123456789] * 9] * 9, "[[0.123457, 0.123457, ...], ...]"),
+        (np.arange(3.0), "[0, 1, 2]"),
+        (["a", None, b"xyz"], "['a', None, 3 bytes]"),
+        (b"12345", "5 bytes"),
+        (0.5574738383293152, "0.5574738383293152"),
+        ("x" * 100, "x" * 40),
+    ],
+)
+def test_lists_are_cut_between_values(value: object, shown: str) -> None:
+    """A list is whole, or ends with dots after whole values."""
+    assert example_text(value) == shown
+
+
+def evidence(low: float | None, high: float | None, missing: int = 0) -> Evidence:
+    return Evidence(1000, missing, 0, low, high, (), ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "ends", "shown"),
+    [
+        (Kind.INT64, "", (0, 19_999), "0 to 19,999"),
+        (Kind.INT64, "", (123456789, 123456789), "123,456,789"),
+        (Kind.FLOAT, "", (0.25, 1e30), "0.25 to 1e+30"),
+        (Kind.FLOAT, "", (None, None), ""),
+        (
+            Kind.TIMESTAMP,
+            "s",
+            (0, 86_400),
+            "1970-01-01T00:00:00Z to 1970-01-02T00:00:00Z",
+        ),
+        (
+            Kind.TIMESTAMP,
+            "us",
+            (0, 1_500_000),
+            "1970-01-01T00:00:00Z to 1970-01-01T00:00:01.500000Z",
+        ),
+        (
+            Kind.TIMESTAMP,
+            "s",
+            (-(2**63), 0),
+            "-9223372036854775808 to 1970-01-01T00:00:00Z",
+        ),
+    ],
+)
+def test_ranges(
+    kind: Kind, unit: str, ends: tuple[float | None, float | None], shown: str
+) -> None:
+    """Integers have separators, floats six digits, instants are ISO 8601."""
+    feature = Feature("x", kind, column="x", unit=unit)
+    assert extent_text(evidence(*ends), feature) == shown
+
+
+def test_shares_are_those_of_inspect() -> None:
+    """ "100 %" and "0 %" only where that is exact."""
+    for missing, shown in [(0, "100 %"), (1000, "0 %"), (6, "99.4 %"), (999, "0.1 %")]:
+        assert present_text(evidence(None, None, missing)) == shown
+
+
+def test_examples_stay_on_one_line() -> None:
+    """Three at most, cut with dots, and nothing that moves a cursor."""
+    shown = examples_text(["a\nb\x1b[2J", "y" * 99, "", "fourth"])
+    assert shown == "a\\nb\\x1b[2J, " + "y" * 29 + "..., ''"
+
+
+def test_plan_and_schema_show_instants(tmp_path: Folder) -> None:
+    """Timestamps of Parquet are instants in both, and no numbers."""
+    when = [EPOCH + datetime.timedelta(minutes=n) for n in range(90)]
+    vectors = [[n / 7, n / 3, n / 11, n / 13, n / 17] for n in range(90)]
+    table = pa.table(
+        {"when": pa.array(when, pa.timestamp("us", "UTC")), "vector": vectors}
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    ends = "2026-01-01T00:00:00Z to 2026-01-01T01:29:00Z"
+    for run in (
+        command("plan", tmp_path / "t.parquet", tmp_path / "out"),
+        command("schema", tmp_path / "t.parquet"),
+    ):
+        assert run.code == 0
+        assert ends in run.out
+        assert "100 %" in run.out
+        assert "e+15" not in run.out
+        for shown in re.findall(r"\[[^\]]*", run.out):
+            assert not shown.endswith(",")
+
+
+def test_a_plan_says_what_it_does_not_know(tmp_path: Folder) -> None:
+    """Where every row would be rejected, sizes are unknown and not 0 B."""
+    source = write_csv(tmp_path / "t.csv", "a", [f"{n}" for n in range(500)])
+    (tmp_path / "s.yaml").write_text("features: {a: bool}\n")
+    plan = command("plan", source, tmp_path / "out", "--spec", tmp_path / "s.yaml").out
+    assert "CSV of 1 column," in plan
+    assert "disk    unknown: every row that was looked at would be rejected" in plan
+    assert " 0 B" not in plan
+    assert "workers 1; rows are kept in memory until they are written" in plan
+    known = command("plan", source, tmp_path / "out").out
+    assert re.search(r"disk    about [1-9]", known)
+    assert "unknown" not in known

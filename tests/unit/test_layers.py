@@ -1,0 +1,314 @@
+"""The layers: who may import whom, who may import Beam, and what is public."""
+
+import ast
+import functools
+import importlib
+import pathlib
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Folder -> the folders that it may import beside itself. A module at the top of its
+# package may have its own row; the row `beam_pipeline` is for the rest: the front door.
+LIBRARY = {
+    "transforms": "",
+    "transforms.errors": "",
+    "transforms.files": "errors storage core",
+    "transforms.storage": "errors",
+    "transforms.core": "errors",
+    "transforms.core.tfrecord": "errors core",
+    "transforms.core.salvage": "errors core core.tfrecord",
+    "transforms.core.example": "errors core core.tfrecord",
+    "transforms.core.image": "errors core",
+    "transforms.core.rows": "errors core core.example",
+    "transforms.core.infer": "errors core core.rows",
+    "transforms.core.placing": "errors core core.rows",
+    "transforms.formats": (
+        "errors files storage core core.rows core.placing core.tfrecord"
+    ),
+    "transforms.formats.archive": (
+        "errors files storage core core.image core.tfrecord formats"
+    ),
+    "transforms.formats.automl": "errors files storage core formats formats.detection",
+    "transforms.formats.binary": "errors files storage core core.image formats",
+    "transforms.formats.columnar": "errors files storage core core.rows formats",
+    "transforms.formats.csv": "errors files storage core core.rows core.infer formats",
+    "transforms.formats.detection": "errors files storage core formats",
+    "transforms.formats.json_lines": (
+        "errors files storage core core.rows formats formats.columnar"
+    ),
+    "transforms.formats.tfrecord_files": (
+        "errors files storage core core.example core.tfrecord formats formats.columnar"
+    ),
+    "transforms.sidecars": "errors core",
+    "transforms.work": (
+        "errors files storage core core.example core.placing core.tfrecord"
+    ),
+    "transforms.shards": (
+        "errors files storage core core.example core.image core.placing core.rows "
+        "core.tfrecord work"
+    ),
+    "transforms.publishing": (
+        "errors files storage core core.placing work publishing.bucket"
+    ),
+    "transforms.publishing.bucket": "errors files storage core sidecars",
+    "transforms.stages": (
+        "errors files storage core core.placing formats sidecars work shards "
+        "publishing publishing.bucket"
+    ),
+    "transforms.tfrecord": "errors files storage core.tfrecord publishing",
+}
+# The program may import all of the library, too.
+PROGRAM = {
+    "beam_pipeline.version": "",
+    "beam_pipeline.terminal": "",
+    "beam_pipeline.engines": "version",
+    "beam_pipeline.settings": "engines",
+    "beam_pipeline.python_data": "",
+    "beam_pipeline.planning": "version settings terminal planning.features",
+    "beam_pipeline.planning.features": "settings terminal",
+    "beam_pipeline.job": "version planning",
+    "beam_pipeline.running": (
+        "version settings terminal engines planning planning.features job"
+    ),
+    "beam_pipeline.datasets": "",
+    "beam_pipeline.commands": (
+        "settings terminal engines planning planning.features running datasets"
+    ),
+    "beam_pipeline": (
+        "version settings terminal planning python_data running datasets commands"
+    ),
+}
+# The rooms that wire Beam or run it; all else is plain functions.
+BEAM = {
+    "transforms.stages",
+    "transforms.tfrecord",
+    "beam_pipeline.job",
+    "beam_pipeline.running",
+    "beam_pipeline.engines",
+}
+ALLOWED = {
+    **{
+        room: {f"transforms.{name}" for name in names.split()} | {room}
+        for room, names in LIBRARY.items()
+    },
+    **{
+        room: {f"beam_pipeline.{name}" for name in names.split()}
+        | {room}
+        | LIBRARY.keys()
+        for room, names in PROGRAM.items()
+    },
+}
+
+
+def module_names() -> list[str]:
+    names = []
+    for package in ("transforms", "beam_pipeline"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            names.append(".".join(p for p in parts if p != "__init__"))
+    return names
+
+
+MODULES = module_names()
+
+
+def room(module: str) -> str:
+    """Returns the folder of a module; the module itself if it has a row of its own."""
+    if module in ALLOWED:
+        return module
+    folder = module.rpartition(".")[0]
+    # What is at the top of `transforms` has a row; `beam_pipeline` has one for all.
+    return folder or module
+
+
+STAGES = frozenset(m for m in MODULES if m.startswith("transforms.stages."))
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(module: str) -> Iterator[tuple[str, str]]:
+    """Yields (module, name) for every import, wherever in the file it stands."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in MODULES:
+                    yield inner, ""
+                else:
+                    yield str(node.module), alias.name
+
+
+def own_imports(module: str) -> set[str]:
+    return {name for name, _ in imports(module) if name in MODULES}
+
+
+def imports_beam(module: str) -> bool:
+    return any(name.partition(".")[0] == "apache_beam" for name, _ in imports(module))
+
+
+def names_used(module: str) -> Iterator[tuple[str, str]]:
+    """Yields (module of ours, name in it) for names imported and for attributes."""
+    bound = {}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in MODULES:
+                    bound[alias.asname or alias.name] = inner
+                elif node.module in MODULES:
+                    yield str(node.module), alias.name
+    for node in ast.walk(tree(module)):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in bound
+        ):
+            yield bound[node.value.id], node.attr
+
+
+def test_walk_sees_the_program() -> None:
+    """The walk finds the modules and their imports, or these tests would be idle."""
+    assert {"transforms.core.placing.placement", "transforms"} <= set(MODULES)
+    assert imports_beam("transforms.stages.place")
+    assert "transforms.core.model" in own_imports("transforms.stages.place")
+    assert ("transforms.core.placing.placement", "shard_of_keys") in names_used(
+        "transforms.stages.place"
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module: str) -> None:
+    """A module imports from its own layer where that is allowed, and from below."""
+    allowed = ALLOWED[room(module)]
+    assert not {n for n in own_imports(module) if room(n) not in allowed}
+
+
+def test_stages_never_import_one_another() -> None:
+    """Only `job.py` joins the stages."""
+    for stage in sorted(STAGES):
+        assert not own_imports(stage) & STAGES, stage
+
+
+def test_no_cycles() -> None:
+    """No module imports itself by way of others."""
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in done:
+            for name in sorted(own_imports(module)):
+                visit(name, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_tensorflow(module: str) -> None:
+    """TensorFlow and its family are readers that the tests use, nothing more."""
+    roots = {name.partition(".")[0] for name, _ in imports(module)}
+    assert not roots & {
+        "tensorflow",
+        "tensorflow_datasets",
+        "tensorflow_metadata",
+        "tfx_bsl",
+    }
+
+
+def test_beam_is_imported_where_it_is_wired_only() -> None:
+    """Beam stands in the stages, one's parameters, and what builds and runs them."""
+    found = {module for module in MODULES if imports_beam(module)}
+    assert {room(module) for module in found} == BEAM
+
+
+@pytest.mark.parametrize("module", sorted(filter(imports_beam, MODULES)))
+def test_annotations_are_real_where_beam_reads_them(module: str) -> None:
+    """No postponed or quoted annotation of an argument: Beam would skip its checks."""
+    assert ("__future__", "annotations") not in set(imports(module))
+    assert not any(name == "TYPE_CHECKING" for _, name in imports(module))
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.FunctionDef) and node.name in ("expand", "process"):
+            arguments = [arg.annotation for arg in node.args.args[1:]]
+            for annotation in (*arguments, node.returns):
+                assert annotation is not None, f"{node.name} of {module}"
+                for part in ast.walk(annotation):
+                    quoted = isinstance(part, ast.Constant) and part.value is not None
+                    assert not quoted, f"{node.name} of {module}"
+
+
+# Its three lines say what it is.
+WITHOUT_DOCSTRING = {"beam_pipeline.__main__"}
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if tree(m).body and m not in WITHOUT_DOCSTRING]
+)
+def test_modules_say_what_they_are(module: str) -> None:
+    """Every module that holds anything starts with a sentence on it."""
+    docstring = ast.get_docstring(tree(module))
+    assert docstring
+    assert docstring.splitlines()[0].strip()[-1] in ".:"
+
+
+def public_names(module: types.ModuleType) -> set[str]:
+    return set(getattr(module, "__all__", ()))
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if not m.endswith("__main__")])
+def test_public_names_exist(name: str) -> None:
+    """`__all__` names nothing twice and nothing that is not there."""
+    module = importlib.import_module(name)
+    names = list(getattr(module, "__all__", ()))
+    assert len(names) == len(set(names))
+    assert not [n for n in names if not hasattr(module, n)]
+
+
+def test_what_others_use_is_public() -> None:
+    """A name that another module of the program uses stands in `__all__`."""
+    private = set()
+    for user in MODULES:
+        for module, name in names_used(user):
+            loaded = importlib.import_module(module)
+            if not name.startswith("__") and name not in public_names(loaded):
+                private.add(f"{module}.{name}, used by {user}")
+    assert not private
+
+
+def test_library_root_imports_nothing() -> None:
+    """`import transforms` costs nothing."""
+    assert not list(imports("transforms"))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "beam_pipeline.cli",
+        "beam_pipeline.commands.convert",
+        "beam_pipeline.planning.plan",
+        "beam_pipeline.commands.report",
+        "transforms.formats.images",
+        "transforms.formats.csv.reader",
+        "transforms.publishing.target",
+        "transforms.work.store",
+        "transforms.tfrecord.renaming",
+    ],
+)
+def test_beam_is_not_loaded_by(module: str) -> None:
+    """What answers before a job runs does not wait for Beam."""
+    code = f"import sys, {module}; sys.exit('apache_beam' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
