@@ -405,12 +405,26 @@ def size_of(path: str) -> int:
     return persistently(lambda: os.stat(path).st_size, path=path)
 
 
-def open_input(path: str) -> io.BufferedReader:
-    """Opens a file for reading from any place; raises OSError."""
+def open_input(path: str, *, stamp: int = 0) -> io.BufferedReader:
+    """Opens a file for reading from any place.
+
+    Raises:
+      OSError: also when it has another stamp than a `stamp` given.
+    """
     if is_remote(path):
-        return remote.buffered(path)
-    opened = functools.partial(_PersistentFile, path, "rb", opener=open_regular)
-    return io.BufferedReader(persistently(opened, path=path))
+        file = remote.buffered(path)
+    else:
+        opened = functools.partial(_PersistentFile, path, "rb", opener=open_regular)
+        file = io.BufferedReader(persistently(opened, path=path))
+    if stamp and stamp_of(file) != stamp:
+        file.close()
+        raise _changed(path)
+    return file
+
+
+def _changed(path: str) -> OSError:
+    """Returns the error about a file that has another stamp than when it was listed."""
+    return OSError(errno.ESTALE, "it has changed since it was listed", path)
 
 
 class _PersistentFile(io.FileIO):
@@ -431,9 +445,16 @@ class _PersistentFile(io.FileIO):
         return os.fsdecode(self.name) if isinstance(self.name, str | bytes) else ""
 
 
-def read_bytes(path: str) -> bytes:
-    """Returns a whole file; raises OSError."""
-    return read_stamped(path)[0]
+def read_bytes(path: str, *, stamp: int = 0) -> bytes:
+    """Returns a whole file.
+
+    Raises:
+      OSError: also when it has another stamp than a `stamp` given.
+    """
+    data, found = read_stamped(path)
+    if stamp and found != stamp:
+        raise _changed(path)
+    return data
 
 
 def read_stamped(path: str, limit: int | None = None) -> tuple[bytes, int]:
@@ -499,7 +520,7 @@ def _read_range(path: str, start: int, stop: int, stamp: int) -> bytes | OSError
     """Returns the bytes, or an error that another try would not change."""
     with open(path, "rb", buffering=0, opener=open_regular) as file:
         if stamp and stamp_of(file) != stamp:
-            return OSError(errno.ESTALE, "it has changed since it was listed", path)
+            return _changed(path)
         parts = []
         while start < stop:
             # Nearly always all of it at once, and then without a copy.
@@ -517,7 +538,7 @@ def _read_remote_range(
     """As `_read_range`."""
     data, size, modified_ns = remote.read_range(path, start, stop)
     if expected and stamp(size, modified_ns) != expected:
-        return OSError(errno.ESTALE, "it has changed since it was listed", path)
+        return _changed(path)
     if len(data) < stop - start:
         return OSError(errno.EIO, "the file is shorter than it was", path)
     return data

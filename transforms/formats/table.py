@@ -10,6 +10,7 @@ import abc
 import dataclasses
 import errno
 import hashlib
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,6 +25,7 @@ from transforms.core.model import (
 )
 from transforms.core.schema import Feature
 from transforms.errors import DamageError, InputError, bounded
+from transforms.files import open_input
 from transforms.formats.split_words import split_of_table
 
 __all__ = [
@@ -59,6 +61,10 @@ class InputFile:
     size: int
     position: int = 0
     stamp: int = 0
+
+    def open(self) -> io.BufferedReader:
+        """Opens the file; raises OSError, also where it has changed since listing."""
+        return open_input(self.path, stamp=self.stamp)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ a file that was cut off is an error, never a shorter table.
 """
 
 import contextlib
-import errno
 import io
 from collections.abc import Iterator
 from typing import IO
@@ -133,7 +132,5 @@ def open_unpacked(path: str, origin: str, *, stamp: int = 0) -> Iterator[Unpacke
     Raises:
       OSError: also when it has another stamp than a `stamp` given.
     """
-    with files.open_input(path) as file:
-        if stamp and files.stamp_of(file) != stamp:
-            raise OSError(errno.ESTALE, "it has changed since it was listed", path)
+    with files.open_input(path, stamp=stamp) as file:
         yield Unpacked(file, origin)

@@ -336,7 +336,7 @@ def test_a_bad_box_may_cost_the_image(tmp_path: Folder) -> None:
     assert found["rejected"] == {"bad_box": 1}
     assert found["written"] == 1
     assert found["parts"]["boxes"]["gone"] == 2
-    items = load_manifest(str(source)).items
+    items = load_manifest(str(source), 0).items
     clipped = judge(items, clip=True)
     assert not clipped.is_bad.any()
     assert clipped.relative[0].tolist() == [0.5, 0.5, 1, 1]

@@ -29,7 +29,6 @@ from transforms.formats.archive.listing import (
     ArchiveListing,
     is_sequential,
     list_archive,
-    open_archive,
     piece_of,
     stem_of,
 )
@@ -172,7 +171,7 @@ class ArchiveImages(TableReader):
     def _found(self, file: InputFile, block: Block) -> Iterator[Found]:
         """Yields the items of a block; with its first, what the archive has besides."""
         left = block.rows
-        with open_archive(file.path, block.stamp) as stream:
+        with file.open() as stream:
             # Not listed again: that would be to unpack it twice.
             if is_sequential(file.path):
                 for found in iter_members(

@@ -1,11 +1,7 @@
 """Archives as the inputs of a table: their listings, and their members as files."""
 
-import contextlib
 import dataclasses
-import errno
 import functools
-from collections.abc import Iterator
-from typing import BinaryIO
 
 from transforms import files
 from transforms.core.model import Block
@@ -16,7 +12,6 @@ __all__ = [
     "ArchiveListing",
     "is_sequential",
     "list_archive",
-    "open_archive",
     "piece_of",
     "stem_of",
 ]
@@ -50,7 +45,7 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
       OSError: it cannot be read, or has another stamp.
       DamageError, InputError: see `list_members`.
     """
-    with open_archive(path, stamp) as file:
+    with files.open_input(path, stamp=stamp) as file:
         kind = kind_of(file, origin)
         members = list_members(file, origin, name_encoding=encoding)
         return ArchiveListing(kind.is_sequential, tuple(members))
@@ -60,15 +55,6 @@ def is_sequential(path: str) -> bool:
     """Whether members of an archive can only be reached through those before them."""
     with files.open_input(path) as file:
         return kind_of(file, path).is_sequential
-
-
-@contextlib.contextmanager
-def open_archive(path: str, stamp: int) -> Iterator[BinaryIO]:
-    """Opens an archive; raises OSError, also where it has another stamp."""
-    with files.open_input(path) as file:
-        if stamp and files.stamp_of(file) != stamp:
-            raise OSError(errno.ESTALE, "it has changed since it was listed", path)
-        yield file
 
 
 def stem_of(origin: str) -> str:

@@ -23,7 +23,6 @@ from transforms.errors import DamageError, InputError
 from transforms.formats.archive.listing import (
     ArchiveListing,
     list_archive,
-    open_archive,
 )
 from transforms.formats.archive.members import iter_members, stream_member
 from transforms.formats.archive.model import (
@@ -231,7 +230,7 @@ class ArchiveTables(TableReader):
     @contextlib.contextmanager
     def _member_file(self, file: InputFile, member: Member) -> Iterator[InputFile]:
         """Holds a member of a zip or plain tar as a file in memory."""
-        with open_archive(file.path, file.stamp) as stream:
+        with file.open() as stream:
             origin = f"{file.origin}/{member.origin}"
             chunks = stream_member(stream, file.origin, member)
             try:
@@ -253,7 +252,7 @@ class ArchiveTables(TableReader):
         def skip(member: Member) -> Skipped | None:
             return None if member.index in wanted else Skipped.NOT_SELECTED
 
-        with open_archive(file.path, file.stamp) as stream:
+        with file.open() as stream:
             for found in iter_members(
                 stream, file.origin, name_encoding=self.zip_encoding or "", skip=skip
             ):

@@ -30,7 +30,6 @@ from transforms.formats.archive.listing import (
     ArchiveListing,
     is_sequential,
     list_archive,
-    open_archive,
     piece_of,
 )
 from transforms.formats.archive.members import iter_members, read_member
@@ -174,7 +173,7 @@ class WebDataset(TableReader):
         self, file: InputFile, block: Block, skipped: collections.Counter[str]
     ) -> Iterator[tuple[Sample, list[Content]]]:
         """Yields the samples of a block; counts what the shard has besides."""
-        with open_archive(file.path, block.stamp) as stream:
+        with file.open() as stream:
             # Not listed again: that would be to unpack it twice.
             if is_sequential(file.path):
                 yield from self._sequential(stream, file, block, skipped)

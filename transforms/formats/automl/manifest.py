@@ -17,11 +17,8 @@ of AutoML Vision, classification and object detection.
 
 import csv
 import dataclasses
-import errno
-import functools
 import io
 import sys
-import threading
 import unicodedata
 from collections.abc import Sequence
 
@@ -33,6 +30,7 @@ from transforms.formats.automl.recognition import (
     USES,
     is_path,
 )
+from transforms.formats.parsed_files import kept_in_memory
 from transforms.formats.unpacked import is_packed, open_unpacked
 
 __all__ = [
@@ -45,11 +43,9 @@ __all__ = [
 
 # A million rows, about; their Python objects take sixteen times that.
 MAX_BYTES = 64 << 20
-# What may stand in front of a path, in capitals, and what it comes to.
-_CACHED_FILES = 4
+_KEPT_FILES = 4
 # label, and four pairs of coordinates.
 _BOX_FIELDS = 9
-_LOADING = threading.Lock()
 
 Fault = tuple[Reason, str]
 
@@ -127,44 +123,33 @@ class Manifest:
     has_boxes: bool
 
 
-def load_manifest(path: str, stamp: int = 0) -> Manifest:
-    """Returns a file's content; the last ones are kept in memory.
+@kept_in_memory(_KEPT_FILES)
+def load_manifest(path: str, stamp: int) -> Manifest:
+    """Returns a file's content.
 
     Args:
       path: of the file, which may be compressed.
-      stamp: what it had when it was listed; 0 for unknown.
+      stamp: of the file as it was listed; 0 for unknown.
 
     Raises:
       InputError: it is no CSV, or too large.
       OSError: it cannot be read, or has changed since it was listed.
     """
-    with files.open_input(path) as file:
-        found = files.stamp_of(file)
-    if stamp and found != stamp:
-        raise OSError(errno.ESTALE, "it has changed since it was listed", path)
-    with _LOADING:
-        return _load(path, found)
-
-
-@functools.lru_cache(maxsize=_CACHED_FILES)
-def _load(path: str, stamp: int) -> Manifest:
     if is_packed(path):
-        with open_unpacked(path, path) as stream:
+        with open_unpacked(path, path, stamp=stamp) as stream:
             # Raw streams give what they have: up to the limit, and one byte more.
-            data = bytearray()
-            while len(data) <= MAX_BYTES and (part := stream.read(1 << 20)):
-                data += part
+            content = bytearray()
+            while len(content) <= MAX_BYTES and (part := stream.read(1 << 20)):
+                content += part
+            data = bytes(content)
     else:
-        content, found = files.read_stamped(path)
-        if found != stamp:
-            raise OSError(errno.ESTALE, "it has changed while it was read", path)
-        data = bytearray(content)
+        data = files.read_bytes(path, stamp=stamp)
     if len(data) > MAX_BYTES:
         raise InputError(
             f"An AutoML manifest is parsed as a whole, up to {MAX_BYTES:,} bytes; "
             f"{path!r} has more. Cut it into several files, by images."
         )
-    return _parse(bytes(data), path)
+    return _parse(data, path)
 
 
 def _parse(data: bytes, path: str) -> Manifest:

@@ -8,7 +8,6 @@ The layout is that of http://yann.lecun.com/exdb/mnist, all numbers big-endian:
 
 import contextlib
 import dataclasses
-import errno
 import math
 import struct
 from collections.abc import Iterator
@@ -162,14 +161,8 @@ class IdxFile:
                 yield first, items, before
             self._check_end(stream, count)
 
-    @contextlib.contextmanager
-    def _unpacked(self, stamp: int) -> Iterator[Unpacked]:
-        with files.open_input(self.path) as file:
-            if stamp and files.stamp_of(file) != stamp:
-                raise OSError(
-                    errno.ESTALE, "it has changed since it was listed", self.path
-                )
-            yield Unpacked(file, self.origin)
+    def _unpacked(self, stamp: int) -> contextlib.AbstractContextManager[Unpacked]:
+        return open_unpacked(self.path, self.origin, stamp=stamp)
 
     def _check_end(self, stream: Unpacked, items_read: int) -> None:
         if items_read == self.header.count and stream.read(1):

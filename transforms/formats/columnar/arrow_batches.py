@@ -7,16 +7,14 @@ piece takes, which is what places rows in shards.
 
 import contextlib
 import dataclasses
-import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms import files
 from transforms.core.arrays import is_list
 from transforms.core.model import Block, Reason
 from transforms.core.rows.cells import is_list_view
@@ -36,7 +34,6 @@ from transforms.formats.columnar.arrow_types import (
 )
 from transforms.formats.table import (
     Complaint,
-    InputFile,
     RawRows,
     TableSample,
 )
@@ -48,7 +45,6 @@ __all__ = [
     "flat_columns",
     "joined_sample",
     "lists_like",
-    "opened_as_listed",
     "piece_of",
     "raw_rows",
     "readable",
@@ -82,15 +78,6 @@ def _damaged(origin: str, title: str, error: Exception) -> InputError:
     return InputError(
         f"{origin} cannot be read as {title}: {found}. Fetch or write it again."
     )
-
-
-@contextlib.contextmanager
-def opened_as_listed(file: InputFile) -> Iterator[BinaryIO]:
-    """Opens a file for reading; raises OSError, also where it has changed."""
-    with files.open_input(file.path) as stream:
-        if file.stamp and files.stamp_of(stream) != file.stamp:
-            raise OSError(errno.ESTALE, "it has changed since it was listed", file.path)
-        yield stream
 
 
 def piece_of(block: Block, first_row: int, rows: int) -> Block:

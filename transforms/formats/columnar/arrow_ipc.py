@@ -22,7 +22,6 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     flat_columns,
     joined_sample,
-    opened_as_listed,
     piece_of,
     raw_rows,
     readable,
@@ -269,7 +268,7 @@ class _Stream:
 def _opened(
     file: InputFile, columns: Sequence[str] | None = None
 ) -> Iterator[_File | _Stream]:
-    with readable(file.origin, "Arrow IPC"), opened_as_listed(file) as stream:
+    with readable(file.origin, "Arrow IPC"), file.open() as stream:
         head = stream.read(len(_FILE))
         stream.seek(0)
         if head.startswith(_FEATHER_1):

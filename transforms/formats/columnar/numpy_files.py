@@ -37,7 +37,6 @@ from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     joined_sample,
-    opened_as_listed,
     piece_of,
     raw_rows,
 )
@@ -150,7 +149,7 @@ class NumpyReader(TableReader):
     def _opened(
         self, file: InputFile, columns: Sequence[str] | None = None
     ) -> Iterator["_Arrays"]:
-        with opened_as_listed(file) as stream, contextlib.ExitStack() as stack:
+        with file.open() as stream, contextlib.ExitStack() as stack:
             try:
                 if stream.read(4) == b"PK\x03\x04":
                     archive = stack.enter_context(zipfile.ZipFile(stream))

@@ -23,7 +23,6 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     flat_columns,
     joined_sample,
-    opened_as_listed,
     piece_of,
     raw_rows,
     readable,
@@ -216,7 +215,7 @@ class ParquetSample(TableSample):
 def _opened(file: InputFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
     with (
         readable(file.origin, "Parquet"),
-        opened_as_listed(file) as stream,
+        file.open() as stream,
         _parquet_file(stream, int96) as parquet,
     ):
         yield parquet

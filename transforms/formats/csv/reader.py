@@ -1,7 +1,6 @@
 """CSV as a table format: plain files in blocks, compressed ones as a stream."""
 
 import dataclasses
-import errno
 import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -153,13 +152,10 @@ class CsvReader(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields the blocks of a file; a compressed file is one."""
-        with files.open_input(file.path) as stream:
-            if files.stamp_of(stream) != file.stamp:
-                raise OSError(errno.ESTALE, "it has changed since it was listed")
         if is_packed(file.path):
             yield from self._packed_block(file, limit_rows)
             return
-        with files.open_input(file.path) as stream:
+        with file.open() as stream:
             self._check_header(stream, file.origin)
             for block in iter_blocks(
                 stream,

@@ -13,10 +13,7 @@ Source: https://cocodataset.org/#format-data
 """
 
 import dataclasses
-import errno
-import functools
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +26,7 @@ import pyarrow.json
 from transforms import files
 from transforms.core.nesting import parse_json
 from transforms.errors import InputError
+from transforms.formats.parsed_files import kept_in_memory
 
 __all__ = ["CocoFile", "load_coco"]
 
@@ -56,8 +54,7 @@ _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
 # Arrow counts the bytes of what it parses at once in int32.
 _MAX_BYTES = 2**31 - 2
 # Of files: one for each split, as a rule, are read side by side.
-_CACHED_FILES = 2
-_LOADING = threading.Lock()
+_KEPT_FILES = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -96,31 +93,19 @@ class CocoFile:
         return self.order[first + np.arange(len(first))], counts
 
 
-def load_coco(path: str, stamp: int = 0) -> CocoFile:
-    """Returns a file's content; the last ones are kept in memory.
+@kept_in_memory(_KEPT_FILES)
+def load_coco(path: str, stamp: int) -> CocoFile:
+    """Returns a file's content.
 
     Args:
       path: of the file.
-      stamp: what it had when it was listed; 0 for unknown.
+      stamp: of the file as it was listed; 0 for unknown.
 
     Raises:
       InputError: it is not COCO JSON.
       OSError: it cannot be read, or has changed since it was listed.
     """
-    with files.open_input(path) as file:
-        found = files.stamp_of(file)
-    if stamp and found != stamp:
-        raise OSError(errno.ESTALE, "it has changed since it was listed", path)
-    # Threads that want the same file wait for one of them to parse it.
-    with _LOADING:
-        return _load(path, found)
-
-
-@functools.lru_cache(maxsize=_CACHED_FILES)
-def _load(path: str, stamp: int) -> CocoFile:
-    data, found = files.read_stamped(path)
-    if found != stamp:
-        raise OSError(errno.ESTALE, "it has changed while it was read", path)
+    data = files.read_bytes(path, stamp=stamp)
     if len(data) > _MAX_BYTES:
         raise InputError(
             f"COCO JSON is parsed as a whole, up to {_MAX_BYTES} bytes; {path!r} has "

@@ -26,7 +26,6 @@ from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     joined_sample,
-    opened_as_listed,
 )
 from transforms.formats.json_lines.cut import Cut, Lines, cut, lines_of
 from transforms.formats.json_lines.drift import agreed, check_presence, rows_in
@@ -149,7 +148,7 @@ class JsonLinesReader(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields blocks of whole lines; a compressed file is one block."""
-        with opened_as_listed(file) as stream:
+        with file.open() as stream:
             if not is_packed(file.path):
                 for piece in cut(stream, file.origin, block_bytes, limit_rows):
                     yield _block(file, piece)
@@ -272,7 +271,7 @@ def _texts(file: InputFile, sample_bytes: int, count: int) -> _Texts:
             pieces.append(piece.data)
             size += len(piece.data)
         return _Texts(pieces, min(used, file.size), True)
-    with opened_as_listed(file) as stream:
+    with file.open() as stream:
         if file.size <= budget:
             whole = list(cut(stream, file.origin, PIECE_BYTES))
             return _Texts([piece.data for piece in whole], file.size, True)
@@ -293,7 +292,7 @@ def _all_pieces(file: InputFile) -> Iterator[bytes]:
     if is_packed(file.path):
         yield from (piece.data for piece, _ in _unpacked(file, None))
         return
-    with opened_as_listed(file) as stream:
+    with file.open() as stream:
         yield from (piece.data for piece in cut(stream, file.origin, PIECE_BYTES))
 
 

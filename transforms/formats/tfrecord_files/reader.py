@@ -34,7 +34,6 @@ from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
     joined_sample,
-    opened_as_listed,
 )
 from transforms.formats.columnar.arrow_types import Columns, merged_columns
 from transforms.formats.table import (
@@ -198,7 +197,7 @@ class TFRecordFiles(TableReader):
         """Yields blocks of whole records; a compressed file is one block."""
         facts = stated(file)
         rows = 0
-        with opened_as_listed(file) as stream:
+        with file.open() as stream:
             if not file.size:
                 if facts not in ((0, 0), (0, None)):
                     raise damage_of(file.path)
@@ -236,7 +235,7 @@ class TFRecordFiles(TableReader):
         self, file: InputFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the records of a block; those of a compressed file in pieces."""
-        with opened_as_listed(file) as stream:
+        with file.open() as stream:
             if compression_of(stream, file.path) is not Compression.NONE:
                 yield from self._unpacked(file, block, stream, columns)
                 return

@@ -12,7 +12,6 @@ from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
-    opened_as_listed,
 )
 from transforms.formats.table import InputFile
 from transforms.formats.tfrecord_files.columns import Learned, combined, learn
@@ -60,7 +59,7 @@ def sampled(file: InputFile, budget: int) -> _Place:
     """Returns records of a file, about `budget` bytes of them."""
     batches: list[PayloadBatch] = []
     ended = True
-    with opened_as_listed(file) as stream:
+    with file.open() as stream:
         plain = compression_of(stream, file.path) is Compression.NONE
         spread = plain and file.size > budget
         share = budget // _PLACES if spread else budget
@@ -85,7 +84,7 @@ def sampled(file: InputFile, budget: int) -> _Place:
 
 def learned_from(file: InputFile) -> Learned:
     """Returns what all records of a file hold."""
-    with opened_as_listed(file) as stream:
+    with file.open() as stream:
         pieces = unpacked(stream, file.path, PIECE_BYTES)
         return functools.reduce(combined, map(learn, pieces), learn(_NOTHING))
 
