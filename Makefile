@@ -1,10 +1,13 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: check test test-lowest test-clusters stress bench bench-engines clean
+.PHONY: check test test-lowest test-clusters stress bench bench-engines docs clean
 
 BENCH_ARGS ?=
 
 check:
 	./run_local.sh check
+
+docs:
+	./run_local.sh docs
 
 test:
 	./run_local.sh test
@@ -34,7 +37,7 @@ bench/.venv/.stamp: bench/requirements.txt
 	touch $@
 
 clean:
-	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf out/sample out/photos out/rows bench/data bench/results
 	find beam_pipeline transforms tests bench -name __pycache__ -prune \
 		-not -path 'bench/.venv/*' -exec rm -rf {} +

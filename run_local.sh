@@ -7,7 +7,8 @@
 #   ./run_local.sh stress [ARG..] runs its generated cases in full numbers, some hours
 #   ./run_local.sh test-lowest [ARG..] converts the sample and runs the tests named in
 #                               tests/lowest.txt, with the oldest libraries of setup.py
-#   ./run_local.sh check        runs the linter and the type checker
+#   ./run_local.sh check        runs the linter and the type checker, builds the docs
+#   ./run_local.sh docs         builds the documentation into docs/_build
 #   ./run_local.sh setup [EXTRA] only installs the project, with an extra: test or dev
 #   ./run_local.sh ARG...       runs `beam-tfrecord ARG...`
 #
@@ -77,8 +78,9 @@ install() {
         die "pip could not install the project; its message stands above"
     printf '%s\n' "$want" >"$stamp"
     printf '%s\n' "$want" >"$run_stamp"
-    if [ "$extra" = dev ]; then # which holds the extra test
+    if [ "$extra" = dev ]; then # which holds the extras test and docs
         printf '%s\n' "$want" >"$venv/.beam-tfrecord-test"
+        printf '%s\n' "$want" >"$venv/.beam-tfrecord-docs"
     fi
 }
 
@@ -87,6 +89,12 @@ show() {
     printf ' %s' "$@"
     printf '\n'
     "$venv/bin/beam-tfrecord" "$@"
+}
+
+# Every warning is an error: a broken link, a page that no contents list names, ...
+docs() {
+    cd "$root"
+    "$venv/bin/python" -m sphinx -W --keep-going --quiet -b html docs docs/_build
 }
 
 sample() {
@@ -169,7 +177,13 @@ check)
     "$venv/bin/python" -m ruff check . || status=1
     MYPYPATH=scripts "$venv/bin/python" -m mypy beam_pipeline transforms \
         scripts/clusters || status=1
+    docs || status=1
     exit "$status"
+    ;;
+docs)
+    install docs
+    docs
+    say "Built docs/_build/index.html"
     ;;
 setup)
     case "${2-}" in

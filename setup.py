@@ -30,6 +30,9 @@ TEST = [
     "setuptools>=70.1",
 ]
 
+# Pinned: a new version of a tool must not turn a checkout red.
+DOCS = ["sphinx==9.0.*", "myst-parser==5.*", "furo==2025.12.*"]
+
 setup(
     name="beam-tfrecord",
     version=VERSION,
@@ -80,8 +83,9 @@ setup(
         "dataflow": ["apache-beam[gcp]>=2.77,<3", "google-cloud-storage>=2.16"],
         "test": TEST,
         "clusters": [*TEST, "boto3>=1.36", "google-cloud-storage>=2.16"],
-        # Pinned: a new version of a checker must not turn a checkout red.
-        "dev": [*TEST, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
+        "docs": DOCS,
+        # Pinned for the same reason.
+        "dev": [*TEST, *DOCS, "ruff==0.17.*", "mypy==2.4.*", "types-PyYAML"],
     },
     entry_points={"console_scripts": ["beam-tfrecord = beam_pipeline.cli:program"]},
     classifiers=[

@@ -1,0 +1,30 @@
+"""Settings of the documentation; `make docs` builds it into `docs/_build`."""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from beam_pipeline.version import __version__  # noqa: E402
+
+project = "beam-tfrecord"
+copyright = "the beam-tfrecord authors"
+release = version = __version__
+
+extensions = ["myst_parser", "from_code"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+# Links may name any heading down to the third level.
+myst_heading_anchors = 3
+# It would turn the dashes of options into others.
+smartquotes = False
+
+html_theme = "furo"
+html_title = f"beam-tfrecord {version}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
