@@ -323,9 +323,21 @@ def formats() -> str:
 
     rows = []
     for name, each in FORMATS.items():
-        files = _code(each.files) if each.files else "only with `--format` or an option"
-        rows.append((_code(name), each.title, files))
-    return _table(["`--format`", "what", "paths of its files, as a pattern"], rows)
+        files = _code(each.pattern.pattern)
+        if each.suffixes:
+            files = ", ".join(map(_code, each.suffixes))
+            files += "; also `.gz`, `.zst`" if each.compressed else ""
+        elif not each.names:
+            files = "only with `--format` or its option"
+        options = ", ".join(_flag(option) for option in each.options)
+        rows.append((_code(name), each.title, files, options))
+    return _table(
+        ["`--format`", "what", "suffixes, or the pattern", "its options"], rows
+    )
+
+
+def _flag(setting: str) -> str:
+    return _code("--" + setting.replace("_", "-"))
 
 
 def exit_codes() -> str:
