@@ -190,7 +190,7 @@ def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
 
 
 def _any(values: pa.Array) -> bool:
-    return len(values) > values.null_count
+    return bool(len(values) > values.null_count)
 
 
 def _first_valid(column: pa.Array) -> int:

@@ -246,9 +246,10 @@ def _foreign(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 def _png(pixels: np.ndarray) -> bytes:
     try:
-        return encode_png(pixels[np.newaxis])[0].as_py()
+        file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
     except EncodingError as error:
         raise OddValueError(str(error)) from error
+    return file
 
 
 def _png_of_pillow(image: Any) -> bytes:

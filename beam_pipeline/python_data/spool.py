@@ -169,6 +169,6 @@ class _Part:
 
 def _batch_rows(table: pa.Table) -> int:
     """Returns the power of two of rows that take 16 MiB at most, or one row."""
-    each = max(table.nbytes // max(table.num_rows, 1), 1)
+    each: int = max(table.nbytes // max(table.num_rows, 1), 1)
     wanted = min(max(_BATCH_BYTES // each, 1), _MOST_ROWS)
     return 1 << (wanted.bit_length() - 1)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import grpc
@@ -179,7 +179,7 @@ class _Loopback:
     def server(*arguments: Any, **options: Any) -> Any:
         """As `grpc.server`, but what is bound to any address is bound to loopback."""
         server = grpc.server(*arguments, **options)
-        bind = server.add_insecure_port
+        bind: Callable[[str], int] = server.add_insecure_port
 
         def bind_to_loopback(address: str) -> int:
             return bind(address.replace("[::]", "localhost"))

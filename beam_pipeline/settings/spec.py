@@ -516,7 +516,7 @@ def _describe(fault: Any) -> str:
         )
     if fault["type"] == "missing":
         return f"{place!r} must be given"
-    message = fault["msg"].removeprefix("Value error, ")
+    message: str = fault["msg"].removeprefix("Value error, ")
     if not place:
         return message
     return f"{place}: {message[0].lower()}{message[1:]} (found {shown(fault['input'])})"

@@ -73,7 +73,8 @@ def json_nesting(data: bytes) -> int:
 
 def openings(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Returns which bytes of a JSON text are `[` or `{`, also inside its strings."""
-    return octets | _FOLD == _OPENS
+    found: npt.NDArray[np.bool_] = octets | _FOLD == _OPENS
+    return found
 
 
 def check_json_nesting(data: bytes, levels: int = MAX_NESTING) -> None:

@@ -215,11 +215,14 @@ class _Child:
             self._channel.settimeout(_CLOCK_FACTOR * policy.max_seconds)
             decoder_child.send(self._channel, (data, policy))
             self._channel.settimeout(max(end - time.monotonic(), 0.001))
-            return decoder_child.receive(self._channel)
+            answer = decoder_child.receive(self._channel)
         except TimeoutError:
             raise _EndedError(_too_slow(data, policy, by_clock=True)) from None
         except (EOFError, OSError):
             self.end()
+        else:
+            outcome, found = answer
+            return outcome, found
         code = self._process.returncode
         if code == -signal.SIGPROF:
             raise _EndedError(_too_slow(data, policy, by_clock=False))

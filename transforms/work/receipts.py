@@ -127,7 +127,7 @@ def find_shard(store: Store, input_digest: str) -> ShardDone | None:
     if found is None:
         return None
     facts, sums = found
-    done = _moved(ShardDone(*facts), store)
+    done: ShardDone = _moved(ShardDone(*facts), store)
     logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
     prints = [] if done.fingerprints is None else [done.fingerprints.segment]
     path = os.path.join(store.dataset, done.shard.name)

@@ -267,7 +267,8 @@ def _bits(data: bytes, name: str, image: ImageFile.ImageFile) -> int:
         at = data.find(_SIZ)
         if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
             raise DamageError("jpeg2000: there is no codestream")
-        return (_SIZ_FIELDS.unpack_from(data, at + 4)[-1] & 0x7F) + 1
+        depth: int = _SIZ_FIELDS.unpack_from(data, at + 4)[-1]
+        return (depth & 0x7F) + 1
     if name == "pnm":
         return 16 if image.mode == "I" else 1 if image.mode == "1" else 8
     return 8

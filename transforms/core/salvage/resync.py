@@ -55,7 +55,10 @@ def header_places(data: bytes, room: int, max_record_bytes: int) -> _Longs:
     fits = lengths.astype(np.int64) <= room - OVERHEAD_BYTES - places
     places, lengths = places[fits], lengths[fits]
     words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    return places[words[places + _LENGTH_BYTES] == _length_crcs(lengths, width)]
+    sound: npt.NDArray[np.bool_] = words[places + _LENGTH_BYTES] == _length_crcs(
+        lengths, width
+    )
+    return places[sound]
 
 
 def _plausible(

@@ -175,7 +175,8 @@ def gather(data: bytes, starts: _Longs, length: int) -> list[bytes]:
     # copies whole payloads, and `tolist` makes bytes of them.
     count = len(data) - length + 1
     items: Any = np.ndarray((count,), f"V{length}", data, 0, (1,))
-    return items[starts].tolist()
+    payloads: list[bytes] = items[starts].tolist()
+    return payloads
 
 
 @functools.lru_cache(maxsize=1 << 14)
