@@ -39,5 +39,5 @@ bench/.venv/.stamp: bench/requirements.txt
 clean:
 	rm -rf build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf out/sample out/photos out/rows bench/data bench/results
-	find beam_pipeline transforms tests bench -name __pycache__ -prune \
+	find beam_pipeline beam_tfrecord transforms tests bench -name __pycache__ -prune \
 		-not -path 'bench/.venv/*' -exec rm -rf {} +

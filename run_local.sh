@@ -175,7 +175,7 @@ check)
     status=0
     "$venv/bin/python" -m ruff format --check . || status=1
     "$venv/bin/python" -m ruff check . || status=1
-    MYPYPATH=scripts "$venv/bin/python" -m mypy beam_pipeline transforms \
+    MYPYPATH=scripts "$venv/bin/python" -m mypy beam_pipeline beam_tfrecord transforms \
         scripts/clusters || status=1
     docs || status=1
     exit "$status"

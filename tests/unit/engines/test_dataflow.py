@@ -35,6 +35,7 @@ from transforms.storage import paths
 Folder = pathlib.Path
 
 ROOT = Folder(__file__).parents[3]
+PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
 FLAGS = [
     *("--project=my-project", "--region=europe-west1"),
     "--temp_location=gs://bucket/tmp",
@@ -199,8 +200,8 @@ def test_source_distribution_holds_the_program(tmp_path: Folder) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {
         path.relative_to(ROOT).as_posix()
-        for package in ("beam_pipeline", "transforms")
-        for pattern in ("*.py", "*.proto", "py.typed")
+        for package in PACKAGES
+        for pattern in ("*.py", "py.typed")
         for path in (ROOT / package).rglob(pattern)
     }
     assert names == wanted | {"PKG-INFO", "pyproject.toml", "setup.py"}
@@ -226,7 +227,7 @@ def test_source_distribution_is_one(tmp_path: Folder) -> None:
     required = Folder(facts, "requires.txt").read_text().split()
     assert sorted(required) == sorted(required_here())
     tops = Folder(facts, "top_level.txt").read_text().split()
-    assert tops == ["beam_pipeline", "transforms"]
+    assert tops == list(PACKAGES)
 
 
 def test_workers_get_the_versions_of_here() -> None:

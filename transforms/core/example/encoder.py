@@ -37,6 +37,7 @@ __all__ = [
     "MAX_EXAMPLE_BYTES",
     "ExampleEncoder",
     "Framed",
+    "encode_examples",
     "large_record_pieces",
 ]
 
@@ -61,6 +62,23 @@ class Framed:
 
     buffer: pa.Buffer
     offsets: npt.NDArray[np.int64]
+
+
+def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
+    r"""Returns the n rows of a record batch as n serialised tf.train.Examples.
+
+    A column is a feature: integers and bools become an Int64List, floats a FloatList
+    of float32, texts and bytes a BytesList; so do lists of them. A null leaves its
+    feature out of the record. `decode_examples` reads the records back.
+
+        >>> rows = pa.record_batch({"id": [1, 2], "name": ["a", None]})
+        >>> encode_examples(rows)[1]
+        b'\n\r\n\x0b\n\x02id\x12\x05\x1a\x03\n\x01\x02'
+
+    Raises EncodingError: a column's type or a value has no place in a
+    tf.train.Example, or two columns have one name.
+    """
+    return ExampleEncoder(batch.schema).encode(batch).to_pylist()
 
 
 class ExampleEncoder:

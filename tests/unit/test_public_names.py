@@ -1,0 +1,115 @@
+"""The front door: which names are public, that asking is cheap, and who uses them."""
+
+import ast
+import importlib
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import beam_pipeline
+import beam_tfrecord
+import transforms
+
+ROOT = pathlib.Path(__file__).parents[2]
+FRONTS = {module.__name__: module for module in (beam_pipeline, transforms)}
+PROGRAM = "__version__ convert Report make_spec make_plan convert_plan".split()
+LIBRARY = """
+    ListBlocks ReadBlocks PlaceRows CountShards WriteShards CommitDataset
+    ReadTFRecords WriteTFRecords
+    Batch Schema Feature Kind rows_of
+    encode_examples decode_examples read_examples
+    FixedLenFeature VarLenFeature RaggedFeature RowLengths UniformRowLength
+    BeamTFRecordError UsageError SpecError SourceError InputError TargetError
+    RejectLimitError DamageError TFRecordError ExampleError EncodingError
+    StorageError ConservationError CommitError
+""".split()
+_CODE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.M | re.S)
+
+
+def programs() -> dict[str, str]:
+    """Returns what users copy: the Python of the documents and of the examples."""
+    found = {}
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
+        for number, text in enumerate(_CODE.findall(path.read_text(encoding="utf-8"))):
+            found[f"{path.relative_to(ROOT)}, block {number}"] = text
+    for path in sorted(ROOT.glob("examples/*.py")):
+        found[str(path.relative_to(ROOT))] = path.read_text(encoding="utf-8")
+    return found
+
+
+def checked_imports(package: str) -> dict[str, set[str]]:
+    """Returns module -> the names that type checkers see the package import of it."""
+    path = str(importlib.import_module(package).__file__)
+    tree = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"))
+    (branch,) = (node for node in tree.body if isinstance(node, ast.If))
+    return {
+        str(node.module): {alias.name for alias in node.names}
+        for node in branch.body
+        if isinstance(node, ast.ImportFrom)
+    }
+
+
+def test_the_public_names_are_these() -> None:
+    """A name is added or taken away on purpose only, and the CHANGELOG says so."""
+    assert beam_pipeline.__all__ == PROGRAM
+    assert transforms.__all__ == LIBRARY
+    assert beam_tfrecord.__all__ == PROGRAM + LIBRARY
+
+
+@pytest.mark.parametrize("package", FRONTS)
+def test_type_checkers_see_what_is_imported(package: str) -> None:
+    """The imports for type checkers give the public names, each from its own module."""
+    seen = checked_imports(package)
+    names = [name for some in seen.values() for name in some]
+    assert sorted(names) == sorted({*FRONTS[package].__all__} - {"__version__"})
+    for module, some in seen.items():
+        for name in some:
+            own = getattr(importlib.import_module(module), name)
+            assert getattr(FRONTS[package], name) is own
+            assert getattr(beam_tfrecord, name) is own
+
+
+@pytest.mark.parametrize("package", [*FRONTS, "beam_tfrecord", "transforms.tfrecord"])
+def test_importing_is_cheap(package: str) -> None:
+    """Neither Beam nor Arrow is loaded until a name is asked for that needs them."""
+    heavy = {"apache_beam", "pyarrow", "numpy", "pydantic", "click"}
+    code = f"import sys, {package} as p; dir(p); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert not heavy & set(done.stdout.split()), done.stderr
+    assert {package} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("package", [*FRONTS, "beam_tfrecord", "transforms.tfrecord"])
+def test_dir_lists_the_public_names(package: str) -> None:
+    """An interactive shell completes them before any has been imported."""
+    module = importlib.import_module(package)
+    assert set(module.__all__) <= set(dir(module))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As of any module; the shell can guess the name that was meant."""
+    with pytest.raises(AttributeError, match="no attribute 'read_exampels'") as caught:
+        beam_tfrecord.read_exampels  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("read_exampels", beam_tfrecord)
+
+
+@pytest.mark.parametrize("place", programs())
+def test_documents_use_public_names_only(place: str) -> None:
+    """What users copy imports the front door, never a module behind it."""
+    tree = ast.parse(programs()[place])
+    ours = {"transforms", "beam_pipeline", "beam_tfrecord"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = {alias.name for alias in node.names}
+            assert not {n for n in names if n.partition(".")[0] in ours} - ours
+        elif isinstance(node, ast.ImportFrom):
+            module = str(node.module)
+            if module.partition(".")[0] in ours:
+                assert module in ours, f"{place} imports {module}"
+                public = importlib.import_module(module).__all__
+                assert {alias.name for alias in node.names} <= set(public)
