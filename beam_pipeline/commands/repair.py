@@ -2,7 +2,7 @@
 
 Of a dataset its shards are repaired. Its manifest stays with it only where every file
 is as the manifest states; else what it says of values and classes is not known to be
-true any more, and the shards get TFDS's files alone, with their new numbers of records.
+true any more, and the shards get new sidecars alone, with their numbers of records.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from transforms.errors import (
     UsageError,
     first_few,
 )
-from transforms.sidecars import tfds
+from transforms.sidecars.table import render_sidecars
 from transforms.storage.paths import is_remote
 
 __all__ = ["run"]
@@ -157,7 +157,7 @@ def _check_folder(
     ours = {os.path.basename(task.target) for task in tasks} | {MANIFEST_NAME}
     if dataset is not None:
         manifest = dataset.manifest
-        ours |= {*manifest.file_names, *tfds.render(manifest).files}
+        ours |= {*manifest.file_names, *render_sidecars(manifest).files}
     if foreign := [name for name in files.names_in(target) if name not in ours]:
         raise TargetError(
             f"The output may hold only what a repair writes; {target!r} also holds "
@@ -261,7 +261,8 @@ def _beside(
         if beside is not None:
             _write_all(target, beside, overwrite)
             return [f"{target} is the same dataset, its manifest included."]
-    _write_all(target, tfds.render(_with_shards(manifest, shards)).files, overwrite)
+    sidecars = render_sidecars(_with_shards(manifest, shards))
+    _write_all(target, sidecars.files, overwrite)
     return [
         *_short_of_records(outcomes),
         f"{target} has no {MANIFEST_NAME}: what the old one states of values, classes "

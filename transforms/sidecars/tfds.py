@@ -15,16 +15,16 @@ TFDS 4.9.10; all of it tried out by the tests.
 """
 
 import collections
-import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transforms.core.manifest import FeatureFacts, Manifest, SplitFacts
 from transforms.core.schema import Kind
+from transforms.sidecars.sidecar import Rendered, Sidecar
 from transforms.sidecars.tfds_features import show_features, typed
 
-__all__ = ["Sidecars", "point_to", "render"]
+__all__ = ["SIDECAR", "point_to", "render"]
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
@@ -38,24 +38,11 @@ _MAX_FILE_NAME_BYTES = 255
 _Json = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sidecars:
-    """Files to stand beside the shards, and what the user should be told.
-
-    Attributes:
-      files: file name -> content; empty when TFDS could not read the dataset.
-      notes: sentences, each about something that a reader through TFDS will miss.
-    """
-
-    files: Mapping[str, bytes]
-    notes: tuple[str, ...] = ()
-
-
-def render(manifest: Manifest) -> Sidecars:
+def render(manifest: Manifest) -> Rendered:
     """Returns TFDS's files for the dataset, or none and a note that says why."""
     if reason := _unreadable(manifest):
         left_out = f"{_INFO_NAME} and {_FEATURES_NAME} are left out"
-        return Sidecars({}, (f"{reason}: {left_out}.",))
+        return Rendered({}, (f"{reason}: {left_out}.",))
     unlisted = {
         facts.feature.name: reason
         for facts in manifest.features
@@ -89,7 +76,7 @@ def render(manifest: Manifest) -> Sidecars:
             f"TFDS will not show {', '.join(map(repr, empty))}: it reads no split "
             f"without a record."
         )
-    return Sidecars(files, tuple(notes))
+    return Rendered(files, tuple(notes))
 
 
 def _is_label(facts: FeatureFacts) -> bool:
@@ -202,3 +189,6 @@ def _supervised_keys(manifest: Manifest) -> tuple[str, str] | None:
 
 def _to_json(data: _Json) -> bytes:
     return (json.dumps(data, indent=2) + "\n").encode()
+
+
+SIDECAR = Sidecar(lambda manifest, _: render(manifest), point_to)

@@ -14,7 +14,6 @@ import apache_beam as beam
 import google_crc32c
 
 from transforms import files
-from transforms.core import label_map
 from transforms.core.manifest import (
     MANIFEST_NAME,
     Account,
@@ -45,7 +44,7 @@ from transforms.errors import (
 )
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import publication as bucket_publication
-from transforms.sidecars import tfds
+from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
 from transforms.work.store import Store
@@ -78,7 +77,7 @@ class Publication:
       max_reject_rate: rejected / (read - skipped) that is tolerated; see
         `transforms.core.reject_limit`.
       allow_empty: publish a dataset without records.
-      label_map: class id -> name, for `label_map.pbtxt`; empty for none.
+      label_map: class id -> name, for the sidecars; empty for none.
       new_lock: where the stage `leak_check` has left the next split lock; empty for
         nowhere.
       keeps_work: whether the next run finds the segments of this one.
@@ -184,13 +183,8 @@ def commit_dataset(
     account = _account(facts, shards, logs, shard_counts, publication)
     _check_account(account, logs, publication, store)
     manifest = _manifest(shards, account, shard_counts, publication)
-    sidecars = tfds.render(manifest)
-    beside = dict(sidecars.files)
-    if publication.label_map:
-        beside[label_map.LABEL_MAP_NAME] = label_map.render_label_map(
-            publication.label_map
-        )
-    named = [_write_sidecar(store, *item) for item in sorted(beside.items())]
+    sidecars = render_sidecars(manifest, publication.label_map)
+    named = [_write_sidecar(store, *item) for item in sidecars.files.items()]
     if logs:
         named += write_rejects(
             logs, store.dataset, attempts=store.attempts, announce=store.announce
@@ -215,7 +209,7 @@ def commit_dataset(
         run["split_lock"] = hashlib.sha256(lock).hexdigest()
     if store.place:
         run["folder"] = store.place
-        run["pointers"] = sorted(tfds.point_to(store.place, manifest))
+        run["pointers"] = sorted(pointers_to(store.place, manifest))
     manifest = dataclasses.replace(manifest, files=tuple(named), run=run)
     _clear_folder(store, manifest)
     _check_folder(store.dataset, manifest)

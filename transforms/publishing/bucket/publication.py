@@ -22,7 +22,7 @@ from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import CommitError
 from transforms.publishing.bucket.versions import put_if
-from transforms.sidecars import tfds
+from transforms.sidecars.table import pointers_to
 from transforms.storage.object_store import OvertakenError
 from transforms.storage.paths import work_folder
 
@@ -191,7 +191,7 @@ def _end(directory: str, noted: str, note: _Note) -> None:
             for name in sorted(former.file_names):
                 files.remove_file(f"{directory}/{former.folder}/{name}")
         if manifest.folder:
-            pointers = tfds.point_to(manifest.folder, manifest)
+            pointers = pointers_to(manifest.folder, manifest)
             for name in sorted(pointers.keys() & {*manifest.root_names}):
                 files.write_file(f"{directory}/{name}", pointers[name], attempts="")
         ended, stands = stands, _at(path)

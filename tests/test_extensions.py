@@ -1,0 +1,88 @@
+"""The lists of CONTRIBUTING.md are complete: a module and a line, and it works.
+
+Each test copies the program, adds what such a list names, and runs it end to end.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SIDECAR = '''"""A sidecar: the number of records of each shard, one line each."""
+
+from collections.abc import Mapping
+
+from transforms.core.manifest import Manifest
+from transforms.sidecars.sidecar import Rendered, Sidecar
+
+__all__ = ["SIDECAR"]
+
+
+def _render(manifest: Manifest, _: Mapping[int, str]) -> Rendered:
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    lines = [f"{shard.file} {shard.records}\\n" for shard in shards]
+    note = f"counts.txt counts the records of {len(shards)} shards"
+    return Rendered({"counts.txt": "".join(lines).encode()}, (note,))
+
+
+SIDECAR = Sidecar(_render)
+'''
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Returns a folder with a copy of the program."""
+    for package in ("transforms", "beam_pipeline"):
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=without)
+    return tmp_path
+
+
+def add_line(module: pathlib.Path, before: str, line: str) -> None:
+    """Adds text to a module, before other text that is in it once."""
+    text = module.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    module.write_text(text.replace(before, line + before), encoding="utf-8")
+
+
+def run(program: pathlib.Path, *arguments: str) -> str:
+    """Runs a command of the copy; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", *arguments],
+        cwd=program,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_sidecar_is_one_module_and_one_line(program: pathlib.Path) -> None:
+    """A new sidecar is published, noted, checked by `verify` and repaired."""
+    sidecars = program / "transforms" / "sidecars"
+    (sidecars / "counts.py").write_text(SIDECAR, encoding="utf-8")
+    table = sidecars / "table.py"
+    add_line(
+        table,
+        "from transforms.sidecars import tfds\n",
+        "import transforms.sidecars.counts\n",
+    )
+    add_line(table, "label_map_file.SIDECAR)", "transforms.sidecars.counts.SIDECAR, ")
+    (program / "rows.csv").write_text("a,b\n1,x\n2,y\n3,z\n", encoding="utf-8")
+    run(program, "convert", "rows.csv", "out", "--shards", "1", "--no-shuffle")
+    (shard,) = (program / "out").glob("*.tfrecord*")
+    assert (program / "out" / "counts.txt").read_text() == f"{shard.name} 3\n"
+    manifest = json.loads((program / "out" / "manifest.json").read_text())
+    assert "counts.txt" in [facts["file"] for facts in manifest["dataset"]["files"]]
+    assert "counts.txt counts the records of 1 shards" in manifest["run"]["notes"]
+    run(program, "verify", "out")
+    # The last record is damaged: the sidecar counts those that are left.
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    run(program, "repair", "out", "repaired")
+    assert (program / "repaired" / "counts.txt").read_text() == f"{shard.name} 2\n"

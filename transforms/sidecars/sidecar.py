@@ -1,0 +1,37 @@
+"""What a sidecar is: files beside the shards, written by what the manifest states."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from transforms.core.manifest import Manifest
+
+__all__ = ["Rendered", "Sidecar"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rendered:
+    """The files that a sidecar writes, and what the user should know.
+
+    Attributes:
+      files: file name -> content; empty where the dataset has no use for them.
+      notes: sentences, each about something that a reader of the files will miss.
+    """
+
+    files: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sidecar:
+    """One kind of files beside the shards.
+
+    Attributes:
+      render: takes the manifest, whose `files` are not known yet, and the label map
+        (class id -> name; empty for none); returns the files.
+      point_to: takes the name of a folder and the manifest of the dataset in it;
+        returns files for the directory above, so that readers of the directory find
+        the shards. None where readers need no such files.
+    """
+
+    render: Callable[[Manifest, Mapping[int, str]], Rendered]
+    point_to: Callable[[str, Manifest], Mapping[str, bytes]] | None = None

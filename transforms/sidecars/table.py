@@ -1,0 +1,48 @@
+"""The sidecars of a dataset: all files beside the shards but manifest and rejects.
+
+A new sidecar is one module beside this one and one line in `SIDECARS`. The stages that
+publish, repair and point to a dataset ask this table and name no sidecar.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+from transforms.core.manifest import Manifest
+from transforms.sidecars import label_map as label_map_file
+from transforms.sidecars import tfds
+from transforms.sidecars.sidecar import Rendered, Sidecar
+
+__all__ = ["SIDECARS", "pointers_to", "render_sidecars"]
+
+SIDECARS: tuple[Sidecar, ...] = (tfds.SIDECAR, label_map_file.SIDECAR)
+
+
+def render_sidecars(
+    manifest: Manifest, label_map: Mapping[int, str] | None = None
+) -> Rendered:
+    """Returns the files of all sidecars, by name, and their notes.
+
+    Args:
+      manifest: of the dataset; its `files` are not looked at.
+      label_map: class id -> name; None or empty for none.
+
+    Raises:
+      ValueError: two sidecars write a file of the same name.
+    """
+    rendered = [sidecar.render(manifest, label_map or {}) for sidecar in SIDECARS]
+    files = sorted(item for each in rendered for item in each.files.items())
+    for (name, _), (other, _) in itertools.pairwise(files):
+        if name == other:
+            raise ValueError(f"two sidecars write {name!r}; rename one")
+    return Rendered(
+        dict(files), tuple(note for each in rendered for note in each.notes)
+    )
+
+
+def pointers_to(folder: str, manifest: Manifest) -> dict[str, bytes]:
+    """Returns the files for a directory whose dataset is in a folder below it."""
+    pointers: dict[str, bytes] = {}
+    for sidecar in SIDECARS:
+        if sidecar.point_to is not None:
+            pointers |= sidecar.point_to(folder, manifest)
+    return pointers
