@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 SIDECAR = '''"""A sidecar: the number of records of each shard, one line each."""
 
 from collections.abc import Mapping
