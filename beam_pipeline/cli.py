@@ -404,7 +404,7 @@ def _stop_at_once(number: int, _frame: object) -> NoReturn:
 
 
 def _with_note(message: str, error: BaseException) -> str:
-    """Returns the message, and that the dataset stands where that is so."""
+    """Returns the message, and adds that the dataset is committed if it is."""
     if COMMITTED_NOTE in getattr(error, "__notes__", ()):
         message = f"{bounded(message, _ROOM_FOR_NOTE)} ({COMMITTED_NOTE})"
     return bounded(message)

@@ -2,7 +2,7 @@
 
     errors.py    the exception tree
     files.py     the one file layer: list, open, write-then-rename, exact-path delete
-    storage/     what it stands on: paths, local folders, object stores, retries
+    storage/     what it is built on: paths, local folders, object stores, retries
     core/        pure functions over Arrow arrays and bytes; never Beam
         model.py schema.py boxes.py ...    the vocabulary of all the rest
         rows/ image/ placing/ example/ tfrecord/    a room for each subject

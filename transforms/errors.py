@@ -140,7 +140,7 @@ def source_error(message: str, error: Exception) -> SourceError:
 
 
 class TargetError(UsageError):
-    """The output exists, lies inside the source or cannot be written."""
+    """The output exists, is inside the source or cannot be written."""
 
 
 class RejectLimitError(BeamTFRecordError):

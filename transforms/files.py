@@ -226,7 +226,7 @@ def _list_remote(root: str) -> list[FileEntry]:
         if hidden is None:
             entries[path] = FileEntry(path, each.size, each.modified_ns)
         else:
-            # A hidden folder is one entry, whatever lies in it.
+            # A hidden folder is one entry, whatever is in it.
             path = "/".join(parts[: hidden + 1])
             entries[path] = FileEntry(path, 0, 0, "hidden")
     return sorted(entries.values(), key=lambda entry: os.fsencode(entry.path))
@@ -297,7 +297,7 @@ def is_file(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Whether a folder has this name; elsewhere, whether anything lies below it."""
+    """Whether a folder has this name; elsewhere, whether anything is below it."""
     if is_remote(path):
         found = remote.look(path)
         return found is not None and found.is_folder
@@ -320,7 +320,7 @@ def standing(path: str) -> Standing:
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names of what lies in a folder, in byte order; raises OSError."""
+    """Returns the names of what is in a folder, in byte order; raises OSError."""
     if is_remote(folder):
         names = remote.names_in(folder)
     else:
@@ -350,7 +350,7 @@ def entries_in(folder: str, root: str) -> list[FileEntry]:
 
 
 def stat_entry(path: str, root: str) -> FileEntry:
-    """Returns the entry of a file that lies below `root`; raises OSError."""
+    """Returns the entry of a file that is below `root`; raises OSError."""
     if is_remote(path):
         found = remote.look(path)
         if found is None:
@@ -636,7 +636,7 @@ def write_file(
     attempts: str,
     durable: bool = True,
 ) -> None:
-    """Writes a file whose content is at hand, anew where that fails in passing.
+    """Writes a file from bytes in memory, with retries.
 
     Args:
       path, attempts, durable: see `create`.
@@ -750,7 +750,7 @@ def _sync_directory(path: str) -> None:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies below it, links resolved."""
+    """Whether `path` is `folder` or is below it, links resolved."""
     if is_remote(path) or is_remote(folder):
         return f"{path}/".startswith(f"{folder.rstrip('/')}/")
     path, folder = os.path.realpath(path), os.path.realpath(folder)

@@ -72,7 +72,7 @@ def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
     if not found:
         console.print(f"nothing was left of dead runs at {printable(directory)}")
         return
-    # Names alone fit a line; they all lie beside the target, or in the folder.
+    # Names alone fit a line; they all are beside the target, or in the folder.
     parent = os.path.dirname(absolute(directory))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("left", "size", "holds", ""):

@@ -66,7 +66,7 @@ def run(
             leaves = leaves_job(spec, beam_flags)
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
-            # Where a dataset stands there may be nothing to do, and no need of Beam.
+            # Where a dataset is there may be nothing to do, and no need of Beam.
             stands = files.exists(os.path.join(spec.output, MANIFEST_NAME))
             prepared = prepare(spec) if stands else None
             if prepared is not None and prepared.done is not None:

@@ -19,7 +19,7 @@ class Finding:
       kind: a word of `frame.DAMAGE_KINDS` for the framing, else "missing",
         "unreadable", "content" (not what the manifest states), "foreign"
         (a shard that the manifest does not name), "unnamed" (any other such file),
-        "misleading" (does not say where the others lie), "shards" (a numbered set
+        "misleading" (does not say where the others are), "shards" (a numbered set
         is not whole), "stored" (readable, but not as its name says or not by every
         reader) or "manifest".
       message: what was found and what it means, without the file's name.

@@ -23,7 +23,7 @@ def complete_path(
 
 
 class _Flag(click.Option):
-    """A flag with the section of the help that it stands in."""
+    """A flag, and the section of the help that lists it."""
 
     def __init__(self, *arguments: Any, section: str = "", **extra: Any) -> None:
         if extra.get("metavar") in ("FILE", "FOLDER", "DIR"):

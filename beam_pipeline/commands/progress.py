@@ -97,7 +97,7 @@ def _bytes(folder: str) -> int:
 
 
 class _Looker:
-    """Looks at the work folder, seldom where that lies far away.
+    """Looks at the work folder, seldom where that is far away.
 
     Attributes:
       rejected: items that finished tasks have rejected so far. Only tasks that leave a

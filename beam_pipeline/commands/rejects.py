@@ -33,7 +33,7 @@ def show(path: str, *, reason: str | None, limit: int, as_json: bool) -> int:
     Args:
       path: the output of the run, or the file of rejects itself.
       reason: list those of this reason; None to count them all by reason.
-      limit: list so many; 0 for all.
+      limit: list this many; 0 for all.
       as_json: one object with the counts, or one a line for each that is listed.
 
     Raises:

@@ -248,7 +248,7 @@ def _skipped_ranges() -> Iterator[IO[str]]:
 def _beside(
     dataset: Dataset, target: str, outcomes: list[_Outcome], overwrite: bool
 ) -> list[str]:
-    """Writes what may stand beside the shards; returns notes on what may not."""
+    """Writes what may be beside the shards; returns notes on what may not."""
     manifest = dataset.manifest
     facts = [_new_facts(outcome) for outcome in outcomes]
     if any(each is None for each in facts):

@@ -279,7 +279,7 @@ def _vocabulary(feature: Feature, spec: Spec) -> list[str]:
         return [f"    vocabulary: {_scalar(path)}"]
     background = (images.BACKGROUND,) if spec.preset == "imagenet" else ()
     if spec.vocabulary is not None and path is None:
-        # It stands among the settings.
+        # It is among the settings.
         own = class_names(spec.vocabulary)
         if given in (own, (*background, *own)):
             return []

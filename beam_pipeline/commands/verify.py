@@ -330,7 +330,7 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
 
 
 def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
-    """Returns a finding where TFDS's files must say where the others lie, and do not.
+    """Returns a finding where TFDS's files must say where the others are, and do not.
 
     Between the manifest and these a run may have been killed.
     """

@@ -1,7 +1,7 @@
 """TFRecord files without a manifest: which files a folder or glob refers to.
 
     a shard's number      train-00003-of-00016, d-train.tfrecord-00000-of-00001.gz
-    "tfrecord" or "tfrec" in the name, whatever stands around it
+    "tfrecord" or "tfrec" anywhere in the name
     a valid header as the first bytes, whatever the name
 
 Never one of these, which other programs leave beside them: hidden files, `_SUCCESS`,

@@ -24,7 +24,7 @@ class Dataset:
     manifest: Manifest
 
     def path(self, file: str) -> str:
-        """Returns where a file of the dataset lies."""
+        """Returns where a file of the dataset is."""
         return self.manifest.path(self.directory, file)
 
 
@@ -33,7 +33,7 @@ class SingleFile:
     """One TFRecord file.
 
     Attributes:
-      path: where it lies.
+      path: where it is.
       dataset: of which it is a shard; None when no manifest beside it names it.
       facts: what that manifest says of it.
     """
@@ -44,7 +44,7 @@ class SingleFile:
 
 
 def open_target(path: str) -> Dataset | SingleFile:
-    """Returns what stands at a path: a directory, its `manifest.json`, or a file.
+    """Returns what is at a path: a directory, its `manifest.json`, or a file.
 
     Raises:
       UsageError: nothing is there, or a directory that is no dataset.

@@ -18,7 +18,7 @@ from transforms.errors import ExampleError, UsageError
 
 __all__ = ["FileSummary", "Variant", "summarize_file"]
 
-# Small reads of a file that lies far away would each cost a round trip.
+# Small reads of a file that is far away would each cost a round trip.
 _READ_BYTES = 1 << 20
 _TYPE_NAMES = {"int64": "int64", "float": "float", "large_binary": "bytes"}
 
@@ -86,7 +86,7 @@ def summarize_file(path: str, *, allow_empty: bool = False) -> FileSummary:
     """Reads a whole file, plain or compressed, and sums up what it holds.
 
     Args:
-      path: where it lies.
+      path: where it is.
       allow_empty: whether a file without a record is not damaged.
 
     Raises:

@@ -35,7 +35,7 @@ class Range:
     """Bytes [start, stop) that did not go into the output.
 
     Attributes:
-      start, stop: where they lie.
+      start, stop: where they are.
       of: "file" (as stored) or "content" (of a compressed file, unpacked).
       kind: a word of `frame.DAMAGE_KINDS`.
       note: what else is known; may be empty.

@@ -11,7 +11,7 @@
     choice.py       settings and what is there -> an engine and its flags, or an error
     worker_boot.py  what an engine starts as a worker, without a container
     notes.py        what workers tell the submitter, by files
-    flags.py        what stands among Beam's own flags
+    flags.py        reads Beam's own flags
     submission.py   submits, watches, cancels
     dataflow_checks.py      what a job there must bring
     worker_package.py       what its workers install

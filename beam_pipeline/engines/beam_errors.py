@@ -20,7 +20,7 @@ _ANY_ERROR = re.compile(
 
 
 def translated(failure: BaseException) -> BaseException:
-    """Returns our own error where one lies in what Beam raised, else one line of it."""
+    """Returns our own error where one is in what Beam raised, else one line of it."""
     seen: BaseException | None = failure
     while seen is not None:
         if isinstance(seen, BeamTFRecordError):

@@ -131,7 +131,7 @@ def _check_shared(
 ) -> None:
     """Refuses folders of this machine where the workers are on others.
 
-    What starts a worker, and what it leaves, is a file too: it lies in the work folder,
+    What starts a worker, and what it leaves, is a file too: it is in the work folder,
     or where that is in an object store in the folder of temporary files.
     """
     host = _host(master)

@@ -87,7 +87,7 @@ class Cluster:
 
 
 def cache_folder() -> pathlib.Path:
-    """Returns where downloads and notes lie."""
+    """Returns where downloads and notes are."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(base) / "beam-tfrecord"
 
@@ -98,7 +98,7 @@ def cluster_folder(engine: str, name: str) -> pathlib.Path:
 
 
 def jar_path(artifact: str, version: str, parts: str = "") -> pathlib.Path:
-    """Returns where a job server of Beam lies, brought or not.
+    """Returns where a job server of Beam is, brought or not.
 
     Args:
       artifact: as Beam names it.
@@ -119,7 +119,7 @@ def find_jar(artifact: str, version: str) -> pathlib.Path | None:
 
 
 def prism_path(version: str) -> pathlib.Path:
-    """Returns where Prism lies, built or not."""
+    """Returns where Prism is, built or not."""
     # What an earlier version of the script has built listened on all interfaces.
     return cache_folder() / "engines" / f"prism-{version}-loopback"
 

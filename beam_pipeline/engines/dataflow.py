@@ -36,7 +36,7 @@ def is_detached(beam_flags: Sequence[str]) -> bool:
 def _presets(place: Place) -> list[str]:
     """Returns Beam's flags for a place; later flags of the user win."""
     flags = [
-        # Everything that travels lies in modules, which the workers install.
+        # Everything that travels is in modules, which the workers install.
         "--no_save_main_session",
         f"--number_of_worker_harness_threads={_THREADS}",
     ]

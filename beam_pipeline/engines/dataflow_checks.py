@@ -70,7 +70,7 @@ def _check_installed() -> None:
 
 
 def _check_keys() -> None:
-    """Refuses keys in paths: they would lie in the bucket, within the staged job."""
+    """Refuses keys in paths: they would be in the bucket, within the staged job."""
     for place, names in paths.parameters_given().items():
         if wrong := sorted(names - _HARMLESS):
             raise SpecError(

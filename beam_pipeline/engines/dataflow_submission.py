@@ -27,7 +27,7 @@ class Submitted:
 
     Attributes:
       job: Dataflow's id of it; empty for a template, which is started later.
-      template: where that lies; empty for none.
+      template: where that is; empty for none.
     """
 
     job: str = ""

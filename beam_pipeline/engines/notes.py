@@ -60,7 +60,7 @@ def latest(folder: str) -> BeamTFRecordError | None:
 
 
 def lasting(folder: str) -> BeamTFRecordError | None:
-    """Returns the last error that no other try mends, if any.
+    """Returns the last error that no other try fixes, if any.
 
     A fault of storage may pass, and is one only where workers go on meeting it: an
     engine that tries again a hundred times would say nothing of it for as long.

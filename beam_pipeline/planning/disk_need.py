@@ -1,11 +1,11 @@
 """Estimate the disk space of a job, and check that it is available.
 
-On the output's file system stand, at the same time, until the run has committed:
+On the output's file system are, at the same time, until the run has committed:
 
     segments   the rows on their way to their shards, unless they travel in memory
     shards     the finished files
 
-A dataset that is replaced stands there all the while, so what it takes is not free
+A dataset that is replaced is there all the while, so what it takes is not free
 anyway; the unfinished work of an earlier run is taken over or removed, so what that
 takes is.
 """
@@ -25,7 +25,7 @@ __all__ = ["DiskNeed", "check_room", "estimate", "free_bytes", "in_words"]
 _SURE = 0.5
 # Records compress to no less than about this ...
 _SURE_COMPRESSED = 0.05
-# ... and what images take that are made anew cannot be told from the old ones.
+# ... and sizes of re-encoded images cannot be estimated from the originals.
 _SURE_REMADE = 0.0
 # Up to this share of what seems to be needed may yet be too little.
 _MARGIN = 1.2
@@ -38,7 +38,7 @@ class DiskNeed:
     Attributes:
       segments, shards: bytes that they will take, about.
       compressed: whether the shards will take less, by an unknown amount.
-      remade: whether images are resized or encoded again; `shards` is what they take
+      remade: whether images are resized or re-encoded; `shards` is what they take
         unchanged.
     """
 

@@ -69,7 +69,7 @@ class Inputs:
         return sum(entry.size for entry in self.entries)
 
     def facts(self) -> dict[str, int | str]:
-        """Returns what the manifest says of them: the same wherever they lie."""
+        """Returns what the manifest says of them: the same wherever they are."""
         digest = hashlib.sha256()
         listed = [*self.entries, *self.companions]
         for entry in sorted(listed, key=lambda entry: entry.origin):
@@ -92,7 +92,7 @@ class PlannedSource:
       rule: how rows fall into splits.
       records: split -> how many records, about.
       record_bytes: split -> how many bytes of shards, about.
-      input_bytes: split -> bytes of input that its rows lie in.
+      input_bytes: split -> bytes of input that its rows are in.
       classes: class names that are known already, to be shown.
       skipped: items left out, by reason.
       expected_rows: how many rows must be read; None if not known.

@@ -138,7 +138,7 @@ def join_table(
       were inferred from.
 
     Raises:
-      SourceError: an id stands twice.
+      SourceError: an id occurs twice.
       SpecError: what is said of the features makes no sense.
     """
     id_column = str(spec.id_column)

@@ -47,7 +47,7 @@ class Selection:
     content: tuple[str, ...] | None = None
 
     def places_in(self, folder: str) -> str:
-        """Returns where the list lies in a work folder."""
+        """Returns where the list is in a work folder."""
         return os.path.join(folder, "only_rejected.arrow")
 
     def store_places(self, store: Store) -> None:

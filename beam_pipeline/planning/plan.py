@@ -82,7 +82,7 @@ class Plan:
       sharding: where rows go.
       splits: how rows fall into splits, and what is looked up for it.
       vocabularies: of its labels, as far as they are known.
-      seen: what stands at the target now.
+      seen: what is at the target now.
       inline: whether segments travel through the shuffle.
       workers: how many processes.
       request: what the job asks for, to be compared with another one's.
@@ -155,7 +155,7 @@ class Plan:
 
     @property
     def work_folder(self) -> str:
-        """Where this job's unfinished files lie."""
+        """Where this job's unfinished files are."""
         return os.path.join(target.work_folder(self.directory), self.work_digest)
 
 
@@ -192,7 +192,7 @@ class Prepared:
       request: what the job asks for.
       done: the dataset at the output, where that is what the job would give.
       notes: what a person should know before the run.
-      seen: what stands at the target now.
+      seen: what is at the target now.
     """
 
     spec: Spec
@@ -289,7 +289,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         selection = select_rejected(spec.only_rejected)
     planned = _plan_inputs(spec, inputs, selection)
     if isinstance(spec.layout, str):
-        # What it says decides bytes, not where it lies.
+        # What it says decides bytes, not where it is.
         spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)

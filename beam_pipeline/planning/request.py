@@ -44,7 +44,7 @@ class Request:
       inputs: digest of the inputs.
       files: how many there are.
       fingerprint: "stat" for sizes and times, or "content".
-      images_root: where the images lie that a table names; empty where none does.
+      images_root: where the images are that a table names; empty where none does.
       images: digest of the images there; empty where they cannot be listed.
     """
 
@@ -177,7 +177,7 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
     if spec.splits and not (spec.key_column or spec.group_column):
         # Earlier programs went by the place of a row.
         out["rows_known_by"] = "content"
-    # What files say decides bytes, not where they lie.
+    # What files say decides bytes, not where they are.
     if isinstance(spec.layout, str):
         out["layout"] = load_spec(spec.layout)
     if spec.vocabulary is not None:

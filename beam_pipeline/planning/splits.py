@@ -61,11 +61,11 @@ class SplitPlan:
         return bool(self.ids or self.lock_path or (self.keyed and by_source))
 
     def table_in(self, store: Store) -> str:
-        """Returns where the table of ids lies in a work folder; empty for none."""
+        """Returns where the table of ids is in a work folder; empty for none."""
         return os.path.join(store.folder, "split_ids.arrow") if self.ids else ""
 
     def lock_in(self, store: Store) -> str:
-        """Returns where the earlier lock lies in a work folder; empty for none."""
+        """Returns where the earlier lock is in a work folder; empty for none."""
         if self.lock is None:
             return ""
         return os.path.join(store.folder, "earlier_lock.arrow")

@@ -86,7 +86,7 @@ _SPLIT_WORDS: Mapping[str, str] = {
 }
 # How AutoML splits the rows that its user has left to it.
 _UNASSIGNED_SHARES = {"train": "0.8", "validation": "0.1", "test": "0.1"}
-# About what an image takes where the rows only say where it lies.
+# About what an image takes where the rows only say where it is.
 _IMAGE_BYTES = 100_000
 
 
@@ -318,7 +318,7 @@ def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) ->
     if not found or not found <= set(_SPLIT_WORDS):
         return _Words()
     if spec.splits and "UNASSIGNED" not in found:
-        # Shares over a manifest that leaves them nothing: all of it is split anew.
+        # Shares over a manifest that leaves them nothing: all of it is split again.
         anew = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
         return _Words(name, anew)
     return _Words(name, _SPLIT_WORDS)

@@ -25,7 +25,7 @@ __all__ = ["batches_of_rows", "column_of"]
 # What becomes one record batch: the first of these limits that is reached.
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 32 << 20
-# Every so many rows, one is weighed.
+# Measure the size of every n-th row.
 _WEIGHED_ROWS = 16
 _SHOWN_CHARS = 80
 # Modes of Pillow that a PNG file holds as they are.

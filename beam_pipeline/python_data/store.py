@@ -95,7 +95,7 @@ def _without_floats(
 
 
 def _floats_first(column: pa.Array) -> list[int]:
-    """Returns where values stand, those that are no whole numbers first."""
+    """Returns where values are, those that are no whole numbers first."""
     values = column.cast(pa.float64())
     broken = pc.not_equal(values, pc.trunc(values))
     places = [pc.index(broken, True).as_py(), pc.index(column.is_valid(), True).as_py()]

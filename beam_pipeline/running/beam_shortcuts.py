@@ -61,7 +61,7 @@ def _remembered_arguments(
 def _remembered_views(
     plain: Callable[[PipelineOptions, type], PipelineOptions],
 ) -> Callable[[PipelineOptions, type], PipelineOptions]:
-    # The options stand beside their views, so that no other has their id meanwhile.
+    # The options are beside their views, so that no other has their id meanwhile.
     known: dict[tuple[int, type], tuple[PipelineOptions, PipelineOptions]] = {}
 
     def view_as(options: PipelineOptions, kind: type) -> PipelineOptions:

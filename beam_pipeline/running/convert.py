@@ -108,7 +108,7 @@ def open_work_folder(
 
 
 def _has_published(plan: Plan, store: Store) -> bool:
-    """Whether what stands at the target was written by this very run."""
+    """Whether what is at the target was written by this very run."""
     try:
         manifest = target.read_manifest(plan.directory)
         now = target.state(plan.directory)

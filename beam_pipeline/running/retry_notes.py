@@ -15,10 +15,10 @@ from transforms.storage import retry
 
 __all__ = ["RetryNotes", "collected_retries"]
 
-# A line of at most so many bytes goes through a pipe in one piece.
+# A line of at most this many bytes goes through a pipe in one piece.
 _LINE_BYTES = 1024
 _READ_BYTES = 1 << 16
-# So many repetitions are told one by one.
+# Repetitions that are reported one by one.
 _SHOWN = 5
 
 

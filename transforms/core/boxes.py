@@ -11,8 +11,8 @@ edge of an image of 640 columns is 640. A box is judged before anything is done 
 | not_numbers  | there is a null, a NaN or an infinity in it                      |
 | reversed     | its width or height is negative: xmax < xmin, or ymax < ymin     |
 | empty        | its width or height is zero, or too small for float32            |
-| normalised   | it lies in the first pixel of a larger image: fractions, it seems |
-| outside      | it lies outside the image, or crosses its edge beyond tolerance  |
+| normalised   | it is in the first pixel of a larger image: probably fractions   |
+| outside      | it is outside the image, or crosses its edge beyond tolerance    |
 
 A box that crosses an edge by no more than the tolerance, as rounding makes them, ends
 at the edge.
@@ -68,7 +68,7 @@ class BoxPolicy(enum.StrEnum):
     BOX = "box"
     # The image is rejected with all of its boxes.
     IMAGE = "image"
-    # What lies outside the image is cut off; else as with BOX.
+    # What is outside the image is cut off; else as with BOX.
     CLIP = "clip"
 
 

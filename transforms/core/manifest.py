@@ -6,7 +6,7 @@
 
 A directory without `manifest.json` is not a dataset. Every other file of the
 directory is named here with its size and CRC32C. In an object store, where no directory
-can be exchanged for another, the files of a dataset that has replaced one lie in a
+can be exchanged for another, the files of a dataset that has replaced one are in a
 folder of their own below it, which `run` names; see `publishing.bucket`.
 """
 
@@ -36,7 +36,7 @@ __all__ = [
     "SplitFacts",
 ]
 
-# So many pieces of JSON text are written at once.
+# Pieces of JSON text per write.
 _PIECES = 1 << 12
 FORMAT = "beam-tfrecord/1"
 MANIFEST_NAME = "manifest.json"
@@ -230,7 +230,7 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """The folder below the directory that the files lie in; mostly none."""
+        """The folder below the directory that the files are in; mostly none."""
         return str(self.run.get("folder", ""))
 
     @property
@@ -241,7 +241,7 @@ class Manifest:
         return self.file_names[:-1]
 
     def path(self, directory: str, name: str) -> str:
-        """Returns where a file lies that it names."""
+        """Returns where a file is that it names."""
         parts = [directory, self.folder, name]
         return os.path.join(*(part for part in parts if part))
 

@@ -219,13 +219,13 @@ def reject_in_words(
     return f"{', '.join(where)}: {message}"
 
 
-# The first (source, row) of the run, and where its pieces lie: (offset, size) of each.
+# The first (source, row) of the run, and where its pieces are: (offset, size) of each.
 RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RejectLog:
-    """The rejections of one task; `transforms.work.rejects` draws how they lie.
+    """The rejections of one task; `transforms.work.rejects` draws how they are.
 
     Attributes:
       counts: rejected items by reason.
@@ -359,8 +359,8 @@ class Segment:
       rows: how many.
       size: bytes of the message.
       payload: the message itself when it travels inline, else empty.
-      path, offset: where it lies otherwise.
-      crc32c: of the message, where it lies in a file.
+      path, offset: where it is otherwise.
+      crc32c: of the message, where it is in a file.
       input_digest: digest of what decides the message: of equal ones the messages are
         equal. Empty for unknown.
     """

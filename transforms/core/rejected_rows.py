@@ -10,7 +10,7 @@ from transforms.core.model import Rejection
 
 __all__ = ["RejectedRows"]
 
-# So many are made at a time: enough that what a run costs by itself does not count.
+# Rejections built at a time: enough to make the fixed cost of a batch negligible.
 _RUN_ROWS = 16_384
 
 _Places = npt.NDArray[np.int64]

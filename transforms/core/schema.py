@@ -40,7 +40,7 @@ class Kind(enum.StrEnum):
     | bytes     | binary                    | BytesList                         |
     | timestamp | int64, in the unit        | Int64List, since the epoch, UTC   |
     | label     | string, the class name    | Int64List, the class id           |
-    | image     | string, where it lies, or | BytesList, the encoded file       |
+    | image     | string: its path, or      | BytesList, the encoded file       |
     |           | large_binary, the file    |                                   |
     | tensor    | binary, raw or proto      | BytesList, the same               |
     | box       | list of float32[4]        | four FloatLists, one for a side   |
@@ -151,7 +151,7 @@ class Feature:
       encoding: of a tensor: "raw" (elements in row-major order, little-endian) or
         "proto" (a serialised TensorProto, for tf.io.parse_tensor).
       unit: of a timestamp: "s", "ms", "us" or "ns".
-      inline: of an image: the rows hold the file itself, not where it lies.
+      inline: of an image: the rows hold the file itself, not where it is.
       missing: what becomes of rows without a value.
       fill: the value of such rows under `Missing.FILL`.
       constant: the value of every row; then there is no column in the source.

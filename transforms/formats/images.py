@@ -228,7 +228,7 @@ def arrange(
       entries: the images, as `select` chose them.
       skipped: what `select` left out.
       root: named in errors.
-      limit: at most so many images, the first in source order.
+      limit: at most this many images, the first in source order.
       allow_empty: a tree without images is a listing of none.
       labels: what a table says of each image, which are then in source order; folders
         say nothing but, perhaps, the split.

@@ -90,7 +90,7 @@ def join_labels(
       table: the table's name, for messages.
 
     Raises:
-      InputError: an id stands twice in the table, or is that of two images.
+      InputError: an id occurs twice in the table, or is that of two images.
     """
     texts = [
         None if text is None else unicodedata.normalize("NFC", text)

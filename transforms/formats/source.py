@@ -20,7 +20,7 @@ __all__ = ["Source", "run_facts"]
 
 
 class Source(abc.ABC):
-    """A planned source: where the inputs lie and how their rows are typed.
+    """A planned source: where the inputs are and how their rows are typed.
 
     Attributes:
       schema: the features of every row.
@@ -54,7 +54,7 @@ class Source(abc.ABC):
 
         Args:
           block: of this source.
-          by_position: whether it matters how much input lies before each row.
+          by_position: whether it matters how much input is before each row.
         """
         digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
         digest.update(self.facts_of(block, by_position=by_position))

@@ -3,7 +3,7 @@
     instances_train2017.json    train         valid/_annotations.coco.json  validation
     person_keypoints_val.json   validation    image_info_test-dev2017.json  test
 
-A word counts where no letter stands beside it. The file's own name comes before its
+A word counts where no letter is beside it. The file's own name comes before its
 folders, the nearer folder before the farther, and in a name the first word wins.
 
 The names of tables are free, and `photos of test tubes.csv` is no test split: of them

@@ -50,7 +50,7 @@ class InputFile:
 
     Attributes:
       origin: its path relative to the source's root.
-      path: where it lies.
+      path: where it is.
       size: bytes.
       position: bytes of the files before it.
       stamp: see `transforms.files.stamp`.
@@ -76,7 +76,7 @@ class TableSample:
         else the Arrow types that the format states. n rows each.
       rows: n.
       unread: rows that were looked at and cannot be read at all.
-      sampled_bytes: of input that those rows stand in; 0 where `total_rows` is known.
+      sampled_bytes: of input that those rows are in; 0 where `total_rows` is known.
       total_rows: of all files, where the format says it; None to estimate it.
       complete: whether the sample is all there is.
       notes: what a person should know of how the files were understood.
@@ -191,7 +191,7 @@ class TableReader(abc.ABC):
         Args:
           file: the file.
           block_bytes: least size of a block, for formats that can be cut freely.
-          limit_rows: the first so many rows only.
+          limit_rows: read at most this many rows, the first ones.
         """
 
     @abc.abstractmethod

@@ -16,7 +16,7 @@ from transforms.formats.table import Complaint, RawRows, rejection_of
 
 __all__ = ["reject_typed", "rejections_of"]
 
-# More than so many are not made before they are needed.
+# Above this count, rejections are built only when needed.
 _MADE_AT_ONCE = 4096
 
 

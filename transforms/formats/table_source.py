@@ -87,7 +87,7 @@ class TableSource(Source):
       content: columns whose content rows are known by; empty where they are known by
         something else, or where nothing asks.
       block_bytes: least size of a block.
-      limit: read so many rows, the first in source order; None for all.
+      limit: read this many rows, the first in source order; None for all.
     """
 
     reader: TableReader
@@ -454,7 +454,7 @@ def _without_access(rows: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
 
 
 def _place(raw: RawRows, position: int, shown: str) -> str:
-    """Returns a cell and where it stands, in words."""
+    """Returns a cell and where it is, in words."""
     origin = raw.block.origin
     if raw.origins is not None:
         origin = raw.origins[position].as_py()

@@ -116,7 +116,7 @@ def find_rejects(path: str) -> EarlierRejects:
     """Returns the rejects of a dataset, of a failed run, or of one file.
 
     Args:
-      path: a dataset; an output that was not committed, whose rejects lie beside it;
+      path: a dataset; an output that was not committed, whose rejects are beside it;
         or a file of lines.
 
     Raises:

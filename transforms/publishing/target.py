@@ -54,7 +54,7 @@ def read_manifest(directory: str) -> Manifest:
 
 
 def state(directory: str) -> str:
-    """Returns a word for what stands there now; "" for nothing."""
+    """Returns a word for what is there now; "" for none."""
     if is_remote(directory):
         return bucket.state(directory)
     try:
@@ -82,7 +82,7 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
 
 
 def check_contents(directory: str) -> Manifest | None:
-    """Returns the manifest of the dataset at the target; None where nothing stands.
+    """Returns the manifest of the dataset at the target, or None.
 
     Raises:
       TargetError: it cannot be made, or holds anything but a dataset of ours and
@@ -160,7 +160,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     """Makes a finished folder the target, in one step.
 
     Where the system has no exchange of two folders, the old manifest goes first and
-    the new one comes last: what stands there in between is no dataset, and `recover`
+    the new one comes last: what is there in between is no dataset, and `recover`
     finishes it.
 
     Args:
@@ -171,7 +171,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
     Raises:
       CommitError: the target is no longer what it was; nothing has changed.
       StorageError: a step failed though it was tried again. Where that was the sync
-        of the name, the dataset stands all the same, whole.
+        of the name, the dataset is published all the same, whole.
     """
     # The current folder cannot be renamed as ".", but under its own name it can.
     target = os.path.abspath(target)

@@ -248,7 +248,7 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
         if not hold.apart:
             bucket.remove_work(hold.directory, work=work, place=store.place)
     else:
-        # Where the run was stopped in between, old files may still lie there.
+        # Where the run was stopped in between, old files may still be there.
         target.recover(store.dataset, hold.directory)
     if keeps_work and not hold.apart:
         _keep_for_next(store)

@@ -36,7 +36,7 @@ from transforms.shards import decoder_child
 
 __all__ = ["SHARED", "DecoderPool"]
 
-# By the clock, for decoders that wait and do not work: so many times the limit of
+# By the clock, for decoders that wait and do not work: a multiple of the limit of
 # processor time, which a busy machine stretches.
 _CLOCK_FACTOR = 5
 _START_SECONDS = 60

@@ -62,7 +62,7 @@ class ShardLayout:
       schema: of the rows.
       seed, shuffle: see `transforms.core.placing.placement.Sharding`.
       compression: "none", "gzip" or "zlib".
-      root: folder that images lie under.
+      root: folder that images are under.
       image_policy: what is done to images.
       many_origins: whether each row has an origin of its own.
       keyed: see `transforms.core.placing.placement.Sharding`.

@@ -17,7 +17,7 @@
 | ragged list         | Sequence of Sequences | the same              | empty          |
 | box                 | four Sequences        | the same              | empty          |
 
-Keys stand as the records have them: boxes as `name/xmin` and so on, each a feature of
+Keys are as the records have them: boxes as `name/xmin` and so on, each a feature of
 its own; of a ragged list TFDS finds `name/ragged_flat_values` by itself. The images of
 a list it decodes to one tensor, which only images of one size can be: where that is
 not sure they are shown as strings.

@@ -51,7 +51,7 @@ from transforms.work.store import Store
 
 __all__ = ["CommitDataset", "Facts", "Publication", "commit_dataset"]
 
-# Shards of up to so many bytes in all are read again before they are published.
+# Total size of shards up to which they are read again before publication.
 _SMALL_BYTES = 64 << 20
 _READ_BYTES = 8 << 20
 
@@ -114,14 +114,14 @@ class Publication:
 
 @dataclasses.dataclass
 class CommitDataset(beam.PTransform):
-    """Checks the sums, writes what stands beside the shards, and publishes.
+    """Checks the sums, writes what is beside the shards, and publishes.
 
     Input: the facts of all stages. Output: the digest of the published dataset. A
     retry after success finds its own work and does nothing.
 
     Attributes:
       publication: what to publish and where.
-      store: where the finished shards lie.
+      store: where the finished shards are.
       shard_counts: the one ShardCounts of the job.
     """
 

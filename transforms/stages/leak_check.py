@@ -40,14 +40,14 @@ _COMPARED = 1_000
 
 @dataclasses.dataclass
 class CheckLeaks(beam.PTransform):
-    """Finds what stands in two splits, and writes what the next lock must hold.
+    """Finds what is in two splits, and writes what the next lock must hold.
 
     Input: the Fingerprints of all batches and shards. Output: one SplitFindings. A
     retry writes the same lock again. Memory: 25 bytes a row in one worker, 50 with a
     lock.
 
     Attributes:
-      store: where fingerprints lie, and where the lock is written.
+      store: where fingerprints are, and where the lock is written.
       identity: what units are hashes of, in words; see `Assignments`.
       keyed: whether a unit can have several rows.
       lock: path of the splits that earlier runs gave; empty for none.

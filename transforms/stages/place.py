@@ -166,7 +166,7 @@ class PlaceRows(beam.PTransform):
     Attributes:
       schema: of the rows.
       sharding: where rows go.
-      store: where segments lie.
+      store: where segments are.
       strata: for a stratified split, where the Strata of all rows are stored.
       table: path of the splits of keys, for a split by a table of ids.
       lock: path of the splits that earlier runs gave; empty for none.

@@ -29,7 +29,7 @@ class ReadBlocks(beam.PTransform):
       source: what the blocks are of.
       store: where long reject logs go.
       remembered: whether later runs are told what became of each block.
-      by_position: whether rows go by how much input lies before them.
+      by_position: whether rows go by how much input is before them.
     """
 
     source: Source

@@ -29,7 +29,7 @@ class ReuseBlocks(beam.PTransform):
     Attributes:
       source: what the blocks are of.
       store: where the earlier run has left it.
-      by_position: whether rows go by how much input lies before them.
+      by_position: whether rows go by how much input is before them.
     """
 
     source: Source

@@ -38,7 +38,7 @@ class CountShards(beam.PTransform):
 
 # Of each feature what is known to be distinct, and the names that came since.
 _Sums = tuple[dict[ShardKey, int], dict[str, list[pa.StringArray]]]
-# So many names may be held more than there are distinct ones.
+# Names held beyond the distinct ones before duplicates are removed.
 _SPARE_NAMES = 1 << 16
 
 

@@ -38,8 +38,8 @@ __all__ = ["AwaitStrata", "TakeStrata"]
 
 COUNTS = "counts"
 
-# Classes go into so many groups, a power of two: of 200,000 classes each batch still
-# sends few pieces, and no group holds much of all.
+# log2 of the number of groups of classes: with 200,000 classes a batch still sends few
+# pieces, and no group holds a large part of all.
 _BUCKET_BITS = 4
 _PIECE = pa.schema([("class", pa.string()), ("hashes", pa.list_(pa.uint64()))])
 
@@ -82,7 +82,7 @@ class TakeStrata(beam.PTransform):
 
     Attributes:
       rule: a stratified one.
-      store: where hashes lie meanwhile, 8 bytes a row.
+      store: where hashes are meanwhile, 8 bytes a row.
       lock: path of the splits that earlier runs gave; empty for none.
     """
 

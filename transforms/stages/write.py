@@ -19,7 +19,7 @@ __all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
 
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
-# Rejects of files whose stamps stay when what was wrong with them is mended.
+# Rejects of files whose stamps stay when what was wrong with them is fixed.
 _MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
 
 
@@ -33,7 +33,7 @@ class WriteShards(beam.PTransform):
 
     Attributes:
       layout: what decides the bytes.
-      store: where segments and finished shards lie.
+      store: where segments and finished shards are.
       shard_counts: the one ShardCounts of the job.
     """
 

@@ -44,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
-    """Returns what stands under a name; None where nothing can be found there.
+    """Returns what is under a name; None where nothing can be found there.
 
     Args:
       path: of anything.
@@ -110,7 +110,7 @@ def opened_below(path: str, root: str) -> Iterator[int]:
 
 
 def is_same(status: os.stat_result, path: str, *, folder: int | None = None) -> bool:
-    """Whether it stands under this name; raises OSError where nobody can say.
+    """Whether it is under this name; raises OSError where nobody can say.
 
     Args:
       status: of what is looked for.
@@ -170,7 +170,7 @@ def make(path: str) -> None:
 def remove_empty(path: str) -> bool:
     """Removes exactly this folder; it may be gone already.
 
-    Returns False, with nothing changed, where something lies in it.
+    Returns False, with nothing changed, where something is in it.
     """
     try:
         before = persistently(lambda: os.lstat(path), path=path)

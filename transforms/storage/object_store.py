@@ -41,7 +41,7 @@ class OvertakenError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """What lies in a folder.
+    """What is in a folder.
 
     Attributes:
       name: there.
@@ -82,7 +82,7 @@ class Client(Protocol):
         """Removes every object whose key begins with `folder` and a slash."""
 
     def list_in(self, folder: str) -> list[Listed] | None:
-        """Returns what lies in a folder; None where Arrow tells as much."""
+        """Returns what is in a folder; None where Arrow tells as much."""
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """Returns (key, its id) of each upload in parts that is not finished.

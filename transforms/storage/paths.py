@@ -45,7 +45,7 @@ SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 # Ends the names of work folders.
 WORK_SUFFIX = ".beam-tfrecord"
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# A question mark may stand in a key; parameters are told by their form.
+# A question mark may be in a key; parameters are told by their form.
 _PARAMETERS = re.compile(r"\?([A-Za-z_]+=[^?]*)$", re.DOTALL)
 _SECRET_IN_KEY = re.compile(
     r"[?&](?:access_key|secret_key|session_token|account_key|sas_token)="
@@ -82,7 +82,7 @@ _KNOWN = {
 }
 # Longer, or of other characters, it is not a name but a piece of a value.
 _NAME = re.compile(r"[A-Za-z_]{1,32}")
-# As `repr` has texts, wherever they stand in a value.
+# As `repr` has texts, wherever they are in a value.
 _TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 _lock = threading.Lock()
@@ -172,7 +172,7 @@ def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
     name, colon, password = map(urllib.parse.unquote, said.partition(":"))
     if scheme in ("s3", "gs", "gcs"):
         return host, {"access_key": name, "secret_key": password}
-    # Azure's container, or HDFS's user, stands there.
+    # Azure's container, or HDFS's user, is there.
     return f"{name}@{host}", {"account_key": password} if colon else {}
 
 
@@ -220,9 +220,9 @@ def _remember(place: str, said: Iterable[tuple[str, str]]) -> None:
 
 
 def another_job() -> None:
-    """Lets the paths that follow say of a place anew how it is reached.
+    """Lets later paths say again how a place is reached.
 
-    Until they do, what was said last holds.
+    Until they do, the last parameters stay in force.
     """
     with _lock:
         _of_earlier_jobs.update(_parameters)
@@ -243,7 +243,7 @@ def split_remote(path: str) -> tuple[str, str]:
     scheme, _, rest = path.partition("://")
     authority, _, key = rest.partition("/")
     if "/." in f"/{key}":
-        # A table may name what lies beside its folder.
+        # A table may name what is beside its folder.
         key = posixpath.normpath(f"/{key}").lstrip("/")
     return f"{scheme}://{authority}", key
 
@@ -300,7 +300,7 @@ def relative(path: str, root: str) -> str:
 
 
 def common_folder(paths: Iterable[str]) -> str:
-    """Returns the deepest folder that all these files lie below, absolute."""
+    """Returns the deepest folder that all these files are below, absolute."""
     folders = [os.path.dirname(absolute(path)) for path in paths]
     if not is_remote(folders[0]):
         return os.path.commonpath(folders)

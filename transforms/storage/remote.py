@@ -68,7 +68,7 @@ _TOKEN_BYTES = 6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """What stands at a remote path.
+    """What is at a remote path.
 
     Attributes:
       path: whole, with its scheme.
@@ -88,7 +88,7 @@ _remembered: dict[str, tuple[Found, bytes]] = {}
 
 
 def look(path: str) -> Found | None:
-    """Returns what stands at a path; None for nothing. Raises OSError."""
+    """Returns what is at a path; None for nothing. Raises OSError."""
     if path.startswith(_HDFS):
         return asked(path, functools.partial(_look_in_hdfs, path))
     system, inside = file_system(path)
@@ -113,7 +113,7 @@ def _look_in_hdfs(path: str) -> Found | None:
 
 
 def look_in(folder: str, *, recursive: bool = False) -> list[Found]:
-    """Returns what lies in a folder, or anywhere below it. Raises OSError."""
+    """Returns what is in a folder, or anywhere below it. Raises OSError."""
     if not recursive and folder.startswith(_WITHOUT_FOLDERS):
         return _look_in_flat(folder.rstrip("/"))
     return _look_below(folder, recursive=recursive)
@@ -169,7 +169,7 @@ def walk(folder: str) -> list[Found]:
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names of what lies in a folder. Raises OSError."""
+    """Returns the names of what is in a folder. Raises OSError."""
     return [os.path.basename(found.path) for found in look_in(folder)]
 
 
@@ -272,7 +272,7 @@ def _modified_ns(file: Any, path: str) -> int:
 
 
 def remembered(path: str) -> bytes:
-    """Returns a file that this process reads often, anew when it has changed."""
+    """Returns a file that this process reads often, again when it has changed."""
     known = _remembered.get(path)
     if known is None or look(path) != known[0]:
         data, size, modified_ns = read_all(path)
@@ -477,7 +477,7 @@ def put(path: str, data: bytes, *, attempts: str = "") -> None:
 
 
 def upload(local: str, path: str, *, attempts: str = "") -> None:
-    """Puts a local file where `path` says, in place of what stands there.
+    """Puts a local file where `path` says, in place of what is there.
 
     Args:
       local: path of the file.
@@ -563,7 +563,7 @@ def _delete(path: str) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Removes exactly what lies below this folder; it may be gone already."""
+    """Removes exactly what is below this folder; it may be gone already."""
     client = object_clients.client_of(folder)
     if client is not None:
         asked(folder, lambda: client.remove_below(split_remote(folder)[1]))

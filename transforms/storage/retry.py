@@ -6,7 +6,7 @@ bundle again; so it is done here, for the smallest piece of work that can simply
 again: one read at a given place, or one file written under a temporary name.
 
 A failed sync of a file is never repeated by itself: the kernel may have dropped what it
-could not write, and would call the next sync a success. The file is written anew
+could not write, and would call the next sync a success. The file is written again
 instead. Changes of names are repeated where they were not made: see
 `transforms.storage.folders`.
 

@@ -121,7 +121,7 @@ class S3Client:
                 Bucket=self._bucket, Prefix=f"{folder}/"
             )
             keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
-            # What stands for a folder goes after what lies in it: some servers insist.
+            # What stands for a folder goes after what is in it: some servers insist.
             keys.sort(key=lambda key: (key.endswith("/"), -key.count("/")))
             for start in range(0, len(keys), _KEYS_A_REQUEST):
                 named = [{"Key": key} for key in keys[start : start + _KEYS_A_REQUEST]]

@@ -53,7 +53,7 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_name_part(name: str, value: object) -> None:
-    """Wants text that can stand inside a file's name."""
+    """Requires text that can be part of a file name."""
     if not isinstance(value, str) or "/" in value:
         raise SpecError(f"{name} must be a text without '/'; found {value!r}.")
     _check_characters(name, value)

@@ -204,7 +204,7 @@ def _holds(path: str, shard: WrittenShard) -> bool:
 
 
 def _rename_all(paths: dict[int, str], target: Target) -> None:
-    """Renames every finished file, after keeping aside what stands there."""
+    """Renames every finished file, after keeping aside what is there."""
     staged = {index: os.path.join(target.work, "shards", str(index)) for index in paths}
     old = target.part("old")
     journal = [
@@ -342,7 +342,7 @@ def remove_empty_folders(target: Target) -> None:
 
 
 def abandon(target: Target) -> bool:
-    """Removes all that this run made; not, and False, while old files lie there."""
+    """Removes all that this run made; not, and False, while old files are there."""
     if os.path.exists(os.path.join(target.work, "journal")):
         return False
     with contextlib.suppress(OSError):

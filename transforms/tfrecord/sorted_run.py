@@ -13,7 +13,7 @@ A packed run of n records, ascending by hash:
 
     hashes: 8 * n, uint64 LE  |  lengths: 8 * n, int64 LE  |  payloads, end to end
 
-It lies in a file or travels inline; what falls into one shard is a contiguous part
+It is in a file or travels inline; what falls into one shard is a contiguous part
 of it, and shards are merged from such parts a window of hashes at a time.
 """
 
@@ -193,7 +193,7 @@ def _window_bounds(indexes: Sequence[tuple[_Hashes, _Longs]]) -> _Hashes:
 
 
 def _ordered(data: bytes, hashes: _Hashes, lengths: _Longs) -> list[bytes]:
-    """Returns the records that lie end to end in `data`, by (hash, bytes)."""
+    """Returns the records that are end to end in `data`, by (hash, bytes)."""
     order = np.argsort(hashes)
     stops = np.cumsum(lengths)
     starts = (stops - lengths)[order].tolist()

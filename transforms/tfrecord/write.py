@@ -8,7 +8,7 @@ It takes the parameters of `beam.io.WriteToTFRecord` and promises more. A write 
             -> finished files in the work folder                 Write files
             -> all of them renamed, or none                      Publish
 
-The work folder, and what stands in it, is drawn in `renaming`.
+The work folder, and what is in it, is drawn in `renaming`.
 """
 
 import dataclasses
@@ -88,7 +88,7 @@ class WriteTFRecords(beam.PTransform):
         ordered by a hash of their bytes; duplicates are kept.
       - Files appear under their names only when all of them are whole and synced,
         each by one rename. When anything fails before the last rename, none stays,
-        and files that were there before stand as they were. Files of exactly these
+        and files that were there before stay as they were. Files of exactly these
         names are replaced; nothing else is touched: no name is ever a pattern.
       - A retried or repeated bundle adds nothing.
 

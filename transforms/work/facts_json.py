@@ -7,8 +7,8 @@
     bytes            {"bytes": base64}
     mapping          {"map": [[key, value], ...]}, in its order
 
-Anything else stands as itself. Only the types of `_TYPES` come back: what is read was
-written by a run that may have died, or by another version.
+Anything else is stored as itself. Reading returns only the types of `_TYPES`: the file
+may be of a run that died, or of another version.
 """
 
 import base64
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, enum.Enum) and kind.__name__ in _TYPES:
         return {"enum": _known(kind), "value": value.value}
     if isinstance(value, str | float):
-        # Words of a list that stand as text, and NumPy's float64.
+        # Enum members that are stored as text, and NumPy's float64.
         return str(value) if isinstance(value, str) else float(value)
     if isinstance(value, np.integer):
         return int(value)

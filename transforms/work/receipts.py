@@ -115,7 +115,7 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
 
 
 def keep_shard(store: Store, input_digest: str, done: ShardDone) -> None:
-    """Leaves the receipt of a shard that stands under its name."""
+    """Leaves the receipt of a shard that is under its name."""
     facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
     logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
     _keep(store, f"{input_digest}.shard", [facts, _sums(logs)])

@@ -200,7 +200,7 @@ def remove_left(path: str) -> None:
 
 
 def items_beside(path: str) -> str:
-    """Returns where the items lie whose rejections a failed run has left at a path."""
+    """Returns where the items are whose rejections a failed run has left at a path."""
     return f"{path.removesuffix('.jsonl')}.items"
 
 
@@ -285,7 +285,7 @@ def _write(logs: Sequence[RejectLog], lines: _Parts, items: _Parts | None) -> No
 def _write_items(
     logs: Sequence[RejectLog], table: pa.RecordBatch, items: _Parts
 ) -> None:
-    """Writes the records of some lines; those that lie together are read together."""
+    """Writes the records of some lines; those that are together are read together."""
     log = table["log"].to_numpy()
     offsets, sizes = table["offset"].to_numpy(), table["size"].to_numpy()
     apart = (log[1:] != log[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
@@ -365,7 +365,7 @@ class _Run:
         self.last = self.first
 
     def take(self, bound: _Key | None) -> pa.RecordBatch | None:
-        """Removes and returns what lies before the bound, with the log's number."""
+        """Removes and returns what is before the bound, with the log's number."""
         count = self.held.num_rows
         if bound is not None and count and bound <= self.last:
             count = self._before(bound)
@@ -389,7 +389,7 @@ class _Run:
         return start + int(np.searchsorted(rows[start:stop], row))
 
     def load(self, bound: _Key) -> None:
-        """Loads a piece where few rows are left, or all lie before the bound."""
+        """Loads a piece where few rows are left, or all are before the bound."""
         few = self.held.num_rows < PIECE_ROWS // 2
         if self.pieces and (few or self.last <= bound):
             piece = read_piece(self.log, *self.pieces.pop(0))

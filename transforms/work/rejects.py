@@ -6,14 +6,14 @@ Arrow IPC message of `PIECE_SCHEMA`:
     source  string        in UTF-8, which sorts them
     row     int64         1-based; 0 for items that are no rows
     line    large_binary  the line of `rejects.jsonl`, with its line end
-    offset  int64         where in the log the record of the kept item lies
+    offset  int64         where in the log the record of the kept item is
     size    int64         of that record as TFRecord frames it; 0 for none
 
 Most tasks find their rejections in order and write one run. Where they do not, a run
 is what is sorted at a time, and `transforms.work.reject_files` merges them.
 
 What is sorted at a time is also what is written at a time, each in a file of the
-attempt's own, so that a disk that fails in passing can be given it anew; the log is
+attempt's own, so that a disk that fails in passing can be given it again; the log is
 made of these files at the end.
 """
 

@@ -15,7 +15,7 @@ from transforms.storage.paths import absolute
 
 __all__ = ["NEW_LOCK", "install_lock", "open_assignments", "open_table", "write_table"]
 
-# Where the next lock lies in the work folder until the dataset is published.
+# Where the next lock is in the work folder until the dataset is published.
 NEW_LOCK = "split_lock.arrow"
 
 

@@ -29,7 +29,7 @@ from transforms.work.rejects import RejectGatherer
 
 __all__ = ["Store"]
 
-# So many segments are on their way at a time, where they lie far away.
+# Segments that are fetched at the same time from a remote store.
 _FAR_READS = 16
 # So much of a batch's first segment takes part in the name of its file.
 _NAMING_BYTES = 1 << 16

@@ -62,7 +62,7 @@ def _note(feature: Feature, facts: Evidence) -> str:
             f"column {name!r} is {_named(feature.kind)}: {share}, and the others hold "
             f"{held}. {_way_out(facts.near)}"
         )
-    # What stands in a single row is an error in it; what comes back has a meaning.
+    # What is in a single row is an error in it; what comes back has a meaning.
     if facts.near.kind is not feature.kind or facts.near.stops[0][1] < 2:
         return ""
     return (

@@ -19,7 +19,7 @@ __all__ = ["evidence_of", "rounding_notes", "with_classes"]
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
-# So many rows are looked at; fewer of kinds whose values are large.
+# Rows to look at; fewer for kinds whose values are large.
 _ROWS = 100_000
 _ROWS_OF_LARGE = 256
 _LARGE = frozenset([Kind.BYTES, Kind.IMAGE, Kind.TENSOR])

@@ -324,7 +324,7 @@ def _image_features(
 
 
 def is_inline(feature: Feature, column: pa.Array | pa.ChunkedArray | None) -> bool:
-    """Whether the rows hold images themselves, not where they lie."""
+    """Whether the rows hold images themselves, not where they are."""
     column = _items(column)
     if column is None or pa.types.is_string(column.type):
         return feature.inline

@@ -40,7 +40,7 @@ def override(
     for name, base in bases.items():
         if base is None:
             continue
-        # What is cut out of a column's text stands beside it, not in its place.
+        # What is cut out of a column's text is beside it, not in its place.
         instead = base.name not in said and said[name].path is None
         if base.name == name or instead:
             places.setdefault(base.name, []).append(name)

@@ -122,7 +122,7 @@ class RaggedFeature:
 
     Attributes:
       dtype: as in `FixedLenFeature`.
-      value_key: where the values stand, if not under the feature's own name.
+      value_key: where the values are, if not under the feature's own name.
       partitions: how they are put into rows, the outermost first: `RowLengths` and
         `UniformRowLength`.
 

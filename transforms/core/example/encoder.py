@@ -2,13 +2,13 @@
 
     0a T  entry  entry ...        Example.features, T bytes: see `entry.py`
 
-Features stand in the byte order of their UTF-8 names. An absent value (null) leaves
+Features are in the byte order of their UTF-8 names. An absent value (null) leaves
 its key out of the record altogether, because readers take a missing key for the
 default and refuse an empty Feature. An empty list is a value: its key is there,
 with its kind set and the list empty (`12 02 1a 00` for an Int64List). A row without
 any value is `0a 00`.
 
-Bytes of fixed layout that stand next to each other, prefixes and numbers, form a
+Bytes of fixed layout that are next to each other, prefixes and numbers, form a
 *run*: one template repeated for all rows, into which columns are stored with a
 stride. Runs, values of varying size and the frame become one array of Arrow binary
 views, row by row, and one cast puts them all in place. Where a whole record is one
@@ -46,7 +46,7 @@ __all__ = [
 _CHUNK_ROWS = 1 << 13
 _CHUNK_BYTES = 1 << 24
 
-# What stands around the entries of a record.
+# What is around the entries of a record.
 _Around = Literal["nothing", "example", "frame"]
 _Sizes = npt.NDArray[np.int64]
 
@@ -114,7 +114,7 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
-        # Arrow makes the list anew at every access.
+        # Arrow builds the list again at every access.
         types = schema.types
         self._varying = [
             index

@@ -43,7 +43,7 @@ class Kind(enum.Enum):
 
 
 class Form(enum.Enum):
-    """What the payload is, which decides what stands right before it."""
+    """What the payload is, which decides what is right before it."""
 
     # One value of L bytes, possibly none: always `0a L`.
     SINGLE = enum.auto()

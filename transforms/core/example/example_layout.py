@@ -94,7 +94,7 @@ class LayoutReader:
     Attributes:
       matches: bool array of n: whether the record has the layout.
       columns: by key, for each record: an int64 or float32 array of n, or for bytes a
-        pair of int64 arrays of n, start and stop in `data`. What stands there for
+        pair of int64 arrays of n, start and stop in `data`. What is there for
         records that do not match means nothing.
     """
 

@@ -229,7 +229,7 @@ def _array(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if dtype != np.float32 or not count:
         return np.fromiter(values.value, dtype, count)
     # By way of Python's floats, which are longer, a signalling NaN would become a quiet
-    # one. The bits stand behind a tag and the size, in front of any unknown fields.
+    # one. The bits are behind a tag and the size, in front of any unknown fields.
     size = 4 * count
     begin = 1 + (size.bit_length() + 6) // 7
     bits = np.frombuffer(values.SerializeToString(), "<f4", count, begin)

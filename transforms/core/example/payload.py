@@ -37,7 +37,7 @@ from transforms.errors import EncodingError
 __all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload", "max_bytes_before"]
 
 # Arrow's views and TensorFlow's protobuf both count in int32; the margin is for
-# what stands around a payload.
+# what is around a payload.
 MAX_EXAMPLE_BYTES = 2**31 - 1024
 # Lists of floats of one length up to this go to a fixed position of the record.
 _MAX_STORED_BYTES = 4096

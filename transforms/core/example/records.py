@@ -229,7 +229,7 @@ def write_footers(data: pa.Buffer, offsets: Sizes) -> None:
             object,
         )
     crcs = np.fromiter(map(google_crc32c.value, payloads.tolist()), np.uint32, count)
-    # A uint32 at every byte: footers lie at any alignment.
+    # A uint32 at every byte: footers are at any alignment.
     words = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
     words[offsets[1:] - FOOTER_BYTES] = _masked(crcs)
 

@@ -61,7 +61,7 @@ class DataBuffers:
         if pa.types.is_large_binary(values.type) or pa.types.is_large_string(
             values.type
         ):
-            # View offsets have 32 bits: far into a large buffer, start anew.
+            # View offsets have 32 bits: far into a large buffer, start again.
             wide = np.frombuffer(offsets, np.int64, count + 1, start * 8)
             first, last = int(wide[0]), int(wide[-1])
             offsets, start = pa.py_buffer(wide - first), 0
@@ -78,7 +78,7 @@ def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:
     """Returns the views of the rows of a contiguous (n, width) matrix.
 
     `number` is the matrix's buffer number, used where the rows are too long to
-    stand in the views themselves.
+    are in the views themselves.
     """
     count, width = matrix.shape
     if width <= INLINE_BYTES:

@@ -48,7 +48,7 @@ class Geometry:
           boxes: n x 4 of xmin, ymin, xmax, ymax, 0 to 1 of the source.
 
         Returns:
-          n x 4 in the same order, minimum below maximum where it was so. What lies
+          n x 4 in the same order, minimum below maximum where it was so. What is
           below 0 or above 1 was cropped away: see `visible`.
         """
         import numpy as np  # here: few images have boxes

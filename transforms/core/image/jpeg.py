@@ -65,7 +65,7 @@ more scans than this is a decompression bomb. libjpeg-turbo's fuzzers use this l
 # The next marker in entropy-coded bytes. FF FF is a fill byte and whatever follows.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
-# The skippable ones: APP0-APP15, COM, DNL. APPn stands far in front in real files.
+# The skippable ones: APP0-APP15, COM, DNL. APPn is far in front in real files.
 _SKIPPED = frozenset([*range(0xE0, 0xF0), 0xFE, 0xDC])
 _NOWHERE = slice(0, 0)
 
@@ -270,7 +270,7 @@ def pixels_only(data: bytes) -> bytes:
 def _segment(data: bytes, at: int) -> tuple[int, int, int]:
     """Reads the marker at `at`: its code, and where its payload starts and stops.
 
-    T.81 B.1.1.2: any number of fill bytes FF may stand before a marker's code. EOI
+    T.81 B.1.1.2: any number of fill bytes FF may be before a marker's code. EOI
     has neither length nor payload: both offsets are the end of the marker.
     """
     try:

@@ -101,7 +101,7 @@ class PngHeader(NamedTuple):
 
 
 class PngExtras(NamedTuple):
-    """What stands beside the pixels.
+    """What is beside the pixels.
 
     Attributes:
       end: where the image ends: behind IEND.
@@ -386,7 +386,7 @@ def _compressed(data: bytes) -> bytes:
 
 
 def _has_transparency(data: bytes) -> bool:
-    """Whether a tRNS chunk that libpng would use stands between PLTE and IDAT.
+    """Whether a tRNS chunk that libpng would use is between PLTE and IDAT.
 
     One with a wrong checksum it would drop.
     """

@@ -98,7 +98,7 @@ def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:
     out = np.empty((count, height, 1 + width), np.uint8)
     out[:, :, 0] = _PAETH
     strip = max(1, _STRIP_BYTES // (count * width))
-    # What lies left of the image and above it counts as zero.
+    # What is left of the image and above it counts as zero.
     padded = np.zeros((count, strip + 1, pixel_bytes + width), np.int16)
     for top in range(0, height, strip):
         part = rows[:, top : top + strip]

@@ -48,7 +48,7 @@ __all__ = [
     "with_policy",
 ]
 
-# Of 100 cells of a numeric column, so many at least are numbers.
+# Percent of the cells of a numeric column that must be numbers.
 _NUMBERS_IN_100 = 99
 _EXAMPLES = 3
 _EXAMPLE_CHARS = 40

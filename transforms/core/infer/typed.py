@@ -77,7 +77,7 @@ IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
     (4, b"ftypheix"),
     (4, b"ftypmif1"),
 )
-"""(position, bytes) of which one stands in every file of these formats."""
+"""(position, bytes) of which one is in every file of these formats."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 # BMP's two letters start many a text: the size that follows has to be right as well.
@@ -85,7 +85,7 @@ _BMP = b"BM"
 _HEAD_BYTES = 16
 _LOOKED_AT = 256
 _EXAMPLES = 3
-# Of 100 texts that are not empty, so many at least end like an image's name.
+# Percent of the non-empty texts that must end like an image's name.
 _PATHS_IN_100 = 95
 
 

@@ -58,7 +58,7 @@ class Fingerprints:
       subject: what they are of.
       splits: names that their split numbers are indices into.
       many_origins: whether each has an origin of its own.
-      segment: where they lie; its origin is that of all, where they have none.
+      segment: where they are; its origin is that of all, where they have none.
       overruled: rows whose lock said another split than the rule.
     """
 
@@ -71,7 +71,7 @@ class Fingerprints:
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where an item lies: its split, its origin, its 0-based row there."""
+    """Where an item is: its split, its origin, its 0-based row there."""
 
     split: str
     origin: str
@@ -102,8 +102,8 @@ class SplitFindings:
     """What is known of the splits when all rows are placed and written.
 
     Attributes:
-      leaks: what stands in more than one split, for each subject that was looked at.
-      lock: where the new split lock lies, in the work folder; empty for none.
+      leaks: what is in more than one split, for each subject that was looked at.
+      lock: where the new split lock is, in the work folder; empty for none.
       locked, added: units that the lock had, and new ones.
       overruled: rows whose lock said another split than the rule.
       missing_ids: keys of the table of ids that no row has.

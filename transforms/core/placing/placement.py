@@ -255,6 +255,6 @@ def shard_of_keys(keys: UInt64s, shards: int) -> npt.NDArray[np.int64]:
 def shard_of_positions(
     positions: npt.NDArray[np.int64], total: int, shards: int
 ) -> npt.NDArray[np.int64]:
-    """Returns each row's shard from the bytes of input that stand before it."""
+    """Returns each row's shard from the bytes of input that are before it."""
     scaled = positions.astype(np.float64) * shards / max(total, 1)
     return np.minimum(scaled.astype(np.int64), shards - 1)

@@ -38,7 +38,7 @@ class ShardRows:
 
     Attributes:
       table: the segments' rows in source order.
-      order: the positions in `table`, as the records are to stand.
+      order: the positions in `table`, as the records are to be.
       origins: each segment's origin, for rows without a column of origins.
       starts: the position in `table` where each segment starts.
     """

@@ -2,7 +2,7 @@
 
 A unit is its 64-bit hash (`transforms.core.placing.identity`, purpose LOCK): two of ten
 million share one with a chance of 3 in a million. As an Arrow table, rows ascend by
-hash and no hash stands twice:
+hash and no hash occurs twice:
 
     unit   uint64
     split  dictionary of strings, int16 indices

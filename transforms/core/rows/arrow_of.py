@@ -68,7 +68,7 @@ def arrow_of(values: Sequence[Any] | Array) -> pa.Array:
 
 
 def _of_values(values: list[Any], level: int = 0) -> pa.Array:
-    """Returns n values that lie inside `level` lists and mappings."""
+    """Returns n values that are inside `level` lists and mappings."""
     values = plain_values(values)
     types = set(map(type, values)) - {type(None)}
     families = {family_of(kind) for kind in types}
@@ -389,7 +389,7 @@ def _of_times(array: Array) -> pa.Array:
     if step != 1 or wanted not in _ARROW_UNITS:
         raise OddValueError(f"{array.dtype} has no type in Arrow")
     wide = _native(array).astype(f"{array.dtype.kind}8[{wanted}]")
-    # NumPy wraps what lies beyond 64 bits.
+    # NumPy wraps what is beyond 64 bits.
     if not (np.isnat(array) | (wide.astype(array.dtype) == array)).all():
         raise OddValueError(f"{array.dtype} holds what is beyond {wide.dtype}")
     mask = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None

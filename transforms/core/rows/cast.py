@@ -5,7 +5,7 @@
                              -> tensors        (`nested`, `tensors`)
 
 Nothing is lost in silence: what the feature cannot hold as it is, is bad, and why is
-told cell by cell. What each kind takes stands in those modules. A list of which one
+told cell by cell. What each kind takes is in those modules. A list of which one
 value is bad or missing is bad as a whole.
 """
 

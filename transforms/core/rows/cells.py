@@ -60,7 +60,7 @@ class Cells:
 
 
 def reason_of(number: int) -> Reason:
-    """Returns the reason that stands in `Faults` as this number, from 1 on."""
+    """Returns the reason that is in `Faults` as this number, from 1 on."""
     return _REASONS[number - 1]
 
 

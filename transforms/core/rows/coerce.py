@@ -221,7 +221,7 @@ def trimmed(column: pa.Array) -> pa.Array:
 
 
 def in_int64(integers: pa.Array) -> pa.Array:
-    """Tells, for texts that match `INTEGER`, which lie inside int64."""
+    """Tells, for texts that match `INTEGER`, which are inside int64."""
     digits = pc.ascii_ltrim(integers, "+-")
     length = pc.binary_length(digits)
     limit = pc.if_else(pc.starts_with(integers, "-"), _INT64_MIN, _INT64_MAX)

@@ -225,7 +225,7 @@ def _structs_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _lists_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_list(kind):
-        # Arrow's `flatten` leaves null lists out, where their items must stand.
+        # Arrow's `flatten` leaves null lists out, where their items must be.
         start = array.offset * kind.list_size
         items = array.values.slice(start, len(array) * kind.list_size)
         mask = array.is_null() if array.null_count else None

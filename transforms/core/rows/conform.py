@@ -166,7 +166,7 @@ def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
 def _repeated(value: object, feature: Feature, count: int) -> pa.Array:
     """Returns a value of the spec for every row; EncodingError where it does not fit.
 
-    Lists of a fixed size hold it so many times, others once.
+    Lists of a fixed size hold it this many times, others once.
     """
     from transforms.core.rows.values import column_of
 

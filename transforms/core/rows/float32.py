@@ -163,7 +163,7 @@ def _is_inside(numbers: Doubles) -> Mask:
 
 
 def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
-    """Tells in which texts a whole number stands that float32 does not hold.
+    """Finds the texts whose whole number float32 cannot represent.
 
     Args:
       texts: n decimal numbers, padded perhaps.

@@ -155,7 +155,7 @@ def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
     starts, values = flattened(column.storage, present)
     each = math.prod(stored)
     if list(order) != sorted(order):
-        # The elements lie in another order than the tensor is to be seen in.
+        # The elements are in another order than the tensor is to be seen in.
         places = np.arange(each).reshape(tuple(stored)).transpose(order).ravel()
         rows = np.arange(len(values) // max(each, 1))
         values = values.take(pa.array((rows[:, None] * each + places).ravel()))
@@ -198,7 +198,7 @@ def _fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
 def nested_texts(
     column: pa.StringArray, shape: Shape, *, separator: str = "", ragged: bool = False
 ) -> Nested:
-    """Returns n lists that stand in text: JSON, or cut at the separator.
+    """Returns n lists that are in text: JSON, or cut at the separator.
 
     Of the empty text, a separator makes the empty list.
 

@@ -47,7 +47,7 @@ def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
 def record_columns(rows: pa.Table, features: Sequence[Feature]) -> dict[str, pa.Array]:
     """Returns the columns of records that rows alone decide, by their keys.
 
-    Images that lie elsewhere and what is derived of images are left out.
+    Images that are elsewhere and what is derived of images are left out.
 
     Args:
       rows: n rows; labels are class ids.

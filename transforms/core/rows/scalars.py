@@ -165,13 +165,13 @@ def _narrow_floats(column: pa.Array, feature: Feature) -> Cells:
 
 def _integers_as_floats(column: pa.Array) -> Cells:
     try:
-        # Checks that they lie within 2^24, below which float32 holds every integer.
+        # Checks that they are within 2^24, below which float32 holds every integer.
         return Cells(column.cast(pa.float32()))
     except pa.ArrowInvalid:
         values = pc.cast(column, pa.float32(), safe=False)
     exact = raw_values(column)
     rounded = raw_values(values)
-    # The neighbour of the largest integers lies beyond their type; then the way
+    # The neighbour of the largest integers is beyond their type; then the way
     # back is undefined, and they are not exact anyway.
     beyond = rounded >= np.float32(
         2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))

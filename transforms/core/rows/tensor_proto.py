@@ -10,7 +10,7 @@
     08 <dtype>  12 <size> (12 <size> [08 <n>])*  [22 <size> <elements>]
                                                  (42 <size> <string>)*
 
-`tensor_content` holds the elements in row-major order, little-endian; strings stand one
+`tensor_content` holds the elements in row-major order, little-endian; strings are one
 by one in `string_val`. Zeros and empty bytes are left out, as proto3 has it: an empty
 tensor has no content. `tf.io.parse_tensor` reads all of it.
 
@@ -64,7 +64,7 @@ def tensor_protos(
       dims: int64 (n, d): the size along each dimension.
       dtype: a key of `DATA_TYPES`.
     """
-    # What stands before the elements differs with the shape and their size, of which
+    # What is before the elements differs with the shape and their size, of which
     # there are few: one for most columns.
     sizes = pc.binary_length(contents).to_numpy()
     keys = np.column_stack((dims, np.zeros_like(sizes) if dtype == STRING else sizes))
@@ -79,7 +79,7 @@ def tensor_protos(
 
 
 def _head(key: list[int], dtype: str) -> bytes:
-    """Returns what stands before the elements; `key` is the shape and their bytes."""
+    """Returns what is before the elements; `key` is the shape and their bytes."""
     *shape, size = key
     dim = b"".join(_field(b"\x12", b"\x08" + varint(n) if n else b"") for n in shape)
     head = b"\x08" + varint(DATA_TYPES[dtype]) + _field(b"\x12", dim)

@@ -132,7 +132,7 @@ def _unsigned_texts(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
     cells = coerced_cells(coerce(texts, Feature("", Kind.INT64)))
     if cells.faults is None:
         return cells.values, None
-    # One by one: few numbers lie beyond int64.
+    # One by one: few numbers are beyond int64.
     faults = cells.faults.copy()
     large: dict[int, int] = {}
     for row in np.flatnonzero(faults).tolist():

@@ -141,7 +141,7 @@ def _of_text(column: pa.Array, scale: int) -> Cells:
 
 
 def _in_int64(seconds: Ints, fraction: Ints, scale: int) -> Mask:
-    """Tells where seconds * scale + fraction lies in int64; 0 <= fraction < scale."""
+    """Tells where seconds * scale + fraction is in int64; 0 <= fraction < scale."""
     low, least = divmod(-(2**63), scale)
     high, most = divmod(2**63 - 1, scale)
     above = (seconds > low) | ((seconds == low) & (fraction >= least))

@@ -69,7 +69,7 @@ def column_of(values: Sequence[Any] | np.ndarray, feature: Feature) -> pa.Array:
 
     Args:
       values: n scalars, or n lists (then the column is one of lists), None for missing.
-      feature: decides what is taken; its name stands in errors.
+      feature: decides what is taken; its name is in errors.
 
     Raises:
       EncodingError: a value does not fit; names row (from 1), feature and value.

@@ -121,14 +121,14 @@ class Content:
         return self.fetch(stop, stop + FOOTER_BYTES) == _CRC.pack(mask(crc))
 
     def ends_at(self, body: int, place: int) -> bool:
-        """Whether a record with this payload ends where the next header stands."""
+        """Whether a record with this payload ends where the next header is."""
         length = place - FOOTER_BYTES - body
         if not 0 <= length <= self.max_record_bytes:
             return False
         return self.is_payload(body, place - FOOTER_BYTES)
 
     def is_boundary(self, position: int) -> bool:
-        """Whether a header stands there, or the end."""
+        """Whether a header is there, or the end."""
         return position == self.stop or self.length_at(position) is not None
 
     def told_ends(self, position: int) -> dict[int, bool]:

@@ -17,7 +17,7 @@ header claims, a record counts only as part of a run of sound records that leads
 it. Where no more is known, the records behind the damage are marked as possibly nested
 if what comes after them may be the rest of such a payload: bytes that are no record,
 not even one whose header or payload alone is damaged. (No mark where bytes were cut out
-such that a nested header stands just where a damaged record should have ended.)
+such that a nested header is just where a damaged record should have ended.)
 
 A record that is whole is not found in two places. Where bytes were cut out of a record,
 its header still claims as many of those behind it: a whole record among them is lost if
@@ -60,7 +60,7 @@ class Kept:
     """Sound records: bytes [start, stop) of the content.
 
     Attributes:
-      start, stop: where they lie, framing included.
+      start, stop: where they are, framing included.
       records: how many.
       header: what has to come before those bytes: the header of a record whose own
         one was damaged; else empty.
@@ -77,7 +77,7 @@ class Skipped:
     """Bytes [start, stop) of the content that are left out.
 
     Attributes:
-      start, stop: where they lie.
+      start, stop: where they are.
       kind: a word of `frame.DAMAGE_KINDS`.
       note: REBUILT (only a header was lost), NESTED (records beside these bytes may be
         part of a payload that was lost) or empty.
@@ -158,7 +158,7 @@ class Salvage:
         first = place = self._content.next_header(start, end)
         while place is not None and budget > 0:
             reached, last = self._content.run_to(place, end)
-            # What lies in a payload is followed by its footer, not by a record.
+            # What is in a payload is followed by its footer, not by a record.
             if reached == self._stop or (
                 reached >= end and (last >= end or self._is_record_there(reached))
             ):
@@ -200,7 +200,7 @@ class Salvage:
         """Whether the records from `place` on may be part of a payload that was lost.
 
         Behind those its footer follows, where no record begins. What is damaged on
-        the way there, but still ends where a header stands, is a record as well.
+        the way there, but still ends where a header is, is a record as well.
         """
         limit = place + LOOKAHEAD_BYTES
         while True:
@@ -224,7 +224,7 @@ class Salvage:
         yield Kept(body, stop, 1, header(stop - FOOTER_BYTES - body))
 
     def _is_record_there(self, position: int) -> bool:
-        """Whether a record stands there, though its header or payload be damaged."""
+        """Whether a record is there, though its header or payload be damaged."""
         if self._content.length_at(position) is not None:
             return True
         after = self._content.next_header(position + 1, position + LOOKAHEAD_BYTES)

@@ -122,7 +122,7 @@ class Unpacker:
         if self.content_bytes - before > with_header:
             if kind:
                 return reached, kind, f"its header is damaged; {detail}"
-            # Its checksum and size stand behind raw data.
+            # Its checksum and size are behind raw data.
             stop = min(reached + _GZIP_TRAILER_BYTES, self._size)
             return stop, "header", "its header is damaged"
         self._take_back(before)
@@ -169,7 +169,7 @@ class Unpacker:
         return self._size
 
     def _is_member(self, place: int) -> bool:
-        """Whether what stands there can be inflated for a while."""
+        """Whether what is there can be inflated for a while."""
         head = self._fetch(place, min(place + (1 << 12), self._size))
         if len(head) <= _GZIP_HEADER_BYTES or head[_FLAGS_AT] & _RESERVED_FLAGS:
             return False

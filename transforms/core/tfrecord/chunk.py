@@ -32,7 +32,7 @@ __all__ = ["LARGE_BYTES", "boundaries", "first_damage", "gather", "length_crc"]
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
 
-# Payloads from this size are checksummed where they lie: copying them costs more
+# Payloads from this size are checksummed where they are: copying them costs more
 # than the calls.
 LARGE_BYTES = 1 << 13
 # A run of equal lengths is worth one array operation from this many records.

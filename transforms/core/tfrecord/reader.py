@@ -92,10 +92,10 @@ class TFRecordReader:
             ...
 
     Good records come before the error about a damaged one (of a damaged compressed
-    stream, all but the last 1 MiB). A file given by its path is opened anew by each
-    iteration; a file object is read once, from where it stands, and stays open. After
+    stream, all but the last 1 MiB). A file given by its path is opened again by each
+    iteration; a file object is read once, from where it is, and stays open. After
     the last record `records`, `stored_bytes`, `crc32c`, `compression` and
-    `padding_bytes` (zeros behind a gzip stream) describe the whole file as it lies on
+    `padding_bytes` (zeros behind a gzip stream) describe the whole file as it is on
     disk.
 
     Args:

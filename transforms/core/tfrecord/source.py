@@ -19,7 +19,7 @@ _PEEK_BYTES = 1 << 16
 
 
 class StoredBytes:
-    """The file as it lies on disk, counted and checksummed while it is read."""
+    """The file as it is on disk, counted and checksummed while it is read."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file = file

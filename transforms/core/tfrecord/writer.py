@@ -33,8 +33,8 @@ class FileFacts:
 
     Attributes:
       records: how many it holds.
-      stored_bytes: size of the file as it lies on disk, compressed or not.
-      crc32c: CRC32C (unmasked) of the file as it lies on disk.
+      stored_bytes: size of the file as it is on disk, compressed or not.
+      crc32c: CRC32C (unmasked) of the file as it is on disk.
       payload_bytes: sum of the payloads' sizes, uncompressed, without framing.
     """
 

@@ -61,7 +61,7 @@ _PIECE_BYTES = 16 << 20
 _SAMPLE_ROWS = 512
 _SAMPLE_BYTES = 64 << 20
 _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
-# Not `filename`: a column of that name is taken to say where images lie.
+# Not `filename`: a column of that name is taken to say where images are.
 _NAME = "__name__"
 
 

@@ -36,7 +36,7 @@ def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveLi
     """Returns the listing of an archive; of a packed tar by unpacking all of it.
 
     Args:
-      path: where it lies.
+      path: where it is.
       origin: what messages call it.
       stamp: of the archive as it was listed.
       encoding: of names; see `list_members`.

@@ -59,7 +59,7 @@ class Limits:
     max_members: int = 5_000_000
 
     def is_bomb(self, unpacked: int, packed: int) -> bool:
-        """Whether so many bytes out of so few are too many."""
+        """Whether the ratio of unpacked to packed bytes is too high."""
         return unpacked > max(self.ratio_free_bytes, packed * self.max_ratio)
 
 
@@ -70,7 +70,7 @@ class Member:
     Attributes:
       index: 0-based place among the archive's entries, directories included.
       raw_name: as stored.
-      name: decoded, without `./` and doubled `/`; bytes that are not text stand in it
+      name: decoded, without `./` and doubled `/`; bytes that are not text are in it
         as surrogate escapes (and the member has a fault).
       size: bytes, unpacked, as declared.
       offset: of its header, in the file or in the unpacked stream of a packed tar.

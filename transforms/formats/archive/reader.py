@@ -31,7 +31,7 @@ from transforms.formats.table import (
 
 __all__ = ["ArchiveReader"]
 
-# What a source holds is read off so many of its archives.
+# Archives that are opened to decide what a source contains.
 _LOOKED_AT = 2
 
 

@@ -42,7 +42,7 @@ from transforms.formats.table import (
 __all__ = ["ArchiveTables"]
 
 _BLOCK_BYTES = 16 << 20
-# A sample is taken from so many members, spread evenly.
+# Members that a sample is taken from, spread evenly.
 _SAMPLE_MEMBERS = 8
 
 
@@ -198,7 +198,7 @@ class ArchiveTables(TableReader):
             inner, block_bytes=_BLOCK_BYTES, limit_rows=limit
         ):
             for raw in self.inner.read(inner, piece, columns):
-                # All of a member lies where the member does.
+                # All of a member is where the member does.
                 placed = dataclasses.replace(
                     raw.block, position=block.position, stamp=block.stamp
                 )

@@ -4,7 +4,7 @@
     data     in blocks of 512 bytes, the last one padded
     end      two blocks of zeros; only zeros after them
 
-A name that is too long for a header stands in a member of type L before (GNU) or in a
+A name that is too long for a header is in a member of type L before (GNU) or in a
 record `path` of one of type x (pax). A damaged header, an end that is missing or bytes
 after it are errors: a reader that stops there in silence has lost the rest. The data
 have no checksum. Sources: POSIX.1-2017 pax, GNU tar's manual.
@@ -212,7 +212,7 @@ class TarWalk:
     def _begin(
         self, header: TarHeader, extension: _Extension, index: int
     ) -> Member | None:
-        """Returns the member of a header and stands at its data; None for no item."""
+        """Returns the member of a header, positioned at its data; None for no item."""
         raw = header.name if extension.name is None else extension.name
         size = header.size if extension.size is None else extension.size
         encoding = "utf-8" if extension.name is not None else self._encoding

@@ -22,7 +22,7 @@ from transforms.formats.archive.zip_directory import (
 __all__ = ["MemberError", "zip_chunks"]
 
 _LOCAL_MAGIC = b"PK\x03\x04"
-# The bit of a header whose sizes and checksum stand behind the data.
+# The bit of a header whose sizes and checksum are behind the data.
 _SIZES_FOLLOW = 1 << 3
 _MAX32 = 0xFFFFFFFF
 
@@ -60,7 +60,7 @@ def zip_chunks(file: BinaryIO, member: Member) -> Iterator[bytes]:
     crc32, left = 0, member.size
     while True:
         try:
-            # One byte more than there should be is enough to see a lie.
+            # One byte too many is enough to detect a false size.
             data = reader.read(left + 1)
         except DamageError as error:
             raise MemberError(str(error)) from error

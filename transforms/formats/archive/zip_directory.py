@@ -60,7 +60,7 @@ _ZIP64_EXTRA, _UNICODE_PATH_EXTRA = 0x0001, 0x7075
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Directory:
-    """Where the central directory lies, and how far it is from where it says."""
+    """Where the central directory is, and how far it is from where it says."""
 
     offset: int
     size: int
@@ -113,7 +113,7 @@ def _find_directory(file: BinaryIO, path: str) -> _Directory:
     while place >= 0:
         if place + _END.size <= len(tail):
             end = _END.unpack_from(tail, place)
-            # Otherwise the magic stands in the comment, or bytes follow it.
+            # Otherwise the magic is in the comment, or bytes follow it.
             if place + _END.size + end[7] == len(tail):
                 return _directory(file, path, start + place, end)
         place = tail.rfind(_END_MAGIC, 0, place)
@@ -134,7 +134,7 @@ def _directory(
         place -= _LOCATOR.size
         _, disk64, stated, _ = _LOCATOR.unpack(locator)
         record = b""
-        # Bytes may have been put before the archive: then it lies right here.
+        # Bytes may have been put before the archive: then it is right here.
         for at in (stated, place - _END64.size):
             if 0 <= at <= place - _END64.size:
                 file.seek(at)

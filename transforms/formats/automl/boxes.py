@@ -3,7 +3,7 @@
 Coordinates are fractions of the image, 0 to 1, from its left and upper edge:
 
     x_min,y_min,x_max,y_min,x_max,y_max,x_min,y_max    four corners in turn
-    x_min,y_min,,,x_max,y_max,,                        two that lie across
+    x_min,y_min,,,x_max,y_max,,                        two that are across
 """
 
 import dataclasses
@@ -94,7 +94,7 @@ def judge(items: Sequence[Item], *, clip: bool) -> Boxes:
 
 
 def _corners(texts: Sequence[str]) -> tuple[list[float], str]:
-    """Returns two corners that lie across, or NaNs, and what is wrong in words."""
+    """Returns two corners that are across, or NaNs, and what is wrong in words."""
     texts = [text.strip() for text in texts]
     nothing = [math.nan] * 4
     if any(texts[_NUMBERS:]):

@@ -2,7 +2,7 @@
 
     ML_USE,path,LABEL,LABEL,...                        classification
     ML_USE,path,label,x,y,x,y,x,y,x,y                  detection: the corners in turn,
-    ML_USE,path,label,x,y,,,x,y,,                      or two that lie across
+    ML_USE,path,label,x,y,,,x,y,,                      or two that are across
 
 Rows of one path, by NFC, are one image, at the place of the first: what they say is
 joined. They must agree on ML_USE, or the image would be in two splits. A row that

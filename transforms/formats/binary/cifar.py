@@ -7,7 +7,7 @@ The layout is that of https://www.cs.toronto.edu/~kriz/cifar.html:
     CIFAR-100   train.bin, test.bin                    records of 3,074 bytes:
         coarse label, 1 | fine label, 1 | pixels, 3,072 as above
 
-The names of the classes stand beside them, by id: `batches.meta.txt`, and
+The names of the classes are beside them, by id: `batches.meta.txt`, and
 `fine_label_names.txt` and `coarse_label_names.txt`.
 """
 

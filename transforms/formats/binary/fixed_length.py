@@ -1,6 +1,6 @@
 """Files of fixed-length records, by a description of their layout.
 
-See `binary_layout.py`. Names of classes stand in a file beside the data, one a line,
+See `binary_layout.py`. Names of classes are in a file beside the data, one a line,
 the first of id 0; a label that they do not cover is a reject.
 """
 

@@ -40,7 +40,7 @@ _MAX_DEFLATE_RATIO = 1032
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IdxHeader:
-    """What stands before the values.
+    """What is before the values.
 
     Attributes:
       dtype: of the values, as NumPy names it.
@@ -103,7 +103,7 @@ class IdxFile:
     Attributes:
       header: what it says.
       origin: of the file, for messages.
-      path: where it lies.
+      path: where it is.
       packed: whether it is compressed, by its content.
     """
 

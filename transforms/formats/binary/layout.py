@@ -54,7 +54,7 @@ class BinaryField:
         letter, "CHW", to be turned to "HWC"; or both by letter, "TCHW->THWC".
       endianness: "little" or "big"; the layout's when empty.
       offset: bytes from the record's start; None for right after the field before.
-      skip: so many bytes before the field are left out.
+      skip: bytes to leave out before the field.
       store: what an array becomes: "tensor" (raw bytes), "list" (of numbers) or
         "png" (an encoded image, of uint8 or uint16).
       label: whether it is what a model is to predict; one a layout.

@@ -135,7 +135,7 @@ def _rejecter(
 
 
 def rows_a_block(record_bytes: int, block_bytes: int) -> int:
-    """Returns how many records make a block of at least so many bytes."""
+    """Returns how many records make a block of at least this many bytes."""
     rows = -(-block_bytes // record_bytes)
     return max(1, min(rows, _MAX_BLOCK_BYTES // record_bytes))
 

@@ -1,7 +1,7 @@
 """Shared by the typed formats: rows as flat columns, pieces, damage.
 
 Blocks of these formats count rows: `start` is the number of the first row, which tells
-pieces of a file apart, and `stop` lies as many bytes of the file beyond it as the
+pieces of a file apart, and `stop` is as many bytes of the file beyond it as the
 piece takes, which is what places rows in shards.
 """
 

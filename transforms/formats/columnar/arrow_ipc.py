@@ -309,7 +309,7 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns a batch all of whose offsets lie inside its buffers.
+    """Returns a batch all of whose offsets are inside its buffers.
 
     Raises:
       ArrowInvalid: they do not.
@@ -330,7 +330,7 @@ def _size(batch: pa.RecordBatch) -> int:
 
 
 def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
-    """Returns rows of a batch, evenly taken, of about so many bytes."""
+    """Returns rows of a batch, evenly taken, of about this many bytes."""
     step = -(-_size(batch) // max(budget, 1))
     if step <= 1:
         return batch

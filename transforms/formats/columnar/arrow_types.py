@@ -39,7 +39,7 @@ def flat_types(schema: pa.Schema, origin: str) -> Columns:
     """Returns the plain types of a schema's flat columns, by name.
 
     Raises:
-      InputError: a name is empty or stands twice, or values are nested too deep.
+      InputError: a name is empty or occurs twice, or values are nested too deep.
     """
     out: Columns = {}
     for field in schema:

@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 _PER_SECOND = {"us": 10**6, "ns": 10**9}
 _ROWS = 1 << 16
 _SHOWN = 4
-# In which the first and the last instant lie that nanoseconds can hold.
+# In which the first and the last instant are that nanoseconds can hold.
 _FIRST_SECOND, _LAST_SECOND = -(2**63) // 10**9, (2**63 - 1) // 10**9
 
 
@@ -189,7 +189,7 @@ def _lost(column: pa.Array, unit: str, exact: dict[str, pa.Array]) -> Mask:
     values = _counts(column)
     mask = values // _PER_SECOND[unit] != _counts(exact["s"])
     if "ns" in exact:
-        # Both wrap at 64 bits alike, so they differ by what lies below microseconds.
+        # Both wrap at 64 bits alike, so they differ by what is below microseconds.
         mask |= values * 1000 != _counts(exact["ns"])
     valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     return np.asarray(mask & valid, np.bool_)

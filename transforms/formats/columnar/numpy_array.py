@@ -124,7 +124,7 @@ class StoredArray:
         if self._fortran:
             return self._strided(first, rows)
         if self.packed:
-            # What lies before is read over.
+            # What is before is read over.
             self._skip((first - self._next) * self.row_bytes)
             self._next = first + rows
         else:

@@ -48,9 +48,9 @@ from transforms.formats.table import (
 
 __all__ = ["ParquetReader"]
 
-# A larger source is sampled in so many row groups.
+# Row groups that are sampled in a larger source.
 _PLACES = 64
-# Of a row group that is sampled, so many times as much is decoded as is kept.
+# Decode up to this multiple of the sample budget per row group.
 _SPREAD = 4
 # Rows that are decoded at once, at most.
 _MANY_ROWS = 1 << 16

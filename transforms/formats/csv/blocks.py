@@ -34,7 +34,7 @@ def iter_blocks(
 
     A block starts at the first byte of a record and ends where the next block starts,
     `block_bytes` or more further on; the last ends at the end of the file. Neither the
-    header nor the byte order mark lies in any block, with one exception: a file that
+    header nor the byte order mark is in any block, with one exception: a file that
     has to be transcoded whole (UTF-16, UTF-32) is one block from 0 to its size.
 
     Args:
@@ -42,7 +42,7 @@ def iter_blocks(
       origin: its name in blocks and messages.
       dialect: how it is written.
       block_bytes: the least size of a block but the last.
-      limit_rows: stop after so many rows.
+      limit_rows: stop after this many rows.
 
     Raises:
       InputError: a quote is not closed, the file ends after an escape, a record is
@@ -78,7 +78,7 @@ def _scanned(
     block_bytes: int,
     limit_rows: int | None,
 ) -> Iterator[Block]:
-    """Yields the blocks of what is left of a stream that stands at offset `base`."""
+    """Yields the blocks of what is left of a stream that is at offset `base`."""
     scan = Scan(dialect)
     # The header's record, if there is one, is number -1.
     row = -1 if dialect.header else 0

@@ -44,10 +44,10 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     else, in a file without a header, column_0, column_1, and so on.
 
     Raises:
-      InputError: the file is empty ("no header"); a name is empty or stands twice;
+      InputError: the file is empty ("no header"); a name is empty or occurs twice;
         the first record is not valid in the encoding; the header has another number of
         fields than `dialect.columns`; the only name holds another usual delimiter, or
-        all names stand in other quotes.
+        all names are in other quotes.
     """
     record = _first_record(stream, dialect, origin)
     count = count_fields(record, dialect)

@@ -25,7 +25,7 @@ __all__ = ["CsvReader"]
 
 # Pieces of a compressed file, of its content.
 _PIECE_BYTES = 16 << 20
-# Content of compressed files that a sample reads, of so many files at most.
+# Content of compressed files that a sample reads, and the most files it opens.
 _SAMPLE_BYTES = 8 << 20
 _SAMPLE_FILES = 64
 # Of each file: enough for any header.

@@ -55,7 +55,7 @@ class Records:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Places:
-    """Where k records lie in a piece of a file; int64 arrays of k.
+    """Where k records are in a piece of a file; int64 arrays of k.
 
     Attributes:
       starts: offset of the first byte.
@@ -199,7 +199,7 @@ def count_fields(data: bytes, dialect: CsvDialect) -> int:
 def locate(
     data: bytes | pa.Buffer, dialect: CsvDialect, indices: npt.NDArray[np.int64]
 ) -> Places:
-    """Returns where the records with the given positions lie; `indices` ascend.
+    """Returns where the records with the given positions are; `indices` ascend.
 
     Costs one scan of the data, however many records are asked for. An index that is
     the number of records stands for the end of the data.

@@ -31,10 +31,10 @@ from transforms.formats.csv.scan import Scan, pieces_of
 __all__ = ["SAMPLE_BYTES", "Sample", "SampleInput", "sample_blocks"]
 
 SAMPLE_BYTES = 64 << 20
-# A larger source is sampled in so many places.
+# Places at which a larger source is sampled.
 _PLACES = 64
 _THREADS = 2
-# So many of 100 rows of another length than the header's are no accident.
+# Percent of rows with a wrong field count above which the header is to blame.
 _MISCOUNTED_IN_100 = 90
 
 
@@ -90,7 +90,7 @@ def sample_blocks(
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
     The same files give the same sample. A place inside a file starts at the next line
-    end that ends a record by the better of two readings: that it lies inside quotes,
+    end that ends a record by the better of two readings: that it is inside quotes,
     and that it does not. Records cut off by a place's ends are left out, and so are
     those that say the header again.
 
@@ -253,7 +253,7 @@ def _texts(
         offset = start + (0 if start else bom_length(data, encoding))
         data = data[offset - start :]
         if start and dialect.escape:
-            # Who knows how many escapes stand before them: they are left out, and what
+            # Who knows how many escapes are before them: they are left out, and what
             # follows them means nothing.
             kept = data.lstrip(dialect.escape.encode())
             offset += len(data) - len(kept)

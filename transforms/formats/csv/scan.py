@@ -6,11 +6,11 @@ that it gives as a part of the file:
 - a quote opens only at the start of a field; inside, `""` is one quote; after the
   closing quote the rest of the field is literal;
 - LF, CRLF and a lone CR end a record; blank lines are no records;
-- the byte after an escape is literal wherever it stands, a line end too.
+- the byte after an escape is literal wherever it is, a line end too.
 
 A piece of 512 KiB becomes masks of one bit a byte. Bytes inside quotes are where the
 number of quotes so far is odd, which a prefix XOR gives for 64 bytes at once. That is
-right unless a quote stands in the middle of a field (`5" pipe`); where an opening
+right unless a quote is in the middle of a field (`5" pipe`); where an opening
 quote follows none of delimiter, line end, closing quote, the quotes of that piece are
 walked one by one and those that mean nothing are taken out of the mask.
 """
@@ -111,10 +111,10 @@ class Scan:
 
     Attributes:
       dialect: delimiter, quote and escape are used.
-      inside: the next byte lies inside quotes.
+      inside: the next byte is inside quotes.
       escaped: the next byte is literal.
       breaks: the byte before the next one ended a line, so that a record may start.
-      strays: how many quotes so far mean nothing where they stand.
+      strays: how many quotes so far mean nothing where they are.
       wary: quotes that close before other text are strays too. They are legal, and a
         sign that the text is misread.
     """
@@ -257,7 +257,7 @@ def _shifted(words: Words, carry: bool) -> Words:
 
 
 def _preceding(words: Words) -> Words:
-    """Returns the mask of the bytes that stand before the marked ones."""
+    """Returns the mask of the bytes that are before the marked ones."""
     out = words >> _ONE
     out[:-1] |= words[1:] << _TOP
     return out

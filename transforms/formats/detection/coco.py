@@ -78,7 +78,7 @@ class CocoReader(TableReader):
     Attributes:
       bad_box: what becomes of a bad box; see `BoxPolicy`.
       images_root: folder of the images, relative to the source's root or absolute;
-        empty to look where they usually lie.
+        empty to look where they usually are.
       folders: by file, the folder of its images as `images_root` says it; what
         `planned` found.
       categories: (class id, name) of all files; what `planned` found.
@@ -121,7 +121,7 @@ class CocoReader(TableReader):
         )
 
     def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "CocoReader":
-        """Returns the reader that knows the classes and where the images lie.
+        """Returns the reader that knows the classes and where the images are.
 
         Raises:
           InputError: files disagree on a class, or the images are not to be found.

@@ -19,7 +19,7 @@ __all__ = ["image_folder", "unusable", "whole_pixels"]
 
 Numbers = npt.NDArray[np.int64]
 
-# Images whose files are looked for, to learn in which folder they lie.
+# Images whose files are looked for, to learn in which folder they are.
 _PROBED_IMAGES = 16
 
 
@@ -27,7 +27,7 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
     """Returns the folder of the images, relative to the root where it can be.
 
     Raises:
-      InputError: no image is where images usually lie.
+      InputError: no image is where images usually are.
     """
     root = file.path[: len(file.path) - len(file.origin)]
     candidates = _image_folders(file.origin)
@@ -50,7 +50,7 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
 
 
 def _image_folders(origin: str) -> list[str]:
-    """Returns where the images of a file may lie, relative to the root, likely first.
+    """Returns where the images of a file may be, relative to the root, likely first.
 
     `annotations/instances_train2017.json` has them in `train2017` as a rule.
     """

@@ -72,6 +72,6 @@ def box_policy(text: str) -> BoxPolicy:
 
 
 def list_of(values: pa.Array, counts: npt.ArrayLike) -> pa.ListArray:
-    """Returns values as lists of so many each; the counts sum to their number."""
+    """Returns values as lists of this many each; the counts sum to their number."""
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)

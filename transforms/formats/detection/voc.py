@@ -71,7 +71,7 @@ class VocReader(FileRunReader):
     Attributes:
       bad_box: what becomes of a bad box; see `BoxPolicy`.
       images_root: folder of the images, relative to the source's root or absolute;
-        empty to look where they usually lie.
+        empty to look where they usually are.
       labels: the class names by id, from 1; empty for all that there are, sorted, as
         `planned` finds them.
       first_pixel: the number of the first pixel of a row or column: 0 or 1.

@@ -4,7 +4,7 @@
     VOC2012/JPEGImages/2007_000027.jpg
     VOC2012/ImageSets/Main/{train,val,trainval,test}.txt    ids, one a line
 
-Images may also lie in `images` beside the folder of the XML files, or among them.
+Images may also be in `images` beside the folder of the XML files, or among them.
 """
 
 import functools
@@ -23,7 +23,7 @@ _SETS = {"train": "train", "val": "validation", "test": "test"}
 
 
 def image_path(root: str, origin: str, filename: str, images_root: str = "") -> str:
-    """Returns where the image of an XML file lies, relative to the root if it can be.
+    """Returns where the image of an XML file is, relative to the root if it can be.
 
     The stated file name comes before the XML file's own with another suffix. Where
     nothing is found, the likeliest path is returned.
@@ -32,7 +32,7 @@ def image_path(root: str, origin: str, filename: str, images_root: str = "") -> 
       root: the source's.
       origin: of the XML file, relative to it.
       filename: as the XML file states it; empty for none.
-      images_root: the folder of all images; empty to look where they usually lie.
+      images_root: the folder of all images; empty to look where they usually are.
     """
     folder, name = posixpath.split(origin)
     above = posixpath.dirname(folder)
@@ -64,7 +64,7 @@ def image_sets(root: str, folder: str) -> Mapping[str, str] | None:
       id -> split; None where there are no image sets.
 
     Raises:
-      InputError: an id stands in the lists of two splits.
+      InputError: an id is in the lists of two splits.
       OSError: a list cannot be read.
     """
     main = os.path.join(root, posixpath.dirname(folder), "ImageSets", "Main")

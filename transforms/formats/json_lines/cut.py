@@ -115,13 +115,13 @@ def cut(
 ) -> Iterator[Cut]:
     """Yields the pieces of a file that hold rows, `block_bytes` or longer.
 
-    The byte order mark of UTF-8 lies in none of them.
+    The byte order mark of UTF-8 is in none of them.
 
     Args:
       stream: the file, from its beginning.
       origin: its name in messages.
       block_bytes: least size of a piece but the last.
-      limit_rows: stop after so many rows.
+      limit_rows: stop after this many rows.
 
     Raises:
       InputError: a line is longer than `MAX_LINE_BYTES`, or the file is UTF-16.

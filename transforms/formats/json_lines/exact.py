@@ -7,7 +7,7 @@ be exact, the lines are read here. Both give the same values. A line is refused 
 | ---------------------------------------------------- | ---------------- |
 | is no JSON, or no object                             | malformed        |
 | has values nested more than 62 levels deep           | malformed        |
-| has a member twice where a wanted column lies        | malformed        |
+| has a member twice where a wanted column is        | malformed        |
 | is not UTF-8, or has half a surrogate pair in a key  | invalid_encoding |
 | or in a wanted column                                |                  |
 | has a value that is not of its column's type         | wrong_type,      |
@@ -62,7 +62,7 @@ class _Integer(Token):
 
 
 class _Doubled(dict[str, Any]):
-    """An object some of whose members stand twice."""
+    """An object some of whose members occur twice."""
 
     names: frozenset[str] = frozenset()
 

@@ -47,9 +47,9 @@ from transforms.formats.unpacked import is_packed, open_unpacked
 
 __all__ = ["JsonLinesReader", "JsonLinesSample"]
 
-# A larger source is sampled in so many places.
+# Places at which a larger source is sampled.
 _PLACES = 64
-# So many of 100 lines that cannot be read are no accident.
+# Percent of unreadable lines above which the file is not JSON lines.
 _UNREAD_IN_100 = 90
 
 

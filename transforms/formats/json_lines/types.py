@@ -79,7 +79,7 @@ class JsonType:
       name: one of the table above.
       members: of an object: names and types, in the order they are first seen.
       item: of a list: the type of its items.
-      wide: of an int64: some lie beyond what a double can hold exactly.
+      wide: of an int64: some are beyond what a double can hold exactly.
       large: of an int64 or a float: one is beyond what float32 can hold exactly.
       fraction: of a float: one is not a whole number.
     """

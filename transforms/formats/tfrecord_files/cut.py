@@ -45,7 +45,7 @@ _MAX_TRIES = 1 << 14
 
 
 def compression_of(stream: BinaryIO, path: str) -> Compression:
-    """Returns how an open file is compressed, by its first bytes; stands at 0 again.
+    """Returns how an open file is compressed, by its first bytes; rewinds it.
 
     Raises:
       TFRecordError: the content is of a compression that no TFRecord reader reads.

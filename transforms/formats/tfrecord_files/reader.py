@@ -4,7 +4,7 @@ A column is a feature of the Examples: int64, float32 or large_binary, or a list
 of these where a sampled record has another number of values than one. A key that is
 absent is a missing value.
 
-Where the files belong to a dataset of this program or of TFDS, what stands beside them
+Where the files belong to a dataset of this program or of TFDS, what is beside them
 says more (see `tfrecord_dataset`): which split a shard is of, and of features:
 
 | feature | in the records                      | raw column                      |

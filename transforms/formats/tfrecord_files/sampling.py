@@ -24,7 +24,7 @@ from transforms.formats.tfrecord_files.cut import (
 
 __all__ = ["MAX_FILES", "sampled", "learned_from", "no_examples"]
 
-# A larger source is sampled in so many files, and each in so many places.
+# Files of a larger source that are sampled, and places in each.
 MAX_FILES = 64
 
 _PLACES = 8

@@ -34,7 +34,7 @@ def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
         for feature in dataset.features:
             before = out.setdefault(feature.name, feature)
             if before.vocabulary != feature.vocabulary:
-                # Several vocabularies are one of its own, made anew.
+                # Several vocabularies are merged into one.
                 before = dataclasses.replace(before, vocabulary=None)
                 out[feature.name] = before
             if dataclasses.replace(feature, vocabulary=before.vocabulary) != before:

@@ -5,11 +5,11 @@
     .<name>.beam-tfrecord/publishing/<folder>    {"former": the manifest that is being
                                                  replaced, "names": of the pointers}
 
-What follows the manifest may come late, when another one stands already. So what is put
-is what belongs to the manifest that stands, and who has put something looks again
-whether it still stands. What is removed has a name that no later dataset uses, or is
-put again in the same way. A note goes when all that it says is done: by the run that
-has written it, or by one that holds the work folder and knows that run to be dead. See
+The steps after the manifest may run late, when another manifest has replaced it. So a
+run writes the pointers of the current manifest, then checks that it is still current.
+It removes only names that no later dataset uses, or that are written again in the same
+way. A note is removed when all that it says is done: by the run that wrote it, or by
+one that holds the work folder and knows that the writer is dead. See
 `transforms.publishing.bucket.target`.
 """
 
@@ -41,12 +41,12 @@ PUBLISHING = "publishing"
 
 
 def manifest_path(directory: str) -> str:
-    """Returns where the manifest of a target stands."""
+    """Returns where the manifest of a target is."""
     return f"{directory}/{MANIFEST_NAME}"
 
 
 def published(directory: str) -> Manifest | None:
-    """Returns the manifest that stands; None for none. Raises DamageError."""
+    """Returns the current manifest, or None. Raises DamageError."""
     data = _at(manifest_path(directory))
     return None if data is None else _manifest(data, directory)
 
@@ -60,7 +60,7 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
       seen: its state when the run started; see `target.state`.
 
     Raises:
-      CommitError: another run has published meanwhile; its dataset stands.
+      CommitError: another run has published meanwhile; its dataset stays.
     """
     path, data = manifest_path(directory), manifest.to_bytes()
     noted = _note_path(directory, manifest.folder)
@@ -126,7 +126,7 @@ def names_being_replaced(directory: str, begun: Iterable[str]) -> set[str]:
 
 
 def mend_pointers(directory: str, work: str) -> None:
-    """Puts the pointers of the dataset that stands, if it has any.
+    """Writes the pointers of the current dataset, if it has any.
 
     A run that puts its files into the target itself does not know of one that has
     published meanwhile; some of them have the same names.
@@ -167,7 +167,7 @@ class _Note:
 
 
 def _end(directory: str, noted: str, note: _Note) -> None:
-    """Puts what belongs to the manifest that stands; removes what it has replaced.
+    """Writes the pointers of the current manifest; removes what it has replaced.
 
     Args:
       directory: the target.

@@ -44,7 +44,7 @@ def held(directory: str) -> Iterator[str]:
 
     Yields "" where no other run can be at work; then files of a fresh target may be put
     into the target itself. Else a word that no other run has: what this one puts
-    anywhere has to lie apart.
+    anywhere has to be apart.
 
     Raises:
       TargetError: another run on this machine holds it; or one on another machine
@@ -260,7 +260,7 @@ def forget_dead(folder: str, *, sure: bool) -> bool:
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names of what lies in a folder; none where there is no such."""
+    """Returns the names of what is in a folder; none where there is no such."""
     try:
         return files.names_in(folder)
     except FileNotFoundError:

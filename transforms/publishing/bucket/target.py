@@ -2,7 +2,7 @@
 
 Nothing can be renamed there, so files are put where they stay, and `manifest.json`
 comes last, on the condition that it is still what the run has seen at its start. Until
-then what lies there is no dataset; afterwards it is one, whole.
+then what is there is no dataset; afterwards it is one, whole.
 
     <target>/manifest.json
     <target>/<files>               of a dataset where none stood before
@@ -21,7 +21,7 @@ known by the forms of these names alone. Anything else there is left.
 
 No two datasets ever use one such folder: the word is of what the dataset replaces, and
 so a run that begins again finds what it has finished. Files of the target itself may be
-written where no dataset stands and no other run is at work, which is looked at in the
+written where no dataset is and no other run is at work, which is looked at in the
 reverse order: another run may have come, published and gone since this one has looked
 at the target for the first time.
 
@@ -89,12 +89,12 @@ _SHOWN = 5
 
 
 def state(directory: str) -> str:
-    """Returns a word for the dataset that stands there now; "" for none."""
+    """Returns a word for the dataset that is there now; "" for none."""
     return version_of(manifest_path(directory))
 
 
 def check_contents(directory: str) -> Manifest | None:
-    """Returns the manifest of the dataset at the target; None where nothing stands.
+    """Returns the manifest of the dataset at the target, or None.
 
     Raises:
       TargetError: it holds anything but a dataset of ours, what its manifest names,
@@ -296,7 +296,7 @@ def _uploads(directory: str) -> list[tuple[str, str]]:
         for prefix in (key, f"{work}/")
         for each in asked(directory, functools.partial(client.uploads, prefix))
     ]
-    # Of rejects too, which lie beside the target.
+    # Of rejects too, which are beside the target.
     ours = (f"{key}/", f"{key}.rejects.", f"{work}/")
     return [(name, upload) for name, upload in found if name.startswith(ours)]
 
