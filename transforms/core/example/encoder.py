@@ -78,7 +78,8 @@ def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
     Raises EncodingError: a column's type or a value has no place in a
     tf.train.Example, or two columns have one name.
     """
-    return ExampleEncoder(batch.schema).encode(batch).to_pylist()
+    records: list[bytes] = ExampleEncoder(batch.schema).encode(batch).to_pylist()
+    return records
 
 
 class ExampleEncoder:

@@ -230,22 +230,22 @@ class ArchiveTables(TableReader):
     @contextlib.contextmanager
     def _member_file(self, file: InputFile, member: Member) -> Iterator[InputFile]:
         """Holds a member of a zip or plain tar as a file in memory."""
-        with file.open() as stream:
-            origin = f"{file.origin}/{member.origin}"
-            chunks = stream_member(stream, file.origin, member)
-            try:
-                memory = _Memory(origin, chunks)
-            except DamageError as error:
-                raise DamageError(
-                    f"{file.origin}: member {shown_name(member.name)}: {error}. Fetch "
-                    f"or write it again."
-                ) from error
-        with memory as inner:
+        with contextlib.ExitStack() as stack:
+            with file.open() as stream:
+                origin = f"{file.origin}/{member.origin}"
+                chunks = stream_member(stream, file.origin, member)
+                try:
+                    inner = stack.enter_context(_in_memory(origin, chunks))
+                except DamageError as error:
+                    raise DamageError(
+                        f"{file.origin}: member {shown_name(member.name)}: {error}. "
+                        f"Fetch or write it again."
+                    ) from error
             yield inner
 
     def _unpacked(
         self, file: InputFile, members: Sequence[Member]
-    ) -> Iterator["_Memory"]:
+    ) -> Iterator[contextlib.AbstractContextManager[InputFile]]:
         """Yields members of a packed tar as files in memory, to be entered."""
         wanted = {member.index for member in members}
 
@@ -258,7 +258,7 @@ class ArchiveTables(TableReader):
             ):
                 if isinstance(found, Content):
                     origin = f"{file.origin}/{found.member.origin}"
-                    yield _Memory(origin, [found.data])
+                    yield _in_memory(origin, [found.data])
 
     @contextlib.contextmanager
     def _opened(
@@ -314,36 +314,26 @@ def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
     return dataclasses.replace(raw, skipped=dict(both))
 
 
-class _Memory:
-    """A file that has no name in any folder, with a path all the same."""
-
-    def __init__(self, origin: str, chunks: Iterable[bytes]) -> None:
-        self._origin = origin
-        self._stack = contextlib.ExitStack()
-        with contextlib.ExitStack() as stack:
-            file: IO[bytes]
-            if hasattr(os, "memfd_create"):
-                descriptor = os.memfd_create("member", os.MFD_CLOEXEC)
-                file = stack.enter_context(open(descriptor, "wb", buffering=0))
-                self._path = f"/proc/self/fd/{descriptor}"
-            else:
-                # Under a name of its own, and gone after use.
-                file = stack.enter_context(tempfile.NamedTemporaryFile(buffering=0))
-                self._path = file.name
-            self._size = 0
-            for chunk in chunks:
-                view = memoryview(chunk)
-                while view:
-                    view = view[file.write(view) :]
-                self._size += len(chunk)
-            self._stamp = files.stamp_of(file.fileno())
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> InputFile:
-        return InputFile(self._origin, self._path, self._size, 0, self._stamp)
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+@contextlib.contextmanager
+def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
+    """Holds a file that has no name in any folder, with a path all the same."""
+    with contextlib.ExitStack() as stack:
+        file: IO[bytes]
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("member", os.MFD_CLOEXEC)
+            file = stack.enter_context(open(descriptor, "wb", buffering=0))
+            path = f"/proc/self/fd/{descriptor}"
+        else:
+            # Under a name of its own, and gone after use.
+            file = stack.enter_context(tempfile.NamedTemporaryFile(buffering=0))
+            path = file.name
+        size = 0
+        for chunk in chunks:
+            view = memoryview(chunk)
+            while view:
+                view = view[file.write(view) :]
+            size += len(chunk)
+        yield InputFile(origin, path, size, 0, files.stamp_of(file.fileno()))
 
 
 def _skip_reason(member: Member, format_name: str) -> Skipped | None:
