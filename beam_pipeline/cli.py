@@ -41,7 +41,7 @@ from transforms.storage.paths import plain
 
 __all__ = ["cli", "main", "program"]
 
-# What stops a run, and how it is told; the exit code is 128 and its number.
+# Signals that stop a run, and their names in messages; the exit code is 128 + number.
 _STOPS = {
     signal.SIGINT: "Interrupted",
     signal.SIGTERM: "Terminated",

@@ -135,7 +135,7 @@ def _submit(
 
 
 def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
-    """Returns what tells a person something; it has told what the plan notes."""
+    """Returns a function that prints messages; prints the notes of the plan first."""
 
     def say(text: str) -> None:
         if not quiet:

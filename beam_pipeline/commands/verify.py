@@ -196,7 +196,7 @@ def _check_shard(
       facts: what the manifest says.
       compression: of the dataset.
       contents: (bytes, CRC32C) -> name, of all shards: to tell which were swapped.
-      bar: told of the bytes read.
+      bar: called with the number of bytes read.
     """
     try:
         with bar.watched(path) as source:

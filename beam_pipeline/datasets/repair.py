@@ -79,7 +79,7 @@ def repair_file(
       source: the damaged file.
       target: where the output goes; its folder exists.
       overwrite: whether a file there may be replaced.
-      skipped: told of every range, in the file's order.
+      skipped: called with every skipped range, in the file's order.
       allow_empty: whether a file without a record is sound.
 
     Raises:
@@ -202,7 +202,7 @@ class _Spool:
 
 
 class _Log:
-    """Counts the ranges, on their way to whoever is told of them."""
+    """Counts the ranges on their way to the caller's function."""
 
     def __init__(self, skipped: Callable[[Range], object]) -> None:
         self._skipped = skipped

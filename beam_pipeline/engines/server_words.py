@@ -55,7 +55,7 @@ def server_words() -> Iterator[ServerWords]:
 
 
 def with_words_of(server: ServerWords, error: BaseException) -> BaseException:
-    """Returns an error with what the job server has told of it; our own as it is."""
+    """Adds the job server's explanation to an error; our own errors stay the same."""
     if type(error) is not BeamTFRecordError:
         return error
     told = telling(server.lines, str(error))

@@ -50,7 +50,7 @@ def write_source_distribution(folder: str) -> str:
     """Writes the source distribution into a folder; returns its path.
 
     Raises:
-      UsageError: what it requires cannot be told.
+      UsageError: its requirements cannot be determined.
     """
     files = dict(_sources())
     packages = sorted({os.path.dirname(name).replace("/", ".") for name in files})

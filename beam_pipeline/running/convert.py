@@ -124,7 +124,7 @@ def check_flags(spec: Spec, beam_flags: Sequence[str]) -> None:
 
     Raises:
       SpecError: the runner, or a flag, is not known.
-      UsageError: what the engine wants to be told was not.
+      UsageError: a flag that the engine needs is missing.
     """
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if beam_flags:

@@ -92,7 +92,7 @@ class Batch:
         by it; else None. See `transforms.core.placing.content`.
       positions: int64 array of n: bytes of input before each row, in its split
         where the source says the split.
-      piece: what a later run is told of these rows, where they are to be kept for it.
+      piece: resume metadata; None when the run keeps nothing.
     """
 
     block: Block
@@ -233,7 +233,7 @@ class RejectLog:
       parts: rejected parts of items, by what they are ("boxes").
       task: what only this task has; where rejections of several tasks tie, the logs'
         order by it decides.
-      runs: the sorted runs that it is made of.
+      runs: its sorted runs.
       line_bytes: of all JSON lines, with their line ends.
       item_bytes: of all records with kept items, framed; 0 where none are kept.
       payload: the log itself, or empty when it was spilled.

@@ -139,7 +139,7 @@ class Feature:
       kind: what it means.
       column: the source's name for it; the feature's own name when empty.
       is_label: the feature that a model is to predict; at most one a schema.
-      derived: for what is read off an image when it is loaded: "height", "width",
+      derived: for what is derived from an image when it is loaded: "height", "width",
         "depth", "format", ...; see `transforms.shards.image_loading.DERIVED`. Such a
         feature has no column in the rows.
       derived_from: name of that image feature; the only one when empty.

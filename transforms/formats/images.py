@@ -98,7 +98,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = {
 }
 BACKGROUND = "background"
 # Every role: what it is, and the column of the listing that it is read from. Those
-# without a column are read off the image when it is loaded.
+# without a column are derived from the image when it is loaded.
 _ROLES: Mapping[str, tuple[Kind, str]] = {
     "image": (Kind.IMAGE, "image"),
     "label": (Kind.LABEL, "label"),

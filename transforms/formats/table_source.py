@@ -169,7 +169,7 @@ class TableSource(Source):
 
     @property
     def wanted(self) -> list[str]:
-        """The columns that rows are made of."""
+        """The columns that become rows."""
         names = [
             feature.source_column
             for feature in self.schema.features

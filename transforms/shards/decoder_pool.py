@@ -168,7 +168,7 @@ class _Child:
 
     Attributes:
       is_fresh: whether it has not been asked anything yet.
-      is_stopped: whether it was told to end in the middle of its work.
+      is_stopped: whether it was stopped in the middle of its work.
     """
 
     def __init__(self, function: Prepare) -> None:

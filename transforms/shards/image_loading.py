@@ -73,7 +73,7 @@ class LoadedImage:
 
     Attributes:
       data: the file, as it was found.
-      result: what the policy made of it, or why it is refused.
+      result: the image after the policy, or the reason for its refusal.
       name: of the file, empty where the row itself holds the image.
     """
 
@@ -140,7 +140,7 @@ def loaded_items(loaded: Loaded) -> "list[LoadedImage]":
 
 
 _COLORSPACES = {1: "Grayscale", 2: "GrayscaleAlpha", 3: "RGB", 4: "RGBA"}
-# What features may be read off an image, by the name in `Feature.derived`.
+# What features may be derived from an image, by the name in `Feature.derived`.
 DERIVED: Mapping[str, Callable[[LoadedImage], int | str]] = {
     "height": lambda image: image.facts.height,
     "width": lambda image: image.facts.width,

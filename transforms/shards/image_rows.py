@@ -117,7 +117,7 @@ def image_facts(image: Feature, loaded: Sequence[Loaded]) -> Statistics:
 def _column(
     feature: Feature, loaded: Sequence[Loaded], read: Callable[[LoadedImage], object]
 ) -> pa.Array:
-    """Returns what is read off the images of each row: values, or lists of them."""
+    """Returns the values derived from each row's images, or lists of them."""
     values = [
         [None if item is None else read(item) for item in row]
         if isinstance(row, list)
@@ -128,7 +128,7 @@ def _column(
 
 
 def derived_columns(loaded: Images, schema: Schema) -> dict[str, pa.Array]:
-    """Returns the columns that are read off the images, by feature name."""
+    """Returns the columns that are derived from the images, by feature name."""
     by_name = dict(
         zip((f.name for f in schema.of_kind(Kind.IMAGE)), loaded, strict=True)
     )

@@ -241,7 +241,7 @@ def _channels(image: FeatureFacts, manifest: Manifest) -> int | None:
 
 
 def _derived(image: FeatureFacts, manifest: Manifest) -> Iterator[tuple[str, Any]]:
-    """Yields (what it is, its statistics) of the features read off one image."""
+    """Yields (what it is, its statistics) of the features derived from one image."""
     for facts in manifest.features:
         source = facts.feature.derived_from
         # Without a name it is the only image there is.

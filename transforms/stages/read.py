@@ -28,7 +28,7 @@ class ReadBlocks(beam.PTransform):
     Attributes:
       source: what the blocks are of.
       store: where long reject logs go.
-      remembered: whether later runs are told what became of each block.
+      remembered: whether to leave receipts of the blocks for later runs.
       by_position: whether rows go by how much input is before them.
     """
 

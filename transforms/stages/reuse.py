@@ -20,15 +20,15 @@ SEGMENTS = "segments"
 
 @dataclasses.dataclass
 class ReuseBlocks(beam.PTransform):
-    """Takes over what an earlier run has made of a block, where that is whole.
+    """Reuses what an earlier run stored for a block, if that is complete.
 
-    Input: blocks. Outputs: `fresh`, the blocks that are to be read; and of the others
-    what `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
+    Input: blocks. Outputs: `fresh`, the blocks still to be read; for the others, what
+    `read` and `place` gave: `facts`, `rejects`, `segments`, `fingerprints`.
     Counters: blocks_reused.
 
     Attributes:
-      source: what the blocks are of.
-      store: where the earlier run has left it.
+      source: of the blocks.
+      store: the work folder that the earlier run left.
       by_position: whether rows go by how much input is before them.
     """
 

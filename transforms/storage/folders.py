@@ -1,8 +1,8 @@
 """Operations on local files and folders, each with retries.
 
-Looking may simply be done again. A change may not: a network file system may have done
-it and lost the answer. A rename would then fail for want of what it has moved, and an
-exchange that is done twice is undone. So each change is known to be done by the
+Reads may simply be repeated. Changes may not: a network file system may have made the
+change and lost the answer. A repeated rename would then fail because its source is
+gone, and a repeated exchange would undo the first. So each change is confirmed by the
 identity (device and inode) of what it moves or removes.
 
 A dataset is published by one rename of its folder: one that replaces nothing, or one

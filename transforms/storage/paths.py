@@ -45,7 +45,7 @@ SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 # Ends the names of work folders.
 WORK_SUFFIX = ".beam-tfrecord"
 _REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# A question mark may be in a key; parameters are told by their form.
+# A key may contain a question mark; parameters are recognised by their form.
 _PARAMETERS = re.compile(r"\?([A-Za-z_]+=[^?]*)$", re.DOTALL)
 _SECRET_IN_KEY = re.compile(
     r"[?&](?:access_key|secret_key|session_token|account_key|sas_token)="

@@ -1,17 +1,17 @@
 """Receipts that finished tasks leave in the work folder for later runs.
 
-A task whose results a later run may take over writes a receipt when they are whole.
-Its name says what decides the results, so that a receipt that is found holds; its
-content is the results' facts as `transforms.work.facts_json` has them, after their
-CRC32C in 8 hex digits and a space:
+A task whose results a later run may reuse writes a receipt when they are complete. The
+receipt's name is a digest of all that decides the results, so any receipt found is
+valid. Its content is the CRC32C in 8 hex digits, a space, and the facts of the results
+as `transforms.work.facts_json` writes them:
 
-    <made of>-<n>.piece    the n-th piece of a block: what `read` and `place` gave
-    <made of>.block        how many pieces the block has, once `read` has seen them all
-    <made of>.shard        a finished shard
-    <made of>.blocks       the blocks of one input
+    <digest>-<n>.piece     the n-th piece of a block: what `read` and `place` gave
+    <digest>.block         how many pieces the block has, once `read` has seen them all
+    <digest>.shard         a finished shard
+    <digest>.blocks        the blocks of one input
 
-What a receipt speaks of is checked against its checksum before it is taken over.
-Receipts are not synced: one that a power loss has damaged is none.
+The files that a receipt names are checked against their checksums before reuse.
+Receipts are not synced: one damaged by a power loss is ignored.
 """
 
 import contextlib
@@ -189,7 +189,7 @@ def prune(store: Store, used: Sequence[str]) -> None:
 
     Args:
       store: whose dataset has been published.
-      used: what the blocks of the run were made of.
+      used: input digests of the run's blocks.
     """
     keep = frozenset(used)
     named: set[str] = set()

@@ -1,6 +1,6 @@
 """Reject logs: the rejections of one task, collected in bounded memory.
 
-A log is made of runs, each sorted by (source, row); a run is made of pieces, each one
+A log consists of runs, each sorted by (source, row); a run consists of pieces, each one
 Arrow IPC message of `PIECE_SCHEMA`:
 
     source  string        in UTF-8, which sorts them

@@ -116,7 +116,7 @@ class Store:
 
     @property
     def used(self) -> str:
-        """File of what the blocks of the published dataset were made of."""
+        """File with the input digests of the published dataset's blocks."""
         return os.path.join(self.folder, "used.json")
 
     def make(self) -> None:

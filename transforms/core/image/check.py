@@ -51,7 +51,7 @@ class ImageInfo:
       format: by its bytes, whatever the file is called.
       height: rows as stored. EXIF orientation is not applied: TensorFlow ignores it.
       width: columns as stored.
-      depth: channels, as `tf.io.decode_image` gives them when it is not told.
+      depth: channels, as `tf.io.decode_image` gives them by default.
     """
 
     format: Literal["jpeg", "png", "bmp"]

@@ -52,7 +52,7 @@ __all__ = ["Nested", "Shape", "fitted", "nested_lists", "nested_texts"]
 Ints = npt.NDArray[np.int64]
 Shape = tuple[int | None, ...]
 
-# A size that cannot be told: there is no list on that level.
+# An unknown size: there is no list on that level.
 _ANY = -1
 _JSON = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 

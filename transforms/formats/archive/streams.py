@@ -1,6 +1,6 @@
 """Decompress gzip, zstd, bzip2 and xz streams in bounded steps.
 
-Every one is told by its content, gives at most 1 MiB a call, whatever the ratio, and
+Each is detected by its content, gives at most 1 MiB per call, whatever the ratio, and
 raises where the stream is damaged, ends early, or is followed by other bytes: a
 reader that reaches the end has seen every checksum that the format has.
 

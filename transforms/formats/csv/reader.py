@@ -197,7 +197,7 @@ class CsvReader(TableReader):
         """Yields the rows of a block; those of a compressed file in pieces."""
         dialect, stamp = self.dialect_of(file.origin), block.stamp
         if not is_packed(file.path):
-            # No name holds the bytes, which would outlive the rows made of them.
+            # Pass the buffer directly: a local variable would keep it alive.
             yield read_raw(
                 files.read_range(file.path, block.start, block.stop, stamp=stamp),
                 block,

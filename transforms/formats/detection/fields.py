@@ -57,7 +57,7 @@ _FEATURES = (
 
 
 def detection_features(columns: Collection[str]) -> tuple[Feature, ...]:
-    """Returns the features of these columns, and those read off the image."""
+    """Returns the features of these columns, and those derived from the image."""
     return tuple(f for f in _FEATURES if f.derived or f.name in columns)
 
 

@@ -126,7 +126,7 @@ def _of_manifest(manifest: Manifest) -> Dataset:
 def _row_feature(facts: FeatureFacts) -> Feature:
     """Returns a feature of records as one to be read from them.
 
-    What was given or filled in is a value like any other now; what was read off an
+    What was given or filled in is a value like any other now; what was derived from an
     image is read again, for the image may be made smaller.
     """
     feature = facts.feature
@@ -217,7 +217,7 @@ def _tfds_feature(
 
 
 def _class_names(folder: str, name: str, count: int) -> tuple[str, ...]:
-    """Returns the names of a label's classes; none where they are not all told."""
+    """Returns the names of a label's classes; none unless all are known."""
     file = f"{name.replace('/', '.')}.labels.txt"
     try:
         text = files.read_bytes(os.path.join(folder, file)).decode()
