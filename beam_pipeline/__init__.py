@@ -2,8 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from beam_pipeline.shadowing import check_packages
 from beam_pipeline.version import __version__
-from transforms.lazy_names import lazy_names
+
+check_packages()
+
+from transforms.lazy_names import lazy_module, lazy_names  # noqa: E402
 
 __all__ = [
     "__version__",
@@ -30,3 +34,10 @@ else:
             "beam_pipeline.settings.spec": ["make_spec"],
         },
     )
+    # Modules that the documentation once named, with the name that it used of each.
+    for _module, _name in {
+        "conversion": "convert_plan",
+        "plan": "make_plan",
+        "spec": "make_spec",
+    }.items():
+        globals()[_module] = lazy_module(f"{__name__}.{_module}", {__name__: [_name]})

@@ -1,29 +1,30 @@
-"""The public names of a package, each imported when it is first asked for."""
+"""Names of a module that are imported when they are first asked for."""
 
 import importlib
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["lazy_names"]
+__all__ = ["lazy_module", "lazy_names"]
 
 
 def lazy_names(
-    package: str, names: Mapping[str, Sequence[str]]
+    module: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` for a package.
+    """Returns `__getattr__` and `__dir__` for a module that is being imported.
 
     Args:
-      package: its name, `__name__`.
+      module: its name, `__name__`.
       names: module -> the public names that it defines.
     """
-    owner = sys.modules[package]
+    owner = sys.modules[module]
     homes = {name: home for home, its_names in names.items() for name in its_names}
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(
-                f"module {package!r} has no attribute {name!r}", name=name, obj=owner
+                f"module {module!r} has no attribute {name!r}", name=name, obj=owner
             )
         found = getattr(importlib.import_module(homes[name]), name)
         # The next use finds it without this function.
@@ -31,3 +32,16 @@ def lazy_names(
         return found
 
     return get, lambda: sorted({*homes, *vars(owner)})
+
+
+def lazy_module(module: str, names: Mapping[str, Sequence[str]]) -> types.ModuleType:
+    """Makes a module without a file that gives these names; `import` finds it.
+
+    Args:
+      module: its full name, in a package that is being imported.
+      names: as for `lazy_names`.
+    """
+    made = sys.modules[module] = types.ModuleType(module)
+    get, list_names = lazy_names(module, names)
+    vars(made).update(__getattr__=get, __dir__=list_names)
+    return made

@@ -26,6 +26,17 @@ LIBRARY = """
     RejectLimitError DamageError TFRecordError ExampleError EncodingError
     StorageError ConservationError CommitError
 """.split()
+# What the documentation named before there was one front door, and where.
+DOCUMENTED = {
+    "beam_pipeline": "convert",
+    "beam_pipeline.conversion": "convert_plan",
+    "beam_pipeline.plan": "make_plan",
+    "beam_pipeline.spec": "make_spec",
+    "transforms.core.example.parse": "read_examples FixedLenFeature VarLenFeature",
+    "transforms.core.rows.values": "rows_of",
+    "transforms.errors": "BeamTFRecordError",
+    "transforms.tfrecord": "ReadTFRecords WriteTFRecords",
+}
 _CODE = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.M | re.S)
 
 
@@ -96,6 +107,25 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'read_exampels'") as caught:
         beam_tfrecord.read_exampels  # noqa: B018
     assert (caught.value.name, caught.value.obj) == ("read_exampels", beam_tfrecord)
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_names_keep_working_where_they_were_documented(module: str) -> None:
+    """Programs that were written before the front door import what they did."""
+    for name in DOCUMENTED[module].split():
+        code = f"from {module} import {name} as x; import {module}, beam_tfrecord as b;"
+        code += f"assert x is {module}.{name} is b.{name}"
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("module", ["beam_pipeline", "beam_pipeline.sample"])
+def test_modules_that_are_programs_keep_their_names(module: str) -> None:
+    """`python -m` with a documented name answers; without arguments, how it is used."""
+    done = subprocess.run(
+        [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "usage" in (done.stdout + done.stderr).lower()
 
 
 @pytest.mark.parametrize("place", programs())
