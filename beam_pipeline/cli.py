@@ -19,14 +19,10 @@ from typing import Any, NoReturn
 import click
 
 from beam_pipeline.commands.flags_only import is_flags_only, split_flags
-from beam_pipeline.commands.options import (
-    LOCATION,
-    JobCommand,
-    complete_path,
-    job_options,
-)
+from beam_pipeline.commands.options import LOCATION, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
 from beam_pipeline.running.beam_loading import spare_imports
+from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8
 from beam_pipeline.version import __version__
@@ -108,7 +104,6 @@ def cli() -> None:
     epilog="Beam's own flags go after --. Exit codes: 0 committed; 1 failed; 2 wrong "
     "usage; 3 too many rejects; 4 the source's content does not fit.",
 )
-@job_options
 @click.argument("output", required=False, type=LOCATION)
 @click.option(
     "--report-json",
@@ -143,7 +138,6 @@ def convert(
 
 
 @cli.command(cls=JobCommand)
-@job_options
 @click.argument("output", required=False, type=LOCATION)
 @click.pass_context
 def plan(_ctx: click.Context, /, **flags: Any) -> int:
@@ -182,7 +176,6 @@ def head(target: str, count: int) -> int:
 
 
 @cli.command(cls=JobCommand)
-@job_options
 @click.option(
     "--as",
     "style",
@@ -294,11 +287,10 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
         if not all(equals for _, equals, _ in pairs):
             raise SpecError("--feature-name takes ROLE=NAME, as in image=image_raw.")
         given["feature_names"] = {role: name for role, _, name in pairs}
-    for key in ("columns", "image_columns", "drop", "null_values"):
-        if key in given:
+    for key in given:
+        if SETTINGS[key].kind == "joined":
             given[key] = given[key].split(",")
-    for key in ("include", "exclude"):
-        if key in given:
+        elif SETTINGS[key].kind == "list":
             given[key] = list(given[key])
     for key, word in (("source", "SOURCE"), ("output", "OUTPUT")):
         if key == "output" and not needs_output:

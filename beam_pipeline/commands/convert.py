@@ -14,6 +14,7 @@ from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.running.beam_loading import beam_loading, quiet_import
+from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.terminal import standard_error
 from transforms import files
@@ -23,9 +24,6 @@ from transforms.publishing import work_folder
 from transforms.storage.paths import absolute, is_remote, plain
 
 __all__ = ["run"]
-
-# Settings that may look like paths of a store, and are none.
-_MASTERS = ("flink_master", "spark_master")
 
 
 def run(
@@ -90,9 +88,9 @@ def run(
 
 def _plain(key: str, value: Any) -> Any:
     """Returns a setting without secrets: from here on it may be reported."""
-    if key in _MASTERS or not isinstance(value, str) or not is_remote(value):
+    if key in SETTINGS and SETTINGS[key].is_address:
         return value
-    return plain(value)
+    return plain(value) if isinstance(value, str) and is_remote(value) else value
 
 
 def _up_to_date(

@@ -6,7 +6,6 @@ only ends that call: the job itself would go on.
 
 import json
 import time
-import urllib.request
 from typing import Any
 
 __all__ = ["cancel_job", "flink_url"]
@@ -36,6 +35,9 @@ def cancel_job(master: str, name: str) -> None:
     """
     if master.startswith("["):
         return
+    # Here, since it takes long to load, and the command line asks for the engines.
+    import urllib.request
+
     url = flink_url(master)
     end = time.monotonic() + _END_SECONDS
     while len(found := _at_work(url, name)) == 1 and time.monotonic() < end:
@@ -48,6 +50,8 @@ def cancel_job(master: str, name: str) -> None:
 
 
 def _at_work(url: str, name: str) -> list[str]:
+    import urllib.request
+
     with urllib.request.urlopen(f"{url}/jobs/overview", timeout=_ASK_SECONDS) as answer:
         jobs: list[dict[str, Any]] = json.load(answer)["jobs"]
     return [

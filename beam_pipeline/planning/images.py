@@ -1,6 +1,7 @@
 """Plan a folder of images: its layout, its features, its shards."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from beam_pipeline.planning.inputs import (
     portions_of,
     rule_of,
 )
+from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
 from transforms.core.infer.texts import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
@@ -24,11 +26,6 @@ from transforms.formats.registry import TABLE_FORMATS
 
 __all__ = ["plan_images"]
 
-# Settings of tables, and those of them that a table of labels may have.
-_TABLE_SETTINGS = frozenset(["split_column", "image_columns"])
-_LABEL_TABLE_SETTINGS = frozenset(
-    "label_column drop key_column group_column stratify_column".split()
-).union(*(known.options for known in TABLE_FORMATS.values()))
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -40,8 +37,7 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
       SourceError: its folders follow no rule.
       SpecError: a setting makes no sense for images.
     """
-    tabular = _TABLE_SETTINGS | (frozenset() if spec.labels else _LABEL_TABLE_SETTINGS)
-    for setting in sorted(tabular):
+    for setting in sorted(_settings_of_tables(spec)):
         if getattr(spec, setting) != Spec.model_fields[setting].default:
             raise SpecError(f"{setting} is for tables; the source holds images.")
     names = dict(images.PRESETS[spec.preset])
@@ -147,6 +143,15 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
         ),
         layout=f"images as {layout}",
     )
+
+
+def _settings_of_tables(spec: Spec) -> Iterator[str]:
+    """Yields the settings that no folder of images has; a table of labels has some."""
+    refused = [TABLES] if spec.labels else [TABLES, TABLES_AND_LABELS]
+    yield from (each.name for each in SETTINGS.values() if each.sources in refused)
+    if not spec.labels:
+        for known in TABLE_FORMATS.values():
+            yield from known.options
 
 
 def _as_listed(feature: Feature) -> Feature:

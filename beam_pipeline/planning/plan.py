@@ -26,7 +26,8 @@ from beam_pipeline.planning.splits import (
     share_notes,
     with_splits,
 )
-from beam_pipeline.settings.spec import BYTE_DECIDING, MAX_SHARDS, Spec, load_spec
+from beam_pipeline.settings.options import MAX_SHARDS, SETTINGS
+from beam_pipeline.settings.spec import Spec, load_spec
 from beam_pipeline.version import deciding_versions
 from transforms import files
 from transforms.core.manifest import Manifest
@@ -117,7 +118,7 @@ class Plan:
             **{
                 key: given[key]
                 for key in sorted(given)
-                if key in BYTE_DECIDING
+                if SETTINGS[key].decides_bytes
                 and key not in _SAID_BY_SCHEMA
                 # That the first row is a header, which it is without a word too.
                 and not (key == "header" and given[key])

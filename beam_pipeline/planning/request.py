@@ -14,7 +14,8 @@ from typing import Any
 
 from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.planning.inputs import Inputs, PlannedSource, named_entry
-from beam_pipeline.settings.spec import BYTE_DECIDING, Spec, load_spec
+from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.spec import Spec, load_spec
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
 from transforms import files
@@ -172,7 +173,7 @@ def _images(request: Request) -> str:
 
 def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
     given = spec.changed_json()
-    out = {key: given[key] for key in sorted(given) if key in BYTE_DECIDING}
+    out = {key: given[key] for key in sorted(given) if SETTINGS[key].decides_bytes}
     out |= {"name": spec.name, "format": format_, "version": __version__}
     if spec.splits and not (spec.key_column or spec.group_column):
         # Earlier programs went by the place of a row.

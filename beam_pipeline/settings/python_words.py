@@ -15,13 +15,10 @@ Whatever is quoted stays: it is a value, or a command for the shell.
 
 import contextlib
 import re
-import types
-import typing
 from collections.abc import Iterator
 
-from beam_pipeline.settings.spec import Spec
+from beam_pipeline.settings.options import SETTINGS
 from transforms.errors import BeamTFRecordError, bounded
-from transforms.formats.registry import FORMATS
 
 __all__ = ["in_python", "raising_in_python"]
 
@@ -58,7 +55,7 @@ def _translated(match: re.Match[str]) -> str:
         return match[0]
     name = flag.replace("-", "_")
     negated = name.removeprefix("no_")
-    if name in Spec.model_fields:
+    if name in SETTINGS:
         if _is_switch(name):
             return f"{name}=True{following}"
         if match["value"] is not None:
@@ -67,7 +64,7 @@ def _translated(match: re.Match[str]) -> str:
         if following_value is not None and _takes(name, following_value):
             return f"{name}={_value(following_value)}"
         return f"{name}=...{following}"
-    if negated in Spec.model_fields and _is_switch(negated):
+    if _is_switch(negated):
         return f"{negated}=False{following}"
     return match[0]
 
@@ -80,28 +77,8 @@ def _value(text: str) -> str:
 def _takes(name: str, text: str) -> bool:
     """Whether what follows an option is a value of it, and no word of the sentence."""
     is_value = text.startswith("'") or _NO_WORD.search(text)
-    return bool(is_value) or text in _choices(name)
+    return bool(is_value) or text in map(str, SETTINGS[name].choices)
 
 
 def _is_switch(name: str) -> bool:
-    return bool in _types(Spec.model_fields[name].annotation)
-
-
-def _choices(name: str) -> list[str]:
-    if name == "format":
-        return list(FORMATS)
-    return [
-        str(choice)
-        for each in _types(Spec.model_fields[name].annotation)
-        if typing.get_origin(each) is typing.Literal
-        for choice in typing.get_args(each)
-    ]
-
-
-def _types(annotation: object) -> tuple[object, ...]:
-    """Returns the branches of a union, or the one type."""
-    if isinstance(annotation, types.UnionType) or (
-        typing.get_origin(annotation) is typing.Union
-    ):
-        return typing.get_args(annotation)
-    return (annotation,)
+    return name in SETTINGS and SETTINGS[name].kind == "switch"

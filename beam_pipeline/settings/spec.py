@@ -1,164 +1,33 @@
 """The job as data: YAML, command-line flags and Python build the same `Spec`."""
 
-import fractions
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import pydantic
 import yaml
 
-from beam_pipeline.engines.table import engine_of
+from beam_pipeline.settings.options import Settings
+from beam_pipeline.settings.values import Count, Names
 from transforms import files
-from transforms.core.image.check import MAX_PIXELS, Check
-from transforms.core.image.policy import MAX_BYTES, MAX_SECONDS, ImagePolicy
-from transforms.core.image.resize import Filter, Mode, Resize
+from transforms.core.image.choices import MAX_BYTES, Mode
+from transforms.core.image.policy import ImagePolicy
+from transforms.core.image.resize import Resize
 from transforms.core.manifest import FORMAT
 from transforms.core.nesting import MAX_NESTING, TOO_DEEP
 from transforms.errors import SpecError, closest
-from transforms.formats.registry import FORMATS
-from transforms.storage.paths import plain, shown
+from transforms.storage.paths import shown
 
 __all__ = [
-    "BYTE_DECIDING",
     "FeatureSpec",
-    "MAX_SHARDS",
     "Spec",
     "load_spec",
     "make_spec",
-    "parse_size",
     "read_spec",
 ]
 
-MAX_SHARDS = 65_536
-
-_UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-}
-
-
-def parse_size(text: str | int) -> int:
-    """Returns bytes from text like 150MB, 64 MiB or 1000000.
-
-    Raises:
-      ValueError: it is no size above 0.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
-    if not match or match[2].upper() not in _UNITS:
-        raise ValueError("a size is a number and a unit, as in 150MB or 64MiB")
-    size = int(fractions.Fraction(match[1]) * _UNITS[match[2].upper()])
-    if size < 1:
-        raise ValueError("a size must be above 0")
-    return size
-
-
-def _shares(value: Any) -> Any:
-    """Takes NAME=SHARE,... as well as a mapping; shares stay exact, as text."""
-    if isinstance(value, str):
-        pairs = [part.partition("=") for part in value.split(",")]
-        if not all(name and share for name, _, share in pairs):
-            raise ValueError("shares are NAME=SHARE,... as in train=0.9,test=0.1")
-        names = [name.strip() for name, _, _ in pairs]
-        if len(set(names)) != len(names):
-            raise ValueError("each split may be named once")
-        value = {name.strip(): share.strip() for name, _, share in pairs}
-    if isinstance(value, Mapping):
-        value = {str(name): str(share) for name, share in value.items()}
-        for share in value.values():
-            try:
-                positive = fractions.Fraction(share) > 0
-            except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"{shown(share)} is no share, as in 0.8") from error
-            if not positive:
-                raise ValueError("a share must be above 0")
-    return value
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return value
-    return parse_size(value if isinstance(value, str | int) else f"{value:.6f}")
-
-
-def _resize(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch(
-        r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?", value
-    ):
-        size = value if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", value) else "224x224"
-        raise ValueError(
-            f"a resize is MODE:SIZE; exact:{size} changes the shape, crop:{size} cuts, "
-            f"pad:{size} adds borders, and shorter:224 and longer:224 keep the shape"
-        )
-    return value
-
-
-def _names(value: Any) -> Any:
-    """Takes class names that YAML reads as numbers; as bools they would be lost."""
-    if not isinstance(value, list):
-        return value
-    for name in value:
-        if isinstance(name, bool) or not isinstance(name, str | int):
-            raise ValueError(
-                f"class names are texts; {shown(name)} must stand in quotes, as in 'no'"
-            )
-    return [str(name) for name in value]
-
-
-def _texts(value: Any) -> Any:
-    """Takes texts that YAML reads as numbers."""
-    if not isinstance(value, list):
-        return value
-    for text in value:
-        if isinstance(text, bool) or not isinstance(text, str | int | float):
-            raise ValueError(f"{shown(text)} must be a text, in quotes, as in '-'")
-    return [str(text) for text in value]
-
-
-def _runner(value: str) -> str:
-    try:
-        engine_of(value)
-    except SpecError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-def _format(value: str) -> str:
-    if value != "auto" and value not in FORMATS:
-        raise ValueError(f"a format is auto, {', '.join(FORMATS)}")
-    return value
-
-
-def _located(value: Any) -> Any:
-    """Takes off what a path says of how to reach its place."""
-    return plain(value) if isinstance(value, str) else value
-
-
-def _possible(value: str) -> str:
-    if "\0" in value:
-        raise ValueError("a path can hold no NUL")
-    return value
-
-
-Location = Annotated[
-    str, pydantic.BeforeValidator(_located), pydantic.AfterValidator(_possible)
-]
-Whole = Annotated[int, pydantic.Field(strict=True)]
-Scalar = bool | int | float | str
-Shares = Annotated[dict[str, str], pydantic.BeforeValidator(_shares)]
-Size = Annotated[int, pydantic.BeforeValidator(_size)]
-Names = Annotated[
-    list[str] | str,
-    pydantic.BeforeValidator(_names),
-    pydantic.BeforeValidator(_located),
-]
+_Scalar = bool | int | float | str
 
 
 class FeatureSpec(pydantic.BaseModel):
@@ -195,13 +64,13 @@ class FeatureSpec(pydantic.BaseModel):
         | None
     ) = None
     label: bool | None = None
-    shape: list[Annotated[Whole, pydantic.Field(ge=1)] | None] | None = None
+    shape: list[Count | None] | None = None
     dtype: str | None = None
     encoding: Literal["raw", "proto"] | None = None
     unit: Literal["s", "ms", "us", "ns"] | None = None
     missing: Literal["omit", "fill", "reject"] | None = None
-    fill: Scalar | None = None
-    constant: Scalar | None = None
+    fill: _Scalar | None = None
+    constant: _Scalar | None = None
     path: str | None = None
     separator: str | None = None
     vocabulary: Names | None = None
@@ -231,85 +100,12 @@ class FeatureSpec(pydantic.BaseModel):
         return self
 
 
-class Spec(pydantic.BaseModel):
-    """Every setting of a job. The command line has each as a flag of its name."""
+class Spec(Settings, pydantic.BaseModel):
+    """The settings of one job, checked; see `Settings`."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)
 
-    source: Location
-    output: Location
-    format: Annotated[str, pydantic.AfterValidator(_format)] = "auto"
-    name: str | None = None
-    splits: Shares | None = None
-    split_column: str | None = None
-    label_column: str | None = None
-    labels: Location | None = None
-    id_column: str | None = None
-    unlabelled: bool = False
-    image_columns: list[str] | None = None
-    key_column: str | None = None
-    group_column: str | None = None
-    stratify_column: str | None = None
-    split_ids: Location | None = None
-    split_lock: Location | None = None
     features: dict[str, FeatureSpec] = {}
-    drop: list[str] = []
-    infer: Literal["sample", "full"] = "sample"
-    vocabulary: Names | None = None
-    vocabulary_lock: Location | None = None
-    unknown_label: Literal["reject", "oov", "append"] = "reject"
-    include: list[str] = []
-    exclude: list[str] = []
-    limit: Annotated[Whole, pydantic.Field(ge=1)] | None = None
-    only_rejected: Location | None = None
-    shards: Annotated[Whole, pydantic.Field(ge=1, le=MAX_SHARDS)] | None = None
-    shard_size: Size | None = None
-    seed: Annotated[Whole, pydantic.Field(ge=0)] = 0
-    shuffle: bool = True
-    compression: Literal["none", "gzip", "zlib"] = "none"
-    preset: Literal["default", "tutorial", "imagenet"] = "default"
-    feature_names: dict[str, str] = {}
-    image_check: Check = "structure"
-    foreign_images: Literal["png", "reject"] = "png"
-    animations: Literal["reject", "first"] = "reject"
-    exif: Literal["keep", "apply"] = "keep"
-    channels: Literal[1, 3, 4] | None = None
-    resize: Annotated[str, pydantic.BeforeValidator(_resize)] | None = None
-    resize_filter: Filter = "hamming"
-    enlarge: bool = False
-    image_format: Literal["jpeg", "png"] | None = None
-    image_quality: Annotated[Whole, pydantic.Field(ge=1, le=100)] = 95
-    max_pixels: Annotated[Whole, pydantic.Field(ge=1)] = MAX_PIXELS
-    max_image_bytes: Size | None = None
-    max_image_seconds: Annotated[float, pydantic.Field(gt=0, le=86_400)] = MAX_SECONDS
-    encode: Literal["raw", "png"] = "raw"
-    layout: dict[str, Any] | Location | None = None
-    bad_box: Literal["box", "image", "clip"] = "box"
-    images_root: Location = ""
-    first_pixel: Literal[0, 1] = 0
-    zip_encoding: str | None = None
-    delimiter: str | None = None
-    quote: str = '"'
-    escape: str = ""
-    header: bool | None = None
-    columns: list[str] | None = None
-    encoding: str = "utf-8"
-    trim: bool = False
-    null_values: Annotated[list[str], pydantic.BeforeValidator(_texts)] = []
-    workers: Annotated[int, pydantic.Field(ge=1)] | Literal["auto"] = "auto"
-    runner: Annotated[str, pydantic.AfterValidator(_runner)] = "local"
-    flink_master: str | None = None
-    spark_master: str | None = None
-    shared_output: bool = False
-    segments: Literal["auto", "inline", "files"] = "auto"
-    # None: 0.01, and one reject of ten items or more.
-    max_reject_rate: Annotated[float, pydantic.Field(ge=0, le=1)] | None = None
-    keep_rejected_bytes: bool = False
-    allow_empty: bool = False
-    overwrite: bool = False
-    fingerprint: Literal["stat", "content"] = "stat"
-    keep_work: bool = False
-    verify: bool | None = None
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Spec":
@@ -374,33 +170,6 @@ class Spec(pydantic.BaseModel):
     def to_json(self) -> dict[str, Any]:
         """Returns every setting in force; a valid spec."""
         return self.model_dump(mode="json", exclude_none=True)
-
-
-# The settings that decide bytes; the others may change between a run and its resume.
-BYTE_DECIDING = frozenset(Spec.model_fields) - {
-    "source",
-    "output",
-    "workers",
-    "runner",
-    "flink_master",
-    "spark_master",
-    "shared_output",
-    "segments",
-    "max_reject_rate",
-    "allow_empty",
-    "overwrite",
-    "fingerprint",
-    "keep_work",
-    "verify",
-    # Paths: what the files say is among the inputs, the schema and the classes.
-    "images_root",
-    "labels",
-    "only_rejected",
-    "split_ids",
-    "split_lock",
-    "vocabulary",
-    "vocabulary_lock",
-}
 
 
 def load_spec(path: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from beam_pipeline.planning.inputs import find_inputs
-from beam_pipeline.settings.spec import Spec
+from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, write_dataset
 from transforms import files
 from transforms.core.tfrecord import TFRecordReader
@@ -188,7 +188,7 @@ def test_a_file_of_another_user(place: Folder, monkeypatch: pytest.MonkeyPatch) 
     def refuse(path: str) -> NoReturn:
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    spec = Spec(source=str(place / "t.csv"), output=str(place / "out"))
+    spec = make_spec({"source": str(place / "t.csv"), "output": str(place / "out")})
     monkeypatch.setattr(files, "open_input", refuse)
     with pytest.raises(InputError, match=r"t\.csv' is not: Permission denied"):
         find_inputs(spec)

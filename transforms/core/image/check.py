@@ -19,25 +19,19 @@ from typing import Literal, NamedTuple
 from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
 
 from transforms.core.image import bmp, jpeg, png
+from transforms.core.image.choices import MAX_PIXELS, Check
 from transforms.core.image.exif import read_orientation
 from transforms.core.reasons import Reason
 from transforms.errors import DamageError
 
 __all__ = [
-    "MAX_PIXELS",
     "TENSORFLOW_MAX_PIXELS",
-    "Check",
     "ImageFacts",
     "ImageFault",
     "ImageInfo",
     "check_image",
     "inspect_image",
 ]
-
-Check = Literal["structure", "decode", "none"]
-
-MAX_PIXELS = 64_000_000
-"""Default limit: 8,000 x 8,000. Decoded as RGB, 192 MB."""
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more; with four components, that is next."""

@@ -17,13 +17,17 @@ from PIL import Image
 from transforms.core.image import foreign as image_foreign
 from transforms.core.image import pixels as image_pixels
 from transforms.core.image.check import (
-    MAX_PIXELS,
     TENSORFLOW_MAX_PIXELS,
-    Check,
     ImageFacts,
     ImageFault,
     ImageInfo,
     inspect_image,
+)
+from transforms.core.image.choices import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    MAX_SECONDS,
+    Check,
 )
 from transforms.core.image.geometry import AS_STORED, Geometry
 from transforms.core.image.notes import (
@@ -38,21 +42,12 @@ from transforms.core.reasons import Reason
 from transforms.errors import DamageError, SpecError, bounded
 
 __all__ = [
-    "MAX_BYTES",
-    "MAX_SECONDS",
     "ImagePolicy",
     "Prepare",
     "PreparedImage",
     "prepare_image",
     "too_many_bytes",
 ]
-
-MAX_BYTES = 1 << 28
-"""Default limit of an encoded image: 256 MiB. A file of 64 megapixels has less."""
-
-MAX_SECONDS = 120
-"""Default limit of work on one image: some four times what 64 megapixels of any format
-take to be decoded and encoded as PNG."""
 
 _MOST_SECONDS = 86_400
 # What libjpeg writes, and what libpng reads unless it is told otherwise.

@@ -7,15 +7,12 @@ everywhere.
 """
 
 import dataclasses
-from typing import Literal
 
+from transforms.core.image.choices import Filter, Mode
 from transforms.core.image.geometry import Geometry
 from transforms.errors import SpecError
 
-__all__ = ["Filter", "Layout", "Mode", "Resize"]
-
-Mode = Literal["shorter", "longer", "exact", "crop", "pad"]
-Filter = Literal["box", "hamming", "bilinear", "bicubic", "lanczos"]
+__all__ = ["Layout", "Resize"]
 
 _MAX_SIDE = 65_500
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.image.policy import MAX_BYTES
+from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import bounded

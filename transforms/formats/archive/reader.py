@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
-from transforms.core.image.policy import MAX_BYTES
+from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block
 from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages

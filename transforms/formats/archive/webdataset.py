@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.image.policy import MAX_BYTES
+from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded

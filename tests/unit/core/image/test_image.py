@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transforms.core.image.check import Check, ImageFault, ImageInfo, check_image
+from transforms.core.image.check import ImageFault, ImageInfo, check_image
+from transforms.core.image.choices import Check
 from transforms.core.model import Reason
 
 # ---------------------------------------------------------------- images by the byte

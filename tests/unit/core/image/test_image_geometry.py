@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from tests.unit.core.image.test_image import saved
+from transforms.core.image.choices import Mode
 from transforms.core.image.exif import read_orientation, turns
 from transforms.core.image.geometry import AS_STORED, oriented
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.image.resize import Layout, Mode, Resize
+from transforms.core.image.resize import Layout, Resize
 from transforms.errors import SpecError
 
 sides = st.integers(1, 5000)

@@ -1,0 +1,462 @@
+"""Every setting of a job, declared once.
+
+A setting is one entry of `Settings`: its name, the type that a `Spec` holds, its
+default, and what the help says of it. All else derives from that: the fields and
+checks of the spec, the flags of the command line, the keywords of
+`beam_pipeline.convert`, the parameters of the Dataflow template and the reference
+table. After a change here, `make settings` writes the files that repeat it.
+
+What a setting of one format's reader applies to is said by the format's entry; see
+`transforms.formats.registry`.
+"""
+
+import functools
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from beam_pipeline.settings.values import (
+    Count,
+    EngineName,
+    FormatName,
+    Given,
+    Limits,
+    Location,
+    Names,
+    ResizeRule,
+    Shares,
+    Size,
+    Texts,
+)
+from transforms.core.image.choices import MAX_PIXELS, MAX_SECONDS, Check, Filter
+
+__all__ = [
+    "MAX_SHARDS",
+    "SETTINGS",
+    "TABLES",
+    "TABLES_AND_LABELS",
+    "Setting",
+    "Settings",
+]
+
+MAX_SHARDS = 65_536
+# Sources that a setting is for, where that is not up to a format's entry.
+TABLES = "tables"
+TABLES_AND_LABELS = "tables, also of --labels"
+IMAGES = "folders of images"
+# The metavar of a list that the command line takes as one text.
+JOINED = "A,B,..."
+
+
+_Kind = Literal["switch", "choice", "int", "float", "joined", "list", "pairs", "text"]
+_KINDS: Mapping[Any, _Kind] = {int: "int", float: "float", list: "list", dict: "pairs"}
+
+
+class Setting(NamedTuple):
+    """What is known of one setting.
+
+    Attributes:
+      section: of the command line's help; empty for what has no flag.
+      default: of a spec; an ellipsis where it must be given.
+      help: one sentence, with the default in brackets. In it {formats} and {runners}
+        are the names of all.
+      metavar: what the help shows for the value.
+      flag: of the command line, where it is not the name.
+      sources: the sources that it is for; empty for all, and for what a format's entry
+        names among its options.
+      decides_bytes: whether it decides bytes of the dataset; what does not may change
+        between a run and its resume.
+      is_address: whether the text is an engine's address, and no path.
+      name: its name in `Settings`; this and what follows comes from there.
+      type: the type of what a spec holds.
+    """
+
+    section: str
+    default: Any
+    help: str
+    metavar: str = ""
+    flag: str = ""
+    sources: str = ""
+    decides_bytes: bool = True
+    is_address: bool = False
+    name: str = ""
+    type: Any = None
+
+    @property
+    def kind(self) -> _Kind:
+        """What the command line takes: "joined" is a list as one text, `JOINED`.
+
+        Of "list" and "pairs" each value is given by itself, as in --include A --include
+        B and --feature-name ROLE=NAME.
+        """
+        branches = self.branches
+        if bool in branches:
+            return "switch"
+        (first, *others) = branches
+        if others or any(mark.takes for mark in _given(first)):
+            return "text"
+        if self.choices:
+            return "choice" if isinstance(self.choices[0], str) else "int"
+        kind = _KINDS.get(typing.get_origin(_base(first)) or _base(first), "text")
+        return "joined" if kind == "list" and self.metavar == JOINED else kind
+
+    @property
+    def choices(self) -> tuple[str | int, ...]:
+        """The words or numbers that it may be, as far as they are known."""
+        return tuple(choice for each in self.branches for choice in _choices(each))
+
+    @property
+    def branches(self) -> list[Any]:
+        """The types that a union joins, without None."""
+        return [each for each in _branches(self.type) if each is not type(None)]
+
+
+def _in(section: str) -> Callable[..., Any]:
+    """Returns what declares a setting of a section: by its default, help and so on."""
+    return functools.partial(Setting, section)
+
+
+_said = _in("")
+_often = _in("Often used")
+_source = _in("Source")
+_feature = _in("Features")
+_split = _in("Splits")
+_image = _in("Images")
+_output = _in("Output")
+_run = _in("Run")
+
+
+class Settings:
+    """Every setting of a job; a `Spec` holds them, checked."""
+
+    source: Location = _said(
+        ..., "Folder, file or pattern of what is converted.", decides_bytes=False
+    )
+    output: Location = _said(..., "Folder of the dataset.", decides_bytes=False)
+
+    # Often used
+    label_column: str | None = _often(
+        None,
+        "Tables: column that a model is to predict.",
+        "COLUMN",
+        sources=TABLES_AND_LABELS,
+    )
+    splits: Shares | None = _often(
+        None, "Split by shares, as in train=0.8,test=0.2.", "NAME=SHARE,..."
+    )
+    overwrite: bool = _often(
+        False, "Replace the dataset at the output.", decides_bytes=False
+    )
+
+    # Source
+    format: FormatName = _source(
+        "auto", "Read the source as one of {formats} [auto].", "FORMAT"
+    )
+    include: list[str] = _source(
+        [], "Read only these files; may be given again.", "GLOB"
+    )
+    exclude: list[str] = _source(
+        [], "Leave these files out; may be given again.", "GLOB"
+    )
+    limit: Count | None = _source(None, "Read only the first N items.", "N")
+    only_rejected: Location | None = _source(
+        None,
+        "Read only the items that the dataset or failed run DIR rejected.",
+        "DIR",
+        decides_bytes=False,
+    )
+    labels: Location | None = _source(
+        None,
+        "Images: read their labels from this table, by id.",
+        "FILE",
+        sources=IMAGES,
+        decides_bytes=False,
+    )
+    id_column: str | None = _source(
+        None,
+        "Column of --labels: names of images without suffix, or paths.",
+        "COLUMN",
+        sources=IMAGES,
+    )
+    delimiter: str | None = _source(
+        None, "CSV: this separates cells [, or tab for .tsv].", "CHAR"
+    )
+    quote: str = _source('"', 'CSV: this encloses cells; empty for none ["].', "CHAR")
+    escape: str = _source(
+        "", "CSV: this makes the next character plain [none].", "CHAR"
+    )
+    unlabelled: bool = _source(
+        False, "Images: take no label from folders or --labels.", sources=IMAGES
+    )
+    header: bool | None = _source(
+        None, "CSV: the first row [a header; refused where it looks like data]."
+    )
+    columns: list[str] | None = _source(
+        None, "CSV: name the columns. .npz: read these arrays.", JOINED
+    )
+    encoding: str = _source("utf-8", "CSV: the text is in this encoding [utf-8].")
+    trim: bool = _source(False, "CSV: remove spaces around names and cells [keep].")
+    null_values: Texts = _source(
+        [], "Tables: texts that mean missing, as in -,? or '' [empty cells].", JOINED
+    )
+    layout: dict[str, Any] | Location | None = _source(
+        None, "Binary records: YAML file that describes their fields.", "FILE"
+    )
+    encode: Literal["raw", "png"] = _source(
+        "raw", "Binary images: store raw pixels or PNG [raw]."
+    )
+    bad_box: Literal["box", "image", "clip"] = _source(
+        "box", "Detection: reject the box or its image, or clip the box [box]."
+    )
+    images_root: Location = _source(
+        "",
+        "Folder that paths of images are relative to.",
+        "FOLDER",
+        decides_bytes=False,
+    )
+    first_pixel: Literal[0, 1] = _source(
+        0, "VOC: number of the first pixel in boxes [0].", "0|1"
+    )
+    zip_encoding: str | None = _source(
+        None, "Archives: encoding of names that are not UTF-8.", "NAME"
+    )
+
+    # Features
+    image_columns: list[str] | None = _feature(
+        None,
+        "Tables: columns that hold images or their paths.",
+        JOINED,
+        sources=TABLES,
+    )
+    drop: list[str] = _feature(
+        [], "Tables: leave these columns out.", JOINED, sources=TABLES_AND_LABELS
+    )
+    infer: Literal["sample", "full"] = _feature(
+        "sample", "Infer features from a sample or from all rows [sample]."
+    )
+    preset: Literal["default", "tutorial", "imagenet"] = _feature(
+        "default", "Images: name the features as these programs do."
+    )
+    feature_names: dict[str, str] = _feature(
+        {},
+        "Images: name one feature; an empty name drops it.",
+        "ROLE=NAME",
+        flag="--feature-name",
+    )
+    vocabulary: Names | None = _feature(
+        None,
+        "File with the class names in the order of their ids.",
+        "FILE",
+        decides_bytes=False,
+    )
+    vocabulary_lock: Location | None = _feature(
+        None,
+        "File that keeps class ids over runs; new names are appended.",
+        "FILE",
+        decides_bytes=False,
+    )
+    unknown_label: Literal["reject", "oov", "append"] = _feature(
+        "reject", "Names outside the vocabulary: reject, one id, or append [reject]."
+    )
+    features: dict[str, Any] = _said({}, "What is said of features, by their names.")
+
+    # Splits
+    split_column: str | None = _split(
+        None, "Tables: column that names each row's split.", "COLUMN", sources=TABLES
+    )
+    key_column: str | None = _split(
+        None,
+        "Tables: column that identifies rows; it decides their split.",
+        "COLUMN",
+        sources=TABLES_AND_LABELS,
+    )
+    group_column: str | None = _split(
+        None,
+        "Tables: keep all rows with the same value in one split.",
+        "COLUMN",
+        sources=TABLES_AND_LABELS,
+    )
+    stratify_column: str | None = _split(
+        None,
+        "Keep the shares of the splits within each class of this column.",
+        "COLUMN",
+        sources=TABLES_AND_LABELS,
+    )
+    split_ids: Location | None = _split(
+        None, "Table that gives the split of each key.", "FILE", decides_bytes=False
+    )
+    split_lock: Location | None = _split(
+        None,
+        "File that keeps the splits of rows over runs.",
+        "FILE",
+        decides_bytes=False,
+    )
+
+    # Images
+    image_check: Check = _image(
+        "structure",
+        "Check the structure of images, decode them, or neither [structure].",
+    )
+    foreign_images: Literal["png", "reject"] = _image(
+        "png", "Store what TensorFlow cannot read as PNG, or reject it [png]."
+    )
+    animations: Literal["reject", "first"] = _image(
+        "reject", "Reject animations, or take their first frame [reject]."
+    )
+    exif: Literal["keep", "apply"] = _image(
+        "keep", "Leave the orientation in the file, or apply it to the pixels [keep]."
+    )
+    channels: Literal[1, 3, 4] | None = _image(
+        None, "Convert images to this number of channels.", "1|3|4"
+    )
+    resize: ResizeRule | None = _image(
+        None,
+        "As in shorter:224 or crop:HEIGHTxWIDTH; also longer, exact and pad.",
+        "MODE:SIZE",
+    )
+    resize_filter: Filter = _image(
+        "hamming", "Filter of --resize [hamming, the nearest to the mean of an area]."
+    )
+    enlarge: bool = _image(False, "Resize small images too.")
+    image_format: Literal["jpeg", "png"] | None = _image(
+        None, "Encode every image in this format [as it is]."
+    )
+    image_quality: Annotated[int, Limits(ge=1, le=100, strict=True)] = _image(
+        95, "Quality of JPEG that is encoded here [95].", "1-100"
+    )
+    max_pixels: Count = _image(
+        MAX_PIXELS, "Reject images with more pixels [64,000,000].", "N"
+    )
+    max_image_bytes: Size | None = _image(None, "Reject larger image files.", "SIZE")
+    max_image_seconds: Annotated[float, Limits(gt=0, le=86_400)] = _image(
+        MAX_SECONDS, "Reject images that take longer to decode [120].", "N"
+    )
+
+    # Output
+    name: str | None = _output(
+        None, "Prefix of the names of shards [the source's base name]."
+    )
+    shards: Annotated[int, Limits(ge=1, le=MAX_SHARDS, strict=True)] | None = _output(
+        None, "Write this number of shards for each split.", "N"
+    )
+    shard_size: Size | None = _output(
+        None, "Write shards of about this size, as in 150MB [100-200 MB].", "SIZE"
+    )
+    seed: Annotated[int, Limits(ge=0, strict=True)] = _output(
+        0, "Seed of the order; it moves no row to another split [0]."
+    )
+    shuffle: bool = _output(
+        True, "Shuffle records, or keep the source's order [shuffle]."
+    )
+    compression: Literal["none", "gzip", "zlib"] = _output(
+        "none", "Compress the shards [none]."
+    )
+    max_reject_rate: Annotated[float, Limits(ge=0, le=1)] | None = _output(
+        None,
+        "Rejects that are tolerated [0.01, and one of 10 items or more].",
+        "SHARE",
+        decides_bytes=False,
+    )
+    keep_rejected_bytes: bool = _output(
+        False, "Store rejected items beside their reasons."
+    )
+    allow_empty: bool = _output(
+        False, "Commit a dataset without records.", decides_bytes=False
+    )
+
+    # Run
+    workers: Annotated[int, Limits(ge=1)] | Literal["auto"] = _run(
+        "auto",
+        "Number of processes [auto: the cores, when worth it].",
+        "N|auto",
+        decides_bytes=False,
+    )
+    runner: EngineName = _run(
+        "local",
+        "{runners}, or Beam's name of one [local].",
+        "NAME",
+        decides_bytes=False,
+    )
+    flink_master: str | None = _run(
+        None,
+        "Address of Flink [last started, or port 8081].",
+        "HOST:PORT",
+        decides_bytes=False,
+        is_address=True,
+    )
+    spark_master: str | None = _run(
+        None,
+        "Address of Spark [last started, or port 7077].",
+        "URL",
+        decides_bytes=False,
+        is_address=True,
+    )
+    shared_output: bool = _run(
+        False,
+        "All machines of the engine see paths, and TMPDIR, as this one does.",
+        decides_bytes=False,
+    )
+    segments: Literal["auto", "inline", "files"] = _run(
+        "auto",
+        "Keep rows in memory (inline) or files until they are written [auto].",
+        decides_bytes=False,
+    )
+    fingerprint: Literal["stat", "content"] = _run(
+        "stat",
+        "How unchanged inputs are known: by size and time, or by what they "
+        "hold [stat].",
+        decides_bytes=False,
+    )
+    keep_work: bool = _run(
+        False,
+        "Keep segments, so that the next run reads changed files only.",
+        decides_bytes=False,
+    )
+    verify: bool | None = _run(
+        None,
+        "Read finished shards again before the commit [up to 64 MiB].",
+        decides_bytes=False,
+    )
+
+
+def _branches(annotation: Any) -> tuple[Any, ...]:
+    is_union = isinstance(annotation, types.UnionType) or (
+        typing.get_origin(annotation) is typing.Union
+    )
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _base(annotation: Any) -> Any:
+    """Returns a type without its marks."""
+    is_marked = typing.get_origin(annotation) is Annotated
+    return annotation.__origin__ if is_marked else annotation
+
+
+def _given(annotation: Any) -> list[Given]:
+    """Returns the marks of a type that say how it is given."""
+    marks = getattr(annotation, "__metadata__", ())
+    return [mark for mark in marks if isinstance(mark, Given)]
+
+
+def _choices(annotation: Any) -> tuple[str | int, ...]:
+    if typing.get_origin(annotation) is Literal:
+        return typing.get_args(annotation)
+    return tuple(choice for mark in _given(annotation) for choice in mark.choices)
+
+
+def _declared() -> Iterator[Setting]:
+    for name, annotation in Settings.__annotations__.items():
+        setting: Setting = vars(Settings)[name]
+        yield setting._replace(name=name, type=annotation)
+
+
+SETTINGS: Mapping[str, Setting] = {each.name: each for each in _declared()}
+"""Every setting by its name, in the order of the help."""
+
+for _setting in SETTINGS.values():
+    # From here on an attribute is its default, as the spec takes it.
+    if _setting.section:
+        setattr(Settings, _setting.name, _setting.default)
+    else:
+        delattr(Settings, _setting.name)

@@ -1,0 +1,214 @@
+"""Types of settings: what is given for them, and what a `Spec` then holds.
+
+An annotation says what a spec holds. Its marks say how it is checked; pydantic asks
+them when the spec's class is made, so that this module loads without it: the command
+line answers `--help` and a typo from these types alone.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from beam_pipeline.engines.table import engine_of
+from transforms.errors import SpecError
+from transforms.formats.registry import FORMATS
+from transforms.storage.paths import plain, shown
+
+__all__ = [
+    "Count",
+    "EngineName",
+    "FormatName",
+    "Given",
+    "Limits",
+    "Location",
+    "Names",
+    "ResizeRule",
+    "Shares",
+    "Size",
+    "Texts",
+    "parse_size",
+]
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
+
+
+class Given:
+    """Mark of a type: how what is given becomes what is held.
+
+    Args:
+      before: applied before the type is checked; it raises ValueError for what it
+        refuses.
+      after: applied to the value of the type, likewise.
+      takes: what Python code may give, as it is written in an annotation; empty for
+        what is held.
+      choices: the values that there are, where the type does not say them.
+    """
+
+    def __init__(
+        self,
+        before: Callable[[Any], Any] | None = None,
+        after: Callable[[Any], Any] | None = None,
+        *,
+        takes: str = "",
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        self.before = before
+        self.after = after
+        self.takes = takes
+        self.choices = choices
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: Callable[[Any], Any]
+    ) -> Any:
+        """Returns pydantic's schema of the type with this mark."""
+        from pydantic_core import core_schema
+
+        schema = handler(source)
+        if self.before is not None:
+            schema = core_schema.no_info_before_validator_function(self.before, schema)
+        if self.after is not None:
+            schema = core_schema.no_info_after_validator_function(self.after, schema)
+        return schema
+
+
+class Limits:
+    """Mark of a number: pydantic's `ge`, `gt`, `le` and `strict`."""
+
+    def __init__(self, **limits: float) -> None:
+        self.limits = limits
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: Callable[[Any], Any]
+    ) -> Any:
+        """Returns pydantic's schema of the number within its limits."""
+        return handler(source) | self.limits
+
+
+def parse_size(text: str | int) -> int:
+    """Returns bytes from text like 150MB, 64 MiB or 1000000.
+
+    Raises:
+      ValueError: it is no size above 0.
+    """
+    from fractions import Fraction
+
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
+    if not match or match[2].upper() not in _UNITS:
+        raise ValueError("a size is a number and a unit, as in 150MB or 64MiB")
+    size = int(Fraction(match[1]) * _UNITS[match[2].upper()])
+    if size < 1:
+        raise ValueError("a size must be above 0")
+    return size
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    return parse_size(value if isinstance(value, str | int) else f"{value:.6f}")
+
+
+def _shares(value: Any) -> Any:
+    """Takes NAME=SHARE,... as well as a mapping; shares stay exact, as text."""
+    from fractions import Fraction
+
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(",")]
+        if not all(name and share for name, _, share in pairs):
+            raise ValueError("shares are NAME=SHARE,... as in train=0.9,test=0.1")
+        names = [name.strip() for name, _, _ in pairs]
+        if len(set(names)) != len(names):
+            raise ValueError("each split may be named once")
+        value = {name.strip(): share.strip() for name, _, share in pairs}
+    if isinstance(value, Mapping):
+        value = {str(name): str(share) for name, share in value.items()}
+        for share in value.values():
+            try:
+                positive = Fraction(share) > 0
+            except (ValueError, ZeroDivisionError) as error:
+                raise ValueError(f"{shown(share)} is no share, as in 0.8") from error
+            if not positive:
+                raise ValueError("a share must be above 0")
+    return value
+
+
+def _resize(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(
+        r"(shorter|longer|exact|crop|pad):[1-9]\d*(x[1-9]\d*)?", value
+    ):
+        size = value if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", value) else "224x224"
+        raise ValueError(
+            f"a resize is MODE:SIZE; exact:{size} changes the shape, crop:{size} cuts, "
+            f"pad:{size} adds borders, and shorter:224 and longer:224 keep the shape"
+        )
+    return value
+
+
+def _names(value: Any) -> Any:
+    """Takes class names that YAML reads as numbers; as bools they would be lost."""
+    if not isinstance(value, list):
+        return value
+    for name in value:
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise ValueError(
+                f"class names are texts; {shown(name)} must stand in quotes, as in 'no'"
+            )
+    return [str(name) for name in value]
+
+
+def _texts(value: Any) -> Any:
+    """Takes texts that YAML reads as numbers."""
+    if not isinstance(value, list):
+        return value
+    for text in value:
+        if isinstance(text, bool) or not isinstance(text, str | int | float):
+            raise ValueError(f"{shown(text)} must be a text, in quotes, as in '-'")
+    return [str(text) for text in value]
+
+
+def _runner(value: str) -> str:
+    try:
+        engine_of(value)
+    except SpecError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _format(value: str) -> str:
+    if value != "auto" and value not in FORMATS:
+        raise ValueError(f"a format is auto, {', '.join(FORMATS)}")
+    return value
+
+
+def _located(value: Any) -> Any:
+    """Takes off what a path says of how to reach its place."""
+    return plain(value) if isinstance(value, str) else value
+
+
+def _possible(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a path can hold no NUL")
+    return value
+
+
+Count = Annotated[int, Limits(ge=1, strict=True)]
+EngineName = Annotated[str, Given(after=_runner)]
+FormatName = Annotated[str, Given(after=_format, choices=("auto", *FORMATS))]
+Location = Annotated[str, Given(_located, _possible)]
+Names = Annotated[
+    list[str] | str, Given(_names), Given(_located, takes="list[str] | str")
+]
+ResizeRule = Annotated[str, Given(_resize)]
+Shares = Annotated[
+    dict[str, str], Given(_shares, takes="str | Mapping[str, str | float]")
+]
+Size = Annotated[int, Given(_size, takes="int | str")]
+Texts = Annotated[list[str], Given(_texts)]
