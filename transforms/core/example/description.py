@@ -12,6 +12,7 @@ from transforms.errors import SpecError
 
 __all__ = [
     "TYPES",
+    "DescribedFeature",
     "Description",
     "FixedLenFeature",
     "RaggedFeature",
@@ -48,8 +49,14 @@ def _dtype_name(dtype: Any) -> str:
     return str(name)
 
 
+class DescribedFeature:
+    """What to take of one key; the base by which a dict of several kinds has a type."""
+
+    dtype: Any
+
+
 @dataclasses.dataclass(frozen=True)
-class FixedLenFeature:
+class FixedLenFeature(DescribedFeature):
     """A feature that has the same shape in every record.
 
     Attributes:
@@ -80,7 +87,7 @@ class FixedLenFeature:
 
 
 @dataclasses.dataclass(frozen=True)
-class VarLenFeature:
+class VarLenFeature(DescribedFeature):
     """A list of any length; an absent one is empty.
 
     Attributes:
@@ -114,7 +121,7 @@ class UniformRowLength:
 
 
 @dataclasses.dataclass(frozen=True)
-class RaggedFeature:
+class RaggedFeature(DescribedFeature):
     """A list of any length, or a list of lists; what is absent is empty.
 
         RaggedFeature("float32", "x/ragged_flat_values",
@@ -145,7 +152,7 @@ class RaggedFeature:
                 )
 
 
-Description = Mapping[str, FixedLenFeature | VarLenFeature | RaggedFeature]
+Description = Mapping[str, DescribedFeature]
 
 
 def _default(value: Any, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

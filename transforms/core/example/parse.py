@@ -35,6 +35,7 @@ import numpy.typing as npt
 from transforms.core.example.decoder import message, parse_example
 from transforms.core.example.description import (
     TYPES,
+    DescribedFeature,
     Description,
     FixedLenFeature,
     RaggedFeature,
@@ -192,12 +193,12 @@ def _parsed(
         yield example
 
 
-def _value(name: str, spec: FixedLenFeature | VarLenFeature, feature: Any) -> Any:
+def _value(name: str, spec: DescribedFeature, feature: Any) -> Any:
     """Returns one feature's value; `feature` is its message, None where absent."""
     field, dtype = TYPES[spec.dtype]
     found = None if feature is None else feature.WhichOneof("kind")
     if found is None:
-        if isinstance(spec, VarLenFeature):
+        if not isinstance(spec, FixedLenFeature):
             return np.empty(0, dtype)
         if spec.default_value is None or math.prod(_shape(spec)) == 0:
             raise ExampleError(
@@ -212,7 +213,7 @@ def _value(name: str, spec: FixedLenFeature | VarLenFeature, feature: Any) -> An
             f"{found}"
         )
     values = _array(getattr(feature, field), dtype)
-    if isinstance(spec, VarLenFeature):
+    if not isinstance(spec, FixedLenFeature):
         return values
     if len(values) != math.prod(_shape(spec)):
         raise ExampleError(
