@@ -47,13 +47,21 @@ from transforms.core.rows.cells import (
     plain,
 )
 
-__all__ = ["Nested", "Shape", "fitted", "nested_lists", "nested_texts"]
+__all__ = [
+    "UNKNOWN",
+    "Nested",
+    "Shape",
+    "fitted",
+    "fitted_each",
+    "nested_lists",
+    "nested_texts",
+]
 
 Ints = npt.NDArray[np.int64]
 Shape = tuple[int | None, ...]
 
-# An unknown size: there is no list on that level.
-_ANY = -1
+UNKNOWN = -1
+"""The size of a level that has no lists."""
 _JSON = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
@@ -139,7 +147,7 @@ def _inner_sizes(sizes: Ints, starts: Ints) -> tuple[Ints, Mask]:
     `sizes` are those of m lists, row i has the lists from starts[i] to starts[i + 1].
     """
     filled = np.diff(starts) > 0
-    first = np.full(len(filled), _ANY, np.int64)
+    first = np.full(len(filled), UNKNOWN, np.int64)
     first[filled] = sizes[starts[:-1][filled]]
     mixed = np.zeros(len(filled), np.bool_)
     if len(sizes) and sizes.min() < sizes.max():
@@ -180,10 +188,10 @@ def fitted(found: Nested, shape: Shape) -> tuple[Ints, Mask]:
 
 
 def _fitted(sizes: Ints, counts: Ints, shape: Shape) -> tuple[Ints, Mask]:
-    wanted = np.array([_ANY if n is None else n for n in shape], np.int64)
+    wanted = np.array([UNKNOWN if n is None else n for n in shape], np.int64)
     if sizes.shape[1] == len(shape):
-        known = (sizes == wanted) | (sizes == _ANY) | (wanted == _ANY)
-        full = np.where(sizes == _ANY, np.maximum(wanted, 0), sizes)
+        known = (sizes == wanted) | (sizes == UNKNOWN) | (wanted == UNKNOWN)
+        full = np.where(sizes == UNKNOWN, np.maximum(wanted, 0), sizes)
         return full, ~known.all(axis=1)
     full = np.tile(np.maximum(wanted, 0), (len(counts), 1))
     each = math.prod(n for n in shape if n is not None)
@@ -244,7 +252,7 @@ def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
         outer.append(len(inner) - 1)
         sizes.append(size)
     bounds = np.array(starts, np.int64)
-    full, misshapen = _fitted_each(sizes, np.diff(bounds), shape)
+    full, misshapen = fitted_each(sizes, np.diff(bounds), shape)
     return Nested(
         pa.array(items, pa.string()),
         bounds,
@@ -259,13 +267,13 @@ def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
     )
 
 
-def _fitted_each(
+def fitted_each(
     sizes: list[list[int]], counts: Ints, shape: Shape
 ) -> tuple[Ints, Mask]:
     """Returns what `fitted` does of rows with one level or as many as the shape."""
     depths = np.array([len(size) for size in sizes], np.int64)
     levels = len(shape)
-    padded = [size if len(size) == levels else [_ANY] * levels for size in sizes]
+    padded = [size if len(size) == levels else [UNKNOWN] * levels for size in sizes]
     deep = np.array(padded, np.int64).reshape(len(sizes), levels)
     full, bad = _fitted(deep, counts, shape)
     flat = depths != levels
@@ -309,7 +317,7 @@ def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
     if 1 < len(sizes) < levels:
         if value:
             raise _FaultError(Reason.WRONG_SHAPE)
-        sizes += [_ANY] * (levels - len(sizes))
+        sizes += [UNKNOWN] * (levels - len(sizes))
     return sizes, value
 
 

@@ -19,7 +19,6 @@ An instant is refused (OUT_OF_RANGE) where int64 or the unit cannot hold it exac
 13:30:00.5 is no whole number of seconds. Source: ISO 8601:2004, RFC 3339.
 """
 
-import datetime
 from collections.abc import Mapping
 
 import numpy as np
@@ -39,7 +38,7 @@ from transforms.core.rows.cells import (
 )
 from transforms.core.rows.coerce import trimmed, without_missing
 
-__all__ = ["DEFAULT_UNIT", "PER_SECOND", "instant", "instants"]
+__all__ = ["DEFAULT_UNIT", "PER_SECOND", "instants"]
 
 DEFAULT_UNIT = "s"
 PER_SECOND: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -52,21 +51,6 @@ _FORM = (
     r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
 )
 _TAIL = r"^(?P<fraction>\.[0-9]+)?(?P<zone>[Zz]|[+-][0-9]{2}:?[0-9]{0,2})?$"
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-# Attoseconds, the finest unit of datetime64, in those that have a fixed length.
-_ATTO: Mapping[str, int] = {
-    "W": 604_800 * 10**18,
-    "D": 86_400 * 10**18,
-    "h": 3600 * 10**18,
-    "m": 60 * 10**18,
-    "s": 10**18,
-    "ms": 10**15,
-    "us": 10**12,
-    "ns": 10**9,
-    "ps": 10**6,
-    "fs": 10**3,
-    "as": 1,
-}
 _MINUTES_END, _SECONDS_END = 16, 19
 
 Ints = npt.NDArray[np.int64]
@@ -217,51 +201,3 @@ def _offset(zones: pa.StringArray) -> tuple[Ints, Mask]:
     minutes = pc.utf8_slice_codeunits(figures, 3, 5).cast(pa.int64()).to_numpy()
     sign = np.where(numpy_mask(pc.starts_with(figures, "-")), -1, 1)
     return sign * (hours * 3600 + minutes * 60), (hours < 24) & (minutes < 60)
-
-
-def instant(value: str | datetime.date | np.datetime64, unit: str) -> int | None:
-    """Returns one point in time as a count of the unit; None for not-a-time.
-
-    Raises:
-      ValueError: a text is not ISO 8601, or the unit or int64 cannot hold the instant.
-    """
-    if isinstance(value, np.datetime64):
-        return _of_datetime64(value, unit)
-    if isinstance(value, datetime.date):
-        return _of_datetime(value, unit)
-    cells = instants(pa.array([value], pa.string()), unit)
-    if cells is None or cells.values.null_count:
-        raise ValueError("it is not ISO 8601, or not a whole number of the unit")
-    return int(cells.values[0].as_py())
-
-
-def _of_datetime64(value: np.datetime64, unit: str) -> int | None:
-    if np.isnat(value):
-        return None
-    name, step = np.datetime_data(value.dtype)
-    if name in ("Y", "M"):
-        value, name, step = value.astype("datetime64[D]"), "D", 1
-    return _counted(int(value.astype(np.int64)) * step * _ATTO[name], 10**18, unit)
-
-
-def _of_datetime(value: datetime.date, unit: str) -> int | None:
-    if value != value:
-        # pandas' NaT is a datetime that is not one.
-        return None
-    if not isinstance(value, datetime.datetime):
-        value = datetime.datetime(value.year, value.month, value.day)
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=datetime.UTC)
-    since = value - _EPOCH
-    nanos = (since.days * 86_400 + since.seconds) * _NANO + since.microseconds * 1000
-    # pandas' Timestamp has more of them than a datetime.
-    return _counted(nanos + getattr(value, "nanosecond", 0), _NANO, unit)
-
-
-def _counted(fine: int, per_second: int, unit: str) -> int:
-    count, rest = divmod(fine, per_second // PER_SECOND[unit or DEFAULT_UNIT])
-    if rest:
-        raise ValueError("it is finer than the feature's unit")
-    if not -(2**63) <= count < 2**63:
-        raise ValueError("it is outside int64 in the feature's unit")
-    return count

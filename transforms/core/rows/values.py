@@ -1,4 +1,4 @@
-"""Python and NumPy values to typed columns, by the rules of tf.train.Example.
+"""Python and NumPy values to columns of a feature, by the rules of tf.train.Example.
 
 | kind      | takes                                             | stored as           |
 | --------- | ------------------------------------------------- | ------------------- |
@@ -14,38 +14,63 @@
 | box       | array (k, 4), k lists of four numbers             | four FloatLists     |
 
 A value is a scalar, or a list, tuple or array of them; None is a missing value. Lists
-are flattened row by row; where the feature has a shape, they must have it, as
-`transforms.core.rows.nested` tells. Nothing is lost in silence: a float is never an
-integer, a uint64 above 2**63 - 1 is never wrapped, a finite number never becomes
-infinite, an integer that float32 cannot hold never becomes its neighbour. A datetime
-without a zone is UTC.
+are flattened row by row. Where the feature has a shape, they must have it, by the rules
+of `transforms.core.rows.nested`.
+
+This module only checks the types, more strictly than for columns of a file: a file
+cannot say what it means, a program can. `arrow_of` and `cast` do the rest, so that no
+float becomes an integer, no finite number infinite, and no integer its neighbour.
 """
 
-import datetime
+import dataclasses
+import decimal
 import enum
-import functools
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.rows.ndarrays import (
-    column_of_array,
-    column_of_arrays,
-    column_of_flat,
-    refusal,
-)
+from transforms.core.model import Reason
+from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.cast import Cast, cast_nested
+from transforms.core.rows.cells import Cells, reason_of, taken
+from transforms.core.rows.coerce import complaint
+from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
+from transforms.core.rows.python_kinds import OddValueError, family_of
+from transforms.core.rows.scalars import scalars
 from transforms.core.rows.tensor_proto import STRING
-from transforms.core.rows.timestamps import instant
+from transforms.core.rows.tensors import elements, tensors
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
+from transforms.errors import EncodingError, bounded
 
 __all__ = ["column_of", "rows_of"]
 
-_INT64 = range(-(2**63), 2**63)
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+_SHOWN_CHARS = 60
+_NUMBER = (("int", "float"), "a number is needed")
+_BYTES = (("text", "bytes"), "bytes or text are needed")
+_PLAIN = (int, float, str, bytes)
+# Families of which `arrow_of` does not take all values together.
+_VARIED = ("int", "datetime", "datetime64")
+# What each kind takes, as `python_kinds` names it, and how an error names it.
+_TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
+    Kind.INT64: (("int", "bool"), "an integer is needed; round or cast it yourself"),
+    Kind.FLOAT: _NUMBER,
+    Kind.BOX: _NUMBER,
+    Kind.BOOL: (("bool",), "True or False is needed"),
+    Kind.TEXT: (("text", "bytes"), "text is needed"),
+    Kind.LABEL: (("text", "bytes", "int", "bool"), "text is needed"),
+    Kind.BYTES: _BYTES,
+    Kind.TIMESTAMP: (
+        ("int", "bool", "text", "date", "datetime", "datetime64"),
+        "an integer is needed; round or cast it yourself",
+    ),
+}
 
 
 def rows_of(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
@@ -61,77 +86,148 @@ def rows_of(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch
     return pa.record_batch(columns, names=list(schema.names))
 
 
-def column_of(values: Sequence[Any] | np.ndarray, feature: Feature) -> pa.Array:
+def column_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     """Returns n values as a column of the feature's kind.
-
-    Whole arrays, and rows that are arrays of one dtype, are converted as such;
-    everything else one by one, as Python's values can be anything.
 
     Args:
       values: n scalars, or n lists (then the column is one of lists), None for missing.
-      feature: decides what is taken; its name is in errors.
+      feature: decides what is taken; errors contain its name.
 
     Raises:
       EncodingError: a value does not fit; names row (from 1), feature and value.
     """
-    if isinstance(values, np.ndarray):
-        column = column_of_array(values, feature)
-    else:
-        column = column_of_arrays(values, feature)
-    if column is not None:
-        return column
-    if feature.kind is Kind.TENSOR:
-        return _tensors(values, feature)
-    check = _check_of(feature)
-    needed = feature.is_list or feature.kind is Kind.BOX
-    lists = needed or any(_is_list(value) for value in values)
-    out: list[Any] = []
-    for number, value in enumerate(values, start=1):
-        try:
-            if value is None:
-                out.append(None)
-            elif not lists:
-                out.append(check(value))
-            elif _is_list(value):
-                out.append(_items(value, check, feature))
-            elif needed:
-                raise ValueError("a list is needed")
-            else:
-                raise ValueError("other rows hold lists, this one a single value")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise refusal(number, feature, value, str(error)) from error
-    kind = row_type(feature)
-    return pa.array(out, pa.list_(kind) if lists and not needed else kind)
+    is_nested = feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)
+    rows: Sequence[Any] | Array = values
+    if feature.kind is Kind.TENSOR and feature.dtype != STRING:
+        rows = [_as_array(value) for value in values]
+    elif not isinstance(values, np.ndarray) or values.ndim > 1:
+        is_nested = is_nested or any(map(_is_list, values))
+    try:
+        return _lists(list(rows), feature) if is_nested else _items(rows, feature)
+    except OddValueError as error:
+        value = values[error.index]
+        raise EncodingError(
+            f"row {error.index + 1}: feature {feature.name!r} of kind {feature.kind} "
+            f"cannot hold {bounded(repr(value), _SHOWN_CHARS)} "
+            f"({type(value).__name__}): {error}"
+        ) from error
 
 
-def _items(value: Any, check: Callable[[Any], Any], feature: Feature) -> list[Any]:
-    """Returns a list's values, flat or as lists of the feature's rows."""
+def _as_array(value: Any) -> Any:
+    """Returns images and tensors of other libraries as arrays, in lists too."""
+    if isinstance(value, list | tuple):
+        return [_as_array(part) for part in value]
+    is_buffer = isinstance(value, bytearray | memoryview | range)
+    is_known = value is None or family_of(type(value))
+    return np.asarray(value) if is_buffer or not is_known else value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (
+        isinstance(value, np.ndarray) and value.ndim > 0
+    )
+
+
+def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
+    """Returns n lists or tensors as a column."""
+    is_tensor = feature.kind is Kind.TENSOR
+    if feature.kind is Kind.BOX:
+        feature = dataclasses.replace(feature, shape=(None, len(BOX_SIDES)))
+    if is_tensor and feature.dtype != STRING:
+        _check_rows([not _is_mixed(row) for row in rows], "bools and numbers are mixed")
+    elif not is_tensor:
+        others = "other rows hold lists, this one a single value"
+        why = "a list is needed" if feature.shape else others
+        _check_rows([row is None or _is_list(row) for row in rows], why)
+    wrong_shape = complaint(feature, Reason.WRONG_SHAPE)
     if feature.is_ragged:
-        if not all(_is_list(part) for part in value):
-            raise ValueError("a list of lists is needed")
-        return [[_present(check(item)) for item in _one_level(part)] for part in value]
-    flat = [_present(check(item)) for item in _flat(value)]
-    sides = len(BOX_SIDES)
-    is_box = feature.kind is Kind.BOX
-    wanted = (None, sides) if is_box else feature.shape
-    if wanted and not _fits(_shape_of(value), len(flat), wanted):
-        shown = ", ".join("any" if n is None else str(n) for n in wanted)
-        raise ValueError(f"the shape [{shown}] is needed")
-    if is_box:
-        return [flat[at : at + sides] for at in range(0, len(flat), sides)]
-    return flat
+        _check_rows(map(_has_two_levels, rows), wrong_shape)
+    flat, counts = _flat(rows)
+    starts = _starts(counts)
+    try:
+        items = _items(flat, feature)
+    except OddValueError as error:
+        index = int(np.searchsorted(starts, error.index, side="right")) - 1
+        raise OddValueError(str(error), index) from error
+    present = np.array([row is not None for row in rows], np.bool_)
+    sizes = np.diff(starts)[:, None]
+    inner = outer = None
+    if feature.is_ragged:
+        inner = _starts(len(part) for row in rows if row is not None for part in row)
+        outer = _starts(0 if row is None else len(row) for row in rows)
+    elif feature.shape or is_tensor:
+        found = [_size_of(row, len(feature.shape)) for row in rows]
+        known = [size or [] for size in found]
+        sizes, bad = fitted_each(known, np.diff(starts), feature.shape)
+        bad |= np.array([size is None for size in found], np.bool_)
+        _check_rows(~(bad & present), wrong_shape)
+    nested = Nested(items, starts, sizes, present, None, inner, outer)
+    if is_tensor:
+        result = Cast.of(tensors(nested, feature))
+    else:
+        shape = feature.shape or (None,)
+        result = cast_nested(nested, dataclasses.replace(feature, shape=shape))
+    if result.bad is not None:
+        index = int(np.argmax(result.bad))
+        raise OddValueError(complaint(feature, result.reason_at(index)), index)
+    return result.values
 
 
-def _present(value: Any) -> Any:
-    if value is None:
-        raise ValueError("a list has no room for a missing value")
-    return value
+def _check_rows(fits: Iterable[bool], why: str) -> None:
+    for index, does_fit in enumerate(fits):
+        if not does_fit:
+            raise OddValueError(why, index)
 
 
-def _one_level(part: Any) -> list[Any]:
-    if any(_is_list(item) for item in part):
-        raise ValueError("a list of lists is needed, not deeper ones")
-    return list(part)
+def _is_mixed(row: Any) -> bool:
+    """Whether a list holds bools among numbers: NumPy would make numbers of them."""
+    return (
+        isinstance(row, list)
+        and len({isinstance(item, bool | np.bool_) for item in _leaves(row)}) > 1
+    )
+
+
+def _has_two_levels(row: Any) -> bool:
+    return row is None or all(
+        _is_list(part) and not any(map(_is_list, part)) for part in row
+    )
+
+
+def _starts(lengths: Iterable[int]) -> Ints:
+    return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+def _flat(rows: Sequence[Any]) -> tuple[Sequence[Any] | Array, list[int]]:
+    """Returns the items of all rows, row by row, and how many each row has."""
+    arrays = [row for row in rows if row is not None]
+    kinds = {(type(row), getattr(row, "dtype", None)) for row in arrays}
+    if len(kinds) == 1 and type(arrays[0]) is np.ndarray:
+        flat = np.concatenate([row.ravel() for row in arrays])
+        return flat, [0 if row is None else row.size for row in rows]
+    leaves = [[] if row is None else list(_leaves(row)) for row in rows]
+    return [item for row in leaves for item in row], list(map(len, leaves))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, np.ndarray):
+        # One that is masked is missing.
+        yield from (None if item is np.ma.masked else item for item in value.ravel())
+    elif not _is_list(value):
+        yield value
+    else:
+        for part in value:
+            yield from _leaves(part)
+
+
+def _size_of(row: Any, levels: int) -> list[int] | None:
+    """Returns the sizes of a row, along one dimension or all; None for others."""
+    shape = _shape_of(row)
+    if shape is None:
+        return None
+    if 1 < len(shape) < levels and not shape[-1]:
+        # There are no lists on the levels below, so their sizes are unknown.
+        shape += (UNKNOWN,) * (levels - len(shape))
+    return list(shape) if len(shape) in (1, levels) else None
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -147,195 +243,141 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
     return None if inner or first is None else (len(value), *first)
 
 
-def _fits(
-    shape: tuple[int, ...] | None, count: int, wanted: tuple[int | None, ...]
-) -> bool:
-    """Tells whether lists fit a shape, as `transforms.core.rows.nested` has it."""
-    if shape is None:
-        return False
-    if len(shape) == len(wanted):
-        return all(n is None or n == m for m, n in zip(shape, wanted, strict=True))
-    known = math.prod(n for n in wanted if n is not None)
-    if count == 0 and shape[-1] == 0 and len(shape) < len(wanted):
-        # No list on the levels below: their sizes cannot be told.
-        return _fits(shape, 1, wanted[: len(shape)]) or (len(shape) == 1 and not known)
-    if len(shape) != 1 or wanted.count(None) > 1:
-        return False
-    if None in wanted:
-        return count % known == 0 if known else count == 0
-    return count == known
-
-
-def _tensors(values: Sequence[Any] | np.ndarray, feature: Feature) -> pa.Array:
-    """Returns values that are not arrays of one dtype as tensors, one by one."""
-    out: list[pa.Array] = []
-    for number, value in enumerate(values, start=1):
+def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
+    """Returns n single values, None where missing, as the feature's type."""
+    is_whole = len(values) and feature.kind is not Kind.TIMESTAMP
+    if is_whole and isinstance(values, np.ndarray) and values.dtype != object:
+        _check_type(values.dtype.type, feature, 0)
+        return _typed(values, feature, range(len(values)))
+    plain = [_plain(value, feature) for value in values]
+    families: dict[type[Any], str] = {}
+    # Values of one type are converted together.
+    groups: dict[Hashable, list[int]] = {}
+    for index, value in enumerate(plain):
         if value is None:
-            out.append(pa.nulls(1, pa.binary()))
             continue
-        try:
-            flat, shape = _flat_tensor(value, feature)
-        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            raise refusal(number, feature, value, str(error)) from error
-        sizes = np.array(shape, np.int64).reshape(1, len(shape))
-        out.append(
-            column_of_flat(flat, sizes, feature, values=[value], first_number=number)
-        )
-    return pa.concat_arrays(out) if out else pa.array([], pa.binary())
-
-
-def _flat_tensor(value: Any, feature: Feature) -> tuple[pa.Array, tuple[int, ...]]:
-    if feature.dtype == STRING:
-        shape = _shape_of(value)
-        if shape is None:
-            raise ValueError("the lists differ in length")
-        # Not by way of NumPy, whose texts lose the zero bytes at their end.
-        items = _flat(value) if _is_list(value) else [value]
-        return pa.array([_bytes(item) for item in items], pa.binary()), shape
-    array = _array(value)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"an array of {feature.dtype} is needed")
-    return pa.array(array.astype(array.dtype.newbyteorder("=")).ravel()), array.shape
-
-
-def _array(value: Any) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        if value.dtype != object:
-            return value
-        value = value.tolist()
-    flat = [_plain(item) for item in (_flat(value) if _is_list(value) else [value])]
-    types = {type(item) for item in flat}
-    if bool in types and len(types) > 1:
-        # NumPy would make numbers of them.
-        raise TypeError("bools and numbers are mixed")
-    if all(isinstance(item, int) for item in flat) and types:
-        low, high = min(flat), max(flat)
-        dtype = np.uint64 if low >= 0 and high > 2**63 - 1 else None
-        return np.array(value, dtype or (bool if types == {bool} else np.int64))
-    # Python's ints among floats: only those that stay what they are.
-    if any(isinstance(item, int) and int(float(item)) != item for item in flat):
-        raise ValueError("a float cannot hold one of its integers exactly")
-    return np.array(value)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) or (
-        isinstance(value, np.ndarray) and value.ndim > 0
-    )
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, np.ndarray):
-        return list(value.ravel())
-    return [
-        item for part in value for item in (_flat(part) if _is_list(part) else [part])
+        kind = type(value)
+        if kind not in families:
+            families[kind] = _check_type(kind, feature, index)
+        family = families[kind]
+        key = _group_of(value, family, index) if family in _VARIED else family
+        groups.setdefault(key, []).append(index)
+    arrays = [
+        _typed([plain[index] for index in group], feature, group)
+        for group in groups.values()
     ]
+    if not arrays:
+        return pa.nulls(len(plain), row_type(dataclasses.replace(feature, shape=())))
+    if len(arrays) == 1 and len(arrays[0]) == len(plain):
+        return arrays[0]
+    order = [index for group in groups.values() for index in group]
+    places = np.full(len(plain), -1)
+    places[order] = np.arange(len(order))
+    return taken(pa.concat_arrays(arrays), pa.array(places, mask=places < 0))
 
 
-def _plain(value: Any) -> Any:
-    """Returns the Python value of a NumPy scalar, a 0-d array or an Enum."""
+def _plain(value: Any, feature: Feature) -> Any:
+    """Returns a value as one that `arrow_of` and `cast` take for the kind."""
+    if type(value) in _PLAIN and feature.kind not in (Kind.LABEL, Kind.TIMESTAMP):
+        return value
+    if feature.kind is Kind.IMAGE:
+        if isinstance(value, Mapping):
+            found = value.get("bytes" if feature.inline else "path")
+            value = value if found is None else found
+        is_path = isinstance(value, os.PathLike) and not feature.inline
+        return os.fsdecode(value) if is_path else value
     if isinstance(value, enum.Enum):
         value = value.value
-    if isinstance(value, np.ndarray | np.generic):
-        # `item` of a longdouble stays one; nothing here takes it.
-        return value.item()
-    return value
-
-
-def _int64(value: Any) -> int:
-    value = _plain(value)
-    if not isinstance(value, int):
-        raise TypeError("an integer is needed; round or cast it yourself")
-    if value not in _INT64:
-        raise ValueError("it is outside int64")
-    return int(value)
-
-
-def _float(value: Any) -> float:
-    value = _plain(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a number is needed")
-    if isinstance(value, int):
-        if abs(value) > _FLOAT32_MAX or int(np.float32(value)) != value:
-            raise ValueError("float32 cannot hold this integer exactly")
-    elif math.isfinite(value) and _overflows(value):
-        raise ValueError("it is beyond float32")
-    return float(value)
-
-
-def _overflows(value: float) -> bool:
-    with np.errstate(over="ignore"):
-        return bool(np.isinf(np.float32(value)))
-
-
-def _bool(value: Any) -> bool:
-    value = _plain(value)
-    if not isinstance(value, bool):
-        raise TypeError("True or False is needed")
-    return value
-
-
-def _text(value: Any) -> str:
-    value = _plain(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode()
-    if not isinstance(value, str):
-        raise TypeError("text is needed")
-    value.encode()
-    return value
-
-
-def _bytes(value: Any) -> bytes:
-    value = _plain(value)
-    if isinstance(value, str):
-        return value.encode()
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError("bytes or text are needed")
-    return bytes(value)
-
-
-def _label(value: Any) -> str:
-    value = _plain(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else _text(value)
-
-
-def _image(value: Any, feature: Feature) -> Any:
-    wanted = "bytes" if feature.inline else "path"
-    if isinstance(value, Mapping):
-        value = value.get(wanted)
-    if feature.inline:
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise TypeError("the bytes of an image file are needed")
-        return bytes(value)
-    if not isinstance(value, str | os.PathLike):
-        raise TypeError("the path of an image file is needed")
-    return _text(os.fspath(value))
-
-
-def _timestamp(value: Any, unit: str) -> int | None:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    if isinstance(value, np.ndarray) and not value.ndim:
         value = value[()]
-    if isinstance(value, str | datetime.date | np.datetime64):
-        return instant(value, unit)
-    return _int64(value)
+    family = family_of(type(value))
+    if feature.kind is Kind.LABEL and family == "int":
+        return str(int(value))
+    if feature.kind is Kind.TIMESTAMP and family == "bool":
+        return int(value)
+    if family == "datetime64":
+        unit, step = np.datetime_data(value.dtype)
+        nanos = value.astype("M8[ns]")
+        if (step != 1 or unit in ("ps", "fs", "as")) and nanos == value:
+            return nanos
+    return value
 
 
-_CHECKS: Mapping[Kind, Callable[[Any], Any]] = {
-    Kind.INT64: _int64,
-    Kind.FLOAT: _float,
-    Kind.BOX: _float,
-    Kind.BOOL: _bool,
-    Kind.TEXT: _text,
-    Kind.LABEL: _label,
-    Kind.BYTES: _bytes,
-}
+def _check_type(kind: type[Any], feature: Feature, index: int) -> str:
+    """Returns the family of a type; OddValueError if the feature does not take it."""
+    taken_families, why = _TAKEN.get(feature.kind, ((), ""))
+    if feature.kind is Kind.IMAGE and feature.inline:
+        taken_families, why = ("bytes",), "the bytes of an image file are needed"
+    elif feature.kind is Kind.IMAGE:
+        taken_families, why = ("text",), "the path of an image file is needed"
+    elif feature.kind is Kind.TENSOR and feature.dtype == STRING:
+        taken_families, why = _BYTES
+    elif feature.kind is Kind.TENSOR:
+        why = f"an array of {feature.dtype} is needed"
+        taken_families = ("int", "float", "bool")
+    family = family_of(kind)
+    if family not in taken_families:
+        raise OddValueError(why, index)
+    return family
 
 
-def _check_of(feature: Feature) -> Callable[[Any], Any]:
-    if feature.kind is Kind.TIMESTAMP:
-        return functools.partial(_timestamp, unit=feature.unit)
+def _group_of(value: Any, family: str, index: int) -> Hashable:
+    """Returns a key of the values that `arrow_of` converts together with this one."""
+    if family == "int" and not -(2**63) <= value < 2**63:
+        return family, index
+    if family == "datetime":
+        return family, value.tzinfo is None, bool(getattr(value, "nanosecond", 0))
+    return family if family == "int" else (family, value.dtype)
+
+
+def _typed(
+    values: Sequence[Any] | Array, feature: Feature, places: Sequence[int]
+) -> pa.Array:
+    """Returns values that `arrow_of` converts together as the feature's type.
+
+    Args:
+      values: m of them.
+      feature: says the type.
+      places: the m indices that errors name.
+    """
+    try:
+        array = _arrow_of(values, feature)
+    except OddValueError as error:
+        raise OddValueError(str(error), places[max(error.index, 0)]) from error
     if feature.kind is Kind.IMAGE:
-        return functools.partial(_image, feature=feature)
-    return _CHECKS[feature.kind]
+        return array.cast(row_type(dataclasses.replace(feature, shape=())))
+    if feature.kind is Kind.TENSOR and feature.dtype != STRING:
+        found, faults = elements(array, feature.dtype)
+        cells = Cells(pa.array(found), faults)
+    else:
+        kind = {Kind.BOX: Kind.FLOAT, Kind.TENSOR: Kind.BYTES}.get(feature.kind)
+        kind = kind or feature.kind
+        cells = scalars(array, dataclasses.replace(feature, kind=kind, shape=()))
+    if cells.faults is not None:
+        index = int(np.argmax(cells.faults > 0))
+        why = complaint(feature, reason_of(int(cells.faults[index])))
+        raise OddValueError(why, places[index])
+    return cells.values
+
+
+def _arrow_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
+    """Returns what `arrow_of` does, and integers beyond int64, one by itself."""
+    if isinstance(values, np.ndarray):
+        return arrow_of(values)
+    family = family_of(type(values[0]))
+    beyond = OddValueError(complaint(feature, Reason.OUT_OF_RANGE), 0)
+    if family == "datetime64":
+        try:
+            return arrow_of(values)
+        except OddValueError as error:
+            raise beyond from error
+    if family != "int" or -(2**63) <= values[0] < 2**63:
+        return arrow_of(values)
+    try:
+        if feature.kind is Kind.TENSOR:
+            return pa.array([int(values[0])], pa.uint64())
+        if feature.kind in (Kind.FLOAT, Kind.BOX):
+            return pa.array([decimal.Decimal(int(values[0]))])
+    except (OverflowError, pa.ArrowInvalid) as error:
+        raise beyond from error
+    raise beyond
