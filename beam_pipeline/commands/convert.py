@@ -12,6 +12,8 @@ from typing import Any
 from beam_pipeline.commands import report
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import ReportFile
+from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
 from beam_pipeline.running.beam_loading import beam_loading, quiet_import
 from beam_pipeline.settings.options import SETTINGS
@@ -54,14 +56,13 @@ def run(
         if place is not None:
             place.check_apart(given)
         spec = make_spec(given)
-        leaves = False
+        engine: Engine | None = None
         if beam_flags or spec.runner != "local":
             # Beam takes long to load, and only it knows its flags.
             quiet_import()
-            from beam_pipeline.running.convert import check_flags, leaves_job
+            from beam_pipeline.running.convert import find_engine
 
-            check_flags(spec, beam_flags)
-            leaves = leaves_job(spec, beam_flags)
+            engine = find_engine(spec, beam_flags)
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
             # Where a dataset is there may be nothing to do, and no need of Beam.
@@ -72,9 +73,9 @@ def run(
             with beam_loading() as loaded:
                 plan = make_plan(prepared or spec)
                 loaded()
-        if leaves:
-            return _submit(plan, beam_flags, place, quiet, started)
-        manifest = _convert(plan, beam_flags, quiet)
+        if engine is not None and engine.detaches(beam_flags):
+            return _submit(plan, engine, beam_flags, place, quiet, started)
+        manifest = _convert(plan, engine, beam_flags, quiet)
     except (BeamTFRecordError, OSError) as error:
         failed = report.failure_json(error, given, time.monotonic() - started)
         _write_report(place, failed, done="The run has failed.")
@@ -114,6 +115,7 @@ def _up_to_date(
 
 def _submit(
     plan: Plan,
+    engine: Engine,
     beam_flags: Sequence[str],
     place: ReportFile | None,
     quiet: bool,
@@ -122,8 +124,8 @@ def _submit(
     """Hands a job over that nobody waits for, and says so."""
     from beam_pipeline.running.convert import submit_plan
 
-    say = _sayer(plan, quiet)
-    done = submit_plan(plan, beam_flags=beam_flags, say=say)
+    hooks = RunHooks(beam_flags, say=_sayer(plan, quiet))
+    done = submit_plan(plan, engine, hooks)
     seconds = time.monotonic() - started
     result = report.submitted_json(done.job, done.template, plan.directory, seconds)
     _write_report(place, result, done="The job is submitted.")
@@ -144,14 +146,16 @@ def _sayer(plan: Plan, quiet: bool) -> Callable[[str], None]:
     return say
 
 
-def _convert(plan: Plan, beam_flags: Sequence[str], quiet: bool) -> Manifest:
+def _convert(
+    plan: Plan, engine: Engine | None, beam_flags: Sequence[str], quiet: bool
+) -> Manifest:
     say = _sayer(plan, quiet)
     with shown_progress(plan, quiet=quiet) as watch:
-        from beam_pipeline.running.convert import convert_plan
+        from beam_pipeline.running.convert import run_plan
 
         gc.freeze()
         gc.enable()
-        return convert_plan(plan, beam_flags=beam_flags, watch=watch, say=say)
+        return run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
 
 
 def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:

@@ -6,9 +6,11 @@
     spark.py        likewise
     prism.py        likewise
     dataflow.py     likewise, of the one that sees nothing of this machine
+    job_server.py   what Flink, Spark and Prism share: master, job server, machines
+    places.py       finds a job server; checks that its workers see what they need
+    hooks.py        where the caller takes part in a run
     cluster.py      the clusters that `scripts/cluster` has started, as it notes them
     java.py         finds a Java that is new enough
-    choice.py       settings and what is there -> an engine and its flags, or an error
     worker_boot.py  what an engine starts as a worker, without a container
     notes.py        what workers tell the submitter, by files
     flags.py        reads Beam's own flags

@@ -23,7 +23,7 @@ __all__ = [
     "find_jar",
     "jar_path",
     "last_started",
-    "prism_path",
+    "program_path",
     "read_cluster",
     "started_at",
     "write_cluster",
@@ -118,10 +118,10 @@ def find_jar(artifact: str, version: str) -> pathlib.Path | None:
     return max(made, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
-def prism_path(version: str) -> pathlib.Path:
-    """Returns where Prism is, built or not."""
+def program_path(engine: str, version: str) -> pathlib.Path:
+    """Returns the place of an engine that is one program, built or not."""
     # What an earlier version of the script has built listened on all interfaces.
-    return cache_folder() / "engines" / f"prism-{version}-loopback"
+    return cache_folder() / "engines" / f"{engine}-{version}-loopback"
 
 
 def started_at(pid: int) -> int | None:

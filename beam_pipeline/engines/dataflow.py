@@ -4,33 +4,24 @@ Paths are those of buckets, access is by the workers' service account, and what 
 worker installs is sent along; see `worker_package`.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
-from beam_pipeline.engines.engine import Engine, Place
-from beam_pipeline.engines.flags import flag_stands
+from beam_pipeline.engines.dataflow_checks import check_dataflow, is_detached
+from beam_pipeline.engines.engine import (
+    AddStages,
+    Engine,
+    JobSettings,
+    Place,
+    Submitted,
+)
+from beam_pipeline.engines.hooks import RunHooks
 
-__all__ = ["DATAFLOW", "brings_workers", "is_detached"]
+__all__ = ["DATAFLOW"]
 
 # A task holds a block or a shard in memory: not a dozen of them in each process, which
 # would be Beam's own choice. The second one works while the first waits for the store.
 _THREADS = 2
-# The user's own ways to say what a worker has installed.
-_WORKER_FLAGS = (
-    *("sdk_container_image", "setup_file", "extra_package", "extra_packages"),
-    "files_to_stage",
-)
-# With them the program ends when the job is handed over.
-_DETACHING_FLAGS = ("template_location", "no_wait_until_finish")
-
-
-def brings_workers(beam_flags: Sequence[str]) -> bool:
-    """Whether the user's flags say where workers find this program."""
-    return any(flag_stands(beam_flags, name) for name in _WORKER_FLAGS)
-
-
-def is_detached(beam_flags: Sequence[str]) -> bool:
-    """Whether nobody waits for the job: a template is made, or waiting was declined."""
-    return any(flag_stands(beam_flags, name) for name in _DETACHING_FLAGS)
 
 
 def _presets(place: Place) -> list[str]:
@@ -47,9 +38,35 @@ def _presets(place: Place) -> list[str]:
     return flags
 
 
-DATAFLOW = Engine(
+@dataclasses.dataclass(frozen=True)
+class _Dataflow(Engine):
+    def check(self, settings: JobSettings, beam_flags: Sequence[str]) -> None:
+        check_dataflow(settings, beam_flags)
+
+    def detaches(self, beam_flags: Sequence[str]) -> bool:
+        return is_detached(beam_flags)
+
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+        workers = settings.workers
+        return Place("", "", parallelism=workers if isinstance(workers, int) else None)
+
+    def run(
+        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+    ) -> None:
+        from beam_pipeline.engines.dataflow_submission import run_on_dataflow
+
+        run_on_dataflow(self, place, add_stages, hooks)
+
+    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> Submitted:
+        from beam_pipeline.engines.dataflow_submission import submit_to_dataflow
+
+        return submit_to_dataflow(self, place, add_stages, hooks)
+
+
+DATAFLOW = _Dataflow(
     name="dataflow",
     runner="apache_beam.runners.dataflow.dataflow_runner:DataflowRunner",
     presets=_presets,
+    caches_graph=False,
 )
 """As of `--runner dataflow`."""

@@ -9,20 +9,36 @@ import os
 import re
 from collections.abc import Sequence
 
-from beam_pipeline.engines.dataflow import is_detached
 from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.flags import flag_given, flag_stands
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
-__all__ = ["check_dataflow"]
+__all__ = ["brings_workers", "check_dataflow", "is_detached"]
 
+# The user's own ways to say what a worker has installed.
+_WORKER_FLAGS = (
+    *("sdk_container_image", "setup_file", "extra_package", "extra_packages"),
+    "files_to_stage",
+)
+# With them the program ends when the job is handed over.
+_DETACHING_FLAGS = ("template_location", "no_wait_until_finish")
 # What Beam's own runner asks of a place; it would make a bucket where it cannot be one.
 _FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 # URI parameters that let nobody in.
 _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
+
+
+def brings_workers(beam_flags: Sequence[str]) -> bool:
+    """Whether the user's flags say where workers find this program."""
+    return any(flag_stands(beam_flags, name) for name in _WORKER_FLAGS)
+
+
+def is_detached(beam_flags: Sequence[str]) -> bool:
+    """Whether nobody waits for the job: a template is made, or waiting was declined."""
+    return any(flag_stands(beam_flags, name) for name in _DETACHING_FLAGS)
 
 
 def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:

@@ -4,94 +4,55 @@ import contextlib
 import dataclasses
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.choice import Chosen
-from beam_pipeline.engines.dataflow import brings_workers
+from beam_pipeline.engines.dataflow_checks import brings_workers
+from beam_pipeline.engines.engine import AddStages, Engine, Place, Submitted
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.submission import run_watched
 from beam_pipeline.engines.worker_package import write_source_distribution
 from transforms import files
 from transforms.errors import BeamTFRecordError
 
-__all__ = ["Submitted", "run_on_dataflow", "submit_to_dataflow"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Submitted:
-    """A job that nobody waits for.
-
-    Attributes:
-      job: Dataflow's id of it; empty for a template, which is started later.
-      template: where that is; empty for none.
-    """
-
-    job: str = ""
-    template: str = ""
-
-    def in_words(self) -> str:
-        """Returns what was handed over, for a person."""
-        return f"job {self.job}" if self.job else f"template {self.template}"
+__all__ = ["run_on_dataflow", "submit_to_dataflow"]
 
 
 def run_on_dataflow(
-    chosen: Chosen,
-    add_stages: Callable[[beam.Pipeline], object],
-    *,
-    beam_flags: Sequence[str],
-    watch: Callable[[], None],
-    abandon: Callable[[], None],
-    say: Callable[[str], None],
+    engine: Engine, place: Place, add_stages: AddStages, hooks: RunHooks
 ) -> None:
     """Runs a pipeline on Dataflow and returns when it is done.
 
-    Args:
-      chosen: the engine.
-      add_stages: adds everything to the pipeline.
-      beam_flags: Beam's own flags; they win over the presets.
-      watch: called several times a second meanwhile, in the calling thread.
-      abandon: called once when the run is stopped; after it nothing may be published.
-      say: called with the id of the job, once it has one, and at its end with what
-        Dataflow has counted.
-
-    Raises:
-      BeamTFRecordError: it failed; the job is cancelled.
+    It says the id of the job, once there is one, and at its end what Dataflow has
+    counted. See `Engine.run`.
     """
-    with _pipeline(chosen, add_stages, beam_flags) as pipeline:
+    with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
         unsaid = _created(pipeline.runner)
 
         def look() -> None:
             while unsaid:
-                say(_in_beams_words(unsaid.pop()))
+                hooks.say(_in_beams_words(unsaid.pop()))
 
-        counters = run_watched(pipeline, look, watch, abandon)
+        counters = run_watched(pipeline, look, hooks)
     if counters:
-        say(f"{chosen.engine.name} has counted: {counters}")
+        hooks.say(f"{engine.name} has counted: {counters}")
 
 
 def submit_to_dataflow(
-    chosen: Chosen,
-    add_stages: Callable[[beam.Pipeline], object],
-    *,
-    beam_flags: Sequence[str],
-    say: Callable[[str], None],
+    engine: Engine, place: Place, add_stages: AddStages, hooks: RunHooks
 ) -> Submitted:
     """Hands a pipeline over, or makes a template of it, and waits for nothing else.
 
-    Args:
-      chosen, add_stages, beam_flags, say: see `run_on_dataflow`.
-
-    Raises:
-      BeamTFRecordError: it was not taken.
+    See `Engine.submit`.
     """
-    with _pipeline(chosen, add_stages, beam_flags) as pipeline:
+    with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
         result: Any = pipeline.run()
         if result.has_job:
-            say(_in_beams_words(result.job_id()))
+            hooks.say(_in_beams_words(result.job_id()))
             return Submitted(job=result.job_id())
         options = pipeline.options.view_as(GoogleCloudOptions)
         return Submitted(template=options.template_location)
@@ -99,21 +60,19 @@ def submit_to_dataflow(
 
 @contextlib.contextmanager
 def _pipeline(
-    chosen: Chosen,
-    add_stages: Callable[[beam.Pipeline], object],
-    beam_flags: Sequence[str],
+    engine: Engine, place: Place, add_stages: AddStages, beam_flags: Sequence[str]
 ) -> Iterator[beam.Pipeline]:
     """Yields the pipeline; what it stages is there meanwhile. Errors become ours."""
-    place, _, kind = chosen.engine.runner.partition(":")
+    module, _, kind = engine.runner.partition(":")
     with contextlib.ExitStack() as stack:
         program = ""
         if not brings_workers(beam_flags):
             made = tempfile.TemporaryDirectory(prefix="beam-tfrecord-")
             program = write_source_distribution(stack.enter_context(made))
-        at = dataclasses.replace(chosen.place, program=program)
-        options = PipelineOptions([*chosen.engine.presets(at), *beam_flags])
+        place = dataclasses.replace(place, program=program)
+        options = PipelineOptions([*engine.presets(place), *beam_flags])
         try:
-            runner = getattr(importlib.import_module(place), kind)()
+            runner = getattr(importlib.import_module(module), kind)()
             pipeline = beam.Pipeline(runner=runner, options=options)
             stack.callback(files.remove_tree, pipeline.local_tempdir)
             add_stages(pipeline)

@@ -1,18 +1,25 @@
 """The definition of an engine, and of the place where it runs a job."""
 
+import abc
 import dataclasses
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from beam_pipeline.engines.hooks import RunHooks
 
 __all__ = [
     "JOB_SERVER_FLAGS",
     "KEEP_WORKERS",
+    "AddStages",
     "Engine",
     "JobSettings",
     "Place",
+    "Submitted",
     "opened",
 ]
 
+# Adds the stages of a job to a Beam pipeline; typed loosely to load without Beam.
+AddStages = Callable[[Any], object]
 # Of a day: a job must not end because Beam's job service timed out.
 _SERVICE_SECONDS = 86_400
 JOB_SERVER_FLAGS = (
@@ -95,38 +102,101 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine:
-    """One engine.
+class Submitted:
+    """A job that nobody waits for.
+
+    Attributes:
+      job: the engine's id of it; empty for a template, which is started later.
+      template: where the template is; empty for none.
+    """
+
+    job: str = ""
+    template: str = ""
+
+    def in_words(self) -> str:
+        """Returns what was handed over, for a person."""
+        return f"job {self.job}" if self.job else f"template {self.template}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine(abc.ABC):
+    """One engine. A new one is a module with an `Engine` and a line in the table.
+
+    `check`, `place` and `run` are called in this order, the first before planning.
 
     Attributes:
       name: as `--runner` takes it.
       runner: Beam's class, as `module:name`.
       presets: makes Beam's flags.
-      master_flag: Beam's flag that names another master; empty for none.
-      default_master: where no cluster was started and none was named.
-      program_flag: Beam's flag that names another job server.
-      artifact: of the job server, in Beam's own repository; empty for none.
+      master_setting: the setting that names another master; empty for none.
+      known: flags that only the engine's job server knows.
+      server_logger: the logger that Beam gives the job server's output to.
       cancel: cancels a job, by the master and its name, where Beam's way is not
         enough; None where it is.
-      mends_losses: whether it goes on where a worker process has ended.
-      known: flags that only the engine's job server knows.
+      survives_losses: whether a job goes on where a worker process has ended.
+      caches_graph: whether `beam_shortcuts` may be used while its graph is built.
     """
 
     name: str
     runner: str
     presets: Callable[[Place], list[str]]
-    master_flag: str = ""
-    default_master: str = ""
-    program_flag: str = ""
-    artifact: str = ""
-    cancel: Callable[[str, str], None] | None = None
-    mends_losses: bool = True
+    master_setting: str = ""
     known: frozenset[str] = frozenset()
+    server_logger: str = ""
+    cancel: Callable[[str, str], None] | None = None
+    survives_losses: bool = True
+    caches_graph: bool = True
 
     @property
     def beam_name(self) -> str:
         """The name of Beam's class."""
         return self.runner.partition(":")[2]
+
+    def check(  # noqa: B027 - many engines have nothing to check
+        self, settings: JobSettings, beam_flags: Sequence[str]
+    ) -> None:
+        """Raises what can be said of a job before it is planned.
+
+        Raises:
+          SpecError, TargetError, UsageError: the engine cannot take the job.
+        """
+
+    def detaches(self, beam_flags: Sequence[str]) -> bool:
+        """Whether nobody waits for the job: it is handed over by `submit`."""
+        return False
+
+    @abc.abstractmethod
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+        """Returns where the job is to run; paths of the worker are not set yet.
+
+        Raises:
+          UsageError: what the engine needs is not there.
+          TargetError: its workers would not see the source or the output.
+        """
+
+    @abc.abstractmethod
+    def run(
+        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+    ) -> None:
+        """Runs a pipeline and returns when it is done.
+
+        Args:
+          add_stages: adds everything to the pipeline.
+          place: from `place`.
+          hooks: Beam's own flags, which win over the presets, and who watches.
+          work_folder: of the job; for what its workers need and leave.
+
+        Raises:
+          BeamTFRecordError: it failed; the job is cancelled.
+        """
+
+    def submit(self, add_stages: AddStages, place: Place, hooks: RunHooks) -> Submitted:
+        """Hands a pipeline over and waits for nothing; only where it `detaches`.
+
+        Raises:
+          BeamTFRecordError: it was not taken.
+        """
+        raise NotImplementedError(f"{self.name} takes no job that nobody waits for")
 
 
 def opened(*packages: str) -> list[str]:

@@ -2,18 +2,11 @@
 
 import json
 
-from beam_pipeline.engines.engine import (
-    JOB_SERVER_FLAGS,
-    KEEP_WORKERS,
-    Engine,
-    Place,
-    opened,
-)
-from beam_pipeline.engines.flink_jobs import cancel_job
+from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, KEEP_WORKERS, Place, opened
+from beam_pipeline.engines.flink_jobs import FLINK_VERSION, cancel_job, size_of_cluster
+from beam_pipeline.engines.job_server import JobServerEngine
 
-__all__ = ["FLINK", "FLINK_VERSION"]
-
-FLINK_VERSION = "1.20"
+__all__ = ["FLINK"]
 
 
 def _presets(place: Place) -> list[str]:
@@ -44,14 +37,17 @@ def _presets(place: Place) -> list[str]:
     return flags
 
 
-FLINK = Engine(
+FLINK = JobServerEngine(
     name="flink",
     runner="apache_beam.runners.portability.flink_runner:FlinkRunner",
     presets=_presets,
+    master_setting="flink_master",
     master_flag="flink_master",
     default_master="localhost:8081",
     program_flag="flink_job_server_jar",
     artifact=f"beam-runners-flink-{FLINK_VERSION}-job-server",
+    server_logger="FlinkJarJobServer",
+    size=size_of_cluster,
     cancel=cancel_job,
     known=frozenset(
         """

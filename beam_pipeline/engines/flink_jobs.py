@@ -1,4 +1,4 @@
-"""Jobs of a Flink cluster, through its REST interface.
+"""Jobs and size of a Flink cluster, through its REST interface.
 
 Beam's job server waits for a batch job inside one call to Flink, and a cancellation
 only ends that call: the job itself would go on.
@@ -8,7 +8,11 @@ import json
 import time
 from typing import Any
 
-__all__ = ["cancel_job", "flink_url"]
+from transforms.errors import UsageError
+
+__all__ = ["FLINK_VERSION", "cancel_job", "size_of_cluster"]
+
+FLINK_VERSION = "1.20"
 
 _ASK_SECONDS = 10
 _END_SECONDS = 15.0
@@ -16,7 +20,7 @@ _LOOK_SECONDS = 0.2
 _ENDED = frozenset(("CANCELED", "FAILED", "FINISHED"))
 
 
-def flink_url(master: str) -> str:
+def _url(master: str) -> str:
     """Returns the URL of a Flink's REST interface, as `HOST:PORT` or with `http://`."""
     return master if "//" in master else f"http://{master}"
 
@@ -38,7 +42,7 @@ def cancel_job(master: str, name: str) -> None:
     # Here, since it takes long to load, and the command line asks for the engines.
     import urllib.request
 
-    url = flink_url(master)
+    url = _url(master)
     end = time.monotonic() + _END_SECONDS
     while len(found := _at_work(url, name)) == 1 and time.monotonic() < end:
         asked = urllib.request.Request(
@@ -59,3 +63,35 @@ def _at_work(url: str, name: str) -> list[str]:
         for job in jobs
         if job["name"] == name and job["state"] not in _ENDED
     ]
+
+
+def size_of_cluster(master: str) -> tuple[int, int]:
+    """Returns task managers, and slots of each, of a running Flink.
+
+    Raises:
+      UsageError: there is none, or not of the job server's version.
+    """
+    import urllib.request
+
+    url = f"{_url(master)}/overview"
+    try:
+        with urllib.request.urlopen(url, timeout=_ASK_SECONDS) as answer:
+            seen = json.load(answer)
+        version = str(seen["flink-version"])
+        machines, slots = int(seen["taskmanagers"]), int(seen["slots-total"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"There must be a Flink at {master!r}; found none: {error}. Start one with "
+            f"'scripts/cluster flink up', or name another with --flink-master."
+        ) from error
+    if not version.startswith(f"{FLINK_VERSION}."):
+        raise UsageError(
+            f"The Flink at {master!r} must be of {FLINK_VERSION}, as the job server "
+            f"is; found {version}."
+        )
+    if not slots:
+        raise UsageError(
+            f"The Flink at {master!r} must have task slots; it has {machines} task "
+            f"managers and no slot. Start one: bin/taskmanager.sh start."
+        )
+    return machines, -(-slots // max(machines, 1))

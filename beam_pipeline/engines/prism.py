@@ -2,7 +2,8 @@
 
 import json
 
-from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Engine, Place
+from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Place
+from beam_pipeline.engines.job_server import JobServerEngine
 
 __all__ = ["PRISM"]
 
@@ -20,12 +21,13 @@ def _presets(place: Place) -> list[str]:
     ]
 
 
-PRISM = Engine(
+PRISM = JobServerEngine(
     name="prism",
     runner="apache_beam.runners.portability.prism_runner:PrismRunner",
     presets=_presets,
     program_flag="prism_location",
+    server_logger="PrismJobServer",
     # It would wait for the worker for ever.
-    mends_losses=False,
+    survives_losses=False,
 )
 """As of `--runner prism`."""

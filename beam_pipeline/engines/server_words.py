@@ -10,7 +10,6 @@ from transforms.errors import BeamTFRecordError
 
 __all__ = ["ServerWords", "server_words", "telling", "with_words_of"]
 
-_SERVER_LOGGERS = ("FlinkJarJobServer", "SparkJarJobServer", "PrismJobServer")
 _KEPT_LINES = 500
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 # Where Spark gives a job up because no executor stays, the job's own error says only
@@ -36,22 +35,20 @@ class ServerWords(logging.Handler):
 
 
 @contextlib.contextmanager
-def server_words() -> Iterator[ServerWords]:
-    """Listens to job servers of every kind: Beam logs them by the names of classes."""
+def server_words(name: str) -> Iterator[ServerWords]:
+    """Listens to a job server, by the name of the logger that Beam gives its output."""
     words = ServerWords()
-    loggers = [logging.getLogger(name) for name in _SERVER_LOGGERS]
-    before = [(logger.level, logger.propagate) for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(words)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
+    logger = logging.getLogger(name)
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(words)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
     try:
         yield words
     finally:
-        for logger, (level, propagate) in zip(loggers, before, strict=True):
-            logger.removeHandler(words)
-            logger.setLevel(level)
-            logger.propagate = propagate
+        logger.removeHandler(words)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def with_words_of(server: ServerWords, error: BaseException) -> BaseException:

@@ -2,13 +2,8 @@
 
 import json
 
-from beam_pipeline.engines.engine import (
-    JOB_SERVER_FLAGS,
-    KEEP_WORKERS,
-    Engine,
-    Place,
-    opened,
-)
+from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, KEEP_WORKERS, Place, opened
+from beam_pipeline.engines.job_server import JobServerEngine
 
 __all__ = ["SPARK"]
 
@@ -59,14 +54,16 @@ def _presets(place: Place) -> list[str]:
     ]
 
 
-SPARK = Engine(
+SPARK = JobServerEngine(
     name="spark",
     runner="apache_beam.runners.portability.spark_runner:SparkRunner",
     presets=_presets,
+    master_setting="spark_master",
     master_flag="spark_master_url",
     default_master="spark://localhost:7077",
     program_flag="spark_job_server_jar",
     artifact="beam-runners-spark-3-job-server",
+    server_logger="SparkJarJobServer",
     known=frozenset(
         """
         batch_interval_millis bundle_size cache_disabled checkpoint_dir

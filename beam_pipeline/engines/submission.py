@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from beam_pipeline.engines import notes
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.choice import Chosen
-from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.engine import AddStages, Engine, Place
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import stop
@@ -37,47 +37,36 @@ _LEAVE_SECONDS = 5.0
 
 
 def run_on_engine(
-    chosen: Chosen,
-    add_stages: Callable[[beam.Pipeline], object],
+    engine: Engine,
+    place: Place,
+    add_stages: AddStages,
+    hooks: RunHooks,
     *,
     work_folder: str,
-    beam_flags: Sequence[str],
-    watch: Callable[[], None],
-    abandon: Callable[[], None],
-    say: Callable[[str], None],
 ) -> None:
-    """Runs a pipeline on an engine and returns when it is done.
+    """Runs a pipeline through a job server and returns when it is done.
 
-    Args:
-      chosen: the engine and its place.
-      add_stages: adds everything to the pipeline.
-      work_folder: of the job; for what its workers need and leave.
-      beam_flags: Beam's own flags; they win over the presets.
-      watch: called several times a second meanwhile, in the calling thread.
-      abandon: called once when the run is stopped; after it nothing may be published.
-      say: called with what the engine has counted.
-
-    Raises:
-      BeamTFRecordError: it failed; the job is cancelled.
+    At its end it says what the engine has counted. See `Engine.run`.
     """
     with _room(work_folder) as room:
         place = dataclasses.replace(
-            chosen.place,
+            place,
             worker=room.worker,
             artifacts=room.artifacts,
             job_name=f"beam-tfrecord-{secrets.token_hex(_NAME_BYTES)}",
         )
-        flags = [*chosen.engine.presets(place), *beam_flags]
-        with runner_of(chosen.engine.runner) as runner, server_words() as server:
+        flags = [*engine.presets(place), *hooks.beam_flags]
+        with (
+            runner_of(engine.runner) as runner,
+            server_words(engine.server_logger) as server,
+        ):
             pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
             name = pipeline.options.view_as(GoogleCloudOptions).job_name
-            cancel = functools.partial(chosen.engine.cancel or _nothing, place.master)
+            cancel = functools.partial(engine.cancel or _nothing, place.master)
             try:
                 add_stages(pipeline)
-                look = _Looker(chosen.engine, room.notes).look
-                counters = run_watched(
-                    pipeline, look, watch, abandon, lambda: cancel(name)
-                )
+                look = _Looker(engine, room.notes).look
+                counters = run_watched(pipeline, look, hooks, lambda: cancel(name))
             except BeamTFRecordError:
                 raise
             except Exception as failure:
@@ -86,7 +75,7 @@ def run_on_engine(
             finally:
                 files.remove_tree(pipeline.local_tempdir)
     if counters:
-        say(f"{chosen.engine.name} has counted: {counters}")
+        hooks.say(f"{engine.name} has counted: {counters}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +126,7 @@ def _room(work_folder: str) -> Iterator[_Room]:
 def run_watched(
     pipeline: beam.Pipeline,
     look: Callable[[], None],
-    watch: Callable[[], None],
-    abandon: Callable[[], None],
+    hooks: RunHooks,
     cancel: Callable[[], None] = lambda: None,
 ) -> str:
     """Submits in a thread, so that this one can watch and be interrupted.
@@ -148,8 +136,7 @@ def run_watched(
     Args:
       pipeline: all of it.
       look: called several times a second; what it raises ends the job.
-      watch: called likewise.
-      abandon: called once when the run is stopped.
+      hooks: `watch` is called likewise, `abandon` once when the run is stopped.
       cancel: cancels the job at the engine, where Beam's own way is not enough.
     """
     results: list[Any] = []
@@ -172,10 +159,10 @@ def run_watched(
     thread.start()
     try:
         while not done.wait(_LOOK_SECONDS):
-            watch()
+            hooks.watch()
             look()
     except BaseException:
-        stop(abandon, lambda: _end(results, done, cancel))
+        stop(hooks.abandon, lambda: _end(results, done, cancel))
         raise
     if raised:
         raise raised[0]
@@ -220,7 +207,7 @@ class _Looker:
         """Raises what ends the job, whatever the engine goes on trying."""
         if (error := notes.lasting(self.folder)) is not None:
             raise error
-        if self.engine.mends_losses or not (gone := notes.absent(self.folder)):
+        if self.engine.survives_losses or not (gone := notes.absent(self.folder)):
             return
         # At the end of a job workers may be gone before the engine has said so.
         now = time.monotonic()

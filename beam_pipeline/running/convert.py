@@ -10,11 +10,9 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.engines.choice import choose
-from beam_pipeline.engines.dataflow import DATAFLOW, is_detached
-from beam_pipeline.engines.dataflow_checks import check_dataflow
-from beam_pipeline.engines.dataflow_submission import Submitted
+from beam_pipeline.engines.engine import Engine, Submitted
 from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.table import engine_of
 from beam_pipeline.job import make_job
 from beam_pipeline.planning.disk_need import check_room
@@ -38,10 +36,10 @@ from transforms.work.split_locks import install_lock
 from transforms.work.store import Store
 
 __all__ = [
-    "check_flags",
     "convert_plan",
-    "leaves_job",
+    "find_engine",
     "open_work_folder",
+    "run_plan",
     "submit_plan",
 ]
 
@@ -119,24 +117,21 @@ def _has_published(plan: Plan, store: Store) -> bool:
     return mine and now != plan.seen
 
 
-def check_flags(spec: Spec, beam_flags: Sequence[str]) -> None:
-    """Looks at what can be said of the engine and its flags without a plan.
+def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
+    """Returns the engine of a job, after a check of it and its flags without a plan.
+
+    None stands for this machine.
 
     Raises:
       SpecError: the runner, or a flag, is not known.
-      UsageError: a flag that the engine needs is missing.
+      TargetError, UsageError: the engine cannot take the job.
     """
     engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
     if beam_flags:
         check_beam_flags(beam_flags, engine)
-    if engine is DATAFLOW:
-        check_dataflow(spec, beam_flags)
-
-
-def leaves_job(spec: Spec, beam_flags: Sequence[str]) -> bool:
-    """Whether the job goes on without this program; see `submit_plan`."""
-    engine = engine_of(flag_given(beam_flags, "runner") or spec.runner)
-    return engine is DATAFLOW and is_detached(beam_flags)
+    if engine is not None:
+        engine.check(spec, beam_flags)
+    return engine
 
 
 def convert_plan(
@@ -161,28 +156,31 @@ def convert_plan(
       UsageError: what the engine needs is not there.
       BeamTFRecordError: the run failed and nothing was committed.
     """
-    check_flags(plan.spec, beam_flags)
-    if leaves_job(plan.spec, beam_flags):
+    engine = find_engine(plan.spec, beam_flags)
+    if engine is not None and engine.detaches(beam_flags):
         raise UsageError(
             "Who asks for a dataset waits for it: --template_location and "
             "--no_wait_until_finish are for the command line."
         )
-    chosen = choose(plan.spec, beam_flags)
+    return run_plan(plan, engine, RunHooks(beam_flags, between, watch, say))
+
+
+def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
+    """Runs a plan as `convert_plan` does, on an engine that was found before.
+
+    Args:
+      plan: of the job.
+      engine: from `find_engine`.
+      hooks: all but `abandon`, which is the work folder's.
+    """
+    place = None if engine is None else engine.place(plan.spec, hooks.beam_flags)
     if remark := check_room(plan):
-        say(remark)
-    with open_work_folder(plan, say=say) as (store, resumes):
+        hooks.say(remark)
+    with open_work_folder(plan, say=hooks.say) as (store, resumes):
         job = make_job(plan, store, resumes=resumes)
         try:
-            run_job(
-                job,
-                workers=plan.workers,
-                chosen=chosen,
-                beam_flags=beam_flags,
-                between=between,
-                watch=watch,
-                abandon=store.abandon,
-                say=say,
-            )
+            hooks = dataclasses.replace(hooks, abandon=store.abandon)
+            run_job(job, hooks, workers=plan.workers, engine=engine, place=place)
         except BaseException as error:
             if _has_published(plan, store):
                 error.add_note(COMMITTED_NOTE)
@@ -205,34 +203,27 @@ def _account(store: Store) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def submit_plan(
-    plan: Plan,
-    *,
-    beam_flags: Sequence[str],
-    say: Callable[[str], None] = lambda _text: None,
-) -> Submitted:
-    """Hands a plan to Dataflow, where its commit ends it, and returns at once.
+def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
+    """Hands a plan to an engine, where its commit ends it, and returns at once.
 
     Args:
-      plan, beam_flags, say: see `convert_plan`.
+      plan, engine, hooks: see `run_plan`.
 
     Raises:
       BeamTFRecordError: it was not taken.
     """
-    check_flags(plan.spec, beam_flags)
-    chosen = choose(plan.spec, beam_flags)
-    if chosen is None or chosen.engine is not DATAFLOW:
-        raise UsageError("Only Dataflow takes a job that nobody waits for.")
-    name = flag_given(beam_flags, "job_name") or "without a name"
+    place = engine.place(plan.spec, hooks.beam_flags)
+    name = flag_given(hooks.beam_flags, "job_name") or "without a name"
     token = secrets.token_hex(_TOKEN_BYTES)
-    with open_work_folder(plan, say=say, stays=True) as (store, resumes):
+    with open_work_folder(plan, say=hooks.say, stays=True) as (store, resumes):
         job = make_job(plan, store, resumes=resumes)
         publication = dataclasses.replace(job.publication, token=token)
         job = dataclasses.replace(job, publication=publication)
         # Before there is a job: it may be done before this run is.
-        bucket_runs.note_job(plan.directory, name, engine="Dataflow", token=token)
+        title = engine.name.capitalize()
+        bucket_runs.note_job(plan.directory, name, engine=title, token=token)
         try:
-            return submit_job(job, chosen, beam_flags=beam_flags, say=say)
+            return submit_job(job, hooks, engine=engine, place=place)
         except BaseException:
             with contextlib.suppress(OSError, StorageError):
                 bucket_runs.forget_job(plan.directory, token)

@@ -10,16 +10,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.choice import Chosen
-from beam_pipeline.engines.dataflow import DATAFLOW
-from beam_pipeline.engines.dataflow_submission import (
-    Submitted,
-    run_on_dataflow,
-    submit_to_dataflow,
-)
-from beam_pipeline.engines.engine import Engine
+from beam_pipeline.engines.engine import Engine, Place, Submitted
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import stop
-from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.job import Job, build
 from beam_pipeline.running.beam_shortcuts import beam_shortcuts
 from beam_pipeline.running.retry_notes import collected_retries
@@ -37,6 +30,7 @@ _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 2.0
 # Of a day: a job must not end because Beam's job service timed out.
 _SERVICE_SECONDS = 86_400
+_UNWATCHED = RunHooks()
 
 
 def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None:
@@ -67,52 +61,33 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
 
 def run_job(
     job: Job,
+    hooks: RunHooks = _UNWATCHED,
     *,
     workers: int,
-    chosen: Chosen | None = None,
-    beam_flags: Sequence[str] = (),
-    between: beam.PTransform | None = None,
-    watch: Callable[[], None] = lambda: None,
-    abandon: Callable[[], None] = lambda: None,
-    say: Callable[[str], None] = lambda _text: None,
+    engine: Engine | None = None,
+    place: Place | None = None,
 ) -> None:
     """Runs the job and returns when it is committed.
 
     Args:
       job: planned, with its work folder made.
+      hooks: where the caller takes part.
       workers: processes; 1 runs everything in this one, and so does a process that
         can no longer fork safely: it has used more before, or has started Java.
-      chosen: the engine that runs it; None for the runner inside Beam.
-      beam_flags: Beam's own flags; they win over ours.
-      between: see `beam_pipeline.job.build`.
-      watch: called ten times a second meanwhile, in the calling thread.
-      abandon: called once when the run is stopped; after it nothing may be published.
-      say: called with what a person should know.
+      engine: that runs it; None for the runner inside Beam.
+      place: of the engine.
 
     Raises:
       BeamTFRecordError: the run failed and nothing was committed.
     """
-    if chosen is not None and chosen.engine is DATAFLOW:
-        with collected_retries(), _quiet_beam():
-            run_on_dataflow(
-                chosen,
-                lambda pipeline: build(pipeline, job, between=between),
-                beam_flags=beam_flags,
-                watch=watch,
-                abandon=abandon,
-                say=say,
-            )
-        return
-    if chosen is not None:
-        with collected_retries(), _quiet_beam(), beam_shortcuts():
-            run_on_engine(
-                chosen,
-                lambda pipeline: build(pipeline, job, between=between),
-                work_folder=job.store.folder,
-                beam_flags=beam_flags,
-                watch=watch,
-                abandon=abandon,
-                say=say,
+    if engine is not None and place is not None:
+        cached = beam_shortcuts() if engine.caches_graph else contextlib.nullcontext()
+        with collected_retries(), _quiet_beam(), cached:
+            engine.run(
+                lambda pipeline: build(pipeline, job, between=hooks.between),
+                place,
+                hooks,
+                job.store.folder,
             )
         return
     if WorkerPool.spent or not may_fork():
@@ -120,7 +95,7 @@ def run_job(
     flags = [
         f"--direct_num_workers={workers}",
         f"--job_server_timeout={_SERVICE_SECONDS}",
-        *beam_flags,
+        *hooks.beam_flags,
     ]
     with (
         collected_retries() as notes,
@@ -131,38 +106,28 @@ def run_job(
         environment = None if pool is None else ForkedEnvironment.default()
         runner = FnApiRunner(default_environment=environment)
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
-        build(pipeline, job, between=between)
+        build(pipeline, job, between=hooks.between)
 
-        def watching() -> None:
-            watch()
+        def watch() -> None:
+            hooks.watch()
             notes.show()
 
         try:
-            _run_watched(pipeline, pool, watching, abandon)
+            _run_watched(pipeline, pool, watch, hooks.abandon)
         finally:
             decoder_pool.SHARED.end_idle()
             # Beam removes it itself, but not where the run was stopped.
             files.remove_tree(pipeline.local_tempdir)
 
 
-def submit_job(
-    job: Job, chosen: Chosen, *, beam_flags: Sequence[str], say: Callable[[str], None]
-) -> Submitted:
-    """Hands the job to Dataflow, and does not wait for it.
-
-    Args:
-      job, chosen, beam_flags, say: see `run_job`.
+def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Submitted:
+    """Hands the job to the engine, and does not wait for it; see `run_job`.
 
     Raises:
       BeamTFRecordError: it was not taken.
     """
     with collected_retries(), _quiet_beam():
-        return submit_to_dataflow(
-            chosen,
-            lambda pipeline: build(pipeline, job),
-            beam_flags=beam_flags,
-            say=say,
-        )
+        return engine.submit(lambda pipeline: build(pipeline, job), place, hooks)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import NoReturn
 from beam_pipeline.engines.cluster import (
     Cluster,
     cluster_folder,
-    prism_path,
+    program_path,
     read_cluster,
     write_cluster,
 )
@@ -77,7 +77,7 @@ def _do(given: argparse.Namespace) -> int:
 
 
 def _prism(action: str) -> int:
-    path = prism_path(downloads.beam_version())
+    path = program_path("prism", downloads.beam_version())
     if action == "up":
         print(f"Prism is {downloads.prism()}; each job starts its own")
     elif action == "down":

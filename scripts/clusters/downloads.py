@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from beam_pipeline.engines.cluster import cache_folder, prism_path
+from beam_pipeline.engines.cluster import cache_folder, program_path
 from clusters.failure import ClientFailure, Failure
 
 # Of Beam, where it is not installed yet; what setup.py asks for at least.
@@ -128,7 +128,7 @@ def beam_version() -> str:
 def prism() -> Path:
     """Returns the path of Prism, built by Go if need be."""
     version = beam_version()
-    path = prism_path(version)
+    path = program_path("prism", version)
     if path.is_file():
         return path
     go = os.environ.get("GO") or shutil.which("go")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from beam_pipeline.engines import cluster
-from beam_pipeline.engines.table import ENGINES
+from tests.support.engines import artifact_of
 
 Folder = pathlib.Path
 
@@ -37,11 +37,11 @@ def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
 
 def skip_without_job_server(engine: str) -> None:
     """Skips a test whose engine was started, where Beam's part was not to be had."""
-    if not ENGINES[engine].artifact:
+    if not artifact_of(engine):
         return
     version = importlib.metadata.version("apache-beam")
-    if cluster.find_jar(ENGINES[engine].artifact, version) is None:
-        jar = cluster.jar_path(ENGINES[engine].artifact, version)
+    if cluster.find_jar(artifact_of(engine), version) is None:
+        jar = cluster.jar_path(artifact_of(engine), version)
         pytest.skip(f"Beam's job server could not be downloaded: {jar.name}")
 
 

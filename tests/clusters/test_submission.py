@@ -10,7 +10,7 @@ import pathlib
 
 import pytest
 
-from beam_pipeline.engines.cluster import prism_path
+from beam_pipeline.engines.cluster import program_path
 from tests.clusters.runs import ROWS, committed, convert, same
 
 Folder = pathlib.Path
@@ -36,7 +36,7 @@ def test_presets_reach_a_job_server(
     """The job is taken, our workers work for it, and the bytes are those of here."""
     launcher = tmp_path / "launcher"
     version = importlib.metadata.version("apache-beam")
-    launcher.write_text(_LAUNCHER.format(prism=prism_path(version)))
+    launcher.write_text(_LAUNCHER.format(prism=program_path("prism", version)))
     launcher.chmod(0o755)
     jar = tmp_path / "server.jar"
     jar.touch()

@@ -151,14 +151,14 @@ def test_what_is_put_there_during_the_run_is_kept(
     """A run may take hours, in which somebody else may use the name."""
     from beam_pipeline.running import convert as conversion
 
-    real = conversion.convert_plan
+    real = conversion.run_plan
     report = tmp_path / "report.json"
 
     def meanwhile(*arguments: object, **options: object) -> object:
         report.write_text("precious")
         return real(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(conversion, "convert_plan", meanwhile)
+    monkeypatch.setattr(conversion, "run_plan", meanwhile)
     run = command("convert", table, tmp_path / "out", "--report-json", report)
     assert run.code == 0
     assert "warning" in run.err

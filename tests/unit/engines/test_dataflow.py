@@ -19,16 +19,17 @@ from apache_beam.options.pipeline_options import (
 )
 
 from beam_pipeline.engines import dataflow_checks
-from beam_pipeline.engines.choice import choose
-from beam_pipeline.engines.dataflow import DATAFLOW, brings_workers, is_detached
+from beam_pipeline.engines.dataflow import DATAFLOW
+from beam_pipeline.engines.dataflow_checks import brings_workers
 from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.table import ENGINES
 from beam_pipeline.engines.worker_package import (
     required_here,
     write_source_distribution,
 )
-from beam_pipeline.running.convert import leaves_job
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import __version__
+from tests.support.engines import choose
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
@@ -160,9 +161,8 @@ def test_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_who_waits(flags: Sequence[str], detached: bool) -> None:
     """A template, and a job that is not waited for, leave the program early."""
-    assert is_detached(flags) is detached
-    assert leaves_job(spec(), flags) is detached
-    assert leaves_job(spec(runner="local"), flags) is False
+    assert DATAFLOW.detaches(flags) is detached
+    assert not any(ENGINES[name].detaches(flags) for name in ("flink", "spark"))
 
 
 @pytest.mark.parametrize("setting", ["vocabulary_lock", "split_lock"])

@@ -22,7 +22,6 @@ from apache_beam.options.pipeline_options import (
 
 from beam_pipeline.cli import main
 from beam_pipeline.engines import cluster, notes, submission
-from beam_pipeline.engines.choice import choose
 from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.java import JavaError, find_java, version_in
@@ -33,6 +32,7 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.beam_shortcuts import beam_shortcuts
 from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import Spec, make_spec
+from tests.support.engines import artifact_of, choose
 from transforms.errors import (
     RejectLimitError,
     SpecError,
@@ -94,7 +94,7 @@ def living(engine: str, name: str, master: str, started: float) -> cluster.Clust
 
 def put_jar(engine: str) -> Folder:
     version = beam.version.__version__
-    path = cluster.jar_path(ENGINES[engine].artifact, version)
+    path = cluster.jar_path(artifact_of(engine), version)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
     return path

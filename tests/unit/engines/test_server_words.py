@@ -54,7 +54,7 @@ def test_the_last_fault_that_says_more_is_told(lines: list[str], told: str) -> N
 
 
 def test_words_are_kept_from_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    with server_words() as server:
+    with server_words("SparkJarJobServer") as server:
         logging.getLogger("SparkJarJobServer").info(_KILLED)
     assert caplog.records == []
     error = with_words_of(server, BeamTFRecordError(_FAILED))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import stop
 from beam_pipeline.engines.submission import run_watched
 from beam_pipeline.running import local as runner
@@ -37,7 +38,7 @@ class Job:
 
 
 def on_engine(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:
-    run_watched(job, lambda: None, watch, abandon)
+    run_watched(job, lambda: None, RunHooks(watch=watch, abandon=abandon))
 
 
 def here(job: Any, watch: Callable[[], None], abandon: Callable[[], None]) -> None:

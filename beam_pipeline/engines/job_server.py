@@ -1,0 +1,89 @@
+"""Engines behind Beam's job service: their masters, job servers and machines."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from beam_pipeline.engines.engine import AddStages, Engine, JobSettings, Place
+from beam_pipeline.engines.flags import flag_given
+from beam_pipeline.engines.hooks import RunHooks
+from transforms.errors import UsageError
+
+__all__ = ["JobServerEngine"]
+
+
+@dataclasses.dataclass(frozen=True)
+class JobServerEngine(Engine):
+    """An engine that takes jobs from a job server on this machine.
+
+    Attributes:
+      master_flag: Beam's flag that names another master; empty for none.
+      default_master: where no cluster was started and none was named.
+      program_flag: Beam's flag that names another job server.
+      artifact: of the job server, in Beam's own repository; empty for a program that
+        needs no Java.
+      size: returns the machines of a cluster, and the slots of each, by its master;
+        None where only the notes on started clusters say that.
+    """
+
+    master_flag: str = ""
+    default_master: str = ""
+    program_flag: str = ""
+    artifact: str = ""
+    size: Callable[[str], tuple[int, int]] | None = None
+
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+        """Returns the master, the job server and the machines; see `Engine`."""
+        # Here, since they take long to load, and the command line asks for the engines.
+        from beam_pipeline.engines.cluster import last_started
+        from beam_pipeline.engines.java import JavaError, find_java
+        from beam_pipeline.engines.places import (
+            WITHIN_SERVER,
+            check_shared,
+            find_program,
+        )
+
+        noted = last_started(self.name)
+        started = self.default_master if noted is None else noted.master
+        master = self._master(settings, beam_flags) or started
+        check_shared(self.name, master, settings, beam_flags)
+        program = flag_given(beam_flags, self.program_flag) or find_program(
+            self.name, self.artifact, self.program_flag
+        )
+        place = Place(
+            worker="",
+            artifacts="",
+            master=master,
+            program=program,
+            parallelism=settings.workers if isinstance(settings.workers, int) else None,
+        )
+        if not self.artifact:
+            return place
+        if flag_given(beam_flags, "job_server_java_launcher") is None:
+            try:
+                place = dataclasses.replace(place, java=find_java())
+            except JavaError as error:
+                raise UsageError(str(error)) from error
+        if noted is not None and noted.master == master:
+            machines, slots = noted.workers, noted.slots
+        elif self.size is not None and master not in WITHIN_SERVER:
+            machines, slots = self.size(master)
+        else:
+            return place
+        if place.parallelism is None:
+            place = dataclasses.replace(place, parallelism=max(machines * slots, 1))
+        return dataclasses.replace(place, slots=max(slots, 1))
+
+    def run(
+        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+    ) -> None:
+        """Runs a pipeline through the job server; see `Engine`."""
+        from beam_pipeline.engines.submission import run_on_engine
+
+        run_on_engine(self, place, add_stages, hooks, work_folder=work_folder)
+
+    def _master(self, settings: JobSettings, beam_flags: Sequence[str]) -> str | None:
+        """Returns the master that was named, if any."""
+        if not self.master_flag:
+            return None
+        named: str | None = getattr(settings, self.master_setting, None)
+        return flag_given(beam_flags, self.master_flag) or named
