@@ -32,6 +32,44 @@ def _render(manifest: Manifest, _: Mapping[int, str]) -> Rendered:
 SIDECAR = Sidecar(_render)
 '''
 
+ENGINE = '''"""An engine: Beam's simplest runner, in this process."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from beam_pipeline.engines.engine import AddStages, Engine, JobSettings, Place
+from beam_pipeline.engines.hooks import RunHooks
+
+__all__ = ["SIMPLE"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Simple(Engine):
+    def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
+        return Place("", "")
+
+    def run(
+        self, add_stages: AddStages, place: Place, hooks: RunHooks, work_folder: str
+    ) -> None:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        from beam_pipeline.engines.submission import run_watched
+
+        options = PipelineOptions([*self.presets(place), *hooks.beam_flags])
+        pipeline = beam.Pipeline(self.beam_name, options)
+        add_stages(pipeline)
+        run_watched(pipeline, lambda: None, hooks)
+        hooks.say(f"{self.name} has run the job")
+
+
+SIMPLE = _Simple(
+    name="simple",
+    runner="apache_beam.runners.direct.direct_runner:BundleBasedDirectRunner",
+    presets=lambda place: ["--job_name=simple"],
+)
+'''
+
 
 @pytest.fixture
 def program(tmp_path: pathlib.Path) -> pathlib.Path:
@@ -50,7 +88,7 @@ def add_line(module: pathlib.Path, before: str, line: str) -> None:
 
 
 def run(program: pathlib.Path, *arguments: str) -> str:
-    """Runs a command of the copy; returns what it prints."""
+    """Runs a command of the copy; returns all that it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "beam_pipeline", *arguments],
         cwd=program,
@@ -59,7 +97,7 @@ def run(program: pathlib.Path, *arguments: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def test_sidecar_is_one_module_and_one_line(program: pathlib.Path) -> None:
@@ -86,3 +124,19 @@ def test_sidecar_is_one_module_and_one_line(program: pathlib.Path) -> None:
     shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     run(program, "repair", "out", "repaired")
     assert (program / "repaired" / "counts.txt").read_text() == f"{shard.name} 2\n"
+
+
+def test_engine_is_one_module_and_one_line(program: pathlib.Path) -> None:
+    """A new engine is known to `--runner` and runs a job from plan to commit."""
+    engines = program / "beam_pipeline" / "engines"
+    (engines / "simple.py").write_text(ENGINE, encoding="utf-8")
+    table = engines / "table.py"
+    line = "from beam_pipeline.engines.simple import SIMPLE\n"
+    add_line(table, "from beam_pipeline.engines.spark import SPARK\n", line)
+    text = table.read_text(encoding="utf-8")
+    table.write_text(text.replace("(FLINK, SPARK", "(SIMPLE, FLINK, SPARK"))
+    (program / "rows.csv").write_text("a,b\n1,x\n2,y\n3,z\n", encoding="utf-8")
+    said = run(program, "convert", "rows.csv", "out", "--runner", "simple")
+    assert "simple has run the job" in said
+    assert "3 records" in run(program, "verify", "out")
+    assert "local, simple, flink" in run(program, "convert", "--help")
