@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 
 import click
 
+from beam_pipeline.beam_internals.loading import spare_imports
 from beam_pipeline.commands.flags_only import is_flags_only, split_flags
 from beam_pipeline.commands.options import LOCATION, JobCommand, complete_path
 from beam_pipeline.commands.usage_errors import explain, no_command
-from beam_pipeline.running.beam_loading import spare_imports
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.file_names import check_file_names, restart_in_utf8

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from beam_pipeline.beam_internals.loading import beam_loading, quiet_import
 from beam_pipeline.commands import report
 from beam_pipeline.commands.progress import shown_planning, shown_progress
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.engines.engine import Engine
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.planning.plan import Plan, Prepared, make_plan, prepare
-from beam_pipeline.running.beam_loading import beam_loading, quiet_import
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.terminal import standard_error

@@ -14,11 +14,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
+from beam_pipeline.beam_internals.runners import runner_of
 from beam_pipeline.engines import notes
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import AddStages, Engine, Place
 from beam_pipeline.engines.hooks import RunHooks
-from beam_pipeline.engines.runner_process import runner_of
 from beam_pipeline.engines.server_words import server_words, with_words_of
 from beam_pipeline.engines.stopping import stop
 from beam_pipeline.engines.worker_boot import write_worker

@@ -9,12 +9,12 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import Engine, Place, Submitted
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import stop
 from beam_pipeline.job import Job, build
-from beam_pipeline.running.beam_shortcuts import beam_shortcuts
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import ForkedEnvironment, WorkerPool, forked_workers
 from transforms import files

@@ -67,21 +67,25 @@ LIBRARY = {
 PROGRAM = {
     "beam_pipeline.version": "",
     "beam_pipeline.terminal": "",
-    "beam_pipeline.engines": "version",
+    "beam_pipeline.beam_internals": "",
+    "beam_pipeline.engines": "version beam_internals",
     "beam_pipeline.settings": "engines",
     "beam_pipeline.python_data": "",
     "beam_pipeline.planning": "version settings terminal planning.features",
     "beam_pipeline.planning.features": "settings terminal",
     "beam_pipeline.job": "version planning",
     "beam_pipeline.running": (
-        "version settings terminal engines planning planning.features job"
+        "version settings terminal beam_internals engines planning planning.features "
+        "job"
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.commands": (
-        "settings terminal engines planning planning.features running datasets"
+        "settings terminal beam_internals engines planning planning.features running "
+        "datasets"
     ),
     "beam_pipeline": (
-        "version settings terminal planning python_data running datasets commands"
+        "version settings terminal beam_internals planning python_data running datasets "
+        "commands"
     ),
 }
 # The rooms that wire Beam or run it; all else is plain functions.
@@ -89,6 +93,7 @@ BEAM = {
     "transforms.stages",
     "transforms.tfrecord",
     "beam_pipeline.job",
+    "beam_pipeline.beam_internals",
     "beam_pipeline.running",
     "beam_pipeline.engines",
 }

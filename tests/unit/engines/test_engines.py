@@ -20,6 +20,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
+from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.cli import main
 from beam_pipeline.engines import cluster, notes, submission
 from beam_pipeline.engines.engine import Place
@@ -29,7 +30,6 @@ from beam_pipeline.engines.table import ENGINES, engine_of
 from beam_pipeline.engines.worker_boot import write_worker
 from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import make_plan
-from beam_pipeline.running.beam_shortcuts import beam_shortcuts
 from beam_pipeline.running.local import check_beam_flags
 from beam_pipeline.settings.spec import Spec, make_spec
 from tests.support.engines import artifact_of, choose
