@@ -51,14 +51,14 @@ def _tables(folder: str) -> list[str]:
 
 def _columns(spec: Spec, path: str) -> Mapping[str, pa.Array]:
     """Returns a sample of the columns of a table; none where it cannot be read."""
-    from beam_pipeline.planning.tables import make_reader, table_files
+    from beam_pipeline.planning.tables import make_format, table_files
 
     name = claimed_by([(path, 0)])
     folder = os.path.dirname(path)
     try:
         entry = named_entry(path, folder)
         listed = table_files(Inputs(name, folder, (entry,), {}))
-        return make_reader(spec, name).sample(listed).columns
+        return make_format(spec, name).plan(listed).sample.columns
     except (OSError, BeamTFRecordError):
         # It is not what the run was asked to read.
         return {}

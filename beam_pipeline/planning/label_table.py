@@ -24,7 +24,7 @@ from transforms.files import FileEntry
 from transforms.formats.label_join import Labels, Orphan, join_labels
 from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.registry import claimed_by
-from transforms.formats.table import Complaint, TableReader
+from transforms.formats.table import Complaint
 from transforms.storage.paths import absolute
 
 __all__ = ["LabelTable", "join_table", "labelled", "read_labels"]
@@ -58,7 +58,7 @@ def read_labels(spec: Spec) -> LabelTable:
       SourceError: it cannot be read.
       SpecError: it is of no known table format, or has no such id column.
     """
-    from beam_pipeline.planning.tables import make_reader, table_files
+    from beam_pipeline.planning.tables import make_format, table_files
 
     path = str(spec.labels)
     name = claimed_by([(path, 0)])
@@ -75,9 +75,8 @@ def read_labels(spec: Spec) -> LabelTable:
         ) from error
     inputs = Inputs(name, os.path.dirname(absolute(path)), (entry,), {})
     listed = table_files(inputs)
-    reader: TableReader = make_reader(spec, name)
-    sample = reader.sample(listed)
-    reader = reader.planned(sample, listed)
+    planned = make_format(spec, name).plan(listed)
+    reader, sample = planned.reader, planned.sample
     if spec.id_column not in sample.columns:
         raise SpecError(
             f"id_column must be a column of {path!r}; found {spec.id_column!r}; it has "

@@ -50,6 +50,8 @@ from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
     InputFile,
+    Planned,
+    TableFormat,
     TableReader,
     TableSample,
 )
@@ -60,7 +62,7 @@ from transforms.formats.table_source import (
     listing_of,
 )
 
-__all__ = ["make_reader", "plan_tables", "table_files"]
+__all__ = ["make_format", "plan_tables", "table_files"]
 
 # Rows whose records are encoded to learn how large records are.
 _SIZED_ROWS = 20_000
@@ -108,16 +110,15 @@ def plan_tables(
         raise SpecError("labels are for folders of images; the source holds tables.")
     if spec.unlabelled:
         raise SpecError("unlabelled is for folders of images; the source holds tables.")
-    reader = make_reader(spec, inputs.format)
     found = table_files(inputs)
-    listed = reader.inputs(found)
+    planned = make_format(spec, inputs.format).plan(found)
+    reader = planned.reader
+    listed = found if planned.files is None else planned.files
     skipped = dict(inputs.skipped)
     if len(listed) < len(found):
         skipped[str(Skipped.NOT_SELECTED)] = len(found) - len(listed)
-    sample = reader.sample(listed)
-    reader = reader.planned(sample, listed)
-    columns = with_nulls(sample.columns, reader.null_values)
-    sample = dataclasses.replace(sample, columns=columns)
+    columns = with_nulls(planned.sample.columns, reader.null_values)
+    sample = dataclasses.replace(planned.sample, columns=columns)
     _check_names(columns, listed)
     words = _split_words(spec, reader, columns)
     splits_by = spec.split_column or reader.split_column or words.column
@@ -128,7 +129,9 @@ def plan_tables(
         )
     for setting in _COLUMN_SETTINGS:
         _check_column(setting, getattr(spec, setting), columns)
-    schema, evidence = _schema(spec, reader, sample, listed, splits_by)
+    schema, evidence = _schema(
+        spec, dataclasses.replace(planned, sample=sample), listed, splits_by
+    )
     if not schema.of_kind(Kind.IMAGE) and (
         spec.preset != "default" or spec.feature_names
     ):
@@ -189,7 +192,7 @@ def plan_tables(
         expected_rows=None,
         rows_bytes=_rows_bytes(sample, inputs),
         evidence=evidence,
-        label_map=reader.label_map(),
+        label_map=planned.label_map,
         images_settled=reader.images_named or any(f.states for f in schema.features),
         layout=f"{reader.title} of {width}{_said_by(by_file)}",
         notes=(
@@ -227,8 +230,8 @@ def _holds_images(column: pa.Array | pa.ChunkedArray) -> bool:
     return holds_images(_head(column, _SIZED_ROWS))
 
 
-def make_reader(spec: Spec, format_name: str) -> TableReader:
-    """Returns the reader of a format with the settings that it knows.
+def make_format(spec: Spec, format_name: str) -> TableFormat:
+    """Returns a format with the settings that it knows.
 
     Raises:
       SpecError: a setting is for other formats.
@@ -325,13 +328,9 @@ def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) ->
 
 
 def _schema(
-    spec: Spec,
-    reader: TableReader,
-    sample: TableSample,
-    listed: Sequence[InputFile],
-    splits_by: str,
+    spec: Spec, planned: Planned, listed: Sequence[InputFile], splits_by: str
 ) -> tuple[Schema, dict[str, Evidence]]:
-    declared = reader.declared(sample)
+    reader, sample, declared = planned.reader, planned.sample, planned.features
     known = {feature.source_column for feature in declared if not feature.derived}
     known |= {feature.name for feature in declared if feature.derived}
     columns = {

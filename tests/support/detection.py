@@ -51,15 +51,14 @@ def source_of(
 ) -> TableSource:
     """Plans a folder's files with this suffix, as the program does."""
     listed = inputs(root, suffix)
-    sample = reader.sample(listed)
-    planned = reader.planned(sample, listed)
+    planned = reader.plan(listed)
     listing = str(root.parent / f"{root.name}.listing")
     table = listing_of(listed)
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
-    kind = FileRunSource if isinstance(planned, FileRunReader) else TableSource
-    schema = Schema(planned.declared(sample))
-    return kind(planned, str(root), listing, schema, **options)
+    kind = FileRunSource if isinstance(planned.reader, FileRunReader) else TableSource
+    schema = Schema(planned.features)
+    return kind(planned.reader, str(root), listing, schema, **options)
 
 
 def readings(source: TableSource) -> Iterator[Reading]:

@@ -14,6 +14,8 @@ from transforms.core.model import Block, Rejection
 from transforms.core.schema import Schema
 from transforms.formats.table import (
     InputFile,
+    Planned,
+    TableFormat,
     TableReader,
     TableSample,
 )
@@ -29,8 +31,12 @@ class Read:
     rejections: list[Rejection]
     blocks: list[Block]
     pieces: list[Block]
-    sample: TableSample
+    planned: Planned
     reader: TableReader
+
+    @property
+    def sample(self) -> TableSample:
+        return self.planned.sample
 
 
 def listed(folder: Any, names: Sequence[str]) -> list[InputFile]:
@@ -47,7 +53,7 @@ def listed(folder: Any, names: Sequence[str]) -> list[InputFile]:
 
 
 def read_all(
-    reader: TableReader,
+    format_: TableFormat,
     folder: Any,
     names: Sequence[str],
     *,
@@ -57,11 +63,11 @@ def read_all(
 ) -> Read:
     """Samples, plans, cuts and reads; checks what holds for every format."""
     inputs = listed(folder, names)
-    sample = reader.sample(inputs)
+    planned = format_.plan(inputs)
     # As it travels to a worker.
-    reader = pickle.loads(pickle.dumps(reader.planned(sample, inputs)))
-    chosen = list(sample.columns) if wanted is None else list(wanted)
-    out = Read({name: [] for name in chosen}, [], [], [], [], sample, reader)
+    reader = pickle.loads(pickle.dumps(planned.reader))
+    chosen = list(planned.sample.columns) if wanted is None else list(wanted)
+    out = Read({name: [] for name in chosen}, [], [], [], [], planned, reader)
     for file in inputs:
         seen: set[int] = set()
         expected = 0
@@ -119,5 +125,5 @@ def source_of(
     table = listing_of(inputs)
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
-    reader = reader.planned(reader.sample(inputs), inputs)
+    reader = reader.plan(inputs).reader
     return TableSource(reader, str(folder), path, schema, **settings)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from transforms.formats.table import TableReader
+    from transforms.formats.table import TableFormat
 
 __all__ = [
     "FORMATS",
@@ -36,7 +36,7 @@ class Format:
 
     Attributes:
       title: what it is called in messages.
-      reader: module and class of its `TableReader`; empty for trees of images.
+      reader: module and class of its `TableFormat`; empty for trees of images.
       suffixes: how the lower-case names of its files end; the usual one first.
       compressed: whether `.gz` or `.zst` may follow the suffix.
       names: a pattern of the lower-case paths of its files, for formats that a suffix
@@ -89,10 +89,10 @@ class Format:
             re.search(self.companions, path.lower()) is not None
         )
 
-    def reader_class(self) -> "type[TableReader]":
+    def reader_class(self) -> "type[TableFormat]":
         """Imports the format's code."""
         module, _, name = self.reader.rpartition(".")
-        return cast("type[TableReader]", getattr(_module(module), name))
+        return cast("type[TableFormat]", getattr(_module(module), name))
 
     def recogniser(self) -> Callable[..., object] | None:
         """Returns the check of the content, if the format has one."""

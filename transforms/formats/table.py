@@ -1,9 +1,12 @@
 """Tables of every format: raw columns from a reader, typed rows for the stages.
 
-    files -> TableReader.blocks -> TableReader.read -> RawRows -> conform -> Reading
+    files -> TableFormat.plan -> Planned(reader, sample, features, label_map)
+    file -> TableReader.blocks -> TableReader.read -> RawRows -> conform -> Reading
 
-A format is a `TableReader`: how its files fall into blocks, and how a block becomes
-raw columns. All the rest is the same for all of them and lives in `table_source.py`.
+A format is a `TableFormat`: it looks at the files of a source once, and plans how to
+read them. What it returns is a `TableReader`: how the files fall into blocks, and how a
+block becomes raw columns. All the rest is the same for all formats and lives in
+`table_source.py`.
 """
 
 import abc
@@ -12,7 +15,7 @@ import errno
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +27,7 @@ from transforms.core.model import (
     Rejection,
 )
 from transforms.core.schema import Feature
-from transforms.errors import DamageError, InputError, bounded
+from transforms.errors import DamageError, InputError, bounded, first_few
 from transforms.files import open_input
 from transforms.formats.split_words import split_of_table
 
@@ -32,16 +35,22 @@ __all__ = [
     "STAGE",
     "Complaint",
     "InputFile",
+    "Planned",
     "RawRows",
+    "TableFormat",
     "TableReader",
     "TableSample",
+    "only",
     "rejection_of",
     "unreadable",
 ]
 
 STAGE = "read"
+# Columns that a message names.
+_SHOWN_COLUMNS = 8
 # Of a row: its number in the origin (0-based), the reason, the message.
 Complaint = tuple[int, Reason, str]
+_Column = TypeVar("_Column")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +74,40 @@ class InputFile:
     def open(self) -> io.BufferedReader:
         """Opens the file; raises OSError, also where it has changed since listing."""
         return open_input(self.path, stamp=self.stamp)
+
+    def block(
+        self,
+        start: int,
+        stop: int,
+        *,
+        rows: int,
+        before: int = 0,
+        first_row: int = 0,
+        first_line: int = 1,
+    ) -> Block:
+        """Returns a block of the file.
+
+        Args:
+          start, stop: what tells it from the file's other blocks; see `Block`.
+          rows: how many rows it holds; 0 where that is not known.
+          before: bytes of the file before it.
+          first_row: 0-based number of its first row.
+          first_line: 1-based line on which that row starts.
+        """
+        return Block(
+            self.origin,
+            start,
+            stop,
+            first_row,
+            first_line,
+            rows,
+            self.position + before,
+            self.stamp,
+        )
+
+    def whole(self, *, rows: int = 0) -> Block:
+        """Returns the one block of a file that can only be read from its start."""
+        return self.block(0, self.size, rows=rows)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,12 +168,86 @@ class RawRows:
     )
     places: npt.NDArray[np.int64] | None = None
 
+    def only(self, names: Sequence[str]) -> "RawRows":
+        """Returns the rows with these columns; InputError where one is not there."""
+        columns = only(self.columns, names, self.block.origin)
+        return dataclasses.replace(self, columns=columns)
 
-class TableReader(abc.ABC):
-    """How the files of one format are read. Frozen, small, without open files.
+
+def only(
+    columns: Mapping[str, _Column], names: Sequence[str], origin: str
+) -> dict[str, _Column]:
+    """Returns the columns of these names.
+
+    Raises:
+      InputError: one is not there.
+    """
+    if absent := [name for name in names if name not in columns]:
+        there = first_few([repr(name[:60]) for name in columns], _SHOWN_COLUMNS)
+        raise InputError(
+            f"All files of a source must have the columns that are read; {origin} has "
+            f"no column {absent[0]!r}; it has {there}. Convert it by itself, or leave "
+            f"it out."
+        )
+    return {name: columns[name] for name in names}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Planned:
+    """What a format makes of the files of a source.
+
+    Attributes:
+      reader: cuts these files into blocks and reads them.
+      sample: some of their rows.
+      features: what the format itself says of its columns: these are not inferred from
+        the sample.
+      label_map: class id -> name, for formats with label maps; empty for none.
+      files: those of the files that are to be read; None for all of them.
+    """
+
+    reader: "TableReader"
+    sample: TableSample
+    features: tuple[Feature, ...] = ()
+    label_map: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    files: Sequence[InputFile] | None = None
+
+
+class TableFormat(abc.ABC):
+    """A format with its settings, before any file is looked at.
 
     Attributes:
       title: what the format is called in messages.
+    """
+
+    title: ClassVar[str]
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Returns the format with settings that it knows, by their names."""
+        return cls(**settings)
+
+    @abc.abstractmethod
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Looks at the files of a source, each as seldom as it can.
+
+        Args:
+          files: in source order.
+
+        Returns:
+          A sample of the rows, taken evenly through the files, and the reader.
+
+        Raises:
+          InputError: they cannot be read as this format under one set of columns.
+          OSError: one cannot be read, or has changed since it was listed.
+        """
+
+
+class TableReader(TableFormat):
+    """How the files of one format are read. Frozen, small, without open files.
+
+    Most formats are one class: `plan` returns a copy that knows what it found.
+
+    Attributes:
       many_origins: whether pieces span several origins (members of archives).
       split_column: a raw column of the reader's own that says each row's split;
         empty for none.
@@ -142,44 +259,22 @@ class TableReader(abc.ABC):
       images_named: whether its images keep their names, and nothing is stored beside
         them that is not there yet.
       null_values: texts that mean missing, for formats whose texts may be said to.
+      content: the columns whose content identifies a row without a key: "none" to go by
+        its place, as images do; those that are "read" anyway, for formats in which
+        another column costs a read; or "all".
     """
 
-    title: ClassVar[str]
     image_base: ClassVar[Literal["file", "root"]] = "file"
     texts_checked: ClassVar[bool] = False
     many_origins: ClassVar[bool] = False
-    split_column: ClassVar[str] = ""
+    split_column: str = ""
     beside: Sequence[str] = ()
     images_named: ClassVar[bool] = False
     null_values: tuple[str, ...] = ()
+    content: ClassVar[Literal["none", "read", "all"]] = "none"
 
-    @classmethod
-    def with_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Returns the reader with settings that its format knows, by their names."""
-        return cls(**settings)
-
-    def inputs(self, files: Sequence[InputFile]) -> Sequence[InputFile]:
-        """Returns those of the files that are to be read.
-
-        Raises:
-          InputError: one that must be there is not.
-        """
-        return files
-
-    @abc.abstractmethod
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns some rows, taken evenly through the files.
-
-        Raises:
-          InputError: they cannot be read as this format under one set of columns.
-        """
-
-    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "TableReader":
-        """Returns the reader that `blocks` and `read` are asked of."""
-        return self
-
-    def decisive(self) -> "TableReader":
-        """Returns the reader without what serves messages only: it decides no rows."""
+    def without_diagnostics(self) -> "TableReader":
+        """Returns a copy without fields that only appear in messages."""
         return self
 
     @abc.abstractmethod
@@ -209,26 +304,20 @@ class TableReader(abc.ABC):
     def content_columns(
         self, names: Sequence[str], wanted: Sequence[str]
     ) -> tuple[str, ...]:
-        """Returns the columns whose content rows are known by, without a key.
-
-        By default none: rows are known by their place, as images are.
+        """Returns the columns whose content identifies a row without a key.
 
         Args:
           names: of all columns.
           wanted: those that are read anyway.
         """
-        return ()
+        if self.content == "all":
+            return tuple(names)
+        read = frozenset(wanted) if self.content == "read" else frozenset()
+        return tuple(name for name in names if name in read)
 
     def giving(self, beside: Sequence[str]) -> "TableReader":
         """Returns the reader that gives columns `beside`; else they are asked for."""
         return self
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns features that the format knows more of than its columns say.
-
-        A feature that is declared here is not inferred from the sample.
-        """
-        return ()
 
     def split_of(self, origin: str) -> str:
         """Returns the split that the path of a file says; empty for none.
@@ -236,10 +325,6 @@ class TableReader(abc.ABC):
         By default Hugging Face's words as names of folders, and of numbered files.
         """
         return split_of_table(origin)
-
-    def label_map(self) -> Mapping[int, str]:
-        """Returns class id -> name for readers of label maps; empty for none."""
-        return {}
 
 
 def rejection_of(

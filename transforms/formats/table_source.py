@@ -146,7 +146,7 @@ class TableSource(Source):
 
     def planned_digest(self) -> bytes:
         """Returns a digest of all that planning decided; not of the listing."""
-        plain = dataclasses.replace(self, reader=self.reader.decisive())
+        plain = dataclasses.replace(self, reader=self.reader.without_diagnostics())
         # Slots leave no place for the plain super().
         return super(TableSource, plain).planned_digest()
 

@@ -468,7 +468,7 @@ def test_a_manifest_that_changes_after_planning(
     path.write_text(planned + "\n")
     file = InputFile("m.csv", str(path), path.stat().st_size)
     reader = automl.AutomlReader()
-    reader = reader.planned(reader.sample([file]), [file])
+    reader = reader.plan([file]).reader
     (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
     (before,) = reader.read(file, block, [])
     assert before.numbers.tolist() == [0]

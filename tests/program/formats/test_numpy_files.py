@@ -108,10 +108,10 @@ def test_fault_133_object_arrays_are_never_loaded(tmp_path, monkeypatch):
     np.savez(tmp_path / "b.npz", good=np.arange(2), bad=array, allow_pickle=True)
     for name in ("a.npy", "b.npz"):
         with pytest.raises(SourceError, match="dtype object"):
-            NumpyReader().sample(listed(tmp_path, [name]))
+            NumpyReader().plan(listed(tmp_path, [name]))
     (tmp_path / "c.npy").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(SourceError, match=r"c\.npy cannot be read as NumPy"):
-        NumpyReader().sample(listed(tmp_path, ["c.npy"]))
+        NumpyReader().plan(listed(tmp_path, ["c.npy"]))
     assert not (tmp_path / "exploded").exists()
 
 
@@ -165,7 +165,7 @@ def test_unequal_first_dimensions_are_an_error(tmp_path):
         z=np.arange(4),
     )
     with pytest.raises(SourceError, match=r"found 'w' 2, 'x' 3, .* --columns x,y\."):
-        NumpyReader().sample(listed(tmp_path, ["a.npz"]))
+        NumpyReader().plan(listed(tmp_path, ["a.npz"]))
     read = read_all(NumpyReader(columns=("x", "y")), tmp_path, ["a.npz"])
     assert read.columns == {"x": [0, 1, 2], "y": [0, 1, 2]}
     run = convert(tmp_path / "a.npz", tmp_path / "out", "--columns", "x,y")
@@ -174,7 +174,7 @@ def test_unequal_first_dimensions_are_an_error(tmp_path):
     assert features == ["x", "y"]
     np.savez(tmp_path / "b.npz", x=np.arange(3), one=np.float64(1))
     with pytest.raises(SourceError, match="name the arrays to read with --columns"):
-        NumpyReader().sample(listed(tmp_path, ["b.npz"]))
+        NumpyReader().plan(listed(tmp_path, ["b.npz"]))
     np.save(tmp_path / "c.npy", np.arange(3))
     message = refused(4, tmp_path / "c.npy", tmp_path / "no", "--columns", "x")
     assert "--columns is for the arrays of an .npz" in message
@@ -203,14 +203,14 @@ def test_drift_between_files_is_an_error(tmp_path):
     read = read_all(NumpyReader(), tmp_path, ["a.npz", "b.npz"])
     assert read.columns["x"] == [0, 1, 2, 0, 1, 2]
     with pytest.raises(SourceError, match=r"'x' is int8 in a\.npz and double in c"):
-        NumpyReader().sample(listed(tmp_path, ["a.npz", "c.npz"]))
+        NumpyReader().plan(listed(tmp_path, ["a.npz", "c.npz"]))
 
 
 def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
     """Rows from all of a file, about as many bytes as a sample may hold."""
     monkeypatch.setattr(numpy_files, "SAMPLE_BYTES", 1 << 16)
     np.save(tmp_path / "a.npy", np.arange(1_000_000))
-    sample = NumpyReader().sample(listed(tmp_path, ["a.npy"]))
+    sample = NumpyReader().plan(listed(tmp_path, ["a.npy"])).sample
     values = np.array(sample.columns["value"])
     assert sample.total_rows == 1_000_000
     assert len(values) <= 8192

@@ -48,6 +48,7 @@ from transforms.formats.table import (
     STAGE,
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableReader,
     TableSample,
@@ -89,7 +90,7 @@ class ArchiveImages(TableReader):
       max_image_bytes: a larger member is rejected unread.
       by_archive: whether the archives' names are folders of the members' paths.
       strip: how many folders all images share.
-      with_splits: whether the next folder says the split.
+      split_column: says the next folder, where that is the split.
     """
 
     title: ClassVar[str] = "images in archives"
@@ -99,34 +100,38 @@ class ArchiveImages(TableReader):
     max_image_bytes: int = MAX_BYTES
     by_archive: bool = False
     strip: int = 0
-    with_splits: bool = False
+    split_column: str = ""
 
-    @property
-    def split_column(self) -> str:  # type: ignore[override]
-        """The column that says the split, where folders do."""
-        return _SPLIT if self.with_splits else ""
-
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns rows taken evenly; their images are blanks of the right size.
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Looks at all names; images in the sample are blanks of the right size.
 
         Raises:
           InputError: no images, or no rule for their folders; see `arrange`.
         """
-        return _survey(self, tuple(files))[1]
-
-    def planned(
-        self, sample: TableSample, files: Sequence[InputFile]
-    ) -> "ArchiveImages":
-        """Returns the reader that knows how the images are arranged."""
-        return _survey(self, tuple(files))[0]
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns image, label and file name, as folders of images have them."""
-        return (
+        reader = dataclasses.replace(self, by_archive=len(files) > 1)
+        members = [
+            (file.origin, member)
+            for file in files
+            for member in self._images(file)
+            if member.fault is None
+        ]
+        paths = [reader._path(origin, member) for origin, member in members]
+        strip = _shared_folders([path.split("/") for path in paths])
+        entries = [
+            FileEntry("/".join(path.split("/")[strip:]), member.size, 0)
+            for path, (_, member) in zip(paths, members, strict=True)
+        ]
+        root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
+        listing = arrange(entries, {}, root=root)
+        split_column = _SPLIT if listing.splits else ""
+        reader = dataclasses.replace(reader, strip=strip, split_column=split_column)
+        # Image, label and file name, as folders of images have them.
+        features = (
             Feature(_IMAGE, Kind.IMAGE, inline=True),
             Feature(_LABEL, Kind.LABEL, is_label=True),
             Feature("filename", Kind.TEXT, column=_NAME),
         )
+        return Planned(reader, reader._sample_of(members), features)
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -215,7 +220,7 @@ class ArchiveImages(TableReader):
             _LABEL: pa.array([part[-2] for part in parts], pa.string()),
             _NAME: pa.array(names, pa.string()),
         }
-        if self.with_splits:
+        if self.split_column:
             columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
         refused: list[Complaint] = [
             (len(good) + i, fault.reason, fault.message) for i, fault in enumerate(bad)
@@ -267,15 +272,8 @@ class ArchiveImages(TableReader):
     def _block(
         self, file: InputFile, rows: Sequence[Member], start: int, stop: int
     ) -> Block:
-        before = rows[start].offset if start < len(rows) else 0
-        return Block(
-            file.origin,
-            start,
-            stop,
-            rows=stop - start,
-            position=file.position + min(before, file.size),
-            stamp=file.stamp,
-        )
+        before = min(rows[start].offset, file.size) if start < len(rows) else 0
+        return file.block(start, stop, rows=stop - start, before=before)
 
     def _origin(self, archive: str, member: Member) -> str:
         return f"{archive}/{member.printable}" if self.by_archive else member.printable
@@ -289,33 +287,11 @@ class ArchiveImages(TableReader):
             return f"{stem_of(archive)}/{member.origin}"
         return member.origin
 
-    def survey(self, files: Sequence[InputFile]) -> tuple["ArchiveImages", TableSample]:
-        """Returns the reader that fits all images, and a sample; looks at all names."""
-        reader = dataclasses.replace(self, by_archive=len(files) > 1)
-        members = [
-            (file.origin, member)
-            for file in files
-            for member in self._images(file)
-            if member.fault is None
-        ]
-        paths = [reader._path(origin, member) for origin, member in members]
-        strip = _shared_folders([path.split("/") for path in paths])
-        entries = [
-            FileEntry("/".join(path.split("/")[strip:]), member.size, 0)
-            for path, (_, member) in zip(paths, members, strict=True)
-        ]
-        root = files[0].origin if len(files) == 1 else f"{len(files)} archives"
-        listing = arrange(entries, {}, root=root)
-        reader = dataclasses.replace(
-            reader, strip=strip, with_splits=bool(listing.splits)
-        )
-        return reader, reader._sample_of(members)
-
     def _sample_of(self, members: Sequence[tuple[str, Member]]) -> TableSample:
         chosen = list(members[:: max(-(-len(members) // _SAMPLE_ROWS), 1)])
         while len(chosen) > 8 and sum(m.size for _, m in chosen) > _SAMPLE_BYTES:
             chosen = chosen[::2]
-        if self.with_splits:
+        if self.split_column:
             seen = {self._parts(*item)[0] for item in chosen}
             for item in members:
                 split = self._parts(*item)[0]
@@ -329,7 +305,7 @@ class ArchiveImages(TableReader):
             _LABEL: pa.array([part[-2] for part in parts], pa.string()),
             _NAME: pa.array([self._origin(*m) for m in chosen], pa.string()),
         }
-        if self.with_splits:
+        if self.split_column:
             columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
         return TableSample(
             columns,
@@ -347,14 +323,6 @@ def _image_members(
     listing = list_archive(path, origin, stamp, encoding)
     images = filter(is_image_member, listing.members)
     return tuple(bounded_image(member, limit) for member in images)
-
-
-# Planning asks twice, for the sample and for the reader.
-@functools.lru_cache(maxsize=1)
-def _survey(
-    reader: ArchiveImages, files: tuple[InputFile, ...]
-) -> tuple[ArchiveImages, TableSample]:
-    return reader.survey(files)
 
 
 def _shared_folders(paths: Sequence[Sequence[str]]) -> int:

@@ -8,11 +8,10 @@ members that are tables                                           ArchiveTables
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from transforms.core.image.choices import MAX_BYTES
-from transforms.core.model import Block
 from transforms.errors import InputError, SpecError
 from transforms.formats.archive.images import ArchiveImages
 from transforms.formats.archive.listing import list_archive
@@ -24,9 +23,9 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.registry import TABLE_FORMATS, table_format
 from transforms.formats.table import (
     InputFile,
-    RawRows,
+    Planned,
+    TableFormat,
     TableReader,
-    TableSample,
 )
 
 __all__ = ["ArchiveReader"]
@@ -36,8 +35,8 @@ _LOOKED_AT = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveReader(TableReader):
-    """Archives, before it is known what they hold; `planned` gives their reader.
+class ArchiveReader(TableFormat):
+    """Archives, before it is known what they hold.
 
     Attributes:
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
@@ -60,27 +59,11 @@ class ArchiveReader(TableReader):
             table_settings={n: v for n, v in settings.items() if n not in own},
         )
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns the sample of the reader that the members ask for."""
-        return self._chosen(files).sample(files)
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Plans with the reader that the members ask for."""
+        return self._chosen(files).plan(files)
 
-    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> TableReader:
-        """Returns the reader that the members ask for."""
-        return self._chosen(files).planned(sample, files)
-
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Is asked of the planned reader only."""
-        _unplanned()
-
-    def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Is asked of the planned reader only."""
-        _unplanned()
-
-    def _chosen(self, files: Sequence[InputFile]) -> TableReader:
+    def _chosen(self, files: Sequence[InputFile]) -> TableFormat:
         """Returns the reader for what the members of the first archives are.
 
         Raises:
@@ -120,7 +103,9 @@ class ArchiveReader(TableReader):
     def _inner(self, name: str) -> TableReader:
         known = TABLE_FORMATS[name]
         self._check_settings(f"{name} in archives", known.options)
-        return known.reader_class().with_settings(self.table_settings)
+        made = known.reader_class().with_settings(self.table_settings)
+        assert isinstance(made, TableReader)
+        return made
 
     def _check_settings(self, what: str, known: Sequence[str]) -> None:
         for name in self.table_settings:
@@ -138,7 +123,3 @@ def _are_samples(file: InputFile, members: Sequence[Member]) -> bool:
         return False
     # At least two members a sample, on the average of those that have a key.
     return bool(shared) and shared * 2 >= len(keys) - 1
-
-
-def _unplanned() -> NoReturn:
-    raise TypeError("a reader of archives is planned before it reads")

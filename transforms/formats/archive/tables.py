@@ -18,7 +18,6 @@ from typing import IO, ClassVar
 
 from transforms import files
 from transforms.core.model import Block, Reason, Skipped
-from transforms.core.schema import Feature
 from transforms.errors import DamageError, InputError
 from transforms.formats.archive.listing import (
     ArchiveListing,
@@ -34,6 +33,7 @@ from transforms.formats.archive.model import (
 from transforms.formats.registry import table_format
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
     TableSample,
@@ -54,6 +54,7 @@ class ArchiveTables(TableReader):
       format: a key of `TABLE_FORMATS`.
       inner: reads a member of that format.
       zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
+      null_values, beside: those of `inner`, once it is planned.
     """
 
     title: ClassVar[str] = "tables in archives"
@@ -61,42 +62,24 @@ class ArchiveTables(TableReader):
     format: str
     inner: TableReader
     zip_encoding: str | None = None
+    null_values: tuple[str, ...] = ()
+    beside: Sequence[str] = ()
 
-    @property
-    def split_column(self) -> str:  # type: ignore[override]
-        """That of the members' reader."""
-        return self.inner.split_column
-
-    @property
-    def null_values(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of the members' reader."""
-        return self.inner.null_values
-
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns rows of some members.
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Plans with some members of all the archives.
 
         Raises:
           InputError: there are none, or one cannot be read.
         """
         with self._opened(files) as (chosen, share):
-            found = self.inner.sample(chosen)
-        if share == 1:
-            return self._scaled(found, files, chosen)
-        found = dataclasses.replace(found, complete=False)
-        return self._scaled(found, files, chosen, share)
-
-    def planned(
-        self, sample: TableSample, files: Sequence[InputFile]
-    ) -> "ArchiveTables":
-        """Returns the reader whose inner one is planned."""
-        with self._opened(files) as (chosen, _):
-            inner = self.inner.planned(sample, chosen)
-        return dataclasses.replace(self, inner=inner)
-
-    @property
-    def beside(self) -> Sequence[str]:  # type: ignore[override]
-        """Those of the members' reader."""
-        return self.inner.beside
+            planned = self.inner.plan(chosen)
+        sample = planned.sample
+        if share != 1:
+            sample = dataclasses.replace(sample, complete=False)
+        inner = planned.reader
+        reader = dataclasses.replace(self, inner=inner, null_values=inner.null_values)
+        sample = self._scaled(sample, files, chosen, share)
+        return dataclasses.replace(planned, reader=reader, sample=sample)
 
     def content_columns(
         self, names: Sequence[str], wanted: Sequence[str]
@@ -106,11 +89,8 @@ class ArchiveTables(TableReader):
 
     def giving(self, beside: Sequence[str]) -> "ArchiveTables":
         """Returns the reader whose inner one gives columns `beside`."""
-        return dataclasses.replace(self, inner=self.inner.giving(beside))
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns what the members' format declares."""
-        return self.inner.declared(sample)
+        inner = self.inner.giving(beside)
+        return dataclasses.replace(self, inner=inner, beside=inner.beside)
 
     def split_of(self, origin: str) -> str:
         """Returns the split that the name of a member says; empty for none."""
@@ -131,14 +111,7 @@ class ArchiveTables(TableReader):
                         rows += self._count(inner, limit_rows - rows)
                     if rows == limit_rows:
                         break
-            yield Block(
-                file.origin,
-                0,
-                file.size,
-                rows=rows,
-                position=file.position,
-                stamp=file.stamp,
-            )
+            yield file.whole(rows=rows)
             return
         for member in members:
             rows = 0
@@ -146,14 +119,10 @@ class ArchiveTables(TableReader):
                 with self._member_file(file, member) as inner:
                     rows = self._count(inner, left)
                 left -= rows
-            yield Block(
-                f"{file.origin}/{member.origin}",
-                0,
-                member.size,
-                rows=rows,
-                position=file.position + min(member.offset, file.size),
-                stamp=file.stamp,
-            )
+            before = min(member.offset, file.size)
+            block = file.block(0, member.size, rows=rows, before=before)
+            origin = f"{file.origin}/{member.origin}"
+            yield dataclasses.replace(block, origin=origin)
             if left == 0:
                 return
 
@@ -265,17 +234,18 @@ class ArchiveTables(TableReader):
         self, archives: Sequence[InputFile]
     ) -> Iterator[tuple[list[InputFile], float]]:
         """Holds some members of all archives; gives their share of all tables."""
+        listings = [self._list(file) for file in archives]
         tables = [
             (file, member)
-            for file in archives
-            for member in self._tables(file, self._list(file))
+            for file, listing in zip(archives, listings, strict=True)
+            for member in self._tables(file, listing)
         ]
         chosen = tables[:: -(-len(tables) // _SAMPLE_MEMBERS) or 1]
         with contextlib.ExitStack() as stack:
             held: list[InputFile] = []
-            for file in archives:
+            for file, listing in zip(archives, listings, strict=True):
                 mine = [member for other, member in chosen if other is file]
-                if self._list(file).is_sequential and mine:
+                if listing.is_sequential and mine:
                     held.extend(map(stack.enter_context, self._unpacked(file, mine)))
                 else:
                     for member in mine:

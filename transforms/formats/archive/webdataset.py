@@ -14,7 +14,6 @@ Source: the manual of webdataset 1.0, "WebDataset Format".
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
@@ -61,6 +60,7 @@ from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.table import (
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableReader,
     TableSample,
@@ -95,35 +95,58 @@ class WebDataset(TableReader):
     merged: tuple[str, ...] = ()
     json_columns: tuple[tuple[str, pa.DataType], ...] = ()
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns the first samples of some shards.
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Lists all shards; samples the first rows of some, spread evenly.
 
         Raises:
-          InputError: there are none.
+          InputError: there are no samples.
         """
-        return _survey(self, tuple(files))[1]
-
-    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "WebDataset":
-        """Returns the reader that knows the columns."""
-        return _survey(self, tuple(files))[0]
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns the features that a column's suffix says more of than its values."""
-        out = [Feature("key", Kind.TEXT, column=KEY_COLUMN)]
-        for name, column in sample.columns.items():
-            ending = name.rpartition(".")[2]
-            if name == KEY_COLUMN or name.partition("/")[0].rpartition(".")[2] in JSON:
-                continue
-            if name == MERGED or is_image_name(f"x.{ending}"):
-                out.append(Feature(name, Kind.IMAGE, inline=True))
-            elif ending in INTEGERS:
-                whole = all(v is None or is_whole_number(v) for v in column.to_pylist())
-                kind = Kind.INT64 if whole else Kind.LABEL
-                out.append(Feature(name, kind, is_label=name == "cls"))
+        suffixes: dict[str, None] = {}
+        together: set[frozenset[str]] = set()
+        total = 0
+        step = -(-len(files) // _SAMPLE_SHARDS)
+        looked_at = len(files[::step])
+        taken: list[tuple[Sample, list[Content]]] = []
+        for index, file in enumerate(files):
+            samples = list(grouped(self._list(file).members))
+            total += len(samples)
+            for sample in samples:
+                has = frozenset(
+                    found[1]
+                    for member in sample.members
+                    # What cannot be read gives no value, and its name may be no text.
+                    if member.fault is None and (found := key_and_column(member.name))
+                )
+                if has not in together:
+                    together.add(has)
+                    suffixes |= dict.fromkeys(sorted(has))
+            if index % step == 0:
+                taken += self._first_of(file, samples, looked_at)
+        if not total:
+            raise InputError(
+                f"A WebDataset must hold samples, members like 0001.jpg and 0001.cls; "
+                f"{files[0].origin!r} holds none."
+            )
+        images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
+        alone = all(sum(s in has for s in images) < 2 for has in together)
+        merged = tuple(images) if len(images) > 1 and alone else ()
+        rows = list(_rows_of(taken, merged))
+        names = [KEY_COLUMN]
+        types: list[tuple[str, pa.DataType]] = []
+        for suffix in suffixes:
+            if suffix.rpartition(".")[2] in JSON:
+                types += json_types(suffix, rows)
+                names += [name for name, _ in types if name not in names]
+            elif suffix in merged:
+                names += [] if MERGED in names else [MERGED]
             else:
-                kind = Kind.TEXT if ending in TEXTS else Kind.BYTES
-                out.append(Feature(name, kind))
-        return tuple(out)
+                names.append(suffix)
+        reader = dataclasses.replace(self, merged=merged, json_columns=tuple(types))
+        columns, _ = reader._arrays(rows, names)
+        table = TableSample(
+            columns, len(rows), total_rows=total, complete=len(rows) == total
+        )
+        return Planned(reader, table, _features_of(columns))
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -300,90 +323,59 @@ class WebDataset(TableReader):
                 arrays[name] = pa.array(values, kind)
         return arrays, wrong
 
-    def survey(self, files: Sequence[InputFile]) -> tuple["WebDataset", TableSample]:
-        """Returns the reader that knows the columns, and the sample."""
-        suffixes: dict[str, None] = {}
-        together: set[frozenset[str]] = set()
-        total = 0
-        for file in files:
-            for sample in grouped(self._list(file).members):
-                total += 1
-                has = frozenset(
-                    found[1]
-                    for member in sample.members
-                    # What cannot be read gives no value, and its name may be no text.
-                    if member.fault is None and (found := key_and_column(member.name))
-                )
-                if has not in together:
-                    together.add(has)
-                    suffixes |= dict.fromkeys(sorted(has))
-        if not total:
-            raise InputError(
-                f"A WebDataset must hold samples, members like 0001.jpg and 0001.cls; "
-                f"{files[0].origin!r} holds none."
-            )
-        images = [s for s in suffixes if "." not in s and is_image_name(f"x.{s}")]
-        alone = all(sum(s in has for s in images) < 2 for has in together)
-        merged = tuple(images) if len(images) > 1 and alone else ()
-        reader = dataclasses.replace(self, merged=merged, json_columns=())
-        rows = list(reader._sampled(files))
-        names = [KEY_COLUMN]
-        types: list[tuple[str, pa.DataType]] = []
-        for suffix in suffixes:
-            if suffix.rpartition(".")[2] in JSON:
-                types += json_types(suffix, rows)
-                names += [name for name, _ in types if name not in names]
-            elif suffix in merged:
-                names += [] if MERGED in names else [MERGED]
-            else:
-                names.append(suffix)
-        reader = dataclasses.replace(reader, json_columns=tuple(types))
-        columns, _ = reader._arrays(rows, names)
-        return reader, TableSample(
-            columns, len(rows), total_rows=total, complete=len(rows) == total
-        )
-
-    def _sampled(self, files: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
-        """Yields the rows of some samples, taken from shards spread evenly."""
-        step = -(-len(files) // _SAMPLE_SHARDS)
-        chosen = files[::step]
-        for file in chosen:
-            count = max(_SAMPLE_ROWS // len(chosen), 1)
-            left = _SAMPLE_BYTES // len(chosen)
-            samples = list(grouped(self._list(file).members))
-            rows = 0
-            for sample in samples[:count]:
-                left -= sample.size
-                if left < 0 and rows:
-                    break
-                rows += 1
-            block = Block(file.origin, 0, rows, rows=rows, stamp=file.stamp)
-            read = self._samples(file, block, collections.Counter())
-            for sample, contents in read:
-                if sample.fault is None:
-                    try:
-                        row = sample_row(sample, contents, self.merged)
-                    except SampleError:
-                        continue
-                    yield row
+    def _first_of(
+        self, file: InputFile, samples: Sequence[Sample], shards: int
+    ) -> list[tuple[Sample, list[Content]]]:
+        """Returns the first samples of a shard, one of `shards`, and their content."""
+        left = _SAMPLE_BYTES // shards
+        rows = 0
+        for sample in samples[: max(_SAMPLE_ROWS // shards, 1)]:
+            left -= sample.size
+            if left < 0 and rows:
+                break
+            rows += 1
+        block = Block(file.origin, 0, rows, rows=rows, stamp=file.stamp)
+        return list(self._samples(file, block, collections.Counter()))
 
 
-# Planning asks twice, for the sample and for the reader.
-@functools.lru_cache(maxsize=1)
-def _survey(
-    reader: WebDataset, files: tuple[InputFile, ...]
-) -> tuple[WebDataset, TableSample]:
-    return reader.survey(files)
+def _rows_of(
+    taken: Sequence[tuple[Sample, list[Content]]], merged: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the samples that can be read."""
+    for sample, contents in taken:
+        if sample.fault is None:
+            try:
+                row = sample_row(sample, contents, merged)
+            except SampleError:
+                continue
+            yield row
+
+
+def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
+    """Returns the features of which the suffix says more than the values."""
+    out = [Feature("key", Kind.TEXT, column=KEY_COLUMN)]
+    for name, column in columns.items():
+        ending = name.rpartition(".")[2]
+        if name == KEY_COLUMN or name.partition("/")[0].rpartition(".")[2] in JSON:
+            continue
+        if name == MERGED or is_image_name(f"x.{ending}"):
+            out.append(Feature(name, Kind.IMAGE, inline=True))
+        elif ending in INTEGERS:
+            whole = all(v is None or is_whole_number(v) for v in column.to_pylist())
+            kind = Kind.INT64 if whole else Kind.LABEL
+            out.append(Feature(name, kind, is_label=name == "cls"))
+        else:
+            kind = Kind.TEXT if ending in TEXTS else Kind.BYTES
+            out.append(Feature(name, kind))
+    return tuple(out)
 
 
 def _block(file: InputFile, samples: Sequence[Sample], start: int, stop: int) -> Block:
     before = samples[start].members[0].offset if start < len(samples) else 0
-    return Block(
-        file.origin,
+    return file.block(
         start,
         stop,
-        first_row=start,
         rows=stop - start,
-        position=file.position + min(before, file.size),
-        stamp=file.stamp,
+        before=min(before, file.size),
+        first_row=start,
     )

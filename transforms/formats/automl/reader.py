@@ -11,7 +11,7 @@ that say DISCARD are left out. tfrecorder's manifests without their header,
 
 import dataclasses
 import errno
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from transforms.formats.detection.fields import (
 from transforms.formats.table import (
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableReader,
     TableSample,
@@ -62,7 +63,7 @@ class AutomlReader(TableReader):
       boxed: whether the files are manifests of object detection.
       most: how many labels an image has at most.
       fewest: and at least.
-      names: all labels, sorted; the last four are what `planned` found.
+      names: all labels, sorted; the last four are known once the files are planned.
     """
 
     title: ClassVar[str] = "AutoML manifest"
@@ -76,38 +77,31 @@ class AutomlReader(TableReader):
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns all rows: they are parsed as a whole anyway."""
-        reader = self._informed(files)
-        pieces = []
-        for file in files:
-            items = load_manifest(file.path, file.stamp).items
-            pieces.append(reader._rows(file, items, Block(file.origin, 0, 0)))
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples all rows: files are parsed as a whole anyway."""
+        loaded = [(file, load_manifest(file.path, file.stamp)) for file in files]
+        reader = self._informed([manifest for _, manifest in loaded])
+        pieces = [
+            reader._rows(file, manifest.items, Block(file.origin, 0, 0))
+            for file, manifest in loaded
+        ]
         columns = {
             name: pa.chunked_array([piece.columns[name] for piece in pieces])
             for name in pieces[0].columns
         }
         rows = sum(len(piece.numbers) for piece in pieces)
         unread = sum(len(piece.refused) for piece in pieces)
-        return TableSample(
+        sample = TableSample(
             columns, rows, unread=unread, total_rows=rows + unread, complete=True
         )
-
-    def planned(
-        self, sample: TableSample, files: Sequence[InputFile]
-    ) -> "AutomlReader":
-        """Returns the reader that knows what all files hold."""
-        return self._informed(files)
+        label_map = dict(enumerate(reader.names, start=1)) if reader.boxed else {}
+        return Planned(reader, sample, reader._features(columns), label_map)
 
     def content_columns(
         self, names: Sequence[str], wanted: Sequence[str]
     ) -> tuple[str, ...]:
         """Returns the column of the image's path: the other columns are joined."""
         return ("image/source_id",) if self.boxed else (_IMAGE,)
-
-    def label_map(self) -> dict[int, str]:
-        """Returns class id -> name of boxes, once the reader is planned."""
-        return dict(enumerate(self.names, start=1)) if self.boxed else {}
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -120,15 +114,13 @@ class AutomlReader(TableReader):
         for start in range(0, count, _BLOCK_ITEMS):
             stop = min(start + _BLOCK_ITEMS, count)
             first = manifest.items[start].row
-            yield Block(
-                file.origin,
+            yield file.block(
                 start,
                 stop,
+                rows=stop - start,
+                before=file.size * first // manifest.rows,
                 first_row=first,
                 first_line=manifest.items[start].mentions[0].line,
-                rows=stop - start,
-                position=file.position + file.size * first // manifest.rows,
-                stamp=file.stamp,
             )
 
     def read(
@@ -142,19 +134,12 @@ class AutomlReader(TableReader):
         """
         items = load_manifest(file.path, block.stamp).items[block.start : block.stop]
         raw = self._rows(file, items, block)
-        if absent := [name for name in columns if name not in raw.columns]:
-            raise InputError(
-                f"{file.path!r} has no column {absent[0]!r}; it has "
-                f"{list(raw.columns)}."
-            )
-        yield dataclasses.replace(
-            raw, columns={name: raw.columns[name] for name in columns}
-        )
+        yield raw.only(columns)
 
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
+    def _features(self, columns: Collection[str]) -> tuple[Feature, ...]:
         """Returns the image, and its label, labels or boxes."""
         if self.boxed:
-            return detection_features(sample.columns)
+            return detection_features(columns)
         image = Feature(_IMAGE, Kind.IMAGE)
         if not self.most:
             return (image,)
@@ -165,8 +150,8 @@ class AutomlReader(TableReader):
     def _is_single(self) -> bool:
         return self.fewest == self.most == 1
 
-    def _informed(self, files: Sequence[InputFile]) -> "AutomlReader":
-        manifests = [load_manifest(file.path, file.stamp) for file in files]
+    def _informed(self, manifests: Sequence[Manifest]) -> "AutomlReader":
+        """Returns the reader that knows what all files hold."""
         boxed = any(manifest.has_boxes for manifest in manifests)
         usable = [item for each in manifests for item in _usable(each)]
         if boxed:

@@ -14,24 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from transforms import files
-from transforms import files as file_layer
 from transforms.core.model import Block
-from transforms.core.schema import Feature
 from transforms.errors import InputError, SpecError
 from transforms.formats.binary.class_names import Names, read_names, same_names
 from transforms.formats.binary.columns import features_of
 from transforms.formats.binary.layout import Layout
 from transforms.formats.binary.record_rows import (
-    DescribedSample,
+    blocks_of,
     raw_rows,
-    rows_a_block,
+    sample_of,
     sample_places,
 )
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
 )
 
 __all__ = [
@@ -70,8 +68,8 @@ class RecordsReader(TableReader):
     def records(self) -> Layout:
         """How the records are laid out; raises SpecError where that is not known."""
 
-    def sample(self, files: Sequence[InputFile]) -> DescribedSample:
-        """Returns up to 1,024 records, evenly taken.
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples up to 1,024 records, evenly; the layout says all of the features.
 
         Raises:
           InputError: a file's size is not the layout's, the files of class names are
@@ -88,12 +86,8 @@ class RecordsReader(TableReader):
                 self._check_names(layout, data, names, file)
                 block = Block(file.origin, 0, 0, rows=len(places))
                 blocks.append(self._rows(block, data, wanted, names))
-        return DescribedSample.of(
-            blocks,
-            wanted,
-            total_rows=sum(counts),
-            features=features_of(layout.fields, names),
-        )
+        sample = sample_of(blocks, wanted, total_rows=sum(counts))
+        return Planned(self, sample, features_of(layout.fields, names))
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -106,33 +100,21 @@ class RecordsReader(TableReader):
         count = _count(layout, file)
         if limit_rows is not None:
             count = min(count, limit_rows)
-        step = rows_a_block(layout.size, block_bytes)
-        for first in range(0, count, step):
-            rows = min(step, count - first)
-            start = layout.header_bytes + first * layout.size
-            yield Block(
-                file.origin,
-                start,
-                start + rows * layout.size,
-                first_row=first,
-                rows=rows,
-                position=file.position + start,
-                stamp=file.stamp,
-            )
+        yield from blocks_of(
+            file,
+            count,
+            header_bytes=layout.header_bytes,
+            record_bytes=layout.size,
+            block_bytes=block_bytes,
+        )
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the records of a block; raises OSError, InputError."""
-        data = file_layer.read_range(
-            file.path, block.start, block.stop, stamp=block.stamp
-        )
+        data = files.read_range(file.path, block.start, block.stop, stamp=block.stamp)
         names = self._names(os.path.dirname(file.path))
         yield self._rows(block, data, columns, names)
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns all features: the layout says everything of them."""
-        return sample.features if isinstance(sample, DescribedSample) else ()
 
     def companions(self, file: InputFile) -> tuple[str, ...]:
         """Returns the paths of the files of class names beside an input."""
@@ -230,7 +212,7 @@ def _gather(file: InputFile, layout: Layout, places: npt.NDArray[np.int64]) -> b
     """Returns chosen records of a file; raises InputError."""
     out = []
     try:
-        with file_layer.open_input(file.path) as stream:
+        with file.open() as stream:
             for place in places.tolist():
                 stream.seek(layout.header_bytes + place * layout.size)
                 out.append(stream.read(layout.size))

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 from transforms import files
 from transforms.core.image.png_encode import png_channels
 from transforms.core.model import Block
-from transforms.core.schema import Feature
 from transforms.errors import InputError, SourceError
 from transforms.formats.binary.class_names import Names, read_names, same_names
 from transforms.formats.binary.columns import features_of
@@ -30,16 +29,16 @@ from transforms.formats.binary.idx_names import (
 )
 from transforms.formats.binary.layout import BinaryField, Layout
 from transforms.formats.binary.record_rows import (
-    DescribedSample,
+    blocks_of,
     raw_rows,
-    rows_a_block,
+    sample_of,
     sample_places,
 )
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
     unreadable,
 )
 
@@ -81,8 +80,8 @@ class IdxReader(TableReader):
     classes: str = ""
     vocabulary: tuple[str, ...] = ()
 
-    def sample(self, files: Sequence[InputFile]) -> DescribedSample:
-        """Returns up to 1,024 images, evenly taken; of compressed files the first.
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples up to 1,024 images, evenly; of compressed files the first.
 
         Raises:
           InputError: a file is no IDX file, its size is not what it says, it has no
@@ -104,12 +103,9 @@ class IdxReader(TableReader):
             if len(places)
         ]
         fields = self._fields(pairs[0]) if pairs else ()
-        return DescribedSample.of(
-            sampled,
-            [field.name for field in fields],
-            total_rows=sum(counts),
-            features=features_of(fields, names),
-        )
+        columns = [field.name for field in fields]
+        sample = sample_of(sampled, columns, total_rows=sum(counts))
+        return Planned(self, sample, features_of(fields, names))
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -128,28 +124,15 @@ class IdxReader(TableReader):
             count = min(count, limit_rows)
         if images.packed:
             # Without items too: whether the file is whole shows at its end only.
-            yield Block(
-                file.origin,
-                0,
-                file.size,
-                rows=count,
-                position=file.position,
-                stamp=file.stamp,
-            )
+            yield file.whole(rows=count)
             return
-        step = rows_a_block(header.item_bytes, block_bytes)
-        for first in range(0, count, step):
-            rows = min(step, count - first)
-            start = header.size + first * header.item_bytes
-            yield Block(
-                file.origin,
-                start,
-                start + rows * header.item_bytes,
-                first_row=first,
-                rows=rows,
-                position=file.position + start,
-                stamp=file.stamp,
-            )
+        yield from blocks_of(
+            file,
+            count,
+            header_bytes=header.size,
+            record_bytes=header.item_bytes,
+            block_bytes=block_bytes,
+        )
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -183,10 +166,6 @@ class IdxReader(TableReader):
             )
             part = labels[first * width : (first + rows) * width]
             yield self._rows(pair, piece, (images, part), columns, names)
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns all features: the headers say everything of them."""
-        return sample.features if isinstance(sample, DescribedSample) else ()
 
     def split_of(self, origin: str) -> str:
         """Returns the split by the file's name, else by its folders'."""

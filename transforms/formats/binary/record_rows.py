@@ -1,27 +1,25 @@
 """Fixed-length records as raw rows: blocks, samples, and labels out of range."""
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Block, Reason, Rejection
-from transforms.core.schema import Feature
-from transforms.errors import InputError
 from transforms.formats.binary.class_names import Names
 from transforms.formats.binary.columns import column_of
 from transforms.formats.binary.layout import BinaryField, Values
 from transforms.formats.table import (
     Complaint,
+    InputFile,
     RawRows,
     TableSample,
+    only,
     rejection_of,
 )
 
-__all__ = ["DescribedSample", "raw_rows", "rows_a_block", "sample_places"]
+__all__ = ["blocks_of", "raw_rows", "sample_of", "sample_places"]
 
 _SAMPLE_ROWS = 1024
 _SAMPLE_BYTES = 64 << 20
@@ -29,40 +27,48 @@ _SAMPLE_BYTES = 64 << 20
 _MAX_BLOCK_BYTES = 1 << 30
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DescribedSample(TableSample):
-    """A sample that knows the features of its columns.
+def sample_of(
+    sampled: Sequence[RawRows], columns: Sequence[str], *, total_rows: int
+) -> TableSample:
+    """Returns the sample that consists of some records of each file."""
+    rows = sum(len(raw.numbers) for raw in sampled)
+    unread = sum(len(raw.refused) for raw in sampled)
+    return TableSample(
+        columns={
+            name: pa.chunked_array([raw.columns[name] for raw in sampled])
+            for name in columns
+            if sampled
+        },
+        rows=rows,
+        unread=unread,
+        total_rows=total_rows,
+        complete=rows + unread == total_rows,
+    )
 
-    Attributes:
-      features: all of them, and those derived from images.
+
+def blocks_of(
+    file: InputFile,
+    count: int,
+    *,
+    header_bytes: int,
+    record_bytes: int,
+    block_bytes: int,
+) -> Iterator[Block]:
+    """Yields blocks of whole records; `start` and `stop` are byte offsets.
+
+    Args:
+      file: of records of one length behind a header.
+      count: how many records to cut.
+      header_bytes: bytes before the first record.
+      record_bytes: bytes of each record.
+      block_bytes: least size of a block but the last.
     """
-
-    features: tuple[Feature, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        sampled: Sequence[RawRows],
-        columns: Sequence[str],
-        *,
-        total_rows: int,
-        features: tuple[Feature, ...],
-    ) -> Self:
-        """Returns the sample that some records of each file make up."""
-        rows = sum(len(raw.numbers) for raw in sampled)
-        unread = sum(len(raw.refused) for raw in sampled)
-        return cls(
-            columns={
-                name: pa.chunked_array([raw.columns[name] for raw in sampled])
-                for name in columns
-                if sampled
-            },
-            rows=rows,
-            unread=unread,
-            total_rows=total_rows,
-            complete=rows + unread == total_rows,
-            features=features,
-        )
+    step = _rows_a_block(record_bytes, block_bytes)
+    for first in range(0, count, step):
+        rows = min(step, count - first)
+        start = header_bytes + first * record_bytes
+        stop = start + rows * record_bytes
+        yield file.block(start, stop, rows=rows, before=start, first_row=first)
 
 
 def raw_rows(
@@ -86,11 +92,7 @@ def raw_rows(
     Raises:
       InputError: there is no such field.
     """
-    by_name = {field.name: field for field in fields}
-    if absent := [name for name in columns if name not in by_name]:
-        raise InputError(
-            f"{block.origin} has no field {absent[0]!r}; it has {list(by_name)}"
-        )
+    wanted = only({field.name: field for field in fields}, columns, block.origin)
     numbers = np.arange(block.first_row, block.first_row + block.rows, dtype=np.int64)
     bad = np.zeros(block.rows, np.bool_)
     refused: list[Complaint] = []
@@ -111,8 +113,8 @@ def raw_rows(
     return RawRows(
         block,
         {
-            name: column_of(by_name[name], views[name][fits], names.get(name))
-            for name in columns
+            name: column_of(field, views[name][fits], names.get(name))
+            for name, field in wanted.items()
         },
         numbers[fits],
         sorted(refused),
@@ -134,7 +136,7 @@ def _rejecter(
     return reject
 
 
-def rows_a_block(record_bytes: int, block_bytes: int) -> int:
+def _rows_a_block(record_bytes: int, block_bytes: int) -> int:
     """Returns how many records make a block of at least this many bytes."""
     rows = -(-block_bytes // record_bytes)
     return max(1, min(rows, _MAX_BLOCK_BYTES // record_bytes))

@@ -28,14 +28,15 @@ from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,
     is_plain_struct,
-    listed,
     plain_type,
     wanted_fields,
 )
 from transforms.formats.table import (
     Complaint,
+    InputFile,
     RawRows,
     TableSample,
+    only,
 )
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "piece_of",
     "raw_rows",
     "readable",
+    "runs_of",
 ]
 
 # Pieces of a block, of decoded content.
@@ -78,6 +80,38 @@ def _damaged(origin: str, title: str, error: Exception) -> InputError:
     return InputError(
         f"{origin} cannot be read as {title}: {found}. Fetch or write it again."
     )
+
+
+def runs_of(
+    file: InputFile,
+    counts: Sequence[int],
+    ends: Sequence[int],
+    block_bytes: int,
+    limit_rows: int | None,
+) -> Iterator[Block]:
+    """Yields the blocks of a file that consists of parts: each a run of whole parts.
+
+    Args:
+      file: the file.
+      counts: the rows of each part.
+      ends: bytes of the file up to the end of each part, about.
+      block_bytes: least size of a block but the last.
+      limit_rows: see `TableReader.blocks`.
+    """
+    first = low = rows = 0
+    for index, (count, end) in enumerate(zip(counts, ends, strict=True)):
+        rows += count
+        is_last = index + 1 == len(counts)
+        if limit_rows is not None and first + rows >= limit_rows:
+            rows, is_last = limit_rows - first, True
+        if end - low < block_bytes and not is_last:
+            continue
+        if rows:
+            stop = first + end - low
+            yield file.block(first, stop, rows=rows, before=low, first_row=first)
+        first, low, rows = first + rows, end, 0
+        if limit_rows is not None and first >= limit_rows:
+            return
 
 
 def piece_of(block: Block, first_row: int, rows: int) -> Block:
@@ -237,11 +271,7 @@ def raw_rows(
     Raises:
       InputError: a column that is wanted is not there.
     """
-    if absent := [name for name in wanted if name not in columns]:
-        raise InputError(
-            f"{block.origin} has no column {absent[0]!r}; it has {listed([*columns])}"
-        )
-    found = {name: columns[name] for name in wanted}
+    found = only(columns, wanted, block.origin)
     numbers = np.arange(block.first_row, block.first_row + block.rows)
     bad = np.zeros(block.rows, np.bool_)
     refused: list[Complaint] = []

@@ -9,8 +9,9 @@ damage is an error and never a read beyond a buffer.
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from transforms.formats.columnar.arrow_batches import (
     piece_of,
     raw_rows,
     readable,
+    runs_of,
 )
 from transforms.formats.columnar.arrow_types import (
     Columns,
@@ -34,9 +36,10 @@ from transforms.formats.columnar.arrow_types import (
 )
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
+    only,
 )
 
 __all__ = ["ArrowReader"]
@@ -55,11 +58,12 @@ class ArrowReader(TableReader):
     """
 
     title: ClassVar[str] = "Arrow IPC"
+    content: ClassVar[Literal["none", "read", "all"]] = "read"
 
     null_values: tuple[str, ...] = ()
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns rows from batches spread over the files; of streams, the first."""
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples batches spread over the files; of streams the first."""
         if not files:
             raise InputError("a sample needs at least one Arrow file; found none")
         known: tuple[str, Columns] | None = None
@@ -83,14 +87,8 @@ class ArrowReader(TableReader):
         sample = joined_sample(
             known[1], parts, total_rows=total, sampled_bytes=sampled, complete=False
         )
-        return dataclasses.replace(sample, complete=sample.rows == total)
-
-    def content_columns(
-        self, names: Sequence[str], wanted: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Returns the columns that are read anyway: of others no byte is read."""
-        read = frozenset(wanted)
-        return tuple(name for name in names if name in read)
+        sample = dataclasses.replace(sample, complete=sample.rows == total)
+        return Planned(self, sample)
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -100,30 +98,11 @@ class ArrowReader(TableReader):
             counts = ipc.counts(limit_rows)
         if counts is None:
             # How many rows a stream holds is known once it is read.
-            yield Block(file.origin, 0, file.size, 0, 1, 0, file.position, file.stamp)
+            yield file.whole()
             return
         total = max(sum(counts), 1)
-        first = rows = 0
-        for index, count in enumerate(counts):
-            rows += count
-            low, high = file.size * first // total, file.size * (first + rows) // total
-            if limit_rows is not None and first + rows >= limit_rows:
-                rows, index = limit_rows - first, len(counts) - 1
-            if high - low < block_bytes and index + 1 < len(counts):
-                continue
-            if rows:
-                yield Block(
-                    file.origin,
-                    first,
-                    first + high - low,
-                    first_row=first,
-                    rows=rows,
-                    position=file.position + low,
-                    stamp=file.stamp,
-                )
-            first, rows = first + rows, 0
-            if limit_rows is not None and first >= limit_rows:
-                return
+        ends = [file.size * rows // total for rows in itertools.accumulate(counts)]
+        yield from runs_of(file, counts, ends, block_bytes, limit_rows)
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -279,11 +258,7 @@ def _opened(
         kind = _File if head == _FILE else _Stream
         ipc = kind(stream, columns)
         if columns is not None:
-            found = flat_types(ipc.schema, file.origin)
-            if absent := [name for name in columns if name not in found]:
-                raise InputError(
-                    f"{file.origin} has no column {absent[0]!r}; it has {list(found)}"
-                )
+            only(flat_types(ipc.schema, file.origin), columns, file.origin)
         yield ipc
 
 

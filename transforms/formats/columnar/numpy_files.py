@@ -27,7 +27,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -44,9 +44,9 @@ from transforms.formats.columnar.arrow_types import Columns, merged_columns
 from transforms.formats.columnar.numpy_array import StoredArray
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
 )
 
 __all__ = ["NumpyReader"]
@@ -70,13 +70,14 @@ class NumpyReader(TableReader):
     """
 
     title: ClassVar[str] = "NumPy"
+    content: ClassVar[Literal["none", "read", "all"]] = "read"
 
     columns: tuple[str, ...] = ()
     value: str = "value"
     null_values: tuple[str, ...] = ()
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns rows spread evenly over the files; of compressed ones the first."""
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples rows spread evenly over the files; of compressed ones the first."""
         if not files:
             raise InputError("a sample needs at least one NumPy file; found none")
         known: tuple[str, Columns] | None = None
@@ -96,14 +97,8 @@ class NumpyReader(TableReader):
                     parts.append(arrays.read(first, rows))
         assert known is not None
         sample = joined_sample(known[1], parts, total_rows=total, complete=False)
-        return dataclasses.replace(sample, complete=sample.rows == total)
-
-    def content_columns(
-        self, names: Sequence[str], wanted: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Returns the columns that are read anyway: of others no byte is read."""
-        read = frozenset(wanted)
-        return tuple(name for name in names if name in read)
+        sample = dataclasses.replace(sample, complete=sample.rows == total)
+        return Planned(self, sample)
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -119,14 +114,8 @@ class NumpyReader(TableReader):
             count = min(step, rows - first)
             low = file.size * first // total
             high = file.size * (first + count) // total
-            yield Block(
-                file.origin,
-                first,
-                first + high - low,
-                first_row=first,
-                rows=count,
-                position=file.position + low,
-                stamp=file.stamp,
+            yield file.block(
+                first, first + high - low, rows=count, before=low, first_row=first
             )
 
     def read(

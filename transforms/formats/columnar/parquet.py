@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from transforms.formats.columnar.arrow_batches import (
     piece_of,
     raw_rows,
     readable,
+    runs_of,
 )
 from transforms.formats.columnar.arrow_types import (
     Columns,
@@ -41,9 +42,10 @@ from transforms.formats.columnar.int96 import (
 )
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
+    only,
 )
 
 __all__ = ["ParquetReader"]
@@ -72,13 +74,14 @@ class ParquetReader(TableReader):
     """
 
     title: ClassVar[str] = "Parquet"
+    content: ClassVar[Literal["none", "read", "all"]] = "read"
 
     null_values: tuple[str, ...] = ()
     int96: Int96Unit = "ns"
     full: bool = False
 
-    def sample(self, files: Sequence[InputFile]) -> "ParquetSample":
-        """Returns rows from row groups spread evenly over the files."""
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples row groups spread evenly; settles the unit of long timestamps."""
         known: tuple[str, Columns] | None = None
         # Of each row group: the file, its number there, bytes once unpacked.
         groups: list[tuple[InputFile, int, int]] = []
@@ -105,7 +108,7 @@ class ParquetReader(TableReader):
             groups = [groups[i * len(groups) // _PLACES] for i in range(_PLACES)]
         looked_at = all_groups if self.full else groups
         if wide and self.int96 == "ns" and _beyond(looked_at):
-            return dataclasses.replace(self, int96="us").sample(files)
+            return dataclasses.replace(self, int96="us").plan(files)
         budget = SAMPLE_BYTES // max(len(groups), 1)
         parts: list[dict[str, pa.Array]] = []
         for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
@@ -121,24 +124,7 @@ class ParquetReader(TableReader):
                         map(flat_columns, _thinned(parquet, index, step, limit, lost))
                     )
         sample = joined_sample(known[1], parts, total_rows=rows, complete=False)
-        fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
-        fields["complete"] = sample.rows == rows
-        return ParquetSample(**fields, int96=self.int96)
-
-    def planned(
-        self, sample: TableSample, files: Sequence[InputFile]
-    ) -> "ParquetReader":
-        """Returns the reader that knows the unit of timestamps of 96 bits."""
-        if isinstance(sample, ParquetSample):
-            return dataclasses.replace(self, int96=sample.int96)
-        return self
-
-    def content_columns(
-        self, names: Sequence[str], wanted: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Returns the columns that are read anyway: of others no byte is read."""
-        read = frozenset(wanted)
-        return tuple(name for name in names if name in read)
+        return Planned(self, dataclasses.replace(sample, complete=sample.rows == rows))
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -152,27 +138,9 @@ class ParquetReader(TableReader):
                 (group.num_rows, file.size * _plain_bytes(group) // plain)
                 for group in groups
             ]
-        first = position = rows = size = 0
-        for index, (count, stored) in enumerate(sizes):
-            rows += count
-            size += stored
-            if limit_rows is not None and first + rows >= limit_rows:
-                rows, index = limit_rows - first, len(sizes) - 1
-            if size < block_bytes and index + 1 < len(sizes):
-                continue
-            if rows:
-                yield Block(
-                    file.origin,
-                    first,
-                    first + size,
-                    first_row=first,
-                    rows=rows,
-                    position=file.position + position,
-                    stamp=file.stamp,
-                )
-            first, position, rows, size = first + rows, position + size, 0, 0
-            if limit_rows is not None and first >= limit_rows:
-                return
+        counts = [count for count, _ in sizes]
+        ends = list(itertools.accumulate(size for _, size in sizes))
+        yield from runs_of(file, counts, ends, block_bytes, limit_rows)
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -202,13 +170,6 @@ class ParquetReader(TableReader):
     ) -> LostInstants:
         opener = functools.partial(_opened, file)
         return LostInstants(opener, parquet, self.int96, columns)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ParquetSample(TableSample):
-    """A sample of Parquet, and the unit in which it has timestamps of 96 bits."""
-
-    int96: Int96Unit = "ns"
 
 
 @contextlib.contextmanager
@@ -293,7 +254,7 @@ def _pieces(
     """Yields the rows of a block; each table holds as much as a piece may."""
     groups = _groups_of(parquet, block)
     names = wanted_paths(parquet.schema_arrow, columns)
-    _check_wanted(parquet, columns, block.origin)
+    only(flat_types(parquet.schema_arrow, block.origin), columns, block.origin)
     left = block.rows
     batches: list[pa.RecordBatch] = []
     size = 0
@@ -323,12 +284,6 @@ def _groups_of(parquet: pq.ParquetFile, block: Block) -> list[int]:
             groups.append(index)
         begin += count
     return groups
-
-
-def _check_wanted(parquet: pq.ParquetFile, columns: Sequence[str], origin: str) -> None:
-    found = flat_types(parquet.schema_arrow, origin)
-    if absent := [name for name in columns if name not in found]:
-        raise InputError(f"{origin} has no column {absent[0]!r}; it has {list(found)}")
 
 
 def _rows_at_once(parquet: pq.ParquetFile, groups: Sequence[int]) -> int:

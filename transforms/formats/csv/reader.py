@@ -3,7 +3,7 @@
 import dataclasses
 import io
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from transforms import files
 from transforms.core.model import Block
@@ -15,6 +15,7 @@ from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import Sample, SampleInput, sample_blocks
 from transforms.formats.table import (
     InputFile,
+    Planned,
     RawRows,
     TableReader,
     TableSample,
@@ -49,6 +50,7 @@ class CsvReader(TableReader):
 
     title: ClassVar[str] = "CSV"
     texts_checked: ClassVar[bool] = True
+    content: ClassVar[Literal["none", "read", "all"]] = "all"
 
     delimiter: str | None = None
     quote: str = '"'
@@ -78,19 +80,28 @@ class CsvReader(TableReader):
             trim=self.trim,
         )
 
-    def sample(self, files_: Sequence[InputFile]) -> TableSample:
-        """Returns rows as text, from places spread evenly over the files."""
-        if any(is_packed(file.path) for file in files_):
-            return self._packed_sample(files_)
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples rows as text; the reader then knows the names of all columns."""
+        packed = any(is_packed(file.path) for file in files)
+        sample = self._packed_sample(files) if packed else self._sample(files)
+        # Of many files only those that hold anything were looked into.
+        first = next((file for file in files if file.size), files[0])
+        reader = dataclasses.replace(
+            self, names=tuple(sample.columns), named_in=first.origin
+        )
+        return Planned(reader, sample)
+
+    def _sample(self, files: Sequence[InputFile]) -> TableSample:
+        """Returns rows from places spread evenly over the files."""
         sample = sample_blocks(
             [
                 SampleInput(
                     file.origin,
                     file.size,
-                    _opener(file.path),
+                    file.open,
                     self.dialect_of(file.origin),
                 )
-                for file in files_
+                for file in files
             ],
             check=self._header_check,
         )
@@ -98,26 +109,26 @@ class CsvReader(TableReader):
         complete = sample.sampled_bytes == 0 or sample.complete
         return _table_sample(sample, sample.sampled_bytes, complete)
 
-    def _packed_sample(self, files_: Sequence[InputFile]) -> TableSample:
+    def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
-        chosen = files_[:: -(-len(files_) // _SAMPLE_FILES)]
+        chosen = files[:: -(-len(files) // _SAMPLE_FILES)]
         each = max(_SAMPLE_BYTES // len(chosen), _LEAST_SAMPLE_BYTES)
         inputs = []
         used = 0
         for file in chosen:
             if is_packed(file.path):
-                with open_unpacked(file.path, file.origin) as stream:
+                with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
                     text, ended = _start_of(stream, each)
                     used += min(stream.consumed, file.size)
             else:
-                with files.open_input(file.path) as plain:
+                with file.open() as plain:
                     text, ended = _start_of(plain, each)
                     used += len(text)
             dialect = self.dialect_of(file.origin)
             inputs.append(
                 SampleInput(file.origin, len(text), _memory(text), dialect, ended)
             )
-        complete = len(chosen) == len(files_) and all(each.ended for each in inputs)
+        complete = len(chosen) == len(files) and all(each.ended for each in inputs)
         sample = sample_blocks(inputs, check=self._header_check)
         return _table_sample(sample, used, complete)
 
@@ -125,26 +136,12 @@ class CsvReader(TableReader):
     def _header_check(self) -> HeaderCheck | None:
         return HeaderCheck(self.null_values) if self.header is None else None
 
-    def planned(self, sample: TableSample, files_: Sequence[InputFile]) -> "CsvReader":
-        """Returns the reader that knows the names of all columns."""
-        # Of many files only those that hold anything were looked into.
-        first = next((file for file in files_ if file.size), files_[0])
-        return dataclasses.replace(
-            self, names=tuple(sample.columns), named_in=first.origin
-        )
-
-    def content_columns(
-        self, names: Sequence[str], wanted: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Returns all columns."""
-        return tuple(names)
-
     def giving(self, beside: Sequence[str]) -> "CsvReader":
         """Returns the reader that gives columns `beside`."""
         return dataclasses.replace(self, beside=tuple(beside))
 
-    def decisive(self) -> "CsvReader":
-        """Returns the reader without what served messages and checks only."""
+    def without_diagnostics(self) -> "CsvReader":
+        """Returns a copy without fields that only appear in messages and checks."""
         header = self.header is not False
         return dataclasses.replace(self, named_in="", header=header)
 
@@ -164,8 +161,13 @@ class CsvReader(TableReader):
                 block_bytes=block_bytes,
                 limit_rows=limit_rows,
             ):
-                yield dataclasses.replace(
-                    block, position=file.position + block.start, stamp=file.stamp
+                yield file.block(
+                    block.start,
+                    block.stop,
+                    rows=block.rows,
+                    before=block.start,
+                    first_row=block.first_row,
+                    first_line=block.first_line,
                 )
 
     def _packed_block(self, file: InputFile, limit: int | None) -> Iterator[Block]:
@@ -182,14 +184,7 @@ class CsvReader(TableReader):
                 ):
                     rows += block.rows
                     stream.forget(block.stop)
-        yield Block(
-            file.origin,
-            0,
-            file.size,
-            rows=rows,
-            position=file.position,
-            stamp=file.stamp,
-        )
+        yield file.whole(rows=rows)
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -247,10 +242,6 @@ def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:
         parts.append(part)
         left -= len(part)
     return b"".join(parts), not stream.read(1)
-
-
-def _opener(path: str) -> Callable[[], Any]:
-    return lambda: files.open_input(path)
 
 
 def _memory(data: bytes) -> Callable[[], Any]:

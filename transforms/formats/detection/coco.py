@@ -33,7 +33,6 @@ import pyarrow.compute as pc
 
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Rejection
-from transforms.core.schema import Feature
 from transforms.errors import InputError, bounded
 from transforms.formats.detection.coco_annotations import Annotations, judge
 from transforms.formats.detection.coco_images import (
@@ -53,6 +52,7 @@ from transforms.formats.table import (
     STAGE,
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableReader,
     TableSample,
@@ -79,9 +79,8 @@ class CocoReader(TableReader):
       bad_box: what becomes of a bad box; see `BoxPolicy`.
       images_root: folder of the images, relative to the source's root or absolute;
         empty to look where they usually are.
-      folders: by file, the folder of its images as `images_root` says it; what
-        `planned` found.
-      categories: (class id, name) of all files; what `planned` found.
+      folders: by file, the folder of its images as `images_root` says it, once it is
+        known.
     """
 
     title: ClassVar[str] = "COCO JSON"
@@ -90,13 +89,16 @@ class CocoReader(TableReader):
     bad_box: str = "box"
     images_root: str = ""
     folders: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    categories: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns rows taken evenly through the images of all files."""
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples the images of all files evenly; finds the classes and the images.
+
+        Raises:
+          InputError: files disagree on a class, or the images are not to be found.
+        """
         loaded = [(file, load_coco(file.path, file.stamp)) for file in files]
         total = sum(len(coco.images) for _, coco in loaded)
         pieces = []
@@ -112,39 +114,23 @@ class CocoReader(TableReader):
             for name in pieces[0].columns
             if (captioned if name == _CAPTION else boxed or not _is_of_boxes(name))
         }
-        return TableSample(
+        sample = TableSample(
             columns,
             sum(len(piece.numbers) for piece in pieces),
             unread=sum(len(piece.refused) for piece in pieces),
             total_rows=total,
             complete=total <= _SAMPLE_ROWS,
         )
-
-    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "CocoReader":
-        """Returns the reader that knows the classes and where the images are.
-
-        Raises:
-          InputError: files disagree on a class, or the images are not to be found.
-        """
-        categories: dict[int, str] = {}
-        folders: dict[str, str] = {}
-        for file in files:
-            coco = load_coco(file.path, file.stamp)
-            for number, name in _class_names(coco).items():
-                if categories.setdefault(number, name) != name:
-                    raise InputError(
-                        f"All files must mean the same by a category; {number} is "
-                        f"{categories[number]!r} in others and {name!r} in "
-                        f"{file.origin!r}. Convert them one by one, or renumber."
-                    )
-            if not self.images_root:
-                folders[file.origin] = image_folder(file, coco)
-        known = tuple(sorted(categories.items()))
-        return dataclasses.replace(self, folders=folders, categories=known)
-
-    def label_map(self) -> dict[int, str]:
-        """Returns class id -> name, once the reader is planned."""
-        return dict(self.categories)
+        classes = _classes_of(loaded)
+        folders = {}
+        if not self.images_root:
+            folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
+        return Planned(
+            dataclasses.replace(self, folders=folders),
+            sample,
+            detection_features(columns),
+            classes,
+        )
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -154,15 +140,9 @@ class CocoReader(TableReader):
         count = total if limit_rows is None else min(total, limit_rows)
         for start in range(0, count, _BLOCK_ROWS):
             stop = min(start + _BLOCK_ROWS, count)
-            yield Block(
-                file.origin,
-                start,
-                stop,
-                first_row=start,
-                rows=stop - start,
-                position=file.position + file.size * start // total,
-                stamp=file.stamp,
-            )
+            before = file.size * start // total
+            rows = stop - start
+            yield file.block(start, stop, rows=rows, before=before, first_row=start)
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -170,18 +150,7 @@ class CocoReader(TableReader):
         """Yields the images of a block; annotations of no image come with the first."""
         coco = load_coco(file.path, block.stamp)
         raw = self._piece(file, coco, np.arange(block.start, block.stop), block)
-        if absent := [name for name in columns if name not in raw.columns]:
-            raise InputError(
-                f"{file.path!r} has no column {absent[0]!r}; it has "
-                f"{list(raw.columns)}."
-            )
-        yield dataclasses.replace(
-            raw, columns={name: raw.columns[name] for name in columns}
-        )
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns the features of the TF Object Detection API that there are."""
-        return detection_features(sample.columns)
+        yield raw.only(columns)
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a word in the path says."""
@@ -272,9 +241,20 @@ def _ranks(coco: CocoFile) -> Mapping[int, int]:
     return {number: number for number in numbers}
 
 
-def _class_names(coco: CocoFile) -> dict[int, str]:
-    ranks = _ranks(coco)
-    return {ranks[number]: name for number, name in coco.categories}
+def _classes_of(loaded: Sequence[tuple[InputFile, CocoFile]]) -> dict[int, str]:
+    """Returns class id -> name of all files; InputError where they disagree."""
+    out: dict[int, str] = {}
+    for file, coco in loaded:
+        ranks = _ranks(coco)
+        for number, name in coco.categories:
+            rank = ranks[number]
+            if out.setdefault(rank, name) != name:
+                raise InputError(
+                    f"All files must mean the same by a category; {rank} is "
+                    f"{out[rank]!r} in others and {name!r} in {file.origin!r}. Convert "
+                    f"them one by one, or renumber."
+                )
+    return dict(sorted(out.items()))
 
 
 def _box_columns(

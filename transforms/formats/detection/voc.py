@@ -33,8 +33,7 @@ import pyarrow as pa
 from transforms import files as storage
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Reason, Rejection, Skipped
-from transforms.core.schema import Feature
-from transforms.errors import InputError, SpecError, bounded
+from transforms.errors import SpecError, bounded
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
@@ -50,16 +49,19 @@ from transforms.formats.table import (
     STAGE,
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableSample,
 )
 
-__all__ = ["SPLIT_COLUMN", "SplitVocReader", "VocReader", "recognise"]
+__all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
 
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
 
 Fault = tuple[Reason, str]
+# Of a file: its split where one is known, and whether it is to be skipped.
+_Split = tuple[str | None, bool]
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
@@ -72,9 +74,10 @@ class VocReader(FileRunReader):
       bad_box: what becomes of a bad box; see `BoxPolicy`.
       images_root: folder of the images, relative to the source's root or absolute;
         empty to look where they usually are.
-      labels: the class names by id, from 1; empty for all that there are, sorted, as
-        `planned` finds them.
+      labels: the class names by id, from 1; empty for all that there are, sorted,
+        once they are known.
       first_pixel: the number of the first pixel of a row or column: 0 or 1.
+      split_column: see `TableReader`.
     """
 
     title: ClassVar[str] = "Pascal VOC XML"
@@ -84,6 +87,7 @@ class VocReader(FileRunReader):
     images_root: str = ""
     labels: tuple[str, ...] = ()
     first_pixel: int = 0
+    split_column: str = ""
 
     def __post_init__(self) -> None:
         box_policy(self.bad_box)
@@ -92,74 +96,67 @@ class VocReader(FileRunReader):
         if len(set(self.labels)) < len(self.labels):
             raise SpecError(f"labels must differ; found {list(self.labels)}.")
 
-    def sample(self, files: Sequence[InputFile]) -> TableSample:
-        """Returns rows taken evenly through the files."""
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples the files evenly; finds all classes, and whether there are splits."""
         count = min(len(files), _SAMPLE_FILES)
-        chosen = np.unique(np.linspace(0, len(files) - 1, count, dtype=int))
-        run = [files[i] for i in chosen]
-        reader = self if self.labels else self._labelled(run)
-        raw = reader._rows_of(run, Block("", 0, len(run), rows=len(run)))
+        chosen = np.unique(np.linspace(0, len(files) - 1, count, dtype=int)).tolist()
+        kept = frozenset(chosen)
+        splits = _splits_of(files)
+        loaded: dict[int, _Loaded] = {}
+        names: set[str] = set()
+        for place in chosen if self.labels else range(len(files)):
+            entry = _load(files[place])
+            if isinstance(entry.found, VocImage):
+                names.update(item.name for item in entry.found.objects)
+            # The rest is not kept: there may be millions of files.
+            if place in kept:
+                loaded[place] = entry
+        has_splits = any(split for split, _ in splits)
+        reader = dataclasses.replace(
+            self,
+            labels=self.labels or tuple(sorted(names - {""}, key=str.encode)),
+            split_column=SPLIT_COLUMN if has_splits else "",
+        )
+        raw = reader._rows_of(
+            [files[place] for place in chosen],
+            Block("", 0, len(chosen), rows=len(chosen)),
+            [splits[place] for place in chosen],
+            [loaded[place] for place in chosen],
+        )
         columns = raw.columns
         if columns[SPLIT_COLUMN].null_count == len(raw.numbers):
             columns = {n: c for n, c in columns.items() if n != SPLIT_COLUMN}
-        return TableSample(
+        sample = TableSample(
             columns,
             len(raw.numbers),
             unread=len(raw.refused),
             total_rows=len(files),
             complete=count == len(files),
         )
-
-    def planned(self, sample: TableSample, files: Sequence[InputFile]) -> "VocReader":
-        """Returns the reader that knows all classes, and whether there are splits."""
-        known = self if self.labels else self._labelled(files)
-        if not any(split for split, _ in _splits_of(files)):
-            return known
-        return SplitVocReader(
-            bad_box=known.bad_box,
-            images_root=known.images_root,
-            labels=known.labels,
-            first_pixel=known.first_pixel,
-        )
-
-    def label_map(self) -> dict[int, str]:
-        """Returns class id -> name, once the reader is planned."""
-        return dict(enumerate(self.labels, start=1))
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns the features of the TF Object Detection API that there are."""
-        return detection_features(sample.columns)
+        label_map = dict(enumerate(reader.labels, start=1))
+        return Planned(reader, sample, detection_features(columns), label_map)
 
     def read_files(
         self, files: Sequence[InputFile], block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a run of XML files."""
-        raw = self._rows_of(files, block)
-        if absent := [name for name in columns if name not in raw.columns]:
-            raise InputError(
-                f"VOC has no column {absent[0]!r}; it has {list(raw.columns)}."
-            )
-        yield dataclasses.replace(
-            raw, columns={name: raw.columns[name] for name in columns}
-        )
-
-    def _labelled(self, files: Sequence[InputFile]) -> "VocReader":
-        names: set[str] = set()
-        for file in files:
-            found = _load(file).found
-            if isinstance(found, VocImage):
-                names.update(item.name for item in found.objects)
-        ordered = tuple(sorted(names - {""}, key=str.encode))
-        return dataclasses.replace(self, labels=ordered)
-
-    def _rows_of(self, files: Sequence[InputFile], block: Block) -> RawRows:
         splits = _splits_of(files)
-        loaded = [
-            _load(file)
+        entries = [
+            None if skip else _load(file)
             for file, (_, skip) in zip(files, splits, strict=True)
-            if not skip
         ]
+        yield self._rows_of(files, block, splits, entries).only(columns)
+
+    def _rows_of(
+        self,
+        files: Sequence[InputFile],
+        block: Block,
+        splits: Sequence[_Split],
+        entries: Sequence["_Loaded | None"],
+    ) -> RawRows:
+        """Returns the images of files; entries of files that are skipped are unused."""
         places = [i for i, (_, skip) in enumerate(splits) if not skip]
+        loaded = [entry for i in places if (entry := entries[i]) is not None]
         refused = {
             place: (place, *entry.found)
             for place, entry in zip(places, loaded, strict=True)
@@ -228,13 +225,6 @@ class VocReader(FileRunReader):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SplitVocReader(VocReader):
-    """Reads trees of VOC XML files that say the split of each."""
-
-    split_column: ClassVar[str] = SPLIT_COLUMN
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Loaded:
     """A file that was read, or why it could not be; its bytes."""
 
@@ -264,10 +254,10 @@ def _root(file: InputFile) -> str:
     return file.path[: len(file.path) - len(file.origin)]
 
 
-def _splits_of(files: Sequence[InputFile]) -> list[tuple[str | None, bool]]:
+def _splits_of(files: Sequence[InputFile]) -> list[_Split]:
     """Returns the split of each file, and whether it is to be skipped."""
     sets: dict[str, Mapping[str, str] | None] = {}
-    out: list[tuple[str | None, bool]] = []
+    out: list[_Split] = []
     for file in files:
         folder, name = posixpath.split(file.origin)
         if folder not in sets:

@@ -12,7 +12,7 @@ is a missing value, as null is; one that the sample has not seen is no column.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,13 @@ from transforms.formats.table import (
     STAGE,
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
 )
 from transforms.formats.unpacked import is_packed, open_unpacked
 
-__all__ = ["JsonLinesReader", "JsonLinesSample"]
+__all__ = ["JsonLinesReader"]
 
 # Places at which a larger source is sampled.
 _PLACES = 64
@@ -65,14 +65,15 @@ class JsonLinesReader(TableReader):
     """
 
     title: ClassVar[str] = "JSON lines"
+    content: ClassVar[Literal["none", "read", "all"]] = "all"
 
     kind: JsonType = NO_COLUMNS
     full: bool = False
     null_values: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
 
-    def sample(self, files: Sequence[InputFile]) -> "JsonLinesSample":
-        """Returns rows from places spread evenly; of compressed files the first."""
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples places spread evenly; of compressed files the first rows."""
         chosen = list(files)
         if len(files) > _PLACES:
             chosen = [files[i * len(files) // _PLACES] for i in range(_PLACES)]
@@ -123,22 +124,7 @@ class JsonLinesReader(TableReader):
             complete=complete,
             unread=unread,
         )
-        fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
-        return JsonLinesSample(**fields, kind=kind)
-
-    def planned(
-        self, sample: TableSample, files: Sequence[InputFile]
-    ) -> "JsonLinesReader":
-        """Returns the reader that knows the types of the sample."""
-        if isinstance(sample, JsonLinesSample):
-            return dataclasses.replace(self, kind=sample.kind)
-        return self
-
-    def content_columns(
-        self, names: Sequence[str], wanted: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Returns all columns."""
-        return tuple(names)
+        return Planned(dataclasses.replace(self, kind=kind), sample)
 
     def giving(self, beside: Sequence[str]) -> "JsonLinesReader":
         """Returns the reader that gives columns `beside`."""
@@ -151,20 +137,20 @@ class JsonLinesReader(TableReader):
         with file.open() as stream:
             if not is_packed(file.path):
                 for piece in cut(stream, file.origin, block_bytes, limit_rows):
-                    yield _block(file, piece)
+                    yield file.block(
+                        piece.start,
+                        piece.stop,
+                        rows=piece.rows,
+                        before=piece.start,
+                        first_row=piece.first_row,
+                        first_line=piece.first_line,
+                    )
                 return
         rows = 0
         if limit_rows is not None:
             for piece, _ in _unpacked(file, limit_rows):
                 rows += piece.rows
-        yield Block(
-            file.origin,
-            0,
-            file.size,
-            rows=rows,
-            position=file.position,
-            stamp=file.stamp,
-        )
+        yield file.whole(rows=rows)
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -238,13 +224,6 @@ class JsonLinesReader(TableReader):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class JsonLinesSample(TableSample):
-    """A sample of JSON lines, and the type of its rows."""
-
-    kind: JsonType = NO_COLUMNS
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Texts:
     """Whole lines of one file.
 
@@ -300,24 +279,11 @@ def _unpacked(
     file: InputFile, limit: int | None, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[Cut, int]]:
     """Yields pieces of a compressed file, and how much of it was read so far."""
-    with open_unpacked(file.path, file.origin) as stream:
+    with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
         for piece in cut(stream, file.origin, piece_bytes, limit):
             # The piece has a copy.
             stream.forget(stream.tell())
             yield piece, stream.consumed
-
-
-def _block(file: InputFile, piece: Cut) -> Block:
-    return Block(
-        file.origin,
-        piece.start,
-        piece.stop,
-        first_row=piece.first_row,
-        first_line=piece.first_line,
-        rows=piece.rows,
-        position=file.position + piece.start,
-        stamp=file.stamp,
-    )
 
 
 def _rejecter(

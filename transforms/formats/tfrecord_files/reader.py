@@ -39,9 +39,9 @@ from transforms.formats.columnar.arrow_types import Columns, merged_columns
 from transforms.formats.table import (
     Complaint,
     InputFile,
+    Planned,
     RawRows,
     TableReader,
-    TableSample,
     rejection_of,
 )
 from transforms.formats.tfrecord_files.columns import Learned, decode, learn
@@ -75,7 +75,7 @@ from transforms.formats.tfrecord_files.stated import (
     stated_rows,
 )
 
-__all__ = ["TFRecordFiles", "TFRecordSample"]
+__all__ = ["TFRecordFiles"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +86,6 @@ class TFRecordFiles(TableReader):
       types: the features as records have them, once they are known.
       full: settle the types by all records of all files; else by those of the sample.
       datasets: that the files belong to.
-      classes: (class id, name) of the label maps beside the files.
     """
 
     title: ClassVar[str] = "TFRecord"
@@ -95,37 +94,17 @@ class TFRecordFiles(TableReader):
     types: pa.Schema | None = None
     full: bool = False
     datasets: tuple[Dataset, ...] = ()
-    classes: tuple[tuple[int, str], ...] = ()
 
-    def inputs(self, files: Sequence[InputFile]) -> Sequence[InputFile]:
-        """Returns the files that are to be read: of a dataset, its shards.
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        """Samples records from places spread evenly over the files.
+
+        Of a dataset, its shards alone are read.
 
         Raises:
-          InputError: a shard that a manifest names is not there.
+          InputError: a shard that a manifest names is not there, or label maps beside
+            the files are damaged or disagree.
         """
-        out = []
-        checked = set()
-        for file in files:
-            dataset = dataset_beside(file.path, file.origin)
-            name = os.path.basename(file.path)
-            if dataset is None or not dataset.shards:
-                out.append(file)
-                continue
-            folder = os.path.dirname(file.path)
-            if folder not in checked:
-                checked.add(folder)
-                check_all_there(folder, dataset)
-            if name in dataset.shards:
-                out.append(file)
-        return out
-
-    def sample(self, files: Sequence[InputFile]) -> "TFRecordSample":
-        """Returns records from places spread evenly over the files."""
-        datasets = {
-            os.path.dirname(file.origin): dataset
-            for file in files
-            if (dataset := dataset_beside(file.path, file.origin)) is not None
-        }
+        files, datasets = _shards_among(files)
         check_all_known(files, datasets)
         chosen = list(files)
         if len(files) > MAX_FILES:
@@ -154,34 +133,13 @@ class TFRecordFiles(TableReader):
             complete=complete,
             unread=records - rows,
         )
-        fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
-        return TFRecordSample(**{**fields, "rows": rows}, reader=reader)
-
-    def planned(
-        self, sample: TableSample, files: Sequence[InputFile]
-    ) -> "TFRecordFiles":
-        """Returns the reader that knows the features of the sample.
-
-        Raises:
-          InputError: label maps beside the files are damaged, or disagree.
-        """
-        known = sample.reader if isinstance(sample, TFRecordSample) else self
-        return dataclasses.replace(known, classes=label_maps_beside(files))
-
-    def label_map(self) -> dict[int, str]:
-        """Returns class id -> name as the label maps beside the files say."""
-        return dict(self.classes)
-
-    def declared(self, sample: TableSample) -> tuple[Feature, ...]:
-        """Returns the features that a dataset states, and images by their bytes."""
-        known = known_features(
-            sample.reader.datasets if isinstance(sample, TFRecordSample) else ()
+        return Planned(
+            reader,
+            dataclasses.replace(sample, rows=rows),
+            _features_of(reader.datasets, sample.columns),
+            label_maps_beside(files),
+            files,
         )
-        out = dict(known)
-        for name, column in sample.columns.items():
-            if name not in out and is_image_column(column):
-                out[name] = Feature(name, Kind.IMAGE, inline=True)
-        return tuple(out.values())
 
     def split_of(self, origin: str) -> str:
         """Returns the split that a dataset's shard belongs to; empty for none."""
@@ -204,28 +162,13 @@ class TFRecordFiles(TableReader):
                 return
             if compression_of(stream, file.path) is not Compression.NONE:
                 count = 0 if limit_rows is None else _counted(stream, file, limit_rows)
-                yield Block(
-                    file.origin,
-                    0,
-                    file.size,
-                    rows=count,
-                    position=file.position,
-                    stamp=file.stamp,
-                )
+                yield file.whole(rows=count)
                 return
             begin = 0
             for end, records in cut(stream, file.path, block_bytes):
                 if limit_rows is not None:
                     records = min(records, limit_rows - rows)
-                yield Block(
-                    file.origin,
-                    begin,
-                    end,
-                    first_row=rows,
-                    rows=records,
-                    position=file.position + begin,
-                    stamp=file.stamp,
-                )
+                yield file.block(begin, end, rows=records, before=begin, first_row=rows)
                 begin, rows = end, rows + records
                 if limit_rows is not None and rows >= limit_rows:
                     return
@@ -332,11 +275,40 @@ class TFRecordFiles(TableReader):
         return {name: self.types.field(name).type}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TFRecordSample(TableSample):
-    """A sample of TFRecord files, and the reader that it calls for."""
+def _shards_among(
+    files: Sequence[InputFile],
+) -> tuple[list[InputFile], dict[str, Dataset]]:
+    """Returns the files to read, and by folder the dataset that they belong to.
 
-    reader: TFRecordFiles = TFRecordFiles()
+    Raises:
+      InputError: a shard that a manifest names is not there.
+    """
+    found: dict[str, Dataset | None] = {}
+    out = []
+    for file in files:
+        folder, name = os.path.split(file.origin)
+        if folder not in found:
+            dataset = dataset_beside(file.path, file.origin)
+            if dataset is not None and dataset.shards:
+                check_all_there(os.path.dirname(file.path), dataset)
+            found[folder] = dataset
+        dataset = found[folder]
+        if dataset is None or not dataset.shards or name in dataset.shards:
+            out.append(file)
+    kept = dict.fromkeys(os.path.dirname(file.origin) for file in out)
+    known = {name: dataset for name in kept if (dataset := found[name]) is not None}
+    return out, known
+
+
+def _features_of(
+    datasets: Sequence[Dataset], columns: Mapping[str, pa.ChunkedArray]
+) -> tuple[Feature, ...]:
+    """Returns the features that datasets state, and images by their bytes."""
+    out = dict(known_features(datasets))
+    for name, column in columns.items():
+        if name not in out and is_image_column(column):
+            out[name] = Feature(name, Kind.IMAGE, inline=True)
+    return tuple(out.values())
 
 
 def _all_types(

@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from transforms import files
-from transforms import files as storage
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.schema import Feature
 from transforms.errors import InputError, SpecError, TFRecordError
@@ -108,17 +107,17 @@ def stated_rows(
     return total
 
 
-def label_maps_beside(files: Sequence[InputFile]) -> tuple[tuple[int, str], ...]:
-    """Returns (class id, name) of all label maps in the files' folders.
+def label_maps_beside(inputs: Sequence[InputFile]) -> dict[int, str]:
+    """Returns class id -> name of all label maps in the files' folders.
 
     Raises:
       InputError: one is damaged, or two say different things of an id.
     """
     out: dict[int, str] = {}
-    for folder in dict.fromkeys(os.path.dirname(file.path) for file in files):
+    for folder in dict.fromkeys(os.path.dirname(file.path) for file in inputs):
         path = os.path.join(folder, LABEL_MAP_NAME)
         try:
-            found = parse_label_map(storage.read_bytes(path))
+            found = parse_label_map(files.read_bytes(path))
         except FileNotFoundError:
             continue
         except (OSError, SpecError) as error:
@@ -130,4 +129,4 @@ def label_maps_beside(files: Sequence[InputFile]) -> tuple[tuple[int, str], ...]
                     f"is {out[number]!r} in others and {name!r} in {path}. Convert the "
                     f"folders one by one."
                 )
-    return tuple(sorted(out.items()))
+    return dict(sorted(out.items()))

@@ -90,10 +90,11 @@ def test_real_records(cifar10: pathlib.Path, name: str) -> None:
     raws = read_all(reader, listed(path), ["image", "label"])
     assert rows_of(raws, "image") == [p.tobytes() for p in pixels_of(records)]
     assert rows_of(raws, "label") == [CLASSES[i] for i in records[:, 0]]
-    sample = reader.sample([listed(path)])
+    planned = reader.plan([listed(path)])
+    sample = planned.sample
     assert sample.total_rows == len(records)
     assert sample.complete
-    assert reader.declared(sample) == (
+    assert planned.features == (
         Feature("label", Kind.LABEL, is_label=True, vocabulary=CLASSES),
         Feature("image", Kind.TENSOR, shape=(32, 32, 3), dtype="uint8", encoding="raw"),
     )
@@ -110,7 +111,7 @@ def test_real_images_as_png(cifar10: pathlib.Path) -> None:
         with Image.open(io.BytesIO(data)) as image:
             assert np.array_equal(np.array(image), wanted)
     assert check_image(files[0], "decode") == ImageInfo("png", 32, 32, 3)
-    kinds = {f.name: f.kind for f in reader.declared(reader.sample([listed(path)]))}
+    kinds = {f.name: f.kind for f in reader.plan([listed(path)]).features}
     assert kinds["image"] is Kind.IMAGE
     assert {"height", "width", "depth"} <= set(kinds)
     tf = pytest.importorskip("tensorflow")
@@ -139,7 +140,7 @@ def test_cifar_100(tmp_path: pathlib.Path) -> None:
     assert rows_of(raws, "image") == [p.tobytes() for p in pixels_of(records)]
     assert rows_of(raws, "coarse_label") == [coarse[i] for i in records[:, 0]]
     assert rows_of(raws, "label") == [fine[i] for i in records[:, 1]]
-    vocabularies = [f.vocabulary for f in reader.declared(reader.sample([file]))]
+    vocabularies = [f.vocabulary for f in reader.plan([file]).features]
     assert vocabularies == [tuple(coarse), tuple(fine), None]
 
 
@@ -149,7 +150,7 @@ def test_without_names_labels_are_numbers(tmp_path: pathlib.Path) -> None:
     reader = Cifar10Reader()
     file = listed(tmp_path / "data_batch_1.bin")
     assert rows_of(read_all(reader, file, ["label"]), "label") == list(records[:, 0])
-    assert reader.declared(reader.sample([file]))[0] == Feature(
+    assert reader.plan([file]).features[0] == Feature(
         "label", Kind.INT64, is_label=True
     )
 
@@ -179,7 +180,7 @@ def test_fault_132_names_below_the_largest_label(tmp_path: pathlib.Path) -> None
     made(tmp_path / "data_batch_1.bin", 60)
     (tmp_path / "batches.meta.txt").write_text("\n".join(CLASSES[:9]))
     with pytest.raises(SourceError, match=r"9 names.*'label' 9"):
-        Cifar10Reader().sample([listed(tmp_path / "data_batch_1.bin")])
+        Cifar10Reader().plan([listed(tmp_path / "data_batch_1.bin")])
 
 
 def test_fault_133_cut_file(tmp_path: pathlib.Path) -> None:
@@ -191,7 +192,7 @@ def test_fault_133_cut_file(tmp_path: pathlib.Path) -> None:
     assert found is not None
     assert len(found.inputs) == 2
     with pytest.raises(SourceError, match=r"3073 bytes.*data_batch_2\.bin has 7000"):
-        found.reader.sample([listed(tmp_path / name) for name in found.inputs])
+        found.reader.plan([listed(tmp_path / name) for name in found.inputs])
 
 
 def test_other_files_are_not_recognised(tmp_path: pathlib.Path) -> None:
@@ -233,7 +234,7 @@ def test_fault_133_mutated_files_never_crash(tmp_path: pathlib.Path) -> None:
         file = listed(path)
         if len(data) % 3073:
             with pytest.raises(SourceError):
-                reader.sample([file])
+                reader.plan([file])
             continue
         raws = read_all(reader, file, ["label", "image"])
         found = sum(len(raw.numbers) + len(raw.refused) for raw in raws)

@@ -1,5 +1,6 @@
 """Fixed-length records: layouts against struct, PNG against decoders, and faults."""
 
+import dataclasses
 import hashlib
 import io
 import os
@@ -348,18 +349,19 @@ def test_sample_and_features(tmp_path: pathlib.Path) -> None:
         write_labelled(tmp_path / name, [i % 3 for i in range(count)])
         files.append(listed(tmp_path / name))
     reader = FixedLengthReader(LABELLED)
-    sample = reader.sample(files)
+    planned = reader.plan(files)
+    sample = planned.sample
     assert (sample.rows, sample.total_rows, sample.complete) == (1024, 3000, False)
     assert set(sample.columns["label"].to_pylist()) == set(NAMES)
-    assert reader.declared(sample) == (
+    assert planned.features == (
         Feature("label", Kind.LABEL, is_label=True, vocabulary=NAMES),
         Feature("x", Kind.TENSOR, shape=(2, 3), dtype="float32", encoding="raw"),
         Feature("n", Kind.INT64),
     )
     assert reader.companions(files[0]) == (str(tmp_path / "names.txt"),)
-    small = reader.sample(files[:2])
+    small = reader.plan(files[:2]).sample
     assert (small.rows, small.complete) == (900, True)
-    assert reader.sample(files[1:2]).rows == 0
+    assert reader.plan(files[1:2]).sample.rows == 0
 
 
 def test_places_are_even() -> None:
@@ -414,7 +416,7 @@ def test_fault_132_label_outside_the_classes_is_a_reject(
     assert "label" in second.message
     assert "255" in second.message
     assert "0 to 2" in second.message
-    sample = reader.sample([listed(path)])
+    sample = reader.plan([listed(path)]).sample
     assert (sample.rows, sample.unread, sample.complete) == (3, 2, True)
 
 
@@ -428,7 +430,7 @@ def test_rejects_and_rows_through_a_source(tmp_path: pathlib.Path) -> None:
     table = listing_of([file])
     with pa.ipc.new_file(str(listing), table.schema) as writer:
         writer.write_table(table)
-    schema = Schema(reader.declared(reader.sample([file])))
+    schema = Schema(reader.plan([file]).features)
     source = TableSource(reader, str(path.parent), str(listing), schema, block_bytes=1)
     readings = [r for b in source.blocks(0) for r in source.read(b)]
     rows = [row for r in readings for row in r.batch.rows.to_pylist()]
@@ -450,7 +452,7 @@ def test_fault_133_size_must_be_that_of_whole_records(
     reader = FixedLengthReader(LABELLED)
     size = str(path.stat().st_size)
     with pytest.raises(SourceError, match="records of 27 bytes") as found:
-        reader.sample([listed(path)])
+        reader.plan([listed(path)])
     assert size in str(found.value)
     assert "data.bin" in str(found.value)
     with pytest.raises(SourceError, match=size):
@@ -462,7 +464,7 @@ def test_fault_133_shorter_than_the_header(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "data.bin"
     path.write_bytes(b"HEA")
     with pytest.raises(SourceError, match="shorter than the header"):
-        FixedLengthReader(LABELLED).sample([listed(path)])
+        FixedLengthReader(LABELLED).plan([listed(path)])
 
 
 @pytest.mark.parametrize(
@@ -487,7 +489,7 @@ def test_names_must_stand_for_ids(
     else:
         names.write_bytes(data)
     with pytest.raises(SourceError, match=word):
-        FixedLengthReader(LABELLED).sample([listed(path)])
+        FixedLengthReader(LABELLED).plan([listed(path)])
 
 
 def test_names_of_any_line_end(tmp_path: pathlib.Path) -> None:
@@ -503,10 +505,10 @@ def test_names_must_be_the_same_in_all_folders(tmp_path: pathlib.Path) -> None:
         write_labelled(tmp_path / folder / "data.bin", [0, 1])
     files = [listed(tmp_path / f / "data.bin", f"{f}/data.bin") for f in ("a", "b")]
     reader = FixedLengthReader(LABELLED)
-    assert reader.sample(files).rows == 4
+    assert reader.plan(files).sample.rows == 4
     (tmp_path / "b" / "names.txt").write_text("dog\n고양이\ngoat\n", "utf-8")
     with pytest.raises(SourceError, match="same order"):
-        reader.sample(files)
+        reader.plan(files)
 
 
 def test_reader_needs_a_layout_and_known_fields(tmp_path: pathlib.Path) -> None:
@@ -514,8 +516,8 @@ def test_reader_needs_a_layout_and_known_fields(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "data.bin"
     write_labelled(path, [0])
     with pytest.raises(SpecError, match="description"):
-        FixedLengthReader().sample([listed(path)])
-    with pytest.raises(SourceError, match="no field 'y'"):
+        FixedLengthReader().plan([listed(path)])
+    with pytest.raises(SourceError, match="no column 'y'"):
         read_all(FixedLengthReader(LABELLED), listed(path), ["y"])
 
 
@@ -529,5 +531,7 @@ def test_file_that_changed_is_not_read(tmp_path: pathlib.Path) -> None:
     with pytest.raises(OSError, match="changed"):
         list(reader.read(file, block, ["n"]))
     os.truncate(path, 10)
+    with pytest.raises(SourceError, match="changed"):
+        reader.plan([file])
     with pytest.raises(SourceError, match="shorter"):
-        reader.sample([file])
+        reader.plan([dataclasses.replace(file, stamp=0)])

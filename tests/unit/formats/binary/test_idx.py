@@ -87,10 +87,11 @@ def test_pairs(
     assert rows_of(raws, "image") == [image.tobytes() for image in images]
     assert rows_of(raws, "label") == labels.tolist()
     assert np.concatenate([raw.numbers for raw in raws]).tolist() == list(range(100))
-    sample = reader.sample([file])
+    planned = reader.plan([file])
+    sample = planned.sample
     assert (sample.rows, sample.total_rows, sample.complete) == (100, 100, True)
     assert sample.columns["label"].to_pylist() == labels.tolist()
-    assert reader.declared(sample) == (
+    assert planned.features == (
         Feature("image", Kind.TENSOR, shape=(28, 28, 1), dtype="uint8", encoding="raw"),
         Feature("label", Kind.INT64, is_label=True),
     )
@@ -120,7 +121,7 @@ def test_png(tmp_path: pathlib.Path) -> None:
         rows_of(read_all(reader, file), "image"), images, strict=True
     ):
         assert np.array_equal(tf.io.decode_image(data).numpy()[..., 0], wanted)
-    features = reader.declared(reader.sample([file]))
+    features = reader.plan([file]).features
     assert [f.name for f in features] == ["image", "height", "width", "depth", "label"]
     assert features[0].inline
 
@@ -131,7 +132,7 @@ def test_images_stored_by_column(tmp_path: pathlib.Path) -> None:
     file = write(tmp_path, images, labels)
     reader = IdxReader(order="F")
     assert rows_of(read_all(reader, file), "image") == [i.T.tobytes() for i in images]
-    assert reader.declared(reader.sample([file]))[0].shape == (4, 3, 1)
+    assert reader.plan([file]).features[0].shape == (4, 3, 1)
 
 
 @pytest.mark.parametrize("kind", sorted(TYPES))
@@ -148,7 +149,7 @@ def test_types_and_dimensions(
     little = images.astype(images.dtype.newbyteorder("<"))
     assert rows_of(raws, "image") == [image.tobytes() for image in little]
     assert rows_of(raws, "label") == labels.tolist()
-    feature = reader.declared(reader.sample([file]))[0]
+    feature = reader.plan([file]).features[0]
     assert feature.shape == (sides if len(sides) != 2 else (*sides, 1))
     assert feature.dtype == images.dtype.name
 
@@ -166,7 +167,7 @@ def test_class_names(tmp_path: pathlib.Path) -> None:
         (5, Reason.OUT_OF_RANGE),
         (8, Reason.OUT_OF_RANGE),
     ]
-    feature = reader.declared(reader.sample([file]))[1]
+    feature = reader.plan([file]).features[1]
     assert feature.vocabulary == ("T-shirt", "Trouser", "바지")
 
 
@@ -204,7 +205,7 @@ def test_rows_through_a_source(tmp_path: pathlib.Path, packed: bool) -> None:
     with pa.ipc.new_file(str(listing), table.schema) as writer:
         writer.write_table(table)
     reader = IdxReader()
-    schema = Schema(reader.declared(reader.sample([file])))
+    schema = Schema(reader.plan([file]).features)
     source = TableSource(reader, str(tmp_path / "root"), str(listing), schema)
     readings = [r for b in source.blocks(0) for r in source.read(b)]
     rows = [row for r in readings for row in r.batch.rows.to_pylist()]
@@ -279,7 +280,7 @@ def test_fault_133_images_twice_are_an_error(tmp_path: pathlib.Path) -> None:
     packed = tmp_path / (IMAGES + ".gz")
     packed.write_bytes(gzip.compress(idx(images)))
     with pytest.raises(SourceError, match="Keep one"):
-        IdxReader().sample([plain, listed(packed)])
+        IdxReader().plan([plain, listed(packed)])
 
 
 def test_labels_are_looked_for_when_read(tmp_path: pathlib.Path) -> None:
@@ -288,11 +289,11 @@ def test_labels_are_looked_for_when_read(tmp_path: pathlib.Path) -> None:
     file = write(tmp_path, images, labels)
     (tmp_path / LABELS).unlink()
     with pytest.raises(SourceError, match="NAME-labels-idx1-ubyte"):
-        IdxReader().sample([file])
+        IdxReader().plan([file])
     other = tmp_path / "pictures.bin"
     other.write_bytes(idx(images))
     with pytest.raises(SourceError, match="another name"):
-        IdxReader().sample([listed(other)])
+        IdxReader().plan([listed(other)])
 
 
 def test_header_bytes() -> None:
@@ -332,7 +333,7 @@ def test_fault_133_counts_must_agree(tmp_path: pathlib.Path) -> None:
     images, labels = digits(10)
     file = write(tmp_path, images, labels[:9])
     with pytest.raises(SourceError, match=r"10 images.* 9 labels"):
-        IdxReader().sample([file])
+        IdxReader().plan([file])
     with pytest.raises(SourceError, match=r"10 images.* 9 labels"):
         list(IdxReader().blocks(file, block_bytes=1, limit_rows=None))
 
@@ -349,7 +350,7 @@ def test_fault_133_size_must_agree(
     data = path.read_bytes()
     path.write_bytes(data[:change] if change < 0 else data + bytes(change))
     with pytest.raises(SourceError, match=rf"{path.name} says.*{len(data) + change} "):
-        IdxReader().sample([listed(pathlib.Path(file.path))])
+        IdxReader().plan([listed(pathlib.Path(file.path))])
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -402,7 +403,7 @@ def test_fault_133_count_beyond_any_compression(tmp_path: pathlib.Path) -> None:
     (tmp_path / (IMAGES + ".gz")).write_bytes(gzip.compress(head + bytes(100)))
     (tmp_path / (LABELS + ".gz")).write_bytes(gzip.compress(labels + bytes(100)))
     with pytest.raises(SourceError, match="4294967295 items"):
-        IdxReader().sample([listed(tmp_path / (IMAGES + ".gz"))])
+        IdxReader().plan([listed(tmp_path / (IMAGES + ".gz"))])
 
 
 def test_fault_133_flipped_bytes_never_crash(tmp_path: pathlib.Path) -> None:
@@ -429,7 +430,7 @@ def test_all_files_have_one_shape(tmp_path: pathlib.Path) -> None:
     first = write(tmp_path / "a", *digits(3, (4, 4)))
     second = write(tmp_path / "b", *digits(3, (4, 5)))
     with pytest.raises(SourceError, match=r"\(4, 4\).*\(4, 5\)"):
-        IdxReader().sample([first, second])
+        IdxReader().plan([first, second])
 
 
 def test_labels_must_be_one_integer_each(tmp_path: pathlib.Path) -> None:
@@ -437,14 +438,14 @@ def test_labels_must_be_one_integer_each(tmp_path: pathlib.Path) -> None:
     images, _ = digits(3)
     for labels in (np.zeros((3, 8), np.int32), np.zeros(3, np.float32)):
         with pytest.raises(SourceError, match="one integer each"):
-            IdxReader().sample([write(tmp_path, images, labels)])
+            IdxReader().plan([write(tmp_path, images, labels)])
 
 
 def test_png_needs_images(tmp_path: pathlib.Path) -> None:
     """Fractions cannot become PNG: an error that says to leave them raw."""
     file = write(tmp_path, np.zeros((3, 4, 4), np.float32), np.zeros(3, np.uint8))
     with pytest.raises(SourceError, match="raw"):
-        IdxReader("png").sample([file])
+        IdxReader("png").plan([file])
 
 
 def test_empty_pair(tmp_path: pathlib.Path) -> None:
@@ -452,5 +453,5 @@ def test_empty_pair(tmp_path: pathlib.Path) -> None:
     for packed in (False, True):
         file = write(tmp_path / str(packed), *digits(0), packed=(packed, packed))
         assert read_all(IdxReader(), file) == []
-        sample = IdxReader().sample([file])
+        sample = IdxReader().plan([file]).sample
         assert (sample.rows, sample.complete) == (0, True)

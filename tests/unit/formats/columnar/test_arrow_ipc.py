@@ -87,7 +87,7 @@ def test_drift_between_files_is_an_error(tmp_path):
     write(tmp_path / "a.arrow", pa.table({"i": [1]}))
     write(tmp_path / "b.arrows", pa.table({"i": ["x"]}), stream=True)
     with pytest.raises(SourceError, match=r"'i' is int64 in a\.arrow and string in b"):
-        ArrowReader().sample(listed(tmp_path, ["a.arrow", "b.arrows"]))
+        ArrowReader().plan(listed(tmp_path, ["a.arrow", "b.arrows"]))
 
 
 DAMAGE = """
@@ -159,11 +159,11 @@ def test_sample_is_bounded(tmp_path, monkeypatch):
     table = pa.table({"i": range(200_000)})
     write(tmp_path / "a.arrow", table, rows=1000)
     write(tmp_path / "b.arrows", table, stream=True, rows=1000)
-    file = ArrowReader().sample(listed(tmp_path, ["a.arrow"]))
+    file = ArrowReader().plan(listed(tmp_path, ["a.arrow"])).sample
     assert file.total_rows == 200_000
     assert file.columns["i"].to_pylist()[-1] > 190_000
     assert file.rows < 40_000
-    stream = ArrowReader().sample(listed(tmp_path, ["b.arrows"]))
+    stream = ArrowReader().plan(listed(tmp_path, ["b.arrows"])).sample
     assert stream.total_rows is None
     assert stream.rows < 40_000
     size = (tmp_path / "b.arrows").stat().st_size
@@ -256,4 +256,4 @@ def test_intervals_are_named(tmp_path):
     with pa.ipc.new_stream(tmp_path / "a.arrows", columns):
         pass
     with pytest.raises(SourceError, match="column 'm' is list<item: month_interval>"):
-        ArrowReader().sample(listed(tmp_path, ["a.arrows"]))
+        ArrowReader().plan(listed(tmp_path, ["a.arrows"]))

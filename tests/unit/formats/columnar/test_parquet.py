@@ -191,7 +191,7 @@ def test_drift_between_files_is_an_error(tmp_path, other, match):
     pq.write_table(pa.table({"i": [1], "t": ["x"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table(other), tmp_path / "b.parquet")
     with pytest.raises(SourceError, match=match):
-        ParquetReader().sample(listed(tmp_path, ["a.parquet", "b.parquet"]))
+        ParquetReader().plan(listed(tmp_path, ["a.parquet", "b.parquet"]))
 
 
 def test_damage_is_an_error_that_names_the_file(tmp_path):
@@ -219,7 +219,7 @@ def test_fault_100_doubled_names_are_an_error(tmp_path):
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(SourceError, match="'a' stands twice"):
-        ParquetReader().sample(listed(tmp_path, ["a.parquet"]))
+        ParquetReader().plan(listed(tmp_path, ["a.parquet"]))
 
 
 def test_fault_101_a_file_without_rows_is_read(tmp_path):
@@ -270,7 +270,7 @@ def test_sample_of_many_row_groups_is_spread_and_bounded(tmp_path, monkeypatch):
         table = pa.table({"i": np.sort(values)})
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=1000)
     files = listed(tmp_path, ["0.parquet", "1.parquet", "2.parquet"])
-    sample = ParquetReader().sample(files)
+    sample = ParquetReader().plan(files).sample
     values = np.array(sample.columns["i"])
     assert sample.total_rows == 300_000
     assert not sample.complete
@@ -283,7 +283,7 @@ def test_one_large_row_group_is_sampled_beyond_its_beginning(tmp_path, monkeypat
     monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 17)
     monkeypatch.setattr(parquet, "_MANY_ROWS", 1 << 12)
     pq.write_table(pa.table({"i": np.arange(40_000)}), tmp_path / "a.parquet")
-    sample = ParquetReader().sample(listed(tmp_path, ["a.parquet"]))
+    sample = ParquetReader().plan(listed(tmp_path, ["a.parquet"])).sample
     assert sample.rows < 20_000
     assert sample.columns["i"].to_pylist()[-1] > 35_000
 

@@ -497,7 +497,7 @@ def stored(path: Path, data: bytes) -> InputFile:
 
 def planned(*inputs: InputFile, **settings: object) -> CsvReader:
     reader = CsvReader(**settings)
-    return reader.planned(reader.sample(inputs), inputs)
+    return reader.plan(inputs).reader
 
 
 def pieces_read(reader, file, *, limit=None, block_bytes=1 << 20):
@@ -691,7 +691,7 @@ def test_plain_and_compressed_files_are_one_table(tmp_path):
     reader = planned(one, two, three, four)
     found = [table_read(pieces_read(reader, f))[0][1] for f in (one, two, three, four)]
     assert found == [("1", "a"), ("2", "b"), ("3", "c,d"), ("4", "e")]
-    sample = CsvReader().sample([one, two, three, four])
+    sample = CsvReader().plan([one, two, three, four]).sample
     assert sample.columns["t"].to_pylist() == ["a", "b", "c,d", "e"]
     assert (sample.complete, sample.total_rows) == (True, 4)
 
@@ -705,7 +705,7 @@ def test_drift_between_files_names_files_and_columns(packed, tmp_path):
     two = stored(tmp_path / name, gzip.compress(data) if packed else data)
     message = rf"1\.csv and {name} differ: 't' only in 1\.csv; 'other' only in {name}"
     with pytest.raises(SourceError, match=message):
-        CsvReader().sample([one, two])
+        CsvReader().plan([one, two])
     with pytest.raises(SourceError, match=message):
         pieces_read(planned(one), two)
 
@@ -716,7 +716,7 @@ def test_many_compressed_files_are_sampled_by_some(tmp_path):
         stored(tmp_path / f"{n:03}.csv.gz", gzip.compress(b"n\n%d\n" % n))
         for n in range(130)
     ]
-    sample = CsvReader().sample(inputs)
+    sample = CsvReader().plan(inputs).sample
     assert sample.columns["n"].to_pylist() == [str(n) for n in range(0, 130, 3)]
     assert (sample.complete, sample.total_rows) == (False, None)
     per_row = sample.sampled_bytes / sample.rows

@@ -467,13 +467,13 @@ def test_class_ids_below_one_are_renumbered(root: Folder) -> None:
     (row,) = read_all(source).rows
     assert row["image/object/class/label"] == [1, 2]
     assert row["image/object/class/text"] == ["z", "b"]
-    assert source.reader.label_map() == {1: "z", 2: "b"}
+    assert CocoReader().plan(inputs(root, ".json")).label_map == {1: "z", 2: "b"}
 
 
 def test_label_map_keeps_gaps(root: Folder) -> None:
     """Positive ids are what they are."""
-    source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
-    assert source.reader.label_map() == {1: "person", 3: "car", 90: "brush"}
+    planned = CocoReader().plan(inputs(tree(root, EXAMPLE), ".json"))
+    assert planned.label_map == {1: "person", 3: "car", 90: "brush"}
 
 
 def test_several_files_are_splits(root: Folder) -> None:
@@ -661,7 +661,7 @@ def test_files_that_are_no_coco(root: Folder, data: bytes, found: str) -> None:
     root.mkdir()
     (root / "bad.json").write_bytes(data)
     with pytest.raises(SourceError) as caught:
-        CocoReader().sample(inputs(root, ".json"))
+        CocoReader().plan(inputs(root, ".json"))
     assert found in str(caught.value)
     assert "bad.json" in str(caught.value)
 

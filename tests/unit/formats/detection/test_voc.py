@@ -19,7 +19,7 @@ from tests.support.detection import (
 )
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection.voc import SPLIT_COLUMN, SplitVocReader, VocReader
+from transforms.formats.detection.voc import SPLIT_COLUMN, VocReader
 from transforms.formats.table_source import TableSource
 
 Folder = pathlib.Path
@@ -164,8 +164,9 @@ def test_first_pixel(root: Folder) -> None:
 
 def test_given_labels(root: Folder) -> None:
     """Ids follow the given names; a name that is not among them is a reject."""
-    source = source_of(example(root), VocReader(labels=("dog", "cow")), ".xml")
-    assert source.reader.label_map() == {1: "dog", 2: "cow"}
+    reader = VocReader(labels=("dog", "cow"))
+    source = source_of(example(root), reader, ".xml")
+    assert reader.plan(inputs(root, ".xml")).label_map == {1: "dog", 2: "cow"}
     found = read_all(source)
     assert [r["image/object/class/label"] for r in found.rows] == [[1], [], [1]]
     (rejection,) = found.rejections
@@ -176,8 +177,8 @@ def test_given_labels(root: Folder) -> None:
 
 def test_label_map_of_all_names(root: Folder) -> None:
     """Without given names all that there are count, sorted by their bytes."""
-    source = source_of(example(root), VocReader(), ".xml")
-    assert source.reader.label_map() == {1: "dog", 2: "고양이"}
+    planned = VocReader().plan(inputs(example(root), ".xml"))
+    assert planned.label_map == {1: "dog", 2: "고양이"}
 
 
 @pytest.mark.reads_with_tensorflow
@@ -378,7 +379,7 @@ def test_image_sets(root: Folder) -> None:
     example(root)
     list_sets(root, train="2007_01", val="2007_03", trainval="2007_01 2007_03")
     source = source_of(root, VocReader(), ".xml")
-    assert isinstance(source.reader, SplitVocReader)
+    assert source.reader.split_column == SPLIT_COLUMN
     assert source.reader.split_column == SPLIT_COLUMN
     assert VocReader().split_column == ""
     found = read_all(source)
@@ -477,7 +478,7 @@ def test_sample(root: Folder) -> None:
     """The sample knows how many rows there are, and which cannot be read."""
     example(root)
     (root / "Annotations/z.xml").write_bytes(b"x")
-    sample = VocReader().sample(inputs(root, ".xml"))
+    sample = VocReader().plan(inputs(root, ".xml")).sample
     assert (sample.rows, sample.unread, sample.total_rows) == (3, 1, 4)
     assert sample.complete
     assert SPLIT_COLUMN not in sample.columns

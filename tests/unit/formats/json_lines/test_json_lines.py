@@ -163,7 +163,7 @@ def planned(tmp_path, lines):
     write(tmp_path / "seen.jsonl", lines)
     files = listed(tmp_path, ["seen.jsonl"])
     reader = JsonLinesReader()
-    return reader.planned(reader.sample(files), files)
+    return reader.plan(files).reader
 
 
 def reread(tmp_path, reader, lines, end="\n"):
@@ -333,7 +333,7 @@ def test_fault_92_utf_16_is_an_error_with_a_hint(tmp_path):
     """It names the file and the encoding."""
     (tmp_path / "a.jsonl").write_bytes('{"a": 1}\n'.encode("utf-16"))
     with pytest.raises(SourceError, match=r"a\.jsonl is UTF-16"):
-        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl"]))
+        JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
 
 
 def test_fault_98_nul_bytes_are_refused_by_row(tmp_path):
@@ -396,7 +396,7 @@ def test_drift_of_types_between_files_is_an_error(tmp_path):
     read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl", "b.jsonl"])
     assert read.columns["x"] == [1.0, 1.5]
     with pytest.raises(SourceError, match=r"'y' is text in a\.jsonl and int64 in c"):
-        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl", "b.jsonl", "c.jsonl"]))
+        JsonLinesReader().plan(listed(tmp_path, ["a.jsonl", "b.jsonl", "c.jsonl"]))
 
 
 def test_a_column_that_one_file_lacks_is_an_error(tmp_path):
@@ -404,7 +404,7 @@ def test_a_column_that_one_file_lacks_is_an_error(tmp_path):
     write(tmp_path / "a.jsonl", ['{"x": 1, "y": 2}'] * 30)
     write(tmp_path / "b.jsonl", ['{"x": 1}'] * 30)
     with pytest.raises(SourceError, match=r"every row of a\.jsonl has 'y', and none"):
-        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl", "b.jsonl"]))
+        JsonLinesReader().plan(listed(tmp_path, ["a.jsonl", "b.jsonl"]))
 
 
 @pytest.mark.parametrize(
@@ -426,14 +426,14 @@ def test_what_is_no_table_is_an_error(tmp_path, text, match):
     """Empty files, arrays, ambiguous names and other formats are told apart."""
     (tmp_path / "a.jsonl").write_bytes(text)
     with pytest.raises(SourceError, match=match):
-        JsonLinesReader().sample(listed(tmp_path, ["a.jsonl"]))
+        JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
 
 
 def test_sample_of_a_large_file_is_spread_and_bounded(tmp_path, monkeypatch):
     """The last rows of a file are in the sample, but not all rows are."""
     monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 16)
     write(tmp_path / "a.jsonl", [json.dumps({"a": i}) for i in range(50_000)])
-    sample = JsonLinesReader().sample(listed(tmp_path, ["a.jsonl"]))
+    sample = JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"])).sample
     values = np.array(sample.columns["a"])
     assert not sample.complete
     assert sample.total_rows is None

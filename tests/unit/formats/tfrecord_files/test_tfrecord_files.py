@@ -117,7 +117,7 @@ def planned(tmp_path, payloads):
     write(tmp_path / "seen.tfrecord", payloads)
     files = listed(tmp_path, ["seen.tfrecord"])
     reader = TFRecordFiles()
-    return reader.planned(reader.sample(files), files)
+    return reader.plan(files).reader
 
 
 def reread(tmp_path, reader, payloads, **settings):
@@ -218,7 +218,7 @@ def test_sequence_examples_are_an_error(tmp_path):
     context = example(a=1)
     write(tmp_path / "a.tfrecord", [context + b"\x12\x02\x0a\x00"] * 3)
     with pytest.raises(SourceError, match="SequenceExample"):
-        TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord"]))
+        TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"]))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -248,7 +248,7 @@ def test_drift_between_files_is_an_error(tmp_path):
     write(tmp_path / "b.tfrecord", [example(x=0.5)])
     write(tmp_path / "c.tfrecord", [example(x=1)])
     with pytest.raises(SourceError, match=r"'x' is int64 in a\.tfrecord and float in"):
-        TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord", "b.tfrecord"]))
+        TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord", "b.tfrecord"]))
     read = read_all(TFRecordFiles(), tmp_path, ["a.tfrecord", "c.tfrecord"])
     assert read.columns["y"] == [b"t", None]
 
@@ -258,7 +258,7 @@ def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(tfrecord_files, "SAMPLE_BYTES", 1 << 20)
     payloads = [example(a=i, t=bytes(range(256))) for i in range(30_000)]
     write(tmp_path / "a.tfrecord", payloads)
-    sample = TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord"]))
+    sample = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"])).sample
     values = np.array(sample.columns["a"])
     assert values.max() > 25_000
     assert len(values) < 12_000
@@ -272,11 +272,8 @@ def test_images_are_declared_by_their_bytes(tmp_path):
     png = b"\x89PNG\r\n\x1a\n" + bytes(9)
     rows = [{"image/encoded": png, "image/height": 3, "raw": b"no image"}] * 3
     write(tmp_path / "a.tfrecord", [example(**row) for row in rows])
-    sample = TFRecordFiles().sample(listed(tmp_path, ["a.tfrecord"]))
-    reader = TFRecordFiles().planned(sample, ())
-    assert reader.declared(sample) == (
-        Feature("image/encoded", Kind.IMAGE, inline=True),
-    )
+    planned = TFRecordFiles().plan(listed(tmp_path, ["a.tfrecord"]))
+    assert planned.features == (Feature("image/encoded", Kind.IMAGE, inline=True),)
 
 
 def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(tmp_path):
@@ -287,10 +284,10 @@ def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(tmp_path):
     names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
     (tmp_path / "stray.tfrecord").write_bytes(frame(b""))
     files = listed(tmp_path, [*names, "stray.tfrecord"])
-    inputs = TFRecordFiles().inputs(files)
+    inputs = TFRecordFiles().plan(files).files
     assert [file.origin for file in inputs] == names
     read = read_all(TFRecordFiles(), tmp_path, names)
-    declared = {f.name: f for f in read.reader.declared(read.sample)}
+    declared = {f.name: f for f in read.planned.features}
     assert {name: f.kind for name, f in declared.items()} == {
         feature.name: feature.kind for feature in datasets.ANIMALS
     }
@@ -320,7 +317,7 @@ def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(tmp_path):
         read_all(TFRecordFiles(), tmp_path, names)
     first.unlink()
     with pytest.raises(SourceError, match="every shard that is stated"):
-        TFRecordFiles().inputs(listed(tmp_path, names[1:]))
+        TFRecordFiles().plan(listed(tmp_path, names[1:]))
 
 
 def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path):
@@ -335,7 +332,7 @@ def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path):
         pytest.skip("the helper writes no TFDS files")
     names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
     read = read_all(TFRecordFiles(), tmp_path, names)
-    declared = {f.name: f for f in read.reader.declared(read.sample)}
+    declared = {f.name: f for f in read.planned.features}
     assert declared["animal"].kind is Kind.LABEL
     by_id = dict(zip(read.columns["id"], read.columns["animal"], strict=True))
     assert by_id == {n: datasets.animal(n)["animal"] for n in range(6)}
@@ -355,7 +352,7 @@ def test_two_datasets_with_other_vocabularies_merge_by_name(tmp_path):
     ]
     read = read_all(TFRecordFiles(), tmp_path, names)
     assert read.columns["animal"] == ["고양이", "dog", "dog", "goat"]
-    declared = {f.name: f for f in read.reader.declared(read.sample)}
+    declared = {f.name: f for f in read.planned.features}
     assert declared["animal"].vocabulary is None
 
 
@@ -394,7 +391,7 @@ def test_a_manifest_of_another_program_is_no_dataset(tmp_path):
     write(tmp_path / "a.tfrecord", [example(a=1)])
     (tmp_path / "manifest.json").write_text(json.dumps({"name": "web app"}))
     files = listed(tmp_path, ["a.tfrecord"])
-    assert TFRecordFiles().inputs(files) == files
+    assert TFRecordFiles().plan(files).files == files
     assert read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"]).columns == {"a": [1]}
 
 
