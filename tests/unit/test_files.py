@@ -10,6 +10,7 @@ import sys
 import time
 import unicodedata
 from multiprocessing.synchronize import Event
+from typing import Any
 
 import pytest
 
@@ -250,7 +251,7 @@ class Reversed:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return iter(self.entries)
 
 
@@ -288,7 +289,7 @@ def test_unreadable_folder_is_an_error(
     """A folder that cannot be read stops the listing, naming it: no silent gap."""
     write(tmp_path, "a/1", "locked/2")
 
-    def refuse(path: str):
+    def refuse(path: str) -> Any:
         if path.endswith("locked"):
             raise OSError(code, os.strerror(code), path)
         return scandir(path)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if (seen := status(pid)) and seen[0] not in "ZX"]
 
 
-def wait_for(condition, process: subprocess.Popen | None = None) -> None:
+def wait_for(condition: Any, process: subprocess.Popen | None = None) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

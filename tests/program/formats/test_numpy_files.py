@@ -5,8 +5,10 @@ import pathlib
 import pickle
 import struct
 import zipfile
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -35,14 +37,16 @@ ARRAYS = {
 }
 
 
-def plain(values):
+def plain(values: npt.NDArray[Any]) -> list[Any]:
     """An array as the nested lists of Python values that Arrow gives."""
     return pa.array([None] * 0) if values is None else values.tolist()
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1000, 1 << 20])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_are_those_that_numpy_loads(tmp_path, save, block_bytes, monkeypatch):
+def test_arrays_are_those_that_numpy_loads(
+    tmp_path: pathlib.Path, save: Any, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Plain members by ranges, compressed ones in pieces: every dtype and order."""
     monkeypatch.setattr(numpy_files, "PIECE_BYTES", 5000)
     save(tmp_path / "a.npz", **ARRAYS)
@@ -63,14 +67,14 @@ def test_arrays_are_those_that_numpy_loads(tmp_path, save, block_bytes, monkeypa
 
 
 @pytest.mark.parametrize("name", [*ARRAYS])
-def test_single_arrays(tmp_path, name):
+def test_single_arrays(tmp_path: pathlib.Path, name: str) -> None:
     """An .npy file is the column "value"."""
     np.save(tmp_path / "a.npy", ARRAYS[name])
     read = read_all(NumpyReader(), tmp_path, ["a.npy"], block_bytes=64)
     assert read.columns == {"value": plain(np.load(tmp_path / "a.npy"))}
 
 
-def test_named_fields_are_columns(tmp_path):
+def test_named_fields_are_columns(tmp_path: pathlib.Path) -> None:
     """A structured dtype gives a column for each field; names may be any text."""
     dtype = [("x", "<f4"), ("이름", "<U4"), ("v", "<i2", (2,))]
     array = np.array([(0.5, "고양이", (1, 2)), (1.5, "", (3, 4))], dtype)
@@ -86,7 +90,9 @@ def test_named_fields_are_columns(tmp_path):
 
 @pytest.mark.parametrize("limit", [1, 99, 101])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_limit_takes_the_first_rows(tmp_path, save, limit):
+def test_limit_takes_the_first_rows(
+    tmp_path: pathlib.Path, save: Any, limit: int
+) -> None:
     """With a limit the blocks hold so many rows."""
     save(tmp_path / "a.npz", i=np.arange(100))
     read = read_all(NumpyReader(), tmp_path, ["a.npz"], limit=limit, block_bytes=80)
@@ -96,11 +102,13 @@ def test_limit_takes_the_first_rows(tmp_path, save, limit):
 class Bomb:
     """Runs code when it is loaded from a pickle."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return (pathlib.Path.touch, (pathlib.Path("exploded"),))
 
 
-def test_fault_133_object_arrays_are_never_loaded(tmp_path, monkeypatch):
+def test_fault_133_object_arrays_are_never_loaded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pickle inside .npy or .npz is an error, and its code does not run."""
     monkeypatch.chdir(tmp_path)
     array = np.array([Bomb(), None], object)
@@ -115,7 +123,7 @@ def test_fault_133_object_arrays_are_never_loaded(tmp_path, monkeypatch):
     assert not (tmp_path / "exploded").exists()
 
 
-def saved(array):
+def saved(array: npt.NDArray[Any]) -> bytes:
     out = io.BytesIO()
     np.save(out, array)
     return out.getvalue()
@@ -136,7 +144,9 @@ def saved(array):
         (saved(np.arange(3).astype("m8[s]")), "dtype timedelta64"),
     ],
 )
-def test_fault_133_damage_is_an_error(tmp_path, data, match):
+def test_fault_133_damage_is_an_error(
+    tmp_path: pathlib.Path, data: bytes, match: str
+) -> None:
     """Wrong magic, a count that is not the size, dtypes that no feature holds."""
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(SourceError, match=match):
@@ -144,7 +154,9 @@ def test_fault_133_damage_is_an_error(tmp_path, data, match):
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_fault_133_a_flipped_bit_in_an_npz_is_an_error(tmp_path, compression):
+def test_fault_133_a_flipped_bit_in_an_npz_is_an_error(
+    tmp_path: pathlib.Path, compression: int
+) -> None:
     """The zip's checksum is compared, also where members are read by ranges."""
     with zipfile.ZipFile(tmp_path / "a.npz", "w", compression) as archive:
         archive.writestr("x.npy", saved(np.arange(10_000)))
@@ -155,7 +167,7 @@ def test_fault_133_a_flipped_bit_in_an_npz_is_an_error(tmp_path, compression):
         read_all(NumpyReader(), tmp_path, ["a.npz"])
 
 
-def test_unequal_first_dimensions_are_an_error(tmp_path):
+def test_unequal_first_dimensions_are_an_error(tmp_path: pathlib.Path) -> None:
     """It names the arrays; those that go together can be read by name."""
     np.savez(
         tmp_path / "a.npz",
@@ -181,7 +193,9 @@ def test_unequal_first_dimensions_are_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_long_integers_of_python_2_are_read(tmp_path, version):
+def test_long_integers_of_python_2_are_read(
+    tmp_path: pathlib.Path, version: int
+) -> None:
     """Its NumPy wrote the shape (3L,), and names of fields that look like that."""
     header = b"{'descr': [('3L', '<i8', (2L,)), (\"it's 4L\", '<i4')], "
     header += b"'fortran_order': False, 'shape': (3L,), }\n"
@@ -195,7 +209,7 @@ def test_long_integers_of_python_2_are_read(tmp_path, version):
     assert read.columns == {"3L": [[0, 1], [2, 3], [4, 5]], "it's 4L": [0, -1, -2]}
 
 
-def test_drift_between_files_is_an_error(tmp_path):
+def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
     """Widths may differ, kinds and inner shapes may not."""
     np.savez(tmp_path / "a.npz", x=np.arange(3, dtype=np.int8))
     np.savez(tmp_path / "b.npz", x=np.arange(3, dtype=np.int64))
@@ -206,7 +220,9 @@ def test_drift_between_files_is_an_error(tmp_path):
         NumpyReader().plan(listed(tmp_path, ["a.npz", "c.npz"]))
 
 
-def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
+def test_sample_is_spread_and_bounded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows from all of a file, about as many bytes as a sample may hold."""
     monkeypatch.setattr(numpy_files, "SAMPLE_BYTES", 1 << 16)
     np.save(tmp_path / "a.npy", np.arange(1_000_000))
@@ -217,7 +233,7 @@ def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
     assert values.max() > 980_000
 
 
-def test_through_the_source(tmp_path):
+def test_through_the_source(tmp_path: pathlib.Path) -> None:
     """Under a schema the columns are typed."""
     np.savez(tmp_path / "a.npz", x=np.arange(10), y=np.arange(10) / 2)
     schema = Schema((Feature("x", Kind.INT64), Feature("y", Kind.FLOAT)))

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -79,11 +80,13 @@ def fails(code: int, times: int, path: str | None = None) -> Callable[..., None]
     return work
 
 
-def now_and_then(real: Callable, code: int, every: int, only=lambda *_: True):
+def now_and_then(
+    real: Callable, code: int, every: int, only: Callable[..., Any] = lambda *_: True
+) -> Callable[..., Any]:
     """Returns the function, failing at every n-th call that counts."""
     calls = itertools.count(1)
 
-    def work(*arguments, **options):
+    def work(*arguments: Any, **options: Any) -> Any:
         if only(*arguments) and next(calls) % every == 0:
             raise OSError(code, os.strerror(code))
         return real(*arguments, **options)
@@ -342,7 +345,7 @@ def flaky_writes(
             raise OSError(code, os.strerror(code))
 
     class Raw(io.FileIO):
-        def write(self, data) -> int:
+        def write(self, data: Any) -> int:
             if name == "write":
                 fail()
             return super().write(data)
@@ -363,7 +366,7 @@ def flaky_writes(
         return Raw(path, "wb")
 
     def patched(function: Callable) -> Callable:
-        def call(first, *rest):
+        def call(first: Any, *rest: Any) -> Any:
             # A folder that cannot be synced is another matter: it is not made anew.
             if not isinstance(first, int) or stat.S_ISREG(os.fstat(first).st_mode):
                 fail()

@@ -26,7 +26,7 @@ MESSAGE = Example(
 )
 
 
-def test_field_numbers_and_packing_are_those_of_the_format():
+def test_field_numbers_and_packing_are_those_of_the_format() -> None:
     """One feature of each kind serialises to bytes written out by hand."""
     assert Feature(bytes_list=BytesList(value=[b"ab", b""])).SerializeToString() == (
         b"\x0a\x06" + b"\x0a\x02ab" + b"\x0a\x00"
@@ -40,21 +40,21 @@ def test_field_numbers_and_packing_are_those_of_the_format():
     assert Example(features=Features()).SerializeToString() == b"\x0a\x00"
 
 
-def test_a_feature_has_one_kind():
+def test_a_feature_has_one_kind() -> None:
     """Setting a second kind clears the first, as in a oneof."""
     feature = Feature(int64_list=Int64List(value=[1]))
     feature.float_list.value.append(2.0)
     assert feature.WhichOneof("kind") == "float_list"
 
 
-def test_values_of_the_wrong_type_are_refused():
+def test_values_of_the_wrong_type_are_refused() -> None:
     """A float is no int64, as in TensorFlow's classes."""
     with pytest.raises(TypeError):
         Int64List(value=[1.5])
 
 
 @pytest.mark.reads_with_tensorflow
-def test_tensorflow_parses_the_same_message():
+def test_tensorflow_parses_the_same_message() -> None:
     """TensorFlow's own class, loaded beside ours, reads and writes the same."""
     tf = pytest.importorskip("tensorflow")
     data = MESSAGE.SerializeToString()
@@ -63,7 +63,7 @@ def test_tensorflow_parses_the_same_message():
     assert Example.FromString(theirs.SerializeToString()) == MESSAGE
 
 
-def test_importing_the_messages_does_not_touch_the_default_pool():
+def test_importing_the_messages_does_not_touch_the_default_pool() -> None:
     """The default pool knows no tensorflow.Example after the import."""
     code = (
         "import transforms.core.example.messages\n"

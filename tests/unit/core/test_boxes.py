@@ -2,6 +2,7 @@
 
 import fractions
 import math
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,12 @@ NAN, INF = math.nan, math.inf
 SIZE = (640, 480)
 
 
-def faults(*boxes, form=BoxForm.XYWH, size=SIZE, **options) -> list[BoxFault]:
+def faults(
+    *boxes: list[Any],
+    form: BoxForm = BoxForm.XYWH,
+    size: tuple[int, int] = SIZE,
+    **options: float | int,
+) -> list[BoxFault]:
     found = check_boxes(boxes, [size] * len(boxes), form=form, **options)
     return [BoxFault(fault) for fault in found.faults]
 

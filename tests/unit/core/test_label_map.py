@@ -1,6 +1,7 @@
 """Label maps: literal text, and what protobuf's own text format makes of it."""
 
 import contextlib
+from typing import Any
 
 import pytest
 from google.protobuf import (
@@ -16,7 +17,7 @@ from transforms.core.label_map import parse_label_map, render_label_map
 from transforms.errors import SpecError
 
 
-def message_class():
+def message_class() -> Any:
     """StringIntLabelMap, as TensorFlow's object_detection has it."""
     file = descriptor_pb2.FileDescriptorProto(
         name="string_int_label_map.proto", package="object_detection.protos"

@@ -2,6 +2,7 @@
 
 import pathlib
 import unicodedata
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,7 +33,9 @@ def column(listing: Listing, name: str) -> list[str | None]:
     return listing.table[name].to_pylist()
 
 
-def select(*paths: str, include=(), exclude=()) -> tuple[list[str], dict[str, int]]:
+def select(
+    *paths: str, include: list[str] = (), exclude: list[str] = ()
+) -> tuple[list[str], dict[str, int]]:
     kept, skipped = images.select(
         entries(*paths),
         takes=is_image_name,
@@ -60,7 +63,7 @@ def test_label_folders() -> None:
 
 @pytest.mark.parametrize("word", sorted(images.SPLIT_WORDS))
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
-def test_split_words_in_any_case(word: str, change) -> None:
+def test_split_words_in_any_case(word: str, change: Any) -> None:
     """A first level of the usual words is the split, spelled as it is there."""
     split = change(word)
     listing = arrange(f"{split}/cat/1.jpg", f"{split}/dog/2.jpg")

@@ -15,7 +15,7 @@ from beam_pipeline.planning.disk_need import (
     free_bytes,
     in_words,
 )
-from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.program.test_convert import command, write_csv
 from transforms.errors import StorageError
@@ -29,7 +29,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return write_csv(tmp_path_factory.mktemp("table") / "t.csv", "n,w", lines)
 
 
-def planned(table: Folder, folder: Folder, **settings: object):
+def planned(table: Folder, folder: Folder, **settings: object) -> Plan:
     given = {"source": str(table), "output": str(folder / "out"), **settings}
     return make_plan(make_spec(given))
 

@@ -7,10 +7,13 @@ does not depend on the order in which protobuf writes a map.
 
 import functools
 import itertools
+import pathlib
 import struct
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -58,14 +61,14 @@ FLOAT_PAIR = pa.list_(pa.float32(), 2)
 EDGES = [0, 1, 99, 100, 101, *range(105, 130), *range(16_340, 16_390), 70_000]
 
 
-def base_type(kind):
+def base_type(kind: pa.DataType) -> pa.DataType:
     """Returns the type of single values: without lists and dictionaries."""
     while not pa.types.is_dictionary(kind) and pa.types.is_nested(kind):
         kind = kind.value_type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def feature_message(kind, value):
+def feature_message(kind: pa.DataType, value: Any) -> Any:
     """Returns the Feature that holds a Python value of an Arrow type."""
     values = value if isinstance(value, list) else [value]
     single = base_type(kind)
@@ -77,7 +80,7 @@ def feature_message(kind, value):
     return Feature(bytes_list=BytesList(value=data))
 
 
-def entries(schema, row):
+def entries(schema: pa.Schema, row: dict[str, Any]) -> bytes:
     """Returns the map entries of a row by the oracle."""
     return b"".join(
         Features(
@@ -88,7 +91,7 @@ def entries(schema, row):
     )
 
 
-def oracle(batch):
+def oracle(batch: pa.RecordBatch) -> list[bytes]:
     """Returns the serialised Examples of a batch by the oracle."""
     rows = [
         {name: batch.column(name)[i].as_py() for name in batch.schema.names}
@@ -100,7 +103,7 @@ def oracle(batch):
     ]
 
 
-def assert_encodes(batch, split_at=None):
+def assert_encodes(batch: pa.RecordBatch, split_at: Any = None) -> None:
     """Compares all ways to encode a batch with the oracle."""
     encoder = ExampleEncoder(batch.schema, split_at=split_at)
     expected = oracle(batch)
@@ -114,7 +117,7 @@ def assert_encodes(batch, split_at=None):
     assert framed.offsets.tolist() == [0, *itertools.accumulate(map(len, records))]
 
 
-def with_nulls_over_values(array, present):
+def with_nulls_over_values(array: pa.Array, present: npt.NDArray[Any]) -> pa.Array:
     """Returns the array with some slots made null whose values stay behind."""
     kind = array.type
     if pa.types.is_dictionary(kind):
@@ -150,7 +153,7 @@ BYTES = st.binary(max_size=40) | st.binary(min_size=90, max_size=300)
 
 
 @st.composite
-def integers(draw, low, high):
+def integers(draw: Any, low: int, high: int) -> Any:
     """Integers of all magnitudes, so that all lengths of varints occur."""
     bits = draw(st.integers(0, 64))
     value = draw(st.integers(-(1 << bits), 1 << bits))
@@ -158,7 +161,7 @@ def integers(draw, low, high):
 
 
 @st.composite
-def kinds_and_values(draw):
+def kinds_and_values(draw: Any) -> Any:
     """An Arrow type that can be encoded, and a strategy for its values."""
     choice = draw(st.sampled_from(["bool", "int", "float", "text", "bytes"]))
     if choice == "bool":
@@ -195,7 +198,7 @@ def kinds_and_values(draw):
 
 
 @functools.cache
-def _makes_dictionaries(kind):
+def _makes_dictionaries(kind: Any) -> Any:
     """Whether Arrow makes such an array from Python; 24 makes none of large texts."""
     try:
         pa.array([], pa.dictionary(pa.int8(), kind))
@@ -205,7 +208,7 @@ def _makes_dictionaries(kind):
 
 
 @st.composite
-def batches(draw):
+def batches(draw: Any) -> Any:
     """A batch of random columns: nulls, hidden values, empty lists, a slice."""
     names = draw(
         st.lists(
@@ -238,7 +241,7 @@ def batches(draw):
     )
 
 
-def test_tutorial_row_is_its_84_bytes():
+def test_tutorial_row_is_its_84_bytes() -> None:
     """The row (False, 4, goat, 0.9876) of TensorFlow's tutorial, byte for byte."""
     row = {"feature0": False, "feature1": 4, "feature2": "goat", "feature3": 0.9876}
     batch = pa.RecordBatch.from_pylist([row], TUTORIAL)
@@ -256,7 +259,9 @@ def test_tutorial_row_is_its_84_bytes():
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=batches(), rows=st.integers(1, 5), size=st.sampled_from([1, 400, 1 << 24]))
-def test_any_batch_gives_the_bytes_of_protobuf(batch, rows, size):
+def test_any_batch_gives_the_bytes_of_protobuf(
+    batch: Any, rows: Any, size: Any
+) -> None:
     """Random schemas, rows, slices and chunk sizes equal the oracle."""
     with (
         mock.patch.object(encoder_module, "_CHUNK_ROWS", rows),
@@ -267,7 +272,9 @@ def test_any_batch_gives_the_bytes_of_protobuf(batch, rows, size):
 
 @settings(max_examples=100, deadline=None)
 @given(batch=batches(), name=TEXT, value=st.binary(max_size=400))
-def test_pieces_around_a_large_value_make_the_record(batch, name, value):
+def test_pieces_around_a_large_value_make_the_record(
+    batch: Any, name: Any, value: Any
+) -> None:
     """Head, value and tail are what the encoder gives with the value as a column."""
     if name in batch.schema.names:
         return
@@ -280,7 +287,7 @@ def test_pieces_around_a_large_value_make_the_record(batch, name, value):
     assert records == [frame(data) for data in oracle(whole)]
 
 
-def test_encode_examples_gives_what_decode_examples_reads():
+def test_encode_examples_gives_what_decode_examples_reads() -> None:
     """The public pair: rows of a batch, as bytes and back; a null stays one."""
     lists = pa.array([[0.5], []], pa.list_(pa.float32()))
     rows = pa.record_batch({"id": [1, 2], "name": ["a", None], "x": lists})
@@ -289,7 +296,7 @@ def test_encode_examples_gives_what_decode_examples_reads():
     assert decode_examples(encoded, schema=rows.schema) == rows
 
 
-def test_names_stand_in_byte_order():
+def test_names_stand_in_byte_order() -> None:
     """UTF-8 bytes decide: a prefix before what it begins, U+FF5E before an emoji."""
     names = ["🐈", "～", "b", "image/height", "image", "", "Z"]
     schema = pa.schema([(name, pa.int64()) for name in names])
@@ -302,7 +309,7 @@ def test_names_stand_in_byte_order():
     assert places == sorted(places)
 
 
-def test_a_null_leaves_its_key_out_and_an_empty_list_does_not():
+def test_a_null_leaves_its_key_out_and_an_empty_list_does_not() -> None:
     """Absent is no entry at all; empty is an entry with its kind set."""
     batch = pa.record_batch({"a": pa.array([None, [], [5]], pa.list_(pa.int64()))})
     assert ExampleEncoder(batch.schema).encode(batch).to_pylist() == [
@@ -317,7 +324,7 @@ def test_a_null_leaves_its_key_out_and_an_empty_list_does_not():
     )
 
 
-def test_no_rows_and_no_columns():
+def test_no_rows_and_no_columns() -> None:
     """Nothing in, nothing out; rows without columns are empty Examples."""
     encoder = ExampleEncoder(TUTORIAL)
     nothing = pa.RecordBatch.from_pylist([], TUTORIAL)
@@ -332,7 +339,7 @@ def test_no_rows_and_no_columns():
     assert before.to_pylist() == after.to_pylist() == [b"", b"", b""]
 
 
-def test_varints_equal_protobuf_at_all_edges():
+def test_varints_equal_protobuf_at_all_edges() -> None:
     """Every power of two and its neighbours, alone and all in one column."""
     edges = {0, -1, -(2**63), 2**63 - 1}
     for bit in range(63):
@@ -347,7 +354,7 @@ def test_varints_equal_protobuf_at_all_edges():
         assert_encodes(pa.record_batch({"x": pa.array([value] * 2, pa.int64())}))
 
 
-def test_prefixes_at_the_sizes_where_their_varints_grow():
+def test_prefixes_at_the_sizes_where_their_varints_grow() -> None:
     """A text column with all critical sizes in one batch, and each size alone."""
     for name in ("", "x", "feature_of_some_length", "n" * 150):
         values = ["v" * size for size in EDGES]
@@ -358,7 +365,7 @@ def test_prefixes_at_the_sizes_where_their_varints_grow():
 
 
 @pytest.mark.parametrize("form", list(Form))
-def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form):
+def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form: Form) -> None:
     """The three ways to a prefix agree around 2**7, 2**14, 2**21 and 2**28."""
     entry = Entry("feature", Kind.BYTES, form)
     near = [1 << bits for bits in (7, 14, 21, 28)]
@@ -381,7 +388,7 @@ def test_prefixes_by_table_and_by_layout_equal_those_of_one_size(form):
         assert bytes(prefix) == entry.prefix(high)
 
 
-def test_float32_keeps_its_very_bits():
+def test_float32_keeps_its_very_bits() -> None:
     """Signalling NaNs, payloads, -0.0 and denormals pass through untouched."""
     bits = [0x7F800001, 0xFFC12345, 0x7FC00000, 0x80000000, 1, 0x007FFFFF, 0xFF800000]
     column = pa.array(np.array(bits, np.uint32).view(np.float32))
@@ -392,7 +399,7 @@ def test_float32_keeps_its_very_bits():
         assert data[-4:] == struct.pack("<I", word)
 
 
-def test_values_of_20_megabytes_cross_chunks():
+def test_values_of_20_megabytes_cross_chunks() -> None:
     """Large values between small ones: texts, lists of bytes and of numbers."""
     large = bytes(range(256)) * 80_000
     batch = pa.record_batch(
@@ -408,7 +415,7 @@ def test_values_of_20_megabytes_cross_chunks():
     assert_encodes(pa.record_batch({"ints": numbers, "floats": floats}))
 
 
-def test_rows_beyond_one_chunk_keep_their_order():
+def test_rows_beyond_one_chunk_keep_their_order() -> None:
     """50,000 rows in several chunks: every record is its row's."""
     rng = np.random.default_rng(1)
     count = 50_000
@@ -433,7 +440,7 @@ def test_rows_beyond_one_chunk_keep_their_order():
     assert framed.buffer.to_pybytes() == b"".join(map(frame, encoded.to_pylist()))
 
 
-def test_values_far_into_a_large_buffer():
+def test_values_far_into_a_large_buffer() -> None:
     """Offsets past 2 GiB, behind a null slot that still holds the bytes before."""
     far = 2_200_000_000
     data = np.zeros(far + 20, np.uint8)
@@ -448,14 +455,14 @@ def test_values_far_into_a_large_buffer():
     assert_encodes(pa.record_batch({"x": lists}))
 
 
-def test_sizes_hidden_under_nulls_do_not_count():
+def test_sizes_hidden_under_nulls_do_not_count() -> None:
     """A long text under a null, among texts whose prefixes differ in size."""
     texts = pa.array(["x" * 10_000, "y", "z" * 120, "", "w" * 5_000])
     hidden_texts = with_nulls_over_values(texts, np.array([0, 1, 1, 1, 0], bool))
     assert_encodes(pa.record_batch({"feature": hidden_texts}))
 
 
-def test_an_example_past_two_gigabytes_is_refused_before_it_is_built():
+def test_an_example_past_two_gigabytes_is_refused_before_it_is_built() -> None:
     """One value, one list of values, and one list of numbers over the limit."""
     size = MAX_EXAMPLE_BYTES + 1
     offsets = pa.py_buffer(np.array([0, 1, 1 + size], np.int64))
@@ -472,7 +479,9 @@ def test_an_example_past_two_gigabytes_is_refused_before_it_is_built():
             ExampleEncoder(batch.schema).encode_framed(batch)
 
 
-def test_an_example_over_the_limit_in_sum_names_its_row(monkeypatch):
+def test_an_example_over_the_limit_in_sum_names_its_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Features that fit one by one but not together."""
     monkeypatch.setattr(encoder_module, "MAX_EXAMPLE_BYTES", 100)
     monkeypatch.setattr(payload_module, "MAX_EXAMPLE_BYTES", 100)
@@ -503,7 +512,7 @@ def test_an_example_over_the_limit_in_sum_names_its_row(monkeypatch):
     ],
     ids=str,
 )
-def test_types_without_a_place_in_an_example_are_refused(kind):
+def test_types_without_a_place_in_an_example_are_refused(kind: pa.DataType) -> None:
     """The error names the feature and its type, before any batch is seen."""
     with pytest.raises(EncodingError) as caught:
         ExampleEncoder(pa.schema([("fine", pa.int64()), ("odd", kind)]))
@@ -511,7 +520,7 @@ def test_types_without_a_place_in_an_example_are_refused(kind):
     assert str(kind) in str(caught.value)
 
 
-def hidden(values, kind):
+def hidden(values: Any, kind: Any) -> Any:
     """Returns values, the first of them hidden under a null."""
     array = pa.array(values, kind)
     return with_nulls_over_values(array, np.arange(len(array)) > 0)
@@ -535,7 +544,9 @@ def hidden(values, kind):
     ids=lambda value: str(getattr(value, "type", "")),
 )
 @pytest.mark.parametrize("chunk_rows", [1, 2, 100])
-def test_values_that_do_not_fit_name_feature_and_row(column, found, chunk_rows):
+def test_values_that_do_not_fit_name_feature_and_row(
+    column: pa.Array, found: str, chunk_rows: int
+) -> None:
     """Row 3 is to blame in every chunking; nulls over bad values are not."""
     batch = pa.record_batch(
         {
@@ -555,7 +566,7 @@ def test_values_that_do_not_fit_name_feature_and_row(column, found, chunk_rows):
     assert_encodes(batch.slice(0, 2))
 
 
-def test_the_largest_float32_is_no_overflow():
+def test_the_largest_float32_is_no_overflow() -> None:
     """A float64 that rounds to the largest float32, and infinities, are kept."""
     values = [FLOAT32_MAX, -FLOAT32_MAX, FLOAT32_MAX * (1 + 1e-9), float("inf")]
     batch = pa.record_batch({"x": pa.array(values)})
@@ -565,7 +576,7 @@ def test_the_largest_float32_is_no_overflow():
     assert floats == [FLOAT32_MAX, -FLOAT32_MAX, FLOAT32_MAX, float("inf")]
 
 
-def test_two_columns_of_one_name_are_refused():
+def test_two_columns_of_one_name_are_refused() -> None:
     """A map has one value a key; the feature beside the schema counts too."""
     twice = pa.schema([("a", pa.int64()), ("a", pa.string())])
     with pytest.raises(EncodingError, match="'a' more than once"):
@@ -574,7 +585,7 @@ def test_two_columns_of_one_name_are_refused():
         ExampleEncoder(pa.schema([("image", pa.int64())]), split_at="image")
 
 
-def test_a_batch_of_another_schema_is_refused():
+def test_a_batch_of_another_schema_is_refused() -> None:
     """Other names or types raise; other metadata and nullability do not."""
     encoder = ExampleEncoder(pa.schema([("a", pa.int64())]))
     for other in ({"b": [1]}, {"a": [1.5]}, {"a": [1], "b": [2]}):
@@ -585,14 +596,14 @@ def test_a_batch_of_another_schema_is_refused():
     assert encoder.encode(batch).to_pylist() == oracle(batch)
 
 
-def test_entries_around_needs_a_place():
+def test_entries_around_needs_a_place() -> None:
     """Without `split_at` there is nothing to stand around of."""
     batch = pa.record_batch({"a": [1]})
     with pytest.raises(ValueError, match="split_at"):
         ExampleEncoder(batch.schema).entries_around(batch)
 
 
-def test_encoding_does_not_change_the_batch():
+def test_encoding_does_not_change_the_batch() -> None:
     """Buffers shared with the caller are read only."""
     rng = np.random.default_rng(2)
     batch = pa.record_batch(
@@ -608,7 +619,7 @@ def test_encoding_does_not_change_the_batch():
 
 
 @pytest.mark.reads_with_tensorflow
-def test_tensorflow_reads_and_parses_the_records(tmp_path):
+def test_tensorflow_reads_and_parses_the_records(tmp_path: pathlib.Path) -> None:
     """TFRecordDataset and parse_example give back the values, defaults included."""
     tf = pytest.importorskip("tensorflow")
     batch = pa.record_batch(

@@ -44,7 +44,7 @@ CASES = {
 }
 
 
-def feature_of(name, kind, **fields):
+def feature_of(name: str, kind: Kind, **fields: bool) -> Feature:
     """Returns a feature as inference makes it."""
     if kind is Kind.FLOAT:
         fields["inexact_integers"] = InexactIntegers.REJECT
@@ -52,14 +52,14 @@ def feature_of(name, kind, **fields):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_kind_is_inferred(case):
+def test_a_kind_is_inferred(case: str) -> None:
     """Each rule, at its edge."""
     texts, kind = CASES[case]
     inference = infer_features({"c": pa.array(texts, pa.string())})
     assert inference.features == (feature_of("c", kind),)
 
 
-def test_features_stand_in_the_order_of_the_columns():
+def test_features_stand_in_the_order_of_the_columns() -> None:
     """Names and order are the source's, chunked or not."""
     chunked = pa.chunked_array([["1"], ["x"]])
     found = infer_features({"z": chunked, "a": pa.array(["1", "2"])})
@@ -80,7 +80,9 @@ def test_features_stand_in_the_order_of_the_columns():
         (["True"], Kind.BOOL),
     ],
 )
-def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(texts, kind):
+def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(
+    texts: list[str | None], kind: Kind
+) -> None:
     """Only names need a vocabulary."""
     columns = {"x": pa.array(["a"]), "y": pa.array(texts, pa.string())}
     other, label = infer_features(columns, label_column="y").features
@@ -88,7 +90,7 @@ def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(texts, kind):
     assert not other.is_label
 
 
-def test_an_unknown_label_names_the_nearest_column():
+def test_an_unknown_label_names_the_nearest_column() -> None:
     """A typo is answered with what was perhaps meant."""
     with pytest.raises(
         SpecError, match="found 'spcies'; the nearest name is 'species'"
@@ -99,7 +101,7 @@ def test_an_unknown_label_names_the_nearest_column():
         )
 
 
-def test_evidence_tells_what_was_seen():
+def test_evidence_tells_what_was_seen() -> None:
     """Counts, range and examples are of the cells as their kind takes them."""
     texts = [*map(str, range(150)), "x", "NA", None]
     (facts,) = infer_features({"n": pa.array(texts)}).evidence

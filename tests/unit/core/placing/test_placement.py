@@ -3,8 +3,10 @@
 import hashlib
 import unicodedata
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -35,7 +37,9 @@ def shares(**parts: str) -> SplitRule:
     return SplitRule(SplitSource.SHARES, tuple(parts), tuple(parts.values()))
 
 
-def hashes(count: int, purpose: str, seed: int = 0, origin: str = "a.csv"):
+def hashes(
+    count: int, purpose: str, seed: int = 0, origin: str = "a.csv"
+) -> npt.NDArray[Any]:
     return placement.hash_rows(origin, np.arange(count), purpose=purpose, seed=seed)
 
 

@@ -1,5 +1,7 @@
 """The rows of a shard: their order, their origins, their class ids."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -108,7 +110,7 @@ def test_rows_with_origins_of_their_own() -> None:
 def test_equal_keys_stay_in_source_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ties are broken by (origin, row), so the order is one order only."""
 
-    def coarse(origins, numbers, **_):
+    def coarse(origins: Any, numbers: Any, **_: Any) -> Any:
         return (numbers % 3).astype(np.uint64)
 
     monkeypatch.setattr(placement, "hash_rows", coarse)

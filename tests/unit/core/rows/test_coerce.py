@@ -3,6 +3,7 @@
 import fractions
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +85,7 @@ def same(found: object, wanted: object) -> bool:
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
 @settings(deadline=None)
 @given(texts=st.lists(cells, max_size=8))
-def test_every_cell_follows_the_rules(feature, texts):
+def test_every_cell_follows_the_rules(feature: Any, texts: Any) -> None:
     """Values, missing cells and reasons equal those of the rules cell by cell."""
     coerced = coerce(pa.array(texts, pa.string()), feature)
     assert coerced.values.type == row_type(feature)
@@ -105,7 +106,7 @@ def test_every_cell_follows_the_rules(feature, texts):
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
 @settings(deadline=None)
 @given(texts=st.lists(cells, max_size=8))
-def test_the_fast_path_gives_what_the_exact_one_gives(feature, texts):
+def test_the_fast_path_gives_what_the_exact_one_gives(feature: Any, texts: Any) -> None:
     """A bad cell elsewhere, which switches the fast path off, changes nothing."""
     alone = coerce(pa.array(texts, pa.string()), feature)
     column = pa.array([*texts, "no number at all"], pa.string())
@@ -125,7 +126,7 @@ def test_the_fast_path_gives_what_the_exact_one_gives(feature, texts):
 @pytest.mark.parametrize("feature", NUMERIC, ids=lambda f: f.kind)
 @settings(deadline=None)
 @given(texts=st.lists(cells, min_size=2, max_size=8))
-def test_a_slice_is_coerced_like_its_copy(feature, texts):
+def test_a_slice_is_coerced_like_its_copy(feature: Any, texts: Any) -> None:
     """An array that starts inside its buffers gives the same as one that does not."""
     column = pa.array(texts, pa.string())
     one = coerce(column.slice(1), feature)
@@ -133,7 +134,7 @@ def test_a_slice_is_coerced_like_its_copy(feature, texts):
     assert str(one.values) == str(two.values)
 
 
-def test_a_column_that_fits_has_no_mask():
+def test_a_column_that_fits_has_no_mask() -> None:
     """No cell to blame, no array of them."""
     assert coerce(pa.array(["1", None, "-3"]), INT64).bad is None
     assert coerce(pa.array(["0.5", "-0.25", "nan"]), FLOAT).bad is None
@@ -142,7 +143,7 @@ def test_a_column_that_fits_has_no_mask():
 
 
 @pytest.mark.parametrize("kind", [Kind.TEXT, Kind.LABEL, Kind.IMAGE, Kind.BYTES])
-def test_text_keeps_every_word(kind):
+def test_text_keeps_every_word(kind: Kind) -> None:
     """NA, nan, spaces and the empty text are values; only null is missing."""
     texts = ["NA", " x ", "", "007", None, "nan"]
     coerced = coerce(pa.array(texts), Feature("t", kind))

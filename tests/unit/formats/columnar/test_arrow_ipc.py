@@ -1,5 +1,6 @@
 """Arrow IPC: pyarrow reading whole files is the oracle; damage is never a crash."""
 
+import pathlib
 import subprocess
 import sys
 
@@ -17,7 +18,14 @@ from transforms.formats.columnar import arrow_ipc
 from transforms.formats.columnar.arrow_ipc import ArrowReader
 
 
-def write(path, table, *, stream=False, rows=37, compression=None):
+def write(
+    path: pathlib.Path,
+    table: pa.Table,
+    *,
+    stream: bool = False,
+    rows: int = 37,
+    compression: str | None = None,
+) -> None:
     options = pa.ipc.IpcWriteOptions(compression=compression)
     make = pa.ipc.new_stream if stream else pa.ipc.new_file
     with make(path, table.schema, options=options) as writer:
@@ -27,7 +35,9 @@ def write(path, table, *, stream=False, rows=37, compression=None):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("block_bytes", [1, 20_000, 1 << 24])
-def test_rows_are_those_of_the_whole_file(tmp_path, stream, compression, block_bytes):
+def test_rows_are_those_of_the_whole_file(
+    tmp_path: pathlib.Path, stream: bool, compression: str | None, block_bytes: int
+) -> None:
     """By record batches, or in turn, values are those that pyarrow reads."""
     table = mixed(400)
     write(tmp_path / "a.arrow", table, stream=stream, compression=compression)
@@ -42,7 +52,7 @@ def test_rows_are_those_of_the_whole_file(tmp_path, stream, compression, block_b
         assert len(read.blocks) == 11
 
 
-def test_feather_and_views_and_run_ends(tmp_path):
+def test_feather_and_views_and_run_ends(tmp_path: pathlib.Path) -> None:
     """Feather 2 is an IPC file; ways of storing values are not their types."""
     table = pa.table(
         {
@@ -61,7 +71,9 @@ def test_feather_and_views_and_run_ends(tmp_path):
     assert read_all(ArrowReader(), tmp_path, ["b.feather"]).columns == {"a": [1, 2]}
 
 
-def test_large_batches_come_in_pieces(tmp_path, monkeypatch):
+def test_large_batches_come_in_pieces(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A piece holds about as much as a piece may, in both formats."""
     monkeypatch.setattr(arrow_ipc, "PIECE_BYTES", 10_000)
     table = pa.table({"i": range(50_000)})
@@ -74,7 +86,9 @@ def test_large_batches_come_in_pieces(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
-def test_limit_takes_the_first_rows(tmp_path, stream, limit):
+def test_limit_takes_the_first_rows(
+    tmp_path: pathlib.Path, stream: bool, limit: int
+) -> None:
     """Inside a record batch too."""
     write(tmp_path / "a.arrow", pa.table({"i": range(300)}), stream=stream, rows=100)
     read = read_all(ArrowReader(), tmp_path, ["a.arrow"], limit=limit, block_bytes=1)
@@ -82,7 +96,7 @@ def test_limit_takes_the_first_rows(tmp_path, stream, limit):
     assert sum(block.rows for block in read.blocks) == min(limit, 300)
 
 
-def test_drift_between_files_is_an_error(tmp_path):
+def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
     """It names both files and the column."""
     write(tmp_path / "a.arrow", pa.table({"i": [1]}))
     write(tmp_path / "b.arrows", pa.table({"i": ["x"]}), stream=True)
@@ -112,7 +126,9 @@ print(outcomes)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_damage_anywhere_is_an_error_and_no_crash(tmp_path, stream):
+def test_damage_anywhere_is_an_error_and_no_crash(
+    tmp_path: pathlib.Path, stream: bool
+) -> None:
     """Eight bytes overwritten, at every place of the file: never a read outside."""
     table = pa.table({"t": ["one", "two", None], "l": [[1], [], [2, 3]]})
     write(tmp_path / "whole", table, stream=stream)
@@ -126,7 +142,7 @@ def test_damage_anywhere_is_an_error_and_no_crash(tmp_path, stream):
     assert read > 0
 
 
-def test_what_is_no_arrow_is_an_error(tmp_path):
+def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
     """Empty, cut off, text, and Feather of version 1."""
     write(tmp_path / "a.arrow", pa.table({"i": range(1000)}), rows=100)
     whole = (tmp_path / "a.arrow").read_bytes()
@@ -139,7 +155,7 @@ def test_what_is_no_arrow_is_an_error(tmp_path):
         read_all(ArrowReader(), tmp_path, ["a.arrow"])
 
 
-def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path):
+def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path: pathlib.Path) -> None:
     """IPC checks no text either."""
     good = pa.array([b"a", b"\xff", b"c"], pa.binary())
     view = pa.Array.from_buffers(pa.string(), 3, good.buffers())
@@ -153,7 +169,9 @@ def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path):
     ]
 
 
-def test_sample_is_bounded(tmp_path, monkeypatch):
+def test_sample_is_bounded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a file all parts are sampled, of a stream the first; rows of files count."""
     monkeypatch.setattr(arrow_ipc, "SAMPLE_BYTES", 1 << 17)
     table = pa.table({"i": range(200_000)})
@@ -170,7 +188,7 @@ def test_sample_is_bounded(tmp_path, monkeypatch):
     assert abs(size * stream.rows / stream.sampled_bytes - 200_000) < 20_000
 
 
-def test_through_the_source(tmp_path):
+def test_through_the_source(tmp_path: pathlib.Path) -> None:
     """Under a schema the columns are typed."""
     write(tmp_path / "a.arrow", mixed(50))
     schema = Schema((Feature("i", Kind.INT64), Feature("d", Kind.LABEL)))
@@ -181,7 +199,7 @@ def test_through_the_source(tmp_path):
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_list_views_of_any_layout(tmp_path, large):
+def test_list_views_of_any_layout(tmp_path: pathlib.Path, large: bool) -> None:
     """Lists that overlap, go backwards, or hold garbage where they are null."""
     make = pa.LargeListViewArray if large else pa.ListViewArray
     offsets = pa.array([5, 0, 3, 4, 1, 0], pa.int64() if large else pa.int32())
@@ -213,7 +231,7 @@ def test_list_views_of_any_layout(tmp_path, large):
     assert read.columns["deep"] == table["deep"].to_pylist()
 
 
-def test_unions_without_rows_are_no_crash(tmp_path):
+def test_unions_without_rows_are_no_crash(tmp_path: pathlib.Path) -> None:
     """A batch may be empty; Arrow's own count of its bytes reads beyond a buffer."""
     union = pa.UnionArray.from_sparse(
         pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]
@@ -233,7 +251,7 @@ def test_unions_without_rows_are_no_crash(tmp_path):
     assert "column 'u' must be of single values" in run.stderr
 
 
-def empty(table):
+def empty(table: pa.Table) -> pa.RecordBatch:
     """A batch of no rows."""
     columns = [pa.array([], kind) for kind in table.schema.types[1:]]
     children = [pa.array([], pa.int64()), pa.array([], pa.string())]
@@ -241,7 +259,7 @@ def empty(table):
     return pa.record_batch([union, *columns], schema=table.schema)
 
 
-def test_intervals_are_named(tmp_path):
+def test_intervals_are_named(tmp_path: pathlib.Path) -> None:
     """pyarrow knows the type of months, and has no class for arrays of it."""
     from pyarrow.cffi import ffi
 

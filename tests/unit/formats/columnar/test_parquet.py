@@ -1,6 +1,8 @@
 """Parquet: pyarrow and pandas reading whole files are the oracles."""
 
 import decimal
+import pathlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,7 @@ from transforms.formats.columnar import parquet
 from transforms.formats.columnar.parquet import ParquetReader
 
 
-def mixed(count, start=0):
+def mixed(count: int, start: Any = 0) -> pa.Table:
     """A table of every type that Parquet files are seen to hold."""
     numbers = range(start, start + count)
     return pa.table(
@@ -40,7 +42,7 @@ def mixed(count, start=0):
     )
 
 
-def expected(table):
+def expected(table: pa.Table) -> list[dict[str, Any]]:
     """The rows of `mixed`, flattened by hand."""
     out = []
     for row in table.to_pylist():
@@ -56,7 +58,9 @@ def expected(table):
 
 @pytest.mark.parametrize("block_bytes", [1, 2000, 20_000, 1 << 24])
 @pytest.mark.parametrize("group_rows", [1, 37, 1000])
-def test_rows_are_those_of_the_whole_file(tmp_path, block_bytes, group_rows):
+def test_rows_are_those_of_the_whole_file(
+    tmp_path: pathlib.Path, block_bytes: int, group_rows: int
+) -> None:
     """By blocks of row groups, values and types are those that pyarrow reads."""
     if group_rows == 1 and block_bytes == 1:
         table = mixed(40)
@@ -78,7 +82,9 @@ def test_rows_are_those_of_the_whole_file(tmp_path, block_bytes, group_rows):
     assert pa.types.is_decimal(types["m"])
 
 
-def test_a_large_row_group_comes_in_pieces(tmp_path, monkeypatch):
+def test_a_large_row_group_comes_in_pieces(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One row group is one block; its pieces stay near the size of a piece."""
     monkeypatch.setattr(parquet, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(parquet, "_STEP_BYTES", 2_000)
@@ -91,7 +97,7 @@ def test_a_large_row_group_comes_in_pieces(tmp_path, monkeypatch):
     assert read.columns["i"] == list(range(100_000))
 
 
-def test_written_by_pandas(tmp_path):
+def test_written_by_pandas(tmp_path: pathlib.Path) -> None:
     """A DataFrame with every usual dtype comes back as pandas holds it."""
     frame = pd.DataFrame(
         {
@@ -113,7 +119,7 @@ def test_written_by_pandas(tmp_path):
     ]
 
 
-def test_only_wanted_columns_are_read(tmp_path):
+def test_only_wanted_columns_are_read(tmp_path: pathlib.Path) -> None:
     """Of a struct only the members that are wanted; the rest may be damaged."""
     table = mixed(1000)
     path = tmp_path / "a.parquet"
@@ -138,7 +144,7 @@ def test_only_wanted_columns_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
-def test_limit_takes_the_first_rows(tmp_path, limit):
+def test_limit_takes_the_first_rows(tmp_path: pathlib.Path, limit: int) -> None:
     """Inside a row group too."""
     table = pa.table({"i": range(300)})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
@@ -149,7 +155,7 @@ def test_limit_takes_the_first_rows(tmp_path, limit):
     assert sum(block.rows for block in read.blocks) == min(limit, 300)
 
 
-def test_widths_are_no_drift(tmp_path):
+def test_widths_are_no_drift(tmp_path: pathlib.Path) -> None:
     """int32 and int64, float and double, string and large_string go together."""
     a = pa.table(
         {
@@ -186,7 +192,9 @@ def test_widths_are_no_drift(tmp_path):
         ({"i": [1.0], "t": ["x"]}, r"'i' is int64 in a\.parquet and double in b"),
     ],
 )
-def test_drift_between_files_is_an_error(tmp_path, other, match):
+def test_drift_between_files_is_an_error(
+    tmp_path: pathlib.Path, other: dict[str, Any], match: str
+) -> None:
     """It names both files and the columns: missing, extra, or of another type."""
     pq.write_table(pa.table({"i": [1], "t": ["x"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table(other), tmp_path / "b.parquet")
@@ -194,7 +202,7 @@ def test_drift_between_files_is_an_error(tmp_path, other, match):
         ParquetReader().plan(listed(tmp_path, ["a.parquet", "b.parquet"]))
 
 
-def test_damage_is_an_error_that_names_the_file(tmp_path):
+def test_damage_is_an_error_that_names_the_file(tmp_path: pathlib.Path) -> None:
     """Cut off, overwritten at any tenth of the file, or no Parquet at all."""
     path = tmp_path / "a.parquet"
     pq.write_table(
@@ -214,7 +222,7 @@ def test_damage_is_an_error_that_names_the_file(tmp_path):
             read_all(ParquetReader(), tmp_path, ["a.parquet"])
 
 
-def test_fault_100_doubled_names_are_an_error(tmp_path):
+def test_fault_100_doubled_names_are_an_error(tmp_path: pathlib.Path) -> None:
     """Arrow keeps two columns of one name; here no column is lost unseen."""
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     pq.write_table(table, tmp_path / "a.parquet")
@@ -222,7 +230,7 @@ def test_fault_100_doubled_names_are_an_error(tmp_path):
         ParquetReader().plan(listed(tmp_path, ["a.parquet"]))
 
 
-def test_fault_101_a_file_without_rows_is_read(tmp_path):
+def test_fault_101_a_file_without_rows_is_read(tmp_path: pathlib.Path) -> None:
     """It has columns and no block; beside others it counts as nothing."""
     pq.write_table(pa.table({"i": pa.array([], pa.int64())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"i": [1, 2]}), tmp_path / "b.parquet")
@@ -231,7 +239,7 @@ def test_fault_101_a_file_without_rows_is_read(tmp_path):
     assert [block.origin for block in read.blocks] == ["b.parquet"]
 
 
-def test_fault_102_and_103_integers_stay_exact(tmp_path):
+def test_fault_102_and_103_integers_stay_exact(tmp_path: pathlib.Path) -> None:
     """uint64 beyond int64 and integers beyond 2^53 with nulls keep every digit."""
     table = pa.table(
         {
@@ -245,7 +253,7 @@ def test_fault_102_and_103_integers_stay_exact(tmp_path):
     )
 
 
-def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path):
+def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path: pathlib.Path) -> None:
     """Parquet checks no text; a row that holds none is a reject, not a crash."""
     good = pa.array([b"a", b"\xff", b"c", None], pa.binary())
     view = pa.Array.from_buffers(pa.string(), 4, good.buffers())
@@ -262,7 +270,9 @@ def test_text_that_is_not_utf_8_is_refused_by_row(tmp_path):
     ]
 
 
-def test_sample_of_many_row_groups_is_spread_and_bounded(tmp_path, monkeypatch):
+def test_sample_of_many_row_groups_is_spread_and_bounded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows come from all parts of the files, not more than the sample may hold."""
     monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 18)
     for number in range(3):
@@ -278,7 +288,9 @@ def test_sample_of_many_row_groups_is_spread_and_bounded(tmp_path, monkeypatch):
     assert len({value // 10_000 for value in values.tolist()}) == 30
 
 
-def test_one_large_row_group_is_sampled_beyond_its_beginning(tmp_path, monkeypatch):
+def test_one_large_row_group_is_sampled_beyond_its_beginning(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file of one row group gives rows further on than its first ones."""
     monkeypatch.setattr(parquet, "SAMPLE_BYTES", 1 << 17)
     monkeypatch.setattr(parquet, "_MANY_ROWS", 1 << 12)
@@ -288,7 +300,9 @@ def test_one_large_row_group_is_sampled_beyond_its_beginning(tmp_path, monkeypat
     assert sample.columns["i"].to_pylist()[-1] > 35_000
 
 
-def test_a_file_that_changed_since_it_was_listed_is_an_error(tmp_path):
+def test_a_file_that_changed_since_it_was_listed_is_an_error(
+    tmp_path: pathlib.Path,
+) -> None:
     """Reading goes through the stamp that the listing has."""
     pq.write_table(pa.table({"i": [1]}), tmp_path / "a.parquet")
     schema = Schema((Feature("i", Kind.INT64),))
@@ -299,7 +313,7 @@ def test_a_file_that_changed_since_it_was_listed_is_an_error(tmp_path):
         list(source.read(block))
 
 
-def test_through_the_source(tmp_path):
+def test_through_the_source(tmp_path: pathlib.Path) -> None:
     """Under a schema the columns are typed, and what is not wanted is not there."""
     pq.write_table(mixed(50), tmp_path / "a.parquet", row_group_size=10)
     schema = Schema((Feature("i", Kind.INT64), Feature("d", Kind.TEXT)))

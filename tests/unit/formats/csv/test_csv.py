@@ -6,6 +6,7 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,6 +32,7 @@ from transforms.formats.csv import (
     sample_blocks,
 )
 from transforms.formats.csv.reader import CsvReader
+from transforms.formats.csv.sample import Sample
 from transforms.formats.table_source import TableSource
 
 
@@ -63,11 +65,18 @@ FOUR = Schema(
 HEADER = b"flag,count,name,score\n"
 
 
-def header_of(data, dialect=None):
+def header_of(data: bytes, dialect: CsvDialect | None = None) -> tuple[Any, ...]:
     return read_header(io.BytesIO(data), dialect or CsvDialect(), "f.csv")
 
 
-def read(data, schema=FOUR, dialect=None, *, block_bytes=1 << 20, **options):
+def read(
+    data: bytes,
+    schema: Schema = FOUR,
+    dialect: CsvDialect | None = None,
+    *,
+    block_bytes: int = 1 << 20,
+    **options: Any,
+) -> tuple[Any, ...]:
     """Reads a file block by block: rows, their numbers, rejections."""
     dialect = dialect or CsvDialect()
     columns = header_of(data, dialect)
@@ -86,7 +95,7 @@ def read(data, schema=FOUR, dialect=None, *, block_bytes=1 << 20, **options):
     return rows, numbers, rejections
 
 
-def sha(record):
+def sha(record: bytes) -> str:
     return hashlib.sha256(record).hexdigest()
 
 
@@ -114,13 +123,15 @@ def sha(record):
         ({"encoding": "hex"}, "found 'hex'"),
     ],
 )
-def test_a_dialect_that_makes_no_sense_is_refused(setting, found):
+def test_a_dialect_that_makes_no_sense_is_refused(
+    setting: dict[str, str | tuple[str, str]], found: str
+) -> None:
     """Each setting is named with what was found."""
     with pytest.raises(SpecError, match=found):
         CsvDialect(**setting)
 
 
-def test_one_encoding_under_two_names_is_one_dialect():
+def test_one_encoding_under_two_names_is_one_dialect() -> None:
     """Equal dialects compare equal, whatever the spelling."""
     assert CsvDialect(encoding="UTF8") == CsvDialect(encoding="utf-8-sig")
 
@@ -151,12 +162,14 @@ def test_one_encoding_under_two_names_is_one_dialect():
         ("a,b\n1,2".encode("cp037"), CsvDialect(encoding="cp037"), ("a", "b")),
     ],
 )
-def test_names_are_read_as_they_stand(data, dialect, names):
+def test_names_are_read_as_they_stand(
+    data: bytes, dialect: CsvDialect, names: tuple[Any, ...]
+) -> None:
     """Byte order mark stripped, quotes taken off, spaces and words kept."""
     assert header_of(data, dialect) == names
 
 
-def test_a_header_longer_than_the_first_read_is_whole():
+def test_a_header_longer_than_the_first_read_is_whole() -> None:
     """Some tables have thousands of columns."""
     names = [f"column number {i:020}" for i in range(4_000)]
     data = ",".join(names).encode() + b"\n1,2\n"
@@ -181,7 +194,9 @@ def test_a_header_longer_than_the_first_read_is_whole():
         (b"\xef\xbb\xbfa\n", CsvDialect(encoding="cp949"), "byte order mark of UTF-8"),
     ],
 )
-def test_a_header_that_cannot_be_used_is_refused(data, dialect, message):
+def test_a_header_that_cannot_be_used_is_refused(
+    data: bytes, dialect: CsvDialect, message: str
+) -> None:
     """The file, the columns' positions and a way out are named."""
     with pytest.raises(SourceError, match=message) as error:
         header_of(data, dialect)
@@ -197,7 +212,9 @@ def test_a_header_that_cannot_be_used_is_refused(data, dialect, message):
         (("a", "c", "b"), "the order differs at 'c', 'b'"),
     ],
 )
-def test_files_of_one_source_must_have_the_same_columns(other, message):
+def test_files_of_one_source_must_have_the_same_columns(
+    other: tuple[Any, ...], message: str
+) -> None:
     """Both files are named, and the columns that differ."""
     check_same_columns("1.csv", ("a", "b", "c"), "2.csv", ("a", "b", "c"))
     with pytest.raises(SourceError, match=f"1.csv and 2.csv differ: {message}"):
@@ -207,7 +224,7 @@ def test_files_of_one_source_must_have_the_same_columns(other, message):
 # --- rows --------------------------------------------------------------------------
 
 
-def test_the_tutorials_row_is_read():
+def test_the_tutorials_row_is_read() -> None:
     """Four features, four types."""
     rows, numbers, bad = read(HEADER + b"False,4,goat,0.9876\n")
     (score,) = pa.array([0.9876], pa.float32()).to_pylist()
@@ -215,7 +232,7 @@ def test_the_tutorials_row_is_read():
     assert (numbers, bad) == ([0], [])
 
 
-def test_missing_is_blank_and_unquoted_or_a_word_beside_numbers():
+def test_missing_is_blank_and_unquoted_or_a_word_beside_numbers() -> None:
     """Text keeps NA and empty quotes; numbers and bools take NA for missing."""
     schema = Schema((*FOUR.features, Feature("kind", Kind.LABEL)))
     data = b"flag,count,name,score,kind\n,,,,\nNA,N/A,NA,null,None\n"
@@ -232,7 +249,7 @@ def test_missing_is_blank_and_unquoted_or_a_word_beside_numbers():
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r"])
-def test_a_blank_last_cell_is_missing_whatever_stands_before_it(end):
+def test_a_blank_last_cell_is_missing_whatever_stands_before_it(end: bytes) -> None:
     """Arrow alone takes it for quoted where the file ends without a line end."""
     data = b'name,count\n"a",' + end
     schema = Schema((FOUR["name"], FOUR["count"]))
@@ -262,7 +279,9 @@ REJECTS = [
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize(("record", "reason", "message"), REJECTS)
-def test_a_row_that_does_not_fit_is_rejected(record, reason, message, end):
+def test_a_row_that_does_not_fit_is_rejected(
+    record: bytes, reason: Reason, message: str, end: bytes
+) -> None:
     """Row, physical line, reason, the cell to blame and the record's digest."""
     good = end.join([b'true,1,"two', b'lines",0.5', b"", b""])
     data = HEADER + good + record + end + good + good + record
@@ -282,7 +301,7 @@ def test_a_row_that_does_not_fit_is_rejected(record, reason, message, end):
             assert json.loads(one.to_json())["reason"] == str(reason)
 
 
-def test_a_long_value_is_shortened():
+def test_a_long_value_is_shortened() -> None:
     """The message names the cell without repeating all of it."""
     _, _, (bad,) = read(HEADER + b"true," + b"9" * 100_000 + b",a,1\n")
     assert bad.reason is Reason.OUT_OF_RANGE
@@ -291,7 +310,7 @@ def test_a_long_value_is_shortened():
 
 @pytest.mark.parametrize("column", ["name", "n" * 5000, "값" * 1700])
 @pytest.mark.parametrize("cell", [b"caf\xe9", b"\xff" * 9000, "값".encode()[:2] * 3000])
-def test_a_cell_that_is_no_text_makes_a_short_message(column, cell):
+def test_a_cell_that_is_no_text_makes_a_short_message(column: str, cell: bytes) -> None:
     """At most 1 KiB of valid UTF-8, however long the cell and its column's name."""
     schema = Schema((Feature(column, Kind.TEXT),))
     data = f"{column},b\n".encode() + cell + b",1\n"
@@ -304,7 +323,7 @@ def test_a_cell_that_is_no_text_makes_a_short_message(column, cell):
         assert len(message.encode("utf-8", "strict")) <= MAX_MESSAGE_BYTES
 
 
-def test_only_the_columns_of_the_schema_are_looked_at():
+def test_only_the_columns_of_the_schema_are_looked_at() -> None:
     """Others may hold anything; two features may be made of one column."""
     schema = Schema(
         (
@@ -321,7 +340,7 @@ def test_only_the_columns_of_the_schema_are_looked_at():
         read(HEADER + b"true,1,a,1\n", absent)
 
 
-def test_a_split_column_gives_each_row_its_split():
+def test_a_split_column_gives_each_row_its_split() -> None:
     """A blank cell or what cannot name a split is a rejection."""
     data = b"n,part\n1,train\n2,\n3,all\nx,\n4,a/b\n5,\xff\n6,test\n"
     schema = Schema((Feature("n", Kind.INT64),))
@@ -342,7 +361,7 @@ def test_a_split_column_gives_each_row_its_split():
     assert bad[0].message.startswith("column 'part' holds nothing")
 
 
-def test_a_block_that_no_longer_holds_what_was_counted_fails():
+def test_a_block_that_no_longer_holds_what_was_counted_fails() -> None:
     """A file that changed is not read as if it had not."""
     block = Block("f.csv", 0, 12, rows=3)
     with pytest.raises(ConservationError, match=r"f.csv, bytes 0 to 12: .* 3 .* 2"):
@@ -352,7 +371,7 @@ def test_a_block_that_no_longer_holds_what_was_counted_fails():
 @pytest.mark.parametrize(
     "encoding", ["cp949", "euc-kr", "gbk", "shift_jis", "latin-1", "cp1252", "utf-16"]
 )
-def test_other_encodings_are_transcoded(encoding):
+def test_other_encodings_are_transcoded(encoding: str) -> None:
     """Text arrives as UTF-8, digests are of the bytes in the file."""
     word = {"latin-1": "café", "cp1252": "naïve", "shift_jis": "表示", "gbk": "中文"}
     text = word.get(encoding, "한글")
@@ -366,7 +385,7 @@ def test_other_encodings_are_transcoded(encoding):
     assert bad.sha256 == sha(lines[1].encode(bare))
 
 
-def test_a_limit_holds_where_the_block_is_the_whole_file():
+def test_a_limit_holds_where_the_block_is_the_whole_file() -> None:
     """Rows past it are in the bytes, and not in the batch."""
     data = "a,b\n1,x\n2,y\n3,z\n".encode("utf-16")
     schema = Schema((Feature("a", Kind.INT64),))
@@ -378,7 +397,7 @@ def test_a_limit_holds_where_the_block_is_the_whole_file():
     assert not bad
 
 
-def test_a_delimiter_inside_characters_does_not_split_them():
+def test_a_delimiter_inside_characters_does_not_split_them() -> None:
     """In GBK the bar is the second byte of some characters: transcoded whole."""
     dialect = CsvDialect(delimiter="|", encoding="gbk")
     text = b"\x81\x7c".decode("gbk")
@@ -387,7 +406,7 @@ def test_a_delimiter_inside_characters_does_not_split_them():
     assert read(data, schema, dialect)[0] == [{"a": text, "b": 1}]
 
 
-def test_bytes_invalid_in_their_encoding_reject_the_row():
+def test_bytes_invalid_in_their_encoding_reject_the_row() -> None:
     """Even where the bytes left over would be valid UTF-8."""
     dialect = CsvDialect(encoding="ascii")
     data = HEADER + "true,1,é,1\ntrue,2,e,1\n".encode()
@@ -397,7 +416,7 @@ def test_bytes_invalid_in_their_encoding_reject_the_row():
     assert r"'\xc3\xa9': not valid ascii" in bad.message
 
 
-def test_a_byte_order_mark_inside_the_file_is_data_at_any_block_size():
+def test_a_byte_order_mark_inside_the_file_is_data_at_any_block_size() -> None:
     """Files joined by hand have one; it must not matter where blocks start."""
     data = b"a,b\n1,2\n\xef\xbb\xbf3,4\n"
     schema = Schema((Feature("a", Kind.TEXT),))
@@ -424,8 +443,14 @@ grids = st.lists(st.tuples(plain_cell, plain_cell, plain_cell), max_size=12)
     block_bytes=st.integers(1, 60),
 )
 def test_what_pythons_csv_module_writes_is_read_back(
-    grid, end, quoting, delimiter, mark, last, block_bytes
-):
+    grid: Any,
+    end: Any,
+    quoting: Any,
+    delimiter: Any,
+    mark: Any,
+    last: Any,
+    block_bytes: Any,
+) -> None:
     """Any text in any cell, in blocks of any size; quoted empty is empty."""
     if quoting == csv.QUOTE_MINIMAL:
         # The module leaves line ends bare that are not its own.
@@ -472,7 +497,9 @@ typed_cell = st.sampled_from(
     records=st.lists(st.lists(typed_cell, min_size=3, max_size=5), max_size=10),
     block_bytes=st.integers(1, 60),
 )
-def test_rows_and_rejections_do_not_depend_on_the_block_size(records, block_bytes):
+def test_rows_and_rejections_do_not_depend_on_the_block_size(
+    records: Any, block_bytes: Any
+) -> None:
     """Fast and exact paths, alone and mixed, give one result; nothing is lost."""
     data = HEADER + "".join(",".join(r) + "\n" for r in records).encode()
     schema = Schema(
@@ -496,7 +523,7 @@ def test_rows_and_rejections_do_not_depend_on_the_block_size(records, block_byte
 # --- samples -----------------------------------------------------------------------
 
 
-def sample(*files, dialect=None, **options):
+def sample(*files: bytes, dialect: Any = None, **options: int) -> Sample:
     inputs = [
         SampleInput(
             f"{number}.csv",
@@ -509,7 +536,7 @@ def sample(*files, dialect=None, **options):
     return sample_blocks(inputs, **options)
 
 
-def test_small_sources_are_sampled_whole():
+def test_small_sources_are_sampled_whole() -> None:
     """Every row of every file; blank and empty told apart; bad rows counted."""
     found = sample(b'a,b\n1,""\n2,\n3\n', b"\xef\xbb\xbfa,b\r\n\r\n4,x", b"a,b\n")
     assert {name: column.to_pylist() for name, column in found.columns.items()} == {
@@ -521,7 +548,7 @@ def test_small_sources_are_sampled_whole():
     assert found.sampled_bytes == 10 + 3
 
 
-def test_a_header_without_rows_is_sampled_as_text():
+def test_a_header_without_rows_is_sampled_as_text() -> None:
     """Nothing speaks for any other kind."""
     found = sample(b"a,b\n")
     assert found.rows == found.sampled_bytes == 0
@@ -531,7 +558,7 @@ def test_a_header_without_rows_is_sampled_as_text():
 @pytest.mark.parametrize(
     "cell", ["x", '"x"', '"x\n"', '"x\n1,2"', '"x, ""y""\r\n"', '5" pipe']
 )
-def test_large_sources_are_sampled_evenly(cell):
+def test_large_sources_are_sampled_evenly(cell: str) -> None:
     """Whole rows only, from all over the files, the same every time."""
     record = cell + ",{0}\n"
     data = ["".join(record.format(i) for i in range(n)) for n in (3000, 20, 5000)]
@@ -548,7 +575,7 @@ def test_large_sources_are_sampled_evenly(cell):
     assert 2000 < first.sampled_bytes <= 8000
 
 
-def test_utf_16_is_sampled_from_its_start():
+def test_utf_16_is_sampled_from_its_start() -> None:
     """A piece of it would not say where characters begin."""
     data = ("a,b\n" + "".join(f"{i},한\n" for i in range(2000))).encode("utf-16")
     found = sample(data, sample_bytes=4096)
@@ -576,13 +603,15 @@ def test_utf_16_is_sampled_from_its_start():
         ([], "found none"),
     ],
 )
-def test_files_that_cannot_be_sampled_are_refused(files, message):
+def test_files_that_cannot_be_sampled_are_refused(
+    files: list[bytes], message: str
+) -> None:
     """With the file, the place and the option to try."""
     with pytest.raises(SourceError, match=message):
         sample(*files)
 
 
-def test_invalid_bytes_far_inside_are_named_by_their_offset():
+def test_invalid_bytes_far_inside_are_named_by_their_offset() -> None:
     """No line is known there."""
     data = b"a,b\n" + b"1,2\n" * 5000 + b"3,\xff\n" * 99 + b"1,2\n" * 5000
     with pytest.raises(SourceError, match=r"1.csv, byte 20\d\d\d: 0xff"):
@@ -600,7 +629,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_real_tables_are_read_whole(name):
+def test_real_tables_are_read_whole(name: str) -> None:
     """Kinds as expected, every row typed, none rejected, at two block sizes."""
     root = os.environ.get("BEAM_TFRECORD_TEST_DATA")
     if not root:

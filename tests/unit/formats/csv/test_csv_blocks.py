@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
+from transforms.core.model import Block
 from transforms.errors import SourceError
 from transforms.formats.csv import CsvDialect, iter_blocks
 from transforms.formats.csv import blocks as csv_blocks
@@ -30,7 +32,7 @@ ending = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\r\r\n", "\r\n\r\n"])
 
 
 @st.composite
-def tables(draw):
+def tables(draw: Any) -> Any:
     """Records under one line end or several, perhaps without the last one."""
     ends = draw(st.one_of(ending.map(lambda e: [e]), st.lists(ending, min_size=1)))
     records = draw(st.lists(record, max_size=8))
@@ -42,7 +44,9 @@ def tables(draw):
 files = st.one_of(tables(), soup).map(str.encode)
 
 
-def scan_by_hand(data, delimiter=",", quote='"'):
+def scan_by_hand(
+    data: bytes, delimiter: str = ",", quote: str = '"'
+) -> tuple[list[int], list[int], bool]:
     """Arrow's rules, a byte at a time: starts of records, lines before each.
 
     Returns those two lists, and whether the data ends inside quotes.
@@ -73,13 +77,13 @@ def scan_by_hand(data, delimiter=",", quote='"'):
     return starts, lines, inside
 
 
-def parse_whole(data):
+def parse_whole(data: bytes) -> list[Any]:
     """Returns what Arrow makes of the data: rows by number; None of a bad one."""
     if not data:
         return []
     bad = []
 
-    def note(row):
+    def note(row: Any) -> Any:
         bad.append(row.number - 1)
         return "skip"
 
@@ -102,7 +106,12 @@ def parse_whole(data):
     return rows
 
 
-def blocks_of(data, dialect=BARE, block_bytes=1, limit_rows=None):
+def blocks_of(
+    data: bytes,
+    dialect: CsvDialect = BARE,
+    block_bytes: int = 1,
+    limit_rows: int | None = None,
+) -> list[Block]:
     return list(
         iter_blocks(
             io.BytesIO(data),
@@ -121,7 +130,9 @@ def blocks_of(data, dialect=BARE, block_bytes=1, limit_rows=None):
 @example(data=b"a\rb\r\nc\n\rd", block_bytes=1)
 @example(data=b"\n\n", block_bytes=1)
 @example(data=b'""\n', block_bytes=1)
-def test_blocks_parsed_alone_equal_the_file_parsed_whole(data, block_bytes):
+def test_blocks_parsed_alone_equal_the_file_parsed_whole(
+    data: Any, block_bytes: Any
+) -> None:
     """At any block size the blocks join up, and give the rows with their numbers."""
     starts, lines, unclosed = scan_by_hand(data)
     if unclosed:
@@ -152,7 +163,9 @@ def test_blocks_parsed_alone_equal_the_file_parsed_whole(data, block_bytes):
     quote=st.sampled_from(['"', "'", ""]),
     delimiter=st.sampled_from([",", "\t"]),
 )
-def test_a_scan_in_pieces_equals_a_scan_by_hand(data, words, quote, delimiter):
+def test_a_scan_in_pieces_equals_a_scan_by_hand(
+    data: Any, words: Any, quote: Any, delimiter: Any
+) -> None:
     """State carries over from piece to piece: quotes, CRLF, blank lines."""
     data = data.replace(b'"', quote.encode() or b'"')
     scan = Scan(CsvDialect(delimiter=delimiter, quote=quote))
@@ -176,7 +189,7 @@ def test_a_scan_in_pieces_equals_a_scan_by_hand(data, words, quote, delimiter):
 
 @settings(deadline=None)
 @given(data=tables().map(str.encode), pick=st.sets(st.integers(0, 9)))
-def test_records_are_located_by_their_numbers(data, pick):
+def test_records_are_located_by_their_numbers(data: Any, pick: Any) -> None:
     """Start, end and line of any records, in one scan."""
     starts, lines, unclosed = scan_by_hand(data)
     if unclosed:
@@ -191,7 +204,7 @@ def test_records_are_located_by_their_numbers(data, pick):
 
 @settings(deadline=None)
 @given(data=tables().map(str.encode), limit=st.integers(0, 6), size=st.integers(1, 40))
-def test_a_limit_takes_the_first_rows(data, limit, size):
+def test_a_limit_takes_the_first_rows(data: Any, limit: Any, size: Any) -> None:
     """Blocks under a limit hold exactly so many rows, or all there are."""
     starts, _, unclosed = scan_by_hand(data)
     if unclosed:
@@ -207,7 +220,7 @@ def test_a_limit_takes_the_first_rows(data, limit, size):
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_header_and_byte_order_mark_lie_in_no_block(mark, end):
+def test_header_and_byte_order_mark_lie_in_no_block(mark: bytes, end: bytes) -> None:
     """Rows and bytes are counted from the first record after them."""
     data = end.join([mark + b'"a","b', b'2"', b"", b"1,2", b"3,4"])
     first, second = blocks_of(data, CsvDialect())
@@ -217,14 +230,14 @@ def test_header_and_byte_order_mark_lie_in_no_block(mark, end):
     assert (second.first_row, second.first_line) == (1, 5)
 
 
-def test_a_file_without_rows_has_no_blocks():
+def test_a_file_without_rows_has_no_blocks() -> None:
     """Nothing, only a header, only blank lines."""
     assert blocks_of(b"") == []
     assert blocks_of(b"a,b\n", CsvDialect()) == []
     assert blocks_of(b"\n\r\n\r") == []
 
 
-def test_twenty_thousand_rows_with_newlines_in_quotes_stay_whole():
+def test_twenty_thousand_rows_with_newlines_in_quotes_stay_whole() -> None:
     """Cut at many sizes, every row comes out once, with its number and line."""
     rows = [f'{i},"line one\r\nline ""two"" of {i}",x\r\n' for i in range(20_000)]
     data = "".join(rows).encode()
@@ -238,11 +251,11 @@ def test_twenty_thousand_rows_with_newlines_in_quotes_stay_whole():
             assert block.first_line == 2 * block.first_row + 1
 
 
-def test_a_stream_that_gives_less_than_asked_changes_nothing():
+def test_a_stream_that_gives_less_than_asked_changes_nothing() -> None:
     """Raw files and sockets may: the pieces are filled up."""
 
     class Slow(io.BytesIO):
-        def read(self, size=-1, /):
+        def read(self, size: Any = -1, /) -> Any:
             return super().read(min(size, 7))
 
     data = b'1,"a\n\n"\n\n2,b\n3,c\n' * 20
@@ -252,7 +265,7 @@ def test_a_stream_that_gives_less_than_asked_changes_nothing():
     assert slow == list(arrow)
 
 
-def test_an_unclosed_quote_is_an_error_that_names_the_line_of_its_record():
+def test_an_unclosed_quote_is_an_error_that_names_the_line_of_its_record() -> None:
     """Not the end of the file, where it shows."""
     data = b'a,b\n1,"x\ny"\n2,"z\n3,4\n5,6\n'
     with pytest.raises(
@@ -262,7 +275,9 @@ def test_an_unclosed_quote_is_an_error_that_names_the_line_of_its_record():
     assert blocks_of(data, CsvDialect(quote=""))[-1].stop == len(data)
 
 
-def test_a_record_over_the_limit_is_an_error_that_names_its_line(monkeypatch):
+def test_a_record_over_the_limit_is_an_error_that_names_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At the limit it passes; a byte more, and its first line is named."""
     monkeypatch.setattr(csv_blocks, "MAX_RECORD_BYTES", 2 << 20)
     fits = b"1,2\n3," + b"x" * ((2 << 20) - 3) + b"\n5,6\n"
@@ -273,7 +288,7 @@ def test_a_record_over_the_limit_is_an_error_that_names_its_line(monkeypatch):
         blocks_of(b'1,2\n3,"' + b"x\n" * (4 << 20))
 
 
-def test_utf_16_is_one_block_of_the_whole_file():
+def test_utf_16_is_one_block_of_the_whole_file() -> None:
     """Its line ends cannot be found in its bytes; rows and lines are still right."""
     data = 'a,b\n"1\n1",한\n\n2,글'.encode("utf-16")
     (block,) = blocks_of(data, CsvDialect())
@@ -283,7 +298,7 @@ def test_utf_16_is_one_block_of_the_whole_file():
         blocks_of(data + b"\x00", CsvDialect())
 
 
-def test_utf_16_over_the_limit_asks_for_utf_8(monkeypatch):
+def test_utf_16_over_the_limit_asks_for_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would not fit in memory is refused before it is read."""
     monkeypatch.setattr(csv_blocks, "MAX_WHOLE_BYTES", 20)
     with pytest.raises(SourceError, match="convert it to UTF-8"):

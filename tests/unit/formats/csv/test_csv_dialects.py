@@ -8,7 +8,9 @@ import hashlib
 import io
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from pyarrow import csv as arrow_csv
 
 from beam_pipeline.planning.features.declare import infer_all, infer_columns
 from transforms import files
+from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError
 from transforms.formats.csv import (
@@ -33,7 +36,7 @@ from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.csv.records import count_fields, locate, parse, parse_bytes
 from transforms.formats.csv.scan import Scan, pieces_of
-from transforms.formats.table import InputFile
+from transforms.formats.table import InputFile, RawRows
 from transforms.formats.table_source import TableSource
 
 NAMES = ("a", "b", "c")
@@ -52,7 +55,7 @@ ending = st.sampled_from(["\n", "\r\n", "\r", "\n\n"])
 
 
 @st.composite
-def tables(draw):
+def tables(draw: Any) -> Any:
     """Records under several line ends, perhaps without the last one."""
     text = "".join(
         line + draw(ending) for line in draw(st.lists(record, min_size=1, max_size=8))
@@ -60,7 +63,7 @@ def tables(draw):
     return (text.rstrip("\r\n") if draw(st.booleans()) else text).encode()
 
 
-def scan_by_hand(data, dialect):
+def scan_by_hand(data: bytes, dialect: CsvDialect) -> tuple[list[int], list[int], bool]:
     """A byte at a time: starts of records, lines before each, whether it ends open."""
     text = data.decode("latin-1")
     delimiter, quote, escape = dialect.delimiter, dialect.quote, dialect.escape
@@ -90,14 +93,14 @@ def scan_by_hand(data, dialect):
     return starts, lines, inside or literal
 
 
-def parse_whole(data, dialect):
+def parse_whole(data: bytes, dialect: CsvDialect) -> list[Any]:
     """Returns what Arrow makes of a whole file: rows by number; None of a bad one."""
     bad = []
     if not data.endswith((b"\n", b"\r")):
         # Without a line end Arrow takes a blank last cell for quoted.
         data += b"\n"
 
-    def note(row):
+    def note(row: Any) -> Any:
         bad.append(row.number - 1)
         return "skip"
 
@@ -126,7 +129,9 @@ def parse_whole(data, dialect):
     return rows
 
 
-def rows_of(data, dialect, block_bytes, names=NAMES):
+def rows_of(
+    data: bytes, dialect: CsvDialect, block_bytes: int, names: Any = NAMES
+) -> list[Any]:
     """Reads a file in blocks: the rows by number, None of one of another length."""
     rows = {}
     total = 0
@@ -158,8 +163,8 @@ def rows_of(data, dialect, block_bytes, names=NAMES):
 @example(data=b"x" * 62 + b'\\\\",a\n', words=1, quote='"', delimiter=",")
 @example(data=b"\\" * 131 + b"\nb\n", words=1, quote="", delimiter=",")
 def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
-    data, words, quote, delimiter
-):
+    data: Any, words: Any, quote: Any, delimiter: Any
+) -> None:
     """Escapes take the meaning of what follows, over the edges of pieces too."""
     data = data.replace(b'"', quote.encode() or b'"')
     dialect = CsvDialect(delimiter=delimiter, quote=quote, escape="\\")
@@ -181,7 +186,9 @@ def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
 @given(data=st.one_of(soup, tables()), block_bytes=st.integers(1, 40))
 @example(data=b'a,"b\\"\nc",d\ne\\\n,f,g\n', block_bytes=1)
 @example(data=b"a\\\r\nb,c,d\n", block_bytes=1)
-def test_blocks_with_escapes_equal_the_file_parsed_whole(data, block_bytes):
+def test_blocks_with_escapes_equal_the_file_parsed_whole(
+    data: Any, block_bytes: Any
+) -> None:
     """At any block size the rows are those of Arrow's parse of the whole file."""
     starts, lines, is_open = scan_by_hand(data, SLASHED)
     if is_open:
@@ -210,8 +217,8 @@ hard = st.text('\\\\",\n\r\t x', max_size=6)
     block_bytes=st.integers(1, 60),
 )
 def test_escapes_are_read_as_pythons_csv_module_reads_them(
-    grid, quoting, doubled, delimiter, quote, block_bytes
-):
+    grid: Any, quoting: Any, doubled: Any, delimiter: Any, quote: Any, block_bytes: Any
+) -> None:
     """Whatever it writes with an escape, its own reader and this one read alike."""
     out = io.StringIO(newline="")
     options = {"delimiter": delimiter, "quotechar": quote, "escapechar": "\\"}
@@ -236,7 +243,7 @@ def test_escapes_are_read_as_pythons_csv_module_reads_them(
     assert found == [row if len(row) == 3 else None for row in expected]
 
 
-def test_an_escape_at_the_end_of_the_file_is_an_error():
+def test_an_escape_at_the_end_of_the_file_is_an_error() -> None:
     """Arrow would drop it, and Python make a line end of it: the file was cut off."""
     message = r"f.csv, line 2: an escape \(\\\) .* has nothing to escape at the end"
     with pytest.raises(SourceError, match=message):
@@ -245,7 +252,7 @@ def test_an_escape_at_the_end_of_the_file_is_an_error():
         read_header(io.BytesIO(b"a,b\\"), CsvDialect(escape="\\"), "f.csv")
 
 
-def test_a_header_may_hold_escapes():
+def test_a_header_may_hold_escapes() -> None:
     """Names are read by the rules of rows."""
     data = b'a\\,b,"c\\"d",e\\\nf\n1,2,3\n'
     dialect = CsvDialect(escape="\\")
@@ -255,7 +262,7 @@ def test_a_header_may_hold_escapes():
     assert (block.start, block.first_line, block.rows) == (17, 3, 1)
 
 
-def test_an_escape_that_is_part_of_other_characters_is_found():
+def test_an_escape_that_is_part_of_other_characters_is_found() -> None:
     """In Shift JIS the backslash is the second byte of some: transcoded whole."""
     dialect = CsvDialect(encoding="shift_jis", escape="\\", columns=("a", "b"))
     data = "a,b\n表,x\\,y\nソ,z\n".encode("shift_jis")
@@ -268,7 +275,9 @@ def test_an_escape_that_is_part_of_other_characters_is_found():
 
 @pytest.mark.parametrize("around", ["", '"'])
 @pytest.mark.parametrize("word", [r"\,", r"\"", "\\\n", r"\\", r"x\"y\,z"])
-def test_a_large_file_with_escapes_is_sampled_in_whole_rows(word, around):
+def test_a_large_file_with_escapes_is_sampled_in_whole_rows(
+    word: str, around: str
+) -> None:
     """Places inside the file start at true records, wherever they fall."""
     data = b"text,number\n" + b"".join(
         f"{around}{word * (number % 7 + 1)}{around},{number}\n".encode()
@@ -289,7 +298,7 @@ def test_a_large_file_with_escapes_is_sampled_in_whole_rows(word, around):
 # --- quotes, newlines --------------------------------------------------------------
 
 
-def test_other_quotes_and_none():
+def test_other_quotes_and_none() -> None:
     """`'` as the quote leaves `"` alone; with none, all quotes are text."""
     data = b"'a,1','say \"hi\"',\"c\n'it''s',x,5' pipe\n"
     dialect = CsvDialect(header=False, quote="'")
@@ -303,7 +312,7 @@ def test_other_quotes_and_none():
     ]
 
 
-def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module():
+def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module() -> None:
     """Newlines, commas, doubled and stray quotes, at 1, 2, 4 ... KiB and whole."""
     rng = np.random.default_rng(3)
     words = ["", "x", "one\ntwo", "a, b", 'say "hi"', "\r\n", '"', ",\n,", "word"]
@@ -347,7 +356,13 @@ def test_twenty_thousand_quoted_rows_are_those_of_pythons_csv_module():
 # --- records that are no rows ------------------------------------------------------
 
 
-def read_all(data, dialect=None, *, wanted=None, block_bytes=1):
+def read_all(
+    data: bytes,
+    dialect: CsvDialect | None = None,
+    *,
+    wanted: tuple[Any, ...] | None = None,
+    block_bytes: int = 1,
+) -> tuple[list[tuple[str]], list[int], list[tuple[int, Reason, str]], dict[str, int]]:
     """Reads a file in blocks: rows of the wanted columns, numbers, refused, skipped."""
     dialect = dialect or CsvDialect()
     names = read_header(io.BytesIO(data), dialect, "f.csv")
@@ -382,7 +397,9 @@ MARK = codecs.BOM_UTF8
         MARK + b'"id",name\n',
     ],
 )
-def test_a_repeated_header_is_skipped_and_counted(header, wanted, block_bytes):
+def test_a_repeated_header_is_skipped_and_counted(
+    header: bytes, wanted: tuple[Any, ...], block_bytes: int
+) -> None:
     """In tables of text too, whichever columns are wanted; row numbers stay."""
     data = header + b"a,b\n" + header + header + b"id,b\na,name\n" + header
     rows, numbers, refused, skipped = read_all(
@@ -395,7 +412,7 @@ def test_a_repeated_header_is_skipped_and_counted(header, wanted, block_bytes):
     assert skipped == {"repeated_header": 3}
 
 
-def test_what_is_no_repeated_header_stays():
+def test_what_is_no_repeated_header_stays() -> None:
     """A single column may hold its own name; other names, spaces, a headless file."""
     assert read_all(b"word\na\nword\n")[0] == [("a",), ("word",)]
     assert read_all(b"a,b\nA,b\n a,b\n")[0] == [("A", "b"), (" a", "b")]
@@ -407,7 +424,7 @@ def test_what_is_no_repeated_header_stays():
     assert read_all(b"a,b\nx,y\n", given_names)[0] == [("x", "y")]
 
 
-def test_a_repeated_header_beside_invalid_text_and_in_utf_16():
+def test_a_repeated_header_beside_invalid_text_and_in_utf_16() -> None:
     """The exact path and transcoded files know it as well."""
     data = b"id,name\na,\xff\nid,name\n\xff,name\nid,\xff\n"
     rows, numbers, refused, skipped = read_all(data, block_bytes=1 << 20)
@@ -424,7 +441,7 @@ def test_a_repeated_header_beside_invalid_text_and_in_utf_16():
     assert raw.columns["id"].to_pylist() == ["a"]
 
 
-def test_a_sample_leaves_repeated_headers_out():
+def test_a_sample_leaves_repeated_headers_out() -> None:
     """Joined files of numbers are numbers, however short they are."""
     data = b"n,x\n1,2\nn,x\n3,4\n"
     inputs = [SampleInput("f.csv", len(data), lambda: io.BytesIO(data), CsvDialect())]
@@ -435,7 +452,7 @@ def test_a_sample_leaves_repeated_headers_out():
 
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("header", [b"a,b\n1,x\n", b"a\n1\n"])
-def test_a_lone_ctrl_z_is_skipped_and_counted(header, block_bytes):
+def test_a_lone_ctrl_z_is_skipped_and_counted(header: bytes, block_bytes: int) -> None:
     """DOS ended texts with it, and joined them as they were."""
     data = header + b"\x1a\r\n" + header.split(b"\n")[1] + b"\n\x1a"
     rows, numbers, refused, skipped = read_all(data, block_bytes=block_bytes)
@@ -444,7 +461,7 @@ def test_a_lone_ctrl_z_is_skipped_and_counted(header, block_bytes):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp949"])
-def test_a_row_of_another_length_may_be_invalid_text_too(encoding):
+def test_a_row_of_another_length_may_be_invalid_text_too(encoding: str) -> None:
     """Arrow cannot show such a row; it is one of another length all the same."""
     data = b"a,b\n\xff,1,2\n3,4\n5,\xff\n\xff\n\xef\xbb\xbf\xff\n6,7"
     dialect = CsvDialect(encoding=encoding)
@@ -462,7 +479,7 @@ def test_a_row_of_another_length_may_be_invalid_text_too(encoding):
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.one_of(soup, tables()), junk=st.integers(128, 255))
-def test_text_that_is_not_valid_is_parsed_as_text_that_is(data, junk):
+def test_text_that_is_not_valid_is_parsed_as_text_that_is(data: Any, junk: Any) -> None:
     """Bytes in place of a letter change no field's place and no row's length."""
     if scan_by_hand(data, SLASHED)[2] or not data:
         return
@@ -481,7 +498,7 @@ def test_text_that_is_not_valid_is_parsed_as_text_that_is(data, junk):
 # --- compressed files --------------------------------------------------------------
 
 
-def zstd(data):
+def zstd(data: bytes) -> bytes:
     return pa.compress(data, codec="zstd", asbytes=True)
 
 
@@ -500,7 +517,13 @@ def planned(*inputs: InputFile, **settings: object) -> CsvReader:
     return reader.plan(inputs).reader
 
 
-def pieces_read(reader, file, *, limit=None, block_bytes=1 << 20):
+def pieces_read(
+    reader: CsvReader,
+    file: InputFile,
+    *,
+    limit: int | None = None,
+    block_bytes: Any = 1 << 20,
+) -> list[RawRows]:
     """Returns what a reader gives of a file: pieces in order."""
     out = []
     for block in reader.blocks(file, block_bytes=block_bytes, limit_rows=limit):
@@ -508,7 +531,7 @@ def pieces_read(reader, file, *, limit=None, block_bytes=1 << 20):
     return out
 
 
-def table_read(pieces):
+def table_read(pieces: list[RawRows]) -> list[tuple[int, tuple[str, str]]]:
     rows = []
     for raw in pieces:
         columns = [column.to_pylist() for column in raw.columns.values()]
@@ -524,8 +547,8 @@ CONTENT = ("n,text\r\n" + ROWS).encode()
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("piece_bytes", [1, 1_000, 65_536, 1 << 30])
 def test_pieces_of_a_compressed_file_are_the_rows_of_the_plain_one(
-    suffix, piece_bytes, tmp_path, monkeypatch
-):
+    suffix: str, piece_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At any size of pieces, with rows, numbers, lines and bounds that join up."""
     content = CONTENT[:20_000].rpartition(b"\r\n")[0] if piece_bytes == 1 else CONTENT
     plain = stored(tmp_path / "t.csv", content)
@@ -547,7 +570,9 @@ def test_pieces_of_a_compressed_file_are_the_rows_of_the_plain_one(
 
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("limit", [1, 7, 2_999, 3_000, 9_999])
-def test_a_limit_holds_in_compressed_files(suffix, limit, tmp_path, monkeypatch):
+def test_a_limit_holds_in_compressed_files(
+    suffix: str, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first so many rows, whatever the pieces are."""
     monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 10_000)
     file = stored(tmp_path / f"t.csv{suffix}", PACKERS[suffix](CONTENT))
@@ -558,7 +583,7 @@ def test_a_limit_holds_in_compressed_files(suffix, limit, tmp_path, monkeypatch)
     assert [number for number, _ in rows] == list(range(min(limit, 3_000)))
 
 
-def test_several_gzip_members_and_zstd_frames_are_one_file(tmp_path):
+def test_several_gzip_members_and_zstd_frames_are_one_file(tmp_path: Path) -> None:
     """As `cat a.gz b.gz` makes them; a member ends anywhere, in a row too."""
     for suffix, pack in PACKERS.items():
         parts = [CONTENT[:9], CONTENT[9:1_003], b"", CONTENT[1_003:]]
@@ -570,7 +595,9 @@ def test_several_gzip_members_and_zstd_frames_are_one_file(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32", "cp949"])
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_encodings_inside_compressed_files(suffix, encoding, tmp_path, monkeypatch):
+def test_encodings_inside_compressed_files(
+    suffix: str, encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The marks are those of the content; UTF-16 is one piece."""
     monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 5_000)
     data = CONTENT.decode().encode(encoding)
@@ -586,7 +613,7 @@ def test_encodings_inside_compressed_files(suffix, encoding, tmp_path, monkeypat
     assert table_read(limited) == table_read(pieces)[:5]
 
 
-def test_a_file_is_unpacked_by_its_content(tmp_path):
+def test_a_file_is_unpacked_by_its_content(tmp_path: Path) -> None:
     """A plain file named .gz is read as it is, and gzip named .csv is unpacked."""
     plain = stored(tmp_path / "plain.csv.gz", CONTENT)
     packed = stored(tmp_path / "packed.csv", gzip.compress(CONTENT))
@@ -607,7 +634,9 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_damaged_compressed_file_is_an_error_that_names_it(suffix, damage, tmp_path):
+def test_a_damaged_compressed_file_is_an_error_that_names_it(
+    suffix: str, damage: str, tmp_path: Path
+) -> None:
     """Never a shorter table: the file, what is wrong and what to do."""
     noise = np.random.default_rng(1).integers(0, 1 << 60, 20_000)
     content = b"n,m\n" + b"".join(b"%d,%d\n" % (i, n) for i, n in enumerate(noise))
@@ -624,7 +653,7 @@ def test_a_damaged_compressed_file_is_an_error_that_names_it(suffix, damage, tmp
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_an_empty_compressed_file_has_no_header(suffix, tmp_path):
+def test_an_empty_compressed_file_has_no_header(suffix: str, tmp_path: Path) -> None:
     """No byte of content, or no byte at all."""
     for data in (PACKERS[suffix](b""), b"", PACKERS[suffix](b"\n\n")):
         file = stored(tmp_path / f"t.csv{suffix}", data)
@@ -632,7 +661,7 @@ def test_an_empty_compressed_file_has_no_header(suffix, tmp_path):
             planned(file)
 
 
-def test_a_compressed_file_that_changed_is_not_read(tmp_path):
+def test_a_compressed_file_that_changed_is_not_read(tmp_path: Path) -> None:
     """The stamp of the listing holds for what is read later."""
     file = stored(tmp_path / "t.csv.gz", gzip.compress(CONTENT))
     reader = planned(file)
@@ -646,8 +675,8 @@ def test_a_compressed_file_that_changed_is_not_read(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["", *PACKERS])
 def test_rejects_of_compressed_files_name_row_line_and_bytes(
-    suffix, tmp_path, monkeypatch
-):
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are those of the plain file: places count in the content."""
     monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 700)
     lines = [b'%d,"two\nlines"' % n for n in range(200)]
@@ -682,7 +711,7 @@ def test_rejects_of_compressed_files_name_row_line_and_bytes(
 # --- several files -----------------------------------------------------------------
 
 
-def test_plain_and_compressed_files_are_one_table(tmp_path):
+def test_plain_and_compressed_files_are_one_table(tmp_path: Path) -> None:
     """Each is read as it is stored; .tsv has tabs, whatever stands beside it."""
     one = stored(tmp_path / "1.csv", b"n,t\n1,a\n")
     two = stored(tmp_path / "2.csv.gz", gzip.compress(b"n,t\n2,b\n"))
@@ -697,7 +726,9 @@ def test_plain_and_compressed_files_are_one_table(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_drift_between_files_names_files_and_columns(packed, tmp_path):
+def test_drift_between_files_names_files_and_columns(
+    packed: bool, tmp_path: Path
+) -> None:
     """Whether the sample meets it or only the reader does."""
     data = b"n,other\n1,2\n"
     one = stored(tmp_path / "1.csv", b"n,t\n1,a\n")
@@ -710,7 +741,7 @@ def test_drift_between_files_names_files_and_columns(packed, tmp_path):
         pieces_read(planned(one), two)
 
 
-def test_many_compressed_files_are_sampled_by_some(tmp_path):
+def test_many_compressed_files_are_sampled_by_some(tmp_path: Path) -> None:
     """Memory and time of planning do not grow with the number of files."""
     inputs = [
         stored(tmp_path / f"{n:03}.csv.gz", gzip.compress(b"n\n%d\n" % n))
@@ -736,13 +767,15 @@ odd = st.sampled_from(
     repeats=st.sampled_from([1, 200]),
     block_bytes=st.integers(1, 500),
 )
-def test_kinds_from_all_blocks_are_those_of_the_whole_table(rows, repeats, block_bytes):
+def test_kinds_from_all_blocks_are_those_of_the_whole_table(
+    rows: Any, repeats: Any, block_bytes: Any
+) -> None:
     """`infer: full` adds up over blocks what one look at everything says."""
     lines = [",".join(row) for row in rows] + ["1,1"] * repeats
     data = ("a,b\n" + "\n".join(lines) + "\n").encode()
     dialect, names = CsvDialect(), ("a", "b")
 
-    def batches(size):
+    def batches(size: Any) -> Iterator[Any]:
         for block in iter_blocks(io.BytesIO(data), "f.csv", dialect, block_bytes=size):
             piece = data[block.start : block.stop]
             yield read_raw(piece, block, dialect, names, names).columns
@@ -756,11 +789,11 @@ def test_kinds_from_all_blocks_are_those_of_the_whole_table(rows, repeats, block
         assert (one.minimum, one.maximum) == (other.minimum, other.maximum)
 
 
-def test_kinds_from_all_blocks_need_the_memory_of_one():
+def test_kinds_from_all_blocks_need_the_memory_of_one() -> None:
     """Blocks are let go as the next one comes."""
     alive = []
 
-    def batches():
+    def batches() -> Iterator[Any]:
         for number in range(200):
             column = pa.array([f"{number + 1}{i:05}" for i in range(20_000)])
             alive.append(pa.total_allocated_bytes())
@@ -773,7 +806,7 @@ def test_kinds_from_all_blocks_need_the_memory_of_one():
     assert max(alive[100:]) <= max(alive[:20]) + (1 << 20)
 
 
-def test_a_block_of_another_number_of_rows_is_refused():
+def test_a_block_of_another_number_of_rows_is_refused() -> None:
     """What was counted must be there, skipped records included."""
     data = b"a,b\n1,2\na,b\n3,4\n"
     (block,) = iter_blocks(io.BytesIO(data), "f.csv", CsvDialect(), block_bytes=99)

@@ -64,7 +64,7 @@ def tree(root: Folder, content: Json, split: str = "train2017") -> Folder:
     return root
 
 
-def read(root: Folder, **options: Any):
+def read(root: Folder, **options: Any) -> Any:
     return read_all(source_of(root, CocoReader(**options), ".json"))
 
 
@@ -403,8 +403,8 @@ numbers = st.one_of(
 )
 def test_parts_are_conserved(
     tmp_path: Folder,
-    images,
-    annotations,
+    images: Any,
+    annotations: Any,
     policy: str,
     block_rows: int,
     with_limit: bool,
@@ -443,7 +443,9 @@ def test_parts_are_conserved(
     assert len(within) == written + parts + gone
 
 
-def test_blocks_of_any_size_give_the_same(root: Folder, monkeypatch) -> None:
+def test_blocks_of_any_size_give_the_same(
+    root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows, their numbers and the rejects do not depend on how the file is cut."""
     items = [image(i) for i in range(11)]
     boxes = [box(i, i * 7 % 13, [i - 2, 1, 9, 9]) for i in range(40)]
@@ -594,7 +596,12 @@ def test_odd_files(root: Folder, case: str) -> None:
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("options", [{}, {"indent": 2}, {"ensure_ascii": False}])
-def test_both_parsers_agree(root: Folder, monkeypatch, odd: bool, options) -> None:
+def test_both_parsers_agree(
+    root: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    odd: bool,
+    options: dict[str, bool | int],
+) -> None:
     """The json module and Arrow read the same rows, in any layout of the text."""
     content = copy.deepcopy(EXAMPLE)
     content["images"][0]["file_name"] = "사진 😀.jpg"
@@ -613,7 +620,9 @@ def test_both_parsers_agree(root: Folder, monkeypatch, odd: bool, options) -> No
     assert fast.rows[0]["image/filename"] == "사진 😀.jpg"
 
 
-def test_arrow_reads_common_files(monkeypatch, root: Folder) -> None:
+def test_arrow_reads_common_files(
+    monkeypatch: pytest.MonkeyPatch, root: Folder
+) -> None:
     """Files as COCO has them never need the slow parser; nor do NaN and null."""
     monkeypatch.setattr(coco_json, "_parse_objects", lambda data: pytest.fail("slow"))
     content = copy.deepcopy(EXAMPLE)

@@ -76,7 +76,7 @@ def list_sets(root: Folder, **ids: str) -> None:
         (folder / f"{name}.txt").write_text("\n".join(text.split()) + "\n")
 
 
-def read(root: Folder, limit: int | None = None, **options: Any):
+def read(root: Folder, limit: int | None = None, **options: Any) -> Any:
     return read_all(source_of(root, VocReader(**options), ".xml", limit=limit))
 
 
@@ -329,7 +329,7 @@ def test_files_that_are_no_annotations(root: Folder, case: str) -> None:
     assert len(rejection.sha256) == 64
 
 
-def test_deep_and_large_files(root: Folder, monkeypatch) -> None:
+def test_deep_and_large_files(root: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Depth is no danger; a file far larger than any annotation is not parsed."""
     annotate(root, "b", thing())
     deep = b"<annotation>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</annotation>"
@@ -512,7 +512,7 @@ side = st.sampled_from([-9, 0, 1, 20, 40, 63, 64, 66, "nan", "x", None, 0.5])
     block_files=st.sampled_from([1, 2, 100]),
 )
 def test_parts_are_conserved(
-    tmp_path: Folder, images, policy: str, block_files: int
+    tmp_path: Folder, images: Any, policy: str, block_files: int
 ) -> None:
     """Boxes read = in rows + rejected + gone with their image, whatever the files have.
 

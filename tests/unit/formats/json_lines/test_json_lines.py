@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import json
 import math
+import pathlib
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +25,11 @@ from transforms.formats.json_lines.reader import JsonLinesReader
 SIZES = [1, 7, 100, 4096, 1 << 20]
 
 
-def write(path, lines, end="\n"):
+def write(path: pathlib.Path, lines: list[str], end: str = "\n") -> None:
     path.write_bytes("".join(line + end for line in lines).encode())
 
 
-def sampled(count):
+def sampled(count: int) -> list[dict[str, Any]]:
     """Rows of every type, flat, as they are expected back."""
     rows = []
     for i in range(count):
@@ -46,7 +48,7 @@ def sampled(count):
     return rows
 
 
-def flat(row):
+def flat(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "i": row["i"],
         "big": row["big"],
@@ -63,7 +65,9 @@ def flat(row):
 
 @pytest.mark.parametrize("block_bytes", SIZES)
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n \t\n"])
-def test_rows_are_those_of_the_json_module(tmp_path, block_bytes, end):
+def test_rows_are_those_of_the_json_module(
+    tmp_path: pathlib.Path, block_bytes: int, end: str
+) -> None:
     """Cut anywhere, with any line ends and blank lines, the rows are the same."""
     rows = sampled(200)
     write(tmp_path / "a.jsonl", [json.dumps(row) for row in rows], end)
@@ -74,7 +78,9 @@ def test_rows_are_those_of_the_json_module(tmp_path, block_bytes, end):
     assert not read.rejections
 
 
-def test_fast_and_exact_readings_agree(tmp_path, monkeypatch):
+def test_fast_and_exact_readings_agree(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What Arrow's parser gives is what the lines give one by one."""
     write(tmp_path / "a.jsonl", [json.dumps(row) for row in sampled(50)])
     fast = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
@@ -130,7 +136,7 @@ lines_soup = st.one_of(
 @settings(max_examples=150, deadline=None)
 @example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
 @given(st.lists(lines_soup, min_size=1, max_size=8))
-def test_a_line_is_read_alike_in_any_company(tmp_path_factory, lines):
+def test_a_line_is_read_alike_in_any_company(tmp_path_factory: Any, lines: Any) -> None:
     """Values, refusals and row numbers do not depend on where blocks are cut."""
     folder = tmp_path_factory.mktemp("soup")
     write(folder / "a.jsonl", lines)
@@ -144,7 +150,7 @@ def test_a_line_is_read_alike_in_any_company(tmp_path_factory, lines):
     assert whole.rejections == single.rejections
 
 
-def test_fault_102_integers_beyond_int64_are_refused(tmp_path):
+def test_fault_102_integers_beyond_int64_are_refused(tmp_path: pathlib.Path) -> None:
     """2^63 in a column of integers is a reject; it never becomes a double."""
     lines = [json.dumps({"a": i}) for i in range(70_000)]
     reader = planned(tmp_path, lines)
@@ -158,7 +164,7 @@ def test_fault_102_integers_beyond_int64_are_refused(tmp_path):
     assert len(numbers) == 70_000
 
 
-def planned(tmp_path, lines):
+def planned(tmp_path: pathlib.Path, lines: list[str]) -> JsonLinesReader:
     """Returns a reader that has seen these lines and no others."""
     write(tmp_path / "seen.jsonl", lines)
     files = listed(tmp_path, ["seen.jsonl"])
@@ -166,7 +172,9 @@ def planned(tmp_path, lines):
     return reader.plan(files).reader
 
 
-def reread(tmp_path, reader, lines, end="\n"):
+def reread(
+    tmp_path: pathlib.Path, reader: JsonLinesReader, lines: list[str], end: Any = "\n"
+) -> tuple[Any, ...]:
     """Returns what a planned reader refuses of other lines, and the rows it gives."""
     write(tmp_path / "later.jsonl", lines, end)
     (file,) = listed(tmp_path, ["later.jsonl"])
@@ -180,7 +188,7 @@ def reread(tmp_path, reader, lines, end="\n"):
     return rejections, rows
 
 
-def test_fault_103_integers_beyond_2_53_stay_exact(tmp_path):
+def test_fault_103_integers_beyond_2_53_stay_exact(tmp_path: pathlib.Path) -> None:
     """With missing values among them, 2^53 + 1 stays what it is."""
     lines = ['{"a": 9007199254740993}', '{"a": null}', "{}", '{"a": 1}']
     write(tmp_path / "a.jsonl", lines)
@@ -188,14 +196,16 @@ def test_fault_103_integers_beyond_2_53_stay_exact(tmp_path):
     assert read.columns == {"a": [2**53 + 1, None, None, 1]}
 
 
-def test_fault_103_exact_beside_decimals(tmp_path):
+def test_fault_103_exact_beside_decimals(tmp_path: pathlib.Path) -> None:
     """A column of decimals and of integers no double holds keeps both as written."""
     write(tmp_path / "a.jsonl", ['{"a": 9007199254740993}', '{"a": 0.10}'])
     read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
     assert read.columns == {"a": ["9007199254740993", "0.10"]}
 
 
-def test_later_integer_that_a_double_cannot_hold_is_refused(tmp_path):
+def test_later_integer_that_a_double_cannot_hold_is_refused(
+    tmp_path: pathlib.Path,
+) -> None:
     """In a column of doubles 2^53 + 1 is a reject, 2^53 + 2 a value."""
     reader = planned(tmp_path, ['{"a": 0.5}', '{"a": 1}'])
     later = ['{"a": 9007199254740993}', '{"a": 9007199254740994}', '{"a": 1e300}']
@@ -204,7 +214,7 @@ def test_later_integer_that_a_double_cannot_hold_is_refused(tmp_path):
     assert [(r.row, r.reason) for r in rejections] == [(1, Reason.OUT_OF_RANGE)]
 
 
-def test_fault_104_texts_of_digits_stay_texts(tmp_path):
+def test_fault_104_texts_of_digits_stay_texts(tmp_path: pathlib.Path) -> None:
     """ZIP codes in quotes keep their zeros; a number among them is a reject."""
     reader = planned(tmp_path, ['{"zip": "00501"}'])
     rejections, rows = reread(tmp_path, reader, ['{"zip": "007"}', '{"zip": 7}'])
@@ -213,7 +223,7 @@ def test_fault_104_texts_of_digits_stay_texts(tmp_path):
     assert "column 'zip' holds 7" in rejections[0].message
 
 
-def test_fault_105_words_stay_texts(tmp_path):
+def test_fault_105_words_stay_texts(tmp_path: pathlib.Path) -> None:
     """NA, None, null and nan in quotes are texts; null without quotes is missing."""
     words = ["NA", "None", "null", "nan", "N/A", ""]
     write(tmp_path / "a.jsonl", [json.dumps({"a": w}) for w in words] + ['{"a":null}'])
@@ -221,7 +231,7 @@ def test_fault_105_words_stay_texts(tmp_path):
     assert read.columns["a"] == [*words, None]
 
 
-def test_fault_106_nan_and_infinities_are_floats(tmp_path):
+def test_fault_106_nan_and_infinities_are_floats(tmp_path: pathlib.Path) -> None:
     """Python's NaN, Infinity and -Infinity are numbers; -0.0 keeps its sign."""
     values = [1.5, math.nan, math.inf, -math.inf, -0.0, None]
     write(tmp_path / "a.jsonl", [json.dumps({"a": value}) for value in values])
@@ -229,7 +239,7 @@ def test_fault_106_nan_and_infinities_are_floats(tmp_path):
     assert repr(found) == repr(values)
 
 
-def test_fault_107_numbers_beyond_double_are_refused(tmp_path):
+def test_fault_107_numbers_beyond_double_are_refused(tmp_path: pathlib.Path) -> None:
     """1e400 is a reject and not infinite."""
     reader = planned(tmp_path, ['{"a": 0.5}'])
     rejections, rows = reread(tmp_path, reader, ['{"a": 1e400}', '{"a": Infinity}'])
@@ -249,7 +259,9 @@ def test_fault_107_numbers_beyond_double_are_refused(tmp_path):
         ('{"x": 1}', Reason.NOT_AN_INTEGER),
     ],
 )
-def test_fault_109_a_type_seen_late_is_a_reject(tmp_path, value, reason):
+def test_fault_109_a_type_seen_late_is_a_reject(
+    tmp_path: pathlib.Path, value: str, reason: Reason
+) -> None:
     """After integers anything else is refused by row, and all other rows are kept."""
     lines = [json.dumps({"a": i}) for i in range(5000)]
     reader = planned(tmp_path, lines)
@@ -261,14 +273,14 @@ def test_fault_109_a_type_seen_late_is_a_reject(tmp_path, value, reason):
     assert "column 'a' holds " in rejection.message
 
 
-def test_fault_110_dates_stay_texts(tmp_path):
+def test_fault_110_dates_stay_texts(tmp_path: pathlib.Path) -> None:
     """What looks like a date is a text."""
     write(tmp_path / "a.jsonl", ['{"a": "2020-01-02"}', '{"a": "2020-01-03T04:05:06"}'])
     read = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
     assert read.columns["a"] == ["2020-01-02", "2020-01-03T04:05:06"]
 
 
-def test_malformed_lines_are_refused_alone(tmp_path):
+def test_malformed_lines_are_refused_alone(tmp_path: pathlib.Path) -> None:
     """Each names its row, its physical line and the sha256 of its bytes."""
     bad = {
         2: (b'{"a": 1', Reason.MALFORMED),
@@ -293,7 +305,9 @@ def test_malformed_lines_are_refused_alone(tmp_path):
         ]
 
 
-def test_two_objects_on_two_lines_are_not_taken_for_lines(tmp_path):
+def test_two_objects_on_two_lines_are_not_taken_for_lines(
+    tmp_path: pathlib.Path,
+) -> None:
     """Arrow's parser would take as many objects as lines, cut elsewhere."""
     reader = planned(tmp_path, ['{"a": 1, "b": 1}'])
     rejections, rows = reread(tmp_path, reader, ['{"a":1}{"b":', "2}"])
@@ -301,7 +315,7 @@ def test_two_objects_on_two_lines_are_not_taken_for_lines(tmp_path):
     assert [r.reason for r in rejections] == [Reason.MALFORMED] * 2
 
 
-def test_doubled_members_elsewhere_do_not_matter(tmp_path):
+def test_doubled_members_elsewhere_do_not_matter(tmp_path: pathlib.Path) -> None:
     """Only where a wanted column lies is a member that stands twice a fault."""
     lines = ['{"a": 1, "b": {"c": 1, "c": 2}}', '{"a": 2, "b": {"c": 3}}']
     write(tmp_path / "a.jsonl", lines)
@@ -311,7 +325,7 @@ def test_doubled_members_elsewhere_do_not_matter(tmp_path):
     assert only.columns == {"a": [1, 2]}
 
 
-def test_mixed_types_in_the_sample_are_kept_as_text(tmp_path):
+def test_mixed_types_in_the_sample_are_kept_as_text(tmp_path: pathlib.Path) -> None:
     """A column of several types loses nothing: texts as they are, the rest as JSON."""
     values = ["x", "1", "1.50", "true", "[1, 2.0]", '{"k": 1e5}', "null"]
     lines = ['{"a": "x"}', *(f'{{"a": {v}}}' for v in values[1:])]
@@ -321,7 +335,9 @@ def test_mixed_types_in_the_sample_are_kept_as_text(tmp_path):
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_fault_91_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path, mark):
+def test_fault_91_a_byte_order_mark_is_no_part_of_the_first_row(
+    tmp_path: pathlib.Path, mark: bytes
+) -> None:
     """With or without it the rows are the same, whatever the blocks."""
     (tmp_path / "a.jsonl").write_bytes(mark + b'{"a": 1}\n{"a": 2}')
     for size in SIZES:
@@ -329,14 +345,14 @@ def test_fault_91_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path, mark):
         assert read.columns == {"a": [1, 2]}
 
 
-def test_fault_92_utf_16_is_an_error_with_a_hint(tmp_path):
+def test_fault_92_utf_16_is_an_error_with_a_hint(tmp_path: pathlib.Path) -> None:
     """It names the file and the encoding."""
     (tmp_path / "a.jsonl").write_bytes('{"a": 1}\n'.encode("utf-16"))
     with pytest.raises(SourceError, match=r"a\.jsonl is UTF-16"):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
 
 
-def test_fault_98_nul_bytes_are_refused_by_row(tmp_path):
+def test_fault_98_nul_bytes_are_refused_by_row(tmp_path: pathlib.Path) -> None:
     """A NUL between or in lines ends nothing early."""
     reader = planned(tmp_path, ['{"a": 1}'])
     rejections, rows = reread(tmp_path, reader, ['{"a": 1}', "\x00", '{"a": 2}\x00'])
@@ -345,7 +361,9 @@ def test_fault_98_nul_bytes_are_refused_by_row(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_compressed_files_are_one_block_in_pieces(tmp_path, monkeypatch, suffix):
+def test_compressed_files_are_one_block_in_pieces(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
     """Pieces have the rows, lines and order of the plain file; positions ascend."""
     rows = sampled(3000)
     data = "".join(json.dumps(row) + "\n\n" for row in rows).encode()
@@ -367,7 +385,7 @@ def test_compressed_files_are_one_block_in_pieces(tmp_path, monkeypatch, suffix)
     ]
 
 
-def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path):
+def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path: pathlib.Path) -> None:
     """It is never a shorter table."""
     lines = b"".join(b'{"a": %d}\n' % i for i in range(100_000))
     packed = gzip.compress(lines)
@@ -378,7 +396,9 @@ def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("limit", [1, 5, 99, 100, 1000])
-def test_limit_takes_the_first_rows(tmp_path, limit, packed):
+def test_limit_takes_the_first_rows(
+    tmp_path: pathlib.Path, limit: int, packed: bool
+) -> None:
     """With a limit the blocks hold so many rows, and no more."""
     data = b"".join(b'{"a": %d}\n\n' % i for i in range(100))
     name = "a.jsonl.gz" if packed else "a.jsonl"
@@ -388,7 +408,7 @@ def test_limit_takes_the_first_rows(tmp_path, limit, packed):
     assert sum(block.rows for block in read.blocks) == min(limit, 100)
 
 
-def test_drift_of_types_between_files_is_an_error(tmp_path):
+def test_drift_of_types_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
     """It names both files and the column; 1 beside 1.5 is no drift."""
     write(tmp_path / "a.jsonl", ['{"x": 1, "y": "t"}'])
     write(tmp_path / "b.jsonl", ['{"x": 1.5, "y": "t"}'])
@@ -399,7 +419,7 @@ def test_drift_of_types_between_files_is_an_error(tmp_path):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl", "b.jsonl", "c.jsonl"]))
 
 
-def test_a_column_that_one_file_lacks_is_an_error(tmp_path):
+def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> None:
     """Every row of one file has it, none of the other: the files are not alike."""
     write(tmp_path / "a.jsonl", ['{"x": 1, "y": 2}'] * 30)
     write(tmp_path / "b.jsonl", ['{"x": 1}'] * 30)
@@ -422,14 +442,18 @@ def test_a_column_that_one_file_lacks_is_an_error(tmp_path):
         (b"id,name\n1,x\n", "2 of 2 sampled lines"),
     ],
 )
-def test_what_is_no_table_is_an_error(tmp_path, text, match):
+def test_what_is_no_table_is_an_error(
+    tmp_path: pathlib.Path, text: bytes, match: str
+) -> None:
     """Empty files, arrays, ambiguous names and other formats are told apart."""
     (tmp_path / "a.jsonl").write_bytes(text)
     with pytest.raises(SourceError, match=match):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))
 
 
-def test_sample_of_a_large_file_is_spread_and_bounded(tmp_path, monkeypatch):
+def test_sample_of_a_large_file_is_spread_and_bounded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last rows of a file are in the sample, but not all rows are."""
     monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 16)
     write(tmp_path / "a.jsonl", [json.dumps({"a": i}) for i in range(50_000)])
@@ -445,7 +469,7 @@ def test_sample_of_a_large_file_is_spread_and_bounded(tmp_path, monkeypatch):
     assert abs(estimate - 50_000) < 2_500
 
 
-def test_lines_are_found_as_by_splitting():
+def test_lines_are_found_as_by_splitting() -> None:
     """Starts, stops and numbers are those of `bytes.split`."""
     data = b'{"a":1}\n\n  \r\n{"b":2}\r\nx\n{}'
     lines = lines_of(data)
@@ -457,19 +481,19 @@ def test_lines_are_found_as_by_splitting():
     assert not lines.plain
 
 
-def test_a_line_without_end_is_an_error(monkeypatch):
+def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is one endless line is named with the line, in bounded memory."""
     monkeypatch.setattr("transforms.formats.json_lines.cut.MAX_LINE_BYTES", 1 << 20)
 
     class Endless:
-        def read(self, size):
+        def read(self, size: Any) -> Any:
             return b"x" * size
 
     with pytest.raises(SourceError, match="line 1: the line that starts here"):
         list(cut(Endless(), "a.jsonl", 1 << 10))
 
 
-def test_through_the_source(tmp_path):
+def test_through_the_source(tmp_path: pathlib.Path) -> None:
     """Under a schema, rows that do not fit are rejections beside the others."""
     lines = ['{"a": 1, "t": "x"}', '{"a": 1', '{"t": "y"}']
     write(tmp_path / "a.jsonl", lines)
@@ -481,7 +505,9 @@ def test_through_the_source(tmp_path):
     assert [(r.row, r.line) for r in reading.rejections] == [(2, 2)]
 
 
-def test_fault_109_a_full_pass_finds_a_late_type(tmp_path, monkeypatch):
+def test_fault_109_a_full_pass_finds_a_late_type(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With `full`, what the sample has not seen is a column, and of the right type."""
     monkeypatch.setattr(json_lines, "SAMPLE_BYTES", 1 << 16)
     lines = [json.dumps({"a": i}) for i in range(50_000)]

@@ -3,7 +3,10 @@
 import gzip
 import hashlib
 import json
+import pathlib
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +15,7 @@ import pytest
 from tests.support import datasets
 from tests.support.table_reading import listed, read_all, rows_of, source_of
 from transforms.core.example import messages
-from transforms.core.model import Reason
+from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import SourceError, TFRecordError
@@ -20,7 +23,7 @@ from transforms.formats.tfrecord_files import reader as tfrecord_files
 from transforms.formats.tfrecord_files.reader import TFRecordFiles
 
 
-def example(**features):
+def example(**features: Any) -> bytes:
     """Serialises an Example; None leaves a key out, ... gives `Feature()`."""
     message = messages.Example()
     for name, value in features.items():
@@ -42,17 +45,21 @@ def example(**features):
     return message.SerializeToString(deterministic=True)
 
 
-def write(path, payloads, pack=bytes):
+def write(
+    path: pathlib.Path,
+    payloads: list[bytes],
+    pack: Callable[..., Any] | type[Any] = bytes,
+) -> None:
     path.write_bytes(pack(b"".join(map(frame, payloads))))
 
 
-def uniform(count):
+def uniform(count: Any) -> Any:
     return [
         {"f": i / 2, "i": i * 10**15 - 5, "t": b"text %d" % i} for i in range(count)
     ]
 
 
-def optional(count):
+def optional(count: Any) -> Any:
     """Rows with features that come and go, and lists."""
     return [
         {
@@ -65,7 +72,7 @@ def optional(count):
     ]
 
 
-def as_read(row):
+def as_read(row: dict[str, Any]) -> dict[str, Any]:
     """A row as it is expected back: in lists where some row has another number."""
     row = dict(row)
     if "one" in row:
@@ -76,7 +83,13 @@ def as_read(row):
 @pytest.mark.parametrize("rows", [uniform(300), optional(60)], ids=["same", "optional"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
 @pytest.mark.parametrize("block_bytes", [1, 500, 1 << 20])
-def test_records_come_back(tmp_path, monkeypatch, rows, pack, block_bytes):
+def test_records_come_back(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[dict[str, Any]],
+    pack: Callable[..., Any] | type[Any],
+    block_bytes: int,
+) -> None:
     """Plain files are cut at records, compressed ones come in pieces; all is equal."""
     monkeypatch.setattr(tfrecord_files, "PIECE_BYTES", 1)
     write(tmp_path / "a.tfrecord", [example(**row) for row in rows], pack)
@@ -89,7 +102,7 @@ def test_records_come_back(tmp_path, monkeypatch, rows, pack, block_bytes):
         assert len(read.blocks) == len(rows)
 
 
-def test_written_by_tensorflow(tmp_path):
+def test_written_by_tensorflow(tmp_path: pathlib.Path) -> None:
     """TensorFlow's own writer and messages, plain and gzip."""
     tf = pytest.importorskip("tensorflow")
     for name, options in (("a.tfrecord", ""), ("b.tfrecord", "GZIP")):
@@ -113,14 +126,19 @@ def test_written_by_tensorflow(tmp_path):
     )
 
 
-def planned(tmp_path, payloads):
+def planned(tmp_path: pathlib.Path, payloads: list[bytes]) -> TFRecordFiles:
     write(tmp_path / "seen.tfrecord", payloads)
     files = listed(tmp_path, ["seen.tfrecord"])
     reader = TFRecordFiles()
     return reader.plan(files).reader
 
 
-def reread(tmp_path, reader, payloads, **settings):
+def reread(
+    tmp_path: pathlib.Path,
+    reader: TFRecordFiles,
+    payloads: list[bytes],
+    **settings: Any,
+) -> tuple[list[Rejection], list[dict[str, Any | int]]]:
     write(tmp_path / "later.tfrecord", payloads)
     (file,) = listed(tmp_path, ["later.tfrecord"])
     names = list(reader.columns())
@@ -136,7 +154,7 @@ def reread(tmp_path, reader, payloads, **settings):
     return rejections, rows
 
 
-def test_odd_records_are_refused_by_row(tmp_path):
+def test_odd_records_are_refused_by_row(tmp_path: pathlib.Path) -> None:
     """Among records that fit, each other one is named by number, offset and sha256."""
     good = [example(a=i, b=[i] * (i % 3)) for i in range(100)]
     reader = planned(tmp_path, good)
@@ -157,7 +175,7 @@ def test_odd_records_are_refused_by_row(tmp_path):
     assert f"record 50 at byte {offset:,}: feature 'a'" in rejections[1].message
 
 
-def test_missing_values(tmp_path):
+def test_missing_values(tmp_path: pathlib.Path) -> None:
     """An absent key, `Feature()` and an empty list of a single value are missing."""
     reader = planned(tmp_path, [example(a=1, b=[1, 2]), example(a=2, b=[])])
     rows = [example(b=[3]), example(a=..., b=...), example(a=[], b=[]), example(a=7)]
@@ -172,7 +190,9 @@ def test_missing_values(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["length", "payload", "end"])
-def test_damage_is_an_error_with_file_and_offset(tmp_path, place):
+def test_damage_is_an_error_with_file_and_offset(
+    tmp_path: pathlib.Path, place: str
+) -> None:
     """One flipped bit in a frame, or a file that was cut off, stops the run."""
     payloads = [example(a=i, t=b"x" * 50) for i in range(1000)]
     write(tmp_path / "a.tfrecord", payloads)
@@ -186,7 +206,7 @@ def test_damage_is_an_error_with_file_and_offset(tmp_path, place):
     (tmp_path / "a.tfrecord").write_bytes(data)
     (file,) = listed(tmp_path, ["a.tfrecord"])
 
-    def read():
+    def read() -> None:
         for block in reader.blocks(file, block_bytes=5000, limit_rows=None):
             list(reader.read(file, block, ["a"]))
 
@@ -196,7 +216,9 @@ def test_damage_is_an_error_with_file_and_offset(tmp_path, place):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path, pack):
+def test_a_compressed_file_that_was_cut_off_is_an_error(
+    tmp_path: pathlib.Path, pack: Callable[..., Any]
+) -> None:
     """Its records are not a shorter table."""
     write(tmp_path / "a.tfrecord", [example(a=i) for i in range(9999)], pack)
     data = (tmp_path / "a.tfrecord").read_bytes()
@@ -206,14 +228,14 @@ def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path, pack):
 
 
 @pytest.mark.parametrize("data", [b"", b"id,x\n" * 99, b"\x28\xb5\x2f\xfd" + bytes(99)])
-def test_what_is_no_tfrecord_is_an_error(tmp_path, data):
+def test_what_is_no_tfrecord_is_an_error(tmp_path: pathlib.Path, data: bytes) -> None:
     """Empty, text and zstd files."""
     (tmp_path / "a.tfrecord").write_bytes(data)
     with pytest.raises((SourceError, TFRecordError)):
         read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"])
 
 
-def test_sequence_examples_are_an_error(tmp_path):
+def test_sequence_examples_are_an_error(tmp_path: pathlib.Path) -> None:
     """They parse as Examples that have lost their lists: never read as such."""
     context = example(a=1)
     write(tmp_path / "a.tfrecord", [context + b"\x12\x02\x0a\x00"] * 3)
@@ -223,7 +245,9 @@ def test_sequence_examples_are_an_error(tmp_path):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("limit", [1, 99, 100, 101])
-def test_limit_takes_the_first_records(tmp_path, limit, pack):
+def test_limit_takes_the_first_records(
+    tmp_path: pathlib.Path, limit: int, pack: Callable[..., Any] | type[Any]
+) -> None:
     """With a limit the blocks hold so many records."""
     write(tmp_path / "a.tfrecord", [example(a=i) for i in range(100)], pack)
     read = read_all(
@@ -233,7 +257,7 @@ def test_limit_takes_the_first_records(tmp_path, limit, pack):
     assert sum(block.rows for block in read.blocks) == min(limit, 100)
 
 
-def test_large_records_are_walked_over(tmp_path):
+def test_large_records_are_walked_over(tmp_path: pathlib.Path) -> None:
     """Records of several MiB are blocks of their own."""
     rows = [{"a": i, "t": bytes([i]) * (3 << 20)} for i in range(4)]
     write(tmp_path / "a.tfrecord", [example(**row) for row in rows])
@@ -242,7 +266,7 @@ def test_large_records_are_walked_over(tmp_path):
     assert rows_of(read) == rows
 
 
-def test_drift_between_files_is_an_error(tmp_path):
+def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
     """A feature of another type is named with both files; an absent one is missing."""
     write(tmp_path / "a.tfrecord", [example(x=1, y=b"t")])
     write(tmp_path / "b.tfrecord", [example(x=0.5)])
@@ -253,7 +277,9 @@ def test_drift_between_files_is_an_error(tmp_path):
     assert read.columns["y"] == [b"t", None]
 
 
-def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
+def test_sample_is_spread_and_bounded(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records are found inside a file too, by the checksum of a length."""
     monkeypatch.setattr(tfrecord_files, "SAMPLE_BYTES", 1 << 20)
     payloads = [example(a=i, t=bytes(range(256))) for i in range(30_000)]
@@ -267,7 +293,7 @@ def test_sample_is_spread_and_bounded(tmp_path, monkeypatch):
     assert abs(size * sample.rows / sample.sampled_bytes - 30_000) < 600
 
 
-def test_images_are_declared_by_their_bytes(tmp_path):
+def test_images_are_declared_by_their_bytes(tmp_path: pathlib.Path) -> None:
     """Encoded images are image features; what stands beside them stays a number."""
     png = b"\x89PNG\r\n\x1a\n" + bytes(9)
     rows = [{"image/encoded": png, "image/height": 3, "raw": b"no image"}] * 3
@@ -276,7 +302,9 @@ def test_images_are_declared_by_their_bytes(tmp_path):
     assert planned.features == (Feature("image/encoded", Kind.IMAGE, inline=True),)
 
 
-def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(tmp_path):
+def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(
+    tmp_path: pathlib.Path,
+) -> None:
     """Features as the manifest declares them, class names for ids, splits by file."""
     tmp_path = tmp_path / "animals"
     splits = {"train": datasets.animals(4, 3), "test": datasets.animals(2, start=7)}
@@ -304,7 +332,9 @@ def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(tmp_path):
     assert all(f"-{read.reader.split_of(name)}." in name for name in names)
 
 
-def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(tmp_path):
+def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(
+    tmp_path: pathlib.Path,
+) -> None:
     """Cut off between two records, or gone: the dataset is not whole."""
     tmp_path = tmp_path / "animals"
     datasets.write_dataset(tmp_path, {"train": datasets.animals(4, 3)})
@@ -320,7 +350,7 @@ def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(tmp_path):
         TFRecordFiles().plan(listed(tmp_path, names[1:]))
 
 
-def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path):
+def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path: pathlib.Path) -> None:
     """Without a manifest, TFDS's files tell classes, images, texts and splits."""
     tmp_path = tmp_path / "animals"
     datasets.write_dataset(
@@ -339,7 +369,9 @@ def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path):
     assert [read.reader.split_of(name) for name in names] == ["test", "train"]
 
 
-def test_two_datasets_with_other_vocabularies_merge_by_name(tmp_path):
+def test_two_datasets_with_other_vocabularies_merge_by_name(
+    tmp_path: pathlib.Path,
+) -> None:
     """Ids mean what their own dataset says; the vocabulary is made anew."""
     for folder, rows in (("a", (0, 1)), ("b", (1, 2))):
         shard = [datasets.animal(number) for number in rows]
@@ -356,7 +388,7 @@ def test_two_datasets_with_other_vocabularies_merge_by_name(tmp_path):
     assert declared["animal"].vocabulary is None
 
 
-def test_boxes_and_ragged_lists_are_put_together(tmp_path):
+def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None:
     """Four lists are boxes again, and flat values with lengths lists of lists."""
     from transforms.formats.tfrecord_files.features import composed, record_types
 
@@ -386,7 +418,7 @@ def test_boxes_and_ragged_lists_are_put_together(tmp_path):
     assert found.bad.tolist() == [False, False, False, True]
 
 
-def test_a_manifest_of_another_program_is_no_dataset(tmp_path):
+def test_a_manifest_of_another_program_is_no_dataset(tmp_path: pathlib.Path) -> None:
     """A foreign manifest.json beside the files says nothing about them."""
     write(tmp_path / "a.tfrecord", [example(a=1)])
     (tmp_path / "manifest.json").write_text(json.dumps({"name": "web app"}))
@@ -395,7 +427,7 @@ def test_a_manifest_of_another_program_is_no_dataset(tmp_path):
     assert read_all(TFRecordFiles(), tmp_path, ["a.tfrecord"]).columns == {"a": [1]}
 
 
-def test_through_the_source(tmp_path):
+def test_through_the_source(tmp_path: pathlib.Path) -> None:
     """Under a schema the columns are typed; odd records are rejections."""
     write(tmp_path / "a.tfrecord", [example(a=1), b"\xff\xff", example(a=3)])
     schema = Schema((Feature("a", Kind.INT64),))
@@ -406,7 +438,9 @@ def test_through_the_source(tmp_path):
     assert [r.row for r in reading.rejections] == [2]
 
 
-def test_a_full_pass_finds_late_features(tmp_path, monkeypatch):
+def test_a_full_pass_finds_late_features(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With `full`, a feature of one record and a longer list are known beforehand."""
     monkeypatch.setattr(tfrecord_files, "SAMPLE_BYTES", 1 << 14)
     payloads = [example(a=i, t=bytes(200)) for i in range(2000)]
