@@ -1,5 +1,5 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: check test test-lowest test-clusters stress bench bench-engines docs clean
+.PHONY: check test test-lowest test-clusters stress bench bench-engines docs settings clean
 
 BENCH_ARGS ?=
 
@@ -8,6 +8,14 @@ check:
 
 docs:
 	./run_local.sh docs
+
+# After a change of beam_pipeline/settings/options.py.
+settings:
+	./run_local.sh setup dev
+	.venv/bin/python scripts/write_keywords.py >beam_pipeline/settings/keywords.new
+	mv beam_pipeline/settings/keywords.new beam_pipeline/settings/keywords.py
+	.venv/bin/python examples/dataflow/make_metadata.py >examples/dataflow/metadata.new
+	mv examples/dataflow/metadata.new examples/dataflow/metadata.json
 
 test:
 	./run_local.sh test

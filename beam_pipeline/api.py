@@ -2,18 +2,21 @@
 
 import contextlib
 import dataclasses
+import inspect
 import logging
 import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.commands.report import success_json
 from beam_pipeline.planning.inputs import output_name
 from beam_pipeline.planning.plan import make_plan, prepare
 from beam_pipeline.python_data.store import is_object_source, store_rows
+from beam_pipeline.settings.keywords import Keywords
+from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.python_words import in_python, raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.file_names import check_file_names
@@ -25,6 +28,29 @@ __all__ = ["Report", "convert"]
 
 # The name of rows that come from no file: it takes part in their identity.
 _ORIGIN = "data.arrow"
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _with_settings(function: _Function) -> _Function:
+    """Lists every setting in a signature and a docstring, for `help` and notebooks."""
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    named = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=SETTINGS[name].default,
+            annotation=annotation,
+        )
+        for name, annotation in Keywords.__annotations__.items()
+    ]
+    signature = signature.replace(parameters=[*own, *named])
+    vars(function)["__signature__"] = signature
+    lines = [f"      {each.name}: {SETTINGS[each.name].python_help}" for each in named]
+    function.__doc__ = "\n".join([f"{function.__doc__}\n    Settings:", *lines, ""])
+    return function
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +85,7 @@ class Report:
     seconds: float
 
 
+@_with_settings
 def convert(
     source: object,
     output: str | os.PathLike[str],
@@ -67,7 +94,7 @@ def convert(
     between: Any = None,
     watch: Callable[[], None] = lambda: None,
     progress: bool = False,
-    **settings: Any,
+    **settings: Unpack[Keywords],
 ) -> Report:
     """Converts a source into a dataset and returns the report.
 
@@ -78,7 +105,7 @@ def convert(
       between: a PTransform from Batch to Batch, one for one, between read and place.
       watch: called ten times a second meanwhile.
       progress: whether to show on standard error how far the run is.
-      settings: every setting of a spec, by its name: `shards=4`, `splits={...}`.
+      settings: every setting of a spec, by its name, as below.
 
     Raises:
       UsageError: the job cannot be done as it stands.

@@ -64,17 +64,15 @@ _NAMES = {"formats": ", ".join(FORMATS), "runners": ", ".join(RUNNERS)}
 
 def _flag(setting: Setting) -> _Flag:
     """Returns a setting's flag. One that is not given is None; the spec decides."""
-    name = setting.name.replace("_", "-")
     extra: dict[str, Any] = {"type": _TYPES.get(setting.kind)}
     if setting.kind == "switch":
         extra = {"default": None}
-        name = f"{name}/--no-{name}"
     elif setting.kind == "choice":
         extra = {"type": click.Choice([str(choice) for choice in setting.choices])}
     elif setting.kind in ("list", "pairs"):
         extra = {"multiple": True}
     return _Flag(
-        [setting.flag or f"--{name}", setting.name],
+        [setting.flags, setting.name],
         metavar=setting.metavar or None,
         help=setting.help.format(**_NAMES),
         section=setting.section,

@@ -11,6 +11,7 @@ What a setting of one format's reader applies to is said by the format's entry; 
 """
 
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +63,7 @@ class Setting(NamedTuple):
       help: one sentence, with the default in brackets. In it {formats} and {runners}
         are the names of all.
       metavar: what the help shows for the value.
-      flag: of the command line, where it is not the name.
+      flag: of the command line, where it is not the name; see `flags`.
       sources: the sources that it is for; empty for all, and for what a format's entry
         names among its options.
       decides_bytes: whether it decides bytes of the dataset; what does not may change
@@ -84,16 +85,31 @@ class Setting(NamedTuple):
     type: Any = None
 
     @property
+    def flags(self) -> str:
+        """The flags of the command line, as in --trim/--no-trim; empty without one."""
+        if not self.section:
+            return ""
+        flag = self.flag or f"--{self.name.replace('_', '-')}"
+        return f"{flag}/--no-{flag[2:]}" if self.kind == "switch" else flag
+
+    @property
+    def python_help(self) -> str:
+        """The help with settings as Python names them, and without lists of names."""
+        text = self.help.format(formats="the formats", runners="The name of an engine")
+        return re.sub(
+            "--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", text
+        )
+
+    @property
     def kind(self) -> _Kind:
         """What the command line takes: "joined" is a list as one text, `JOINED`.
 
         Of "list" and "pairs" each value is given by itself, as in --include A --include
         B and --feature-name ROLE=NAME.
         """
-        branches = self.branches
-        if bool in branches:
+        first, *others = held = [t for t in self.types if t is not type(None)]
+        if bool in held:
             return "switch"
-        (first, *others) = branches
         if others or any(mark.takes for mark in _given(first)):
             return "text"
         if self.choices:
@@ -104,12 +120,15 @@ class Setting(NamedTuple):
     @property
     def choices(self) -> tuple[str | int, ...]:
         """The words or numbers that it may be, as far as they are known."""
-        return tuple(choice for each in self.branches for choice in _choices(each))
+        return tuple(choice for each in self.types for choice in _choices(each))
 
     @property
-    def branches(self) -> list[Any]:
-        """The types that a union joins, without None."""
-        return [each for each in _branches(self.type) if each is not type(None)]
+    def types(self) -> tuple[Any, ...]:
+        """The types that a union joins, or the one type."""
+        is_union = isinstance(self.type, types.UnionType) or (
+            typing.get_origin(self.type) is typing.Union
+        )
+        return typing.get_args(self.type) if is_union else (self.type,)
 
 
 def _in(section: str) -> Callable[..., Any]:
@@ -418,13 +437,6 @@ class Settings:
         "Read finished shards again before the commit [up to 64 MiB].",
         decides_bytes=False,
     )
-
-
-def _branches(annotation: Any) -> tuple[Any, ...]:
-    is_union = isinstance(annotation, types.UnionType) or (
-        typing.get_origin(annotation) is typing.Union
-    )
-    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def _base(annotation: Any) -> Any:

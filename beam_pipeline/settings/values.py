@@ -204,7 +204,9 @@ EngineName = Annotated[str, Given(after=_runner)]
 FormatName = Annotated[str, Given(after=_format, choices=("auto", *FORMATS))]
 Location = Annotated[str, Given(_located, _possible)]
 Names = Annotated[
-    list[str] | str, Given(_names), Given(_located, takes="list[str] | str")
+    list[str] | str,
+    Given(_names),
+    Given(_located, takes="list[str] | tuple[str, ...] | str"),
 ]
 ResizeRule = Annotated[str, Given(_resize)]
 Shares = Annotated[

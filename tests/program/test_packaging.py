@@ -66,6 +66,9 @@ except (b.StorageError, b.ConservationError, b.CommitError, b.BeamTFRecordError)
 b.read_exampels  # wrong
 b.convert("photos")  # wrong
 b.convert("photos", 1)  # wrong
+b.convert("photos", "out/photos", shrads=4)  # wrong
+b.convert("photos", "out/photos", shards="4")  # wrong
+b.convert("photos", "out/photos", compression="gzp")  # wrong
 report.record  # wrong
 b.WriteTFRecords("out/numbers", num_shards="2")  # wrong
 b.encode_examples(rows).rows  # wrong

@@ -1,0 +1,226 @@
+"""The keywords of `beam_pipeline.convert`, for editors and type checkers.
+
+`make settings` writes this module from `beam_pipeline.settings.options`; change that.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+__all__ = ["Keywords"]
+
+
+class Keywords(TypedDict, total=False):
+    """Every setting of a job by its name; what is left out has its default."""
+
+    label_column: str | None
+    """Tables: column that a model is to predict."""
+
+    splits: str | Mapping[str, str | float] | None
+    """Split by shares, as in train=0.8,test=0.2."""
+
+    overwrite: bool
+    """Replace the dataset at the output."""
+
+    format: str
+    """Read the source as one of the formats [auto]."""
+
+    include: list[str] | tuple[str, ...]
+    """Read only these files; may be given again."""
+
+    exclude: list[str] | tuple[str, ...]
+    """Leave these files out; may be given again."""
+
+    limit: int | None
+    """Read only the first N items."""
+
+    only_rejected: str | None
+    """Read only the items that the dataset or failed run DIR rejected."""
+
+    labels: str | None
+    """Images: read their labels from this table, by id."""
+
+    id_column: str | None
+    """Column of `labels`: names of images without suffix, or paths."""
+
+    delimiter: str | None
+    """CSV: this separates cells [, or tab for .tsv]."""
+
+    quote: str
+    """CSV: this encloses cells; empty for none ["]."""
+
+    escape: str
+    """CSV: this makes the next character plain [none]."""
+
+    unlabelled: bool
+    """Images: take no label from folders or `labels`."""
+
+    header: bool | None
+    """CSV: the first row [a header; refused where it looks like data]."""
+
+    columns: list[str] | tuple[str, ...] | None
+    """CSV: name the columns. .npz: read these arrays."""
+
+    encoding: str
+    """CSV: the text is in this encoding [utf-8]."""
+
+    trim: bool
+    """CSV: remove spaces around names and cells [keep]."""
+
+    null_values: list[str] | tuple[str, ...]
+    """Tables: texts that mean missing, as in -,? or '' [empty cells]."""
+
+    layout: Mapping[str, Any] | str | None
+    """Binary records: YAML file that describes their fields."""
+
+    encode: Literal["raw", "png"]
+    """Binary images: store raw pixels or PNG [raw]."""
+
+    bad_box: Literal["box", "image", "clip"]
+    """Detection: reject the box or its image, or clip the box [box]."""
+
+    images_root: str
+    """Folder that paths of images are relative to."""
+
+    first_pixel: Literal[0, 1]
+    """VOC: number of the first pixel in boxes [0]."""
+
+    zip_encoding: str | None
+    """Archives: encoding of names that are not UTF-8."""
+
+    image_columns: list[str] | tuple[str, ...] | None
+    """Tables: columns that hold images or their paths."""
+
+    drop: list[str] | tuple[str, ...]
+    """Tables: leave these columns out."""
+
+    infer: Literal["sample", "full"]
+    """Infer features from a sample or from all rows [sample]."""
+
+    preset: Literal["default", "tutorial", "imagenet"]
+    """Images: name the features as these programs do."""
+
+    feature_names: Mapping[str, str]
+    """Images: name one feature; an empty name drops it."""
+
+    vocabulary: list[str] | tuple[str, ...] | str | None
+    """File with the class names in the order of their ids."""
+
+    vocabulary_lock: str | None
+    """File that keeps class ids over runs; new names are appended."""
+
+    unknown_label: Literal["reject", "oov", "append"]
+    """Names outside the vocabulary: reject, one id, or append [reject]."""
+
+    features: Mapping[str, Any]
+    """What is said of features, by their names."""
+
+    split_column: str | None
+    """Tables: column that names each row's split."""
+
+    key_column: str | None
+    """Tables: column that identifies rows; it decides their split."""
+
+    group_column: str | None
+    """Tables: keep all rows with the same value in one split."""
+
+    stratify_column: str | None
+    """Keep the shares of the splits within each class of this column."""
+
+    split_ids: str | None
+    """Table that gives the split of each key."""
+
+    split_lock: str | None
+    """File that keeps the splits of rows over runs."""
+
+    image_check: Literal["structure", "decode", "none"]
+    """Check the structure of images, decode them, or neither [structure]."""
+
+    foreign_images: Literal["png", "reject"]
+    """Store what TensorFlow cannot read as PNG, or reject it [png]."""
+
+    animations: Literal["reject", "first"]
+    """Reject animations, or take their first frame [reject]."""
+
+    exif: Literal["keep", "apply"]
+    """Leave the orientation in the file, or apply it to the pixels [keep]."""
+
+    channels: Literal[1, 3, 4] | None
+    """Convert images to this number of channels."""
+
+    resize: str | None
+    """As in shorter:224 or crop:HEIGHTxWIDTH; also longer, exact and pad."""
+
+    resize_filter: Literal["hamming", "box", "bilinear", "bicubic", "lanczos"]
+    """Filter of `resize` [hamming, the nearest to the mean of an area]."""
+
+    enlarge: bool
+    """Resize small images too."""
+
+    image_format: Literal["jpeg", "png"] | None
+    """Encode every image in this format [as it is]."""
+
+    image_quality: int
+    """Quality of JPEG that is encoded here [95]."""
+
+    max_pixels: int
+    """Reject images with more pixels [64,000,000]."""
+
+    max_image_bytes: int | str | None
+    """Reject larger image files."""
+
+    max_image_seconds: float
+    """Reject images that take longer to decode [120]."""
+
+    name: str | None
+    """Prefix of the names of shards [the source's base name]."""
+
+    shards: int | None
+    """Write this number of shards for each split."""
+
+    shard_size: int | str | None
+    """Write shards of about this size, as in 150MB [100-200 MB]."""
+
+    seed: int
+    """Seed of the order; it moves no row to another split [0]."""
+
+    shuffle: bool
+    """Shuffle records, or keep the source's order [shuffle]."""
+
+    compression: Literal["none", "gzip", "zlib"]
+    """Compress the shards [none]."""
+
+    max_reject_rate: float | None
+    """Rejects that are tolerated [0.01, and one of 10 items or more]."""
+
+    keep_rejected_bytes: bool
+    """Store rejected items beside their reasons."""
+
+    allow_empty: bool
+    """Commit a dataset without records."""
+
+    workers: int | Literal["auto"]
+    """Number of processes [auto: the cores, when worth it]."""
+
+    runner: str
+    """The name of an engine, or Beam's name of one [local]."""
+
+    flink_master: str | None
+    """Address of Flink [last started, or port 8081]."""
+
+    spark_master: str | None
+    """Address of Spark [last started, or port 7077]."""
+
+    shared_output: bool
+    """All machines of the engine see paths, and TMPDIR, as this one does."""
+
+    segments: Literal["auto", "inline", "files"]
+    """Keep rows in memory (inline) or files until they are written [auto]."""
+
+    fingerprint: Literal["stat", "content"]
+    """How unchanged inputs are known: by size and time, or by what they hold [stat]."""
+
+    keep_work: bool
+    """Keep segments, so that the next run reads changed files only."""
+
+    verify: bool | None
+    """Read finished shards again before the commit [up to 64 MiB]."""

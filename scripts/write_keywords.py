@@ -1,0 +1,61 @@
+"""Prints `beam_pipeline/settings/keywords.py`: every setting, for type checkers.
+
+`make settings` runs it; a test compares the module with what this prints.
+"""
+
+import json
+import typing
+from typing import Any, Literal
+
+from beam_pipeline.settings.options import SETTINGS, Setting
+from beam_pipeline.settings.values import Given
+
+_HEAD = '''\
+"""The keywords of `beam_pipeline.convert`, for editors and type checkers.
+
+`make settings` writes this module from `beam_pipeline.settings.options`; change that.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+__all__ = ["Keywords"]
+
+
+class Keywords(TypedDict, total=False):
+    """Every setting of a job by its name; what is left out has its default."""
+
+'''
+_TYPES = {list: "list[str] | tuple[str, ...]", dict: "Mapping[str, {}]"}
+
+
+def keywords() -> str:
+    """Returns the source of the module; long lines are not wrapped yet."""
+    named = [
+        each for each in SETTINGS.values() if each.name not in ("source", "output")
+    ]
+    return _HEAD + "\n".join(map(_entry, named))
+
+
+def _entry(setting: Setting) -> str:
+    kinds = " | ".join(_type_text(each) for each in setting.types)
+    return f'    {setting.name}: {kinds}\n    """{setting.python_help}"""\n'
+
+
+def _type_text(annotation: Any) -> str:
+    """Returns the type of what may be given where a spec holds a type."""
+    marks = getattr(annotation, "__metadata__", ())
+    for mark in marks:
+        if isinstance(mark, Given) and mark.takes:
+            return mark.takes
+    base = annotation.__origin__ if marks else annotation
+    origin, inner = typing.get_origin(base), typing.get_args(base)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(json.dumps, inner))}]"
+    if origin in _TYPES:
+        return _TYPES[origin].format(getattr(inner[-1], "__name__", "Any"))
+    return "None" if base is type(None) else base.__name__
+
+
+if __name__ == "__main__":
+    print(keywords(), end="")

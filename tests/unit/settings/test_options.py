@@ -1,0 +1,92 @@
+"""The table of settings: all that derives from it says the same."""
+
+import importlib.util
+import inspect
+import pathlib
+
+import pytest
+
+import beam_pipeline
+from beam_pipeline.settings import keywords
+from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.reference import settings_table
+from beam_pipeline.settings.spec import Spec, make_spec
+from transforms.formats.registry import FORMATS
+
+ROOT = pathlib.Path(__file__).parents[3]
+NAMES = set(SETTINGS) - {"source", "output"}
+
+
+def written_keywords() -> str:
+    path = ROOT / "scripts" / "write_keywords.py"
+    spec = importlib.util.spec_from_file_location("write_keywords", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.keywords())
+
+
+def test_a_spec_holds_every_setting_and_its_default() -> None:
+    """The spec's fields are the table's entries, in their order."""
+    assert list(Spec.model_fields) == list(SETTINGS)
+    spec = make_spec({"source": "in", "output": "out"})
+    for name in NAMES:
+        assert getattr(spec, name) == SETTINGS[name].default
+
+
+def test_keywords_are_as_the_table_says() -> None:
+    """After a change of settings: run `make settings`."""
+    assert pathlib.Path(keywords.__file__).read_text("utf-8") == written_keywords()
+    assert set(keywords.Keywords.__annotations__) == NAMES
+
+
+def test_convert_lists_every_setting() -> None:
+    """`help`, notebooks and editors see names, defaults and a line on each."""
+    parameters = inspect.signature(beam_pipeline.convert).parameters
+    assert set(parameters) > NAMES
+    assert parameters["shards"].default is None
+    assert parameters["trim"].default is False
+    text = inspect.getdoc(beam_pipeline.convert) or ""
+    for name in NAMES:
+        assert f"\n  {name}: {SETTINGS[name].python_help}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "flags"),
+    [
+        ("trim", "switch", "--trim/--no-trim"),
+        ("header", "switch", "--header/--no-header"),
+        ("format", "choice", "--format"),
+        ("channels", "int", "--channels"),
+        ("shards", "int", "--shards"),
+        ("shard_size", "text", "--shard-size"),
+        ("max_reject_rate", "float", "--max-reject-rate"),
+        ("workers", "text", "--workers"),
+        ("splits", "text", "--splits"),
+        ("layout", "text", "--layout"),
+        ("vocabulary", "text", "--vocabulary"),
+        ("null_values", "joined", "--null-values"),
+        ("include", "list", "--include"),
+        ("feature_names", "pairs", "--feature-name"),
+        ("features", "pairs", ""),
+    ],
+)
+def test_what_the_command_line_takes(name: str, kind: str, flags: str) -> None:
+    """The type of a setting decides how it is given."""
+    assert (SETTINGS[name].kind, SETTINGS[name].flags) == (kind, flags)
+
+
+def test_the_reference_has_every_setting() -> None:
+    """One row each, with its option, default and formats."""
+    rows = {
+        line.split("`")[1]: line
+        for line in settings_table().splitlines()
+        if line.startswith("| `")
+    }
+    assert set(rows) == set(SETTINGS)
+    for name in NAMES - {"features"}:
+        assert f"`{SETTINGS[name].flags}`" in rows[name]
+    assert "| keep | CSV, archives | CSV: remove spaces" in rows["trim"]
+    assert "tables, also of --labels" in rows["label_column"]
+    assert all(name in rows["format"] for name in FORMATS)
