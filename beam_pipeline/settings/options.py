@@ -67,7 +67,8 @@ class Setting(NamedTuple):
       sources: the sources that it is for; empty for all, and for what a format's entry
         names among its options.
       decides_bytes: whether it decides bytes of the dataset; what does not may change
-        between a run and its resume.
+        between a run and its resume. A path does not where what its file says counts
+        among the inputs, the schema or the classes.
       is_address: whether the text is an engine's address, and no path.
       name: its name in `Settings`; this and what follows comes from there.
       type: the type of what a spec holds.
@@ -131,9 +132,9 @@ class Setting(NamedTuple):
         return typing.get_args(self.type) if is_union else (self.type,)
 
 
-def _in(section: str) -> Callable[..., Any]:
+def _in(section: str, *, decides_bytes: bool = True) -> Callable[..., Any]:
     """Returns what declares a setting of a section: by its default, help and so on."""
-    return functools.partial(Setting, section)
+    return functools.partial(Setting, section, decides_bytes=decides_bytes)
 
 
 _said = _in("")
@@ -143,7 +144,7 @@ _feature = _in("Features")
 _split = _in("Splits")
 _image = _in("Images")
 _output = _in("Output")
-_run = _in("Run")
+_run = _in("Run", decides_bytes=False)
 
 
 class Settings:
@@ -243,10 +244,7 @@ class Settings:
 
     # Features
     image_columns: list[str] | None = _feature(
-        None,
-        "Tables: columns that hold images or their paths.",
-        JOINED,
-        sources=TABLES,
+        None, "Tables: columns that hold images or their paths.", JOINED, sources=TABLES
     )
     drop: list[str] = _feature(
         [], "Tables: leave these columns out.", JOINED, sources=TABLES_AND_LABELS
@@ -386,56 +384,36 @@ class Settings:
 
     # Run
     workers: Annotated[int, Limits(ge=1)] | Literal["auto"] = _run(
-        "auto",
-        "Number of processes [auto: the cores, when worth it].",
-        "N|auto",
-        decides_bytes=False,
+        "auto", "Number of processes [auto: the cores, when worth it].", "N|auto"
     )
     runner: EngineName = _run(
-        "local",
-        "{runners}, or Beam's name of one [local].",
-        "NAME",
-        decides_bytes=False,
+        "local", "{runners}, or Beam's name of one [local].", "NAME"
     )
     flink_master: str | None = _run(
         None,
         "Address of Flink [last started, or port 8081].",
         "HOST:PORT",
-        decides_bytes=False,
         is_address=True,
     )
     spark_master: str | None = _run(
-        None,
-        "Address of Spark [last started, or port 7077].",
-        "URL",
-        decides_bytes=False,
-        is_address=True,
+        None, "Address of Spark [last started, or port 7077].", "URL", is_address=True
     )
     shared_output: bool = _run(
-        False,
-        "All machines of the engine see paths, and TMPDIR, as this one does.",
-        decides_bytes=False,
+        False, "All machines of the engine see paths, and TMPDIR, as this one does."
     )
     segments: Literal["auto", "inline", "files"] = _run(
-        "auto",
-        "Keep rows in memory (inline) or files until they are written [auto].",
-        decides_bytes=False,
+        "auto", "Keep rows in memory (inline) or files until they are written [auto]."
     )
     fingerprint: Literal["stat", "content"] = _run(
         "stat",
         "How unchanged inputs are known: by size and time, or by what they "
         "hold [stat].",
-        decides_bytes=False,
     )
     keep_work: bool = _run(
-        False,
-        "Keep segments, so that the next run reads changed files only.",
-        decides_bytes=False,
+        False, "Keep segments, so that the next run reads changed files only."
     )
     verify: bool | None = _run(
-        None,
-        "Read finished shards again before the commit [up to 64 MiB].",
-        decides_bytes=False,
+        None, "Read finished shards again before the commit [up to 64 MiB]."
     )
 
 

@@ -140,3 +140,34 @@ def test_engine_is_one_module_and_one_line(program: pathlib.Path) -> None:
     assert "simple has run the job" in said
     assert "3 records" in run(program, "verify", "out")
     assert "local, simple, flink" in run(program, "convert", "--help")
+
+
+def test_setting_is_one_entry(program: pathlib.Path) -> None:
+    """A new setting is a flag, a key of specs and a keyword, and checked as all are."""
+    settings = program / "beam_pipeline" / "settings" / "options.py"
+    add_line(
+        settings,
+        "    verify: bool | None = _run(",
+        '    greeting: Literal["hello", "bye"] = _run("bye", "Say this at the end.")\n',
+    )
+    running = program / "beam_pipeline" / "running" / "convert.py"
+    add_line(running, "    return manifest\n", "    hooks.say(plan.spec.greeting)\n")
+    (program / "rows.csv").write_text("a,b\n1,x\n2,y\n3,z\n", encoding="utf-8")
+    (program / "job.yaml").write_text("greeting: hello\n", encoding="utf-8")
+    help_text = run(program, "convert", "--help")
+    assert "--greeting [hello|bye]" in help_text
+    assert "Say this at the end." in help_text
+    flags = ("rows.csv", "out", "--overwrite")
+    assert "hello" in run(program, "convert", *flags, "--greeting", "hello")
+    # It decides no bytes, so the dataset is up to date.
+    assert "up to date" in run(program, "convert", *flags, "--greeting", "bye").lower()
+    assert "hello" in run(program, "convert", *flags[:1], "out2", "--spec", "job.yaml")
+    code = "import beam_pipeline; beam_pipeline.convert('rows.csv', 'o', greetng='bye')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=program,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "there is no setting 'greetng' (did you mean 'greeting'?)" in done.stderr
