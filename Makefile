@@ -1,7 +1,11 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: check test test-lowest test-clusters stress bench bench-engines docs settings clean
+.PHONY: quick check test test-lowest test-clusters stress bench bench-engines docs \
+	settings clean
 
 BENCH_ARGS ?=
+
+quick:
+	./run_local.sh quick $(WHAT)
 
 check:
 	./run_local.sh check

@@ -2,6 +2,8 @@
 # Sets everything up in .venv beside this file and runs the program there.
 #
 #   ./run_local.sh              converts a small sample into out/ and shows the result
+#   ./run_local.sh quick [WHAT] runs the linter, the type checker and the unit tests, all
+#                               or those of WHAT: formats/csv, core/boxes
 #   ./run_local.sh test [ARG..] runs the whole test suite; arguments go to pytest
 #   ./run_local.sh test-clusters [ARG..] runs the tests on real engines and stores
 #   ./run_local.sh stress [ARG..] runs its generated cases in full numbers, some hours
@@ -111,17 +113,78 @@ sample() {
     done
 }
 
+lint() {
+    local status=0
+    "$venv/bin/python" -m ruff format --check "$@" || status=1
+    "$venv/bin/python" -m ruff check "$@" || status=1
+    return "$status"
+}
+
+types() {
+    MYPYPATH=scripts "$venv/bin/python" -m mypy "$@"
+}
+
+types_of_all() {
+    types beam_pipeline beam_tfrecord transforms scripts/clusters
+}
+
+# quick_paths WHAT: prints the code and the unit tests of a folder or module, a line each.
+quick_paths() {
+    local path
+    for path in {beam_pipeline,transforms,tests/unit}/"$1"{,.py} \
+        "tests/unit/$(dirname "$1")/test_$(basename "$1").py"; do
+        if [ -e "$path" ]; then
+            printf '%s\n' "$path"
+        fi
+    done
+}
+
+# As many processes as cores. tests/conftest.py says which tests stay together. Folders
+# come in their order, the last of which, tests/unit, has the short files: so no process
+# waits long for another at the end.
+tests_side_by_side() {
+    "$venv/bin/python" -m pytest --numprocesses=auto --dist=loadgroup \
+        --no-loadscope-reorder "$@"
+}
+
 case "${1-}" in
 '')
     install
     sample
     ;;
+quick)
+    shift
+    install dev
+    cd "$root"
+    export BEAM_TFRECORD_QUICK=1
+    what=${1-}
+    status=0
+    if [ -z "$what" ]; then
+        lint . || status=1
+        types_of_all || status=1
+        tests_side_by_side --quiet tests/unit || status=1
+        exit "$status"
+    fi
+    shift
+    mapfile -t paths < <(quick_paths "$what")
+    mapfile -t tests < <(quick_paths "$what" | grep '^tests/')
+    if [ "${#tests[@]}" -eq 0 ]; then
+        die "tests/unit has no '$what'; name a folder or a module as the code has" \
+            "them, such as formats/csv or core/boxes"
+    fi
+    mapfile -t code < <(quick_paths "$what" | grep -v '^tests/')
+    lint "${paths[@]}" || status=1
+    if [ "${#code[@]}" -gt 0 ]; then
+        types "${code[@]}" || status=1
+    fi
+    tests_side_by_side --quiet "${tests[@]}" "$@" || status=1
+    exit "$status"
+    ;;
 test)
     shift
     install test
     cd "$root"
-    # As many processes as cores; a file's tests stay together, for they share data.
-    exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=loadfile "$@"
+    tests_side_by_side "$@"
     ;;
 test-clusters)
     shift
@@ -145,7 +208,8 @@ stress)
     cd "$root"
     export BEAM_TFRECORD_STRESS=1
     # Here single tests are long, and share little: whichever process is free takes one.
-    exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=worksteal -m stress "$@"
+    exec "$venv/bin/python" -m pytest --numprocesses=auto --dist=worksteal -m stress \
+        --override-ini=faulthandler_timeout=0 "$@"
     ;;
 test-lowest)
     shift
@@ -173,10 +237,8 @@ check)
     install dev
     cd "$root"
     status=0
-    "$venv/bin/python" -m ruff format --check . || status=1
-    "$venv/bin/python" -m ruff check . || status=1
-    MYPYPATH=scripts "$venv/bin/python" -m mypy beam_pipeline beam_tfrecord transforms \
-        scripts/clusters || status=1
+    lint . || status=1
+    types_of_all || status=1
     docs || status=1
     exit "$status"
     ;;

@@ -17,8 +17,8 @@ TEST = [
     f"tensorflow-cpu>=2.18; {ON_LINUX_X86_64}",
     f"tensorflow>=2.18; {ELSEWHERE}",
     "tensorflow-datasets>=4.9.7",
-    # 8.4 is the first whose TerminalReporter is public.
-    "pytest>=8.4",
+    # 9 is the first that can end a test that hangs.
+    "pytest>=9",
     "pytest-xdist>=3.5",
     "hypothesis>=6.100",
     "webdataset>=1.0",

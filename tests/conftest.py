@@ -1,7 +1,8 @@
 """What all tests share: generated cases that stay the same, and the headline figures.
 
 With `BEAM_TFRECORD_STRESS` set, as `make stress` does, generated cases are new ones in
-each run; without it a run in CI says the same as the run before it.
+each run; without it a run in CI says the same as the run before it. `make quick` sets
+`BEAM_TFRECORD_QUICK`: fewer of the same cases.
 
 A test that establishes one of the headline figures says how far it got, and the end of
 the run shows all of them:
@@ -21,11 +22,12 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from tests.support.stress import STRESS
+from tests.support.stress import QUICK, STRESS
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("quick", settings.get_profile("fixed"), max_examples=30)
 settings.register_profile("stress", derandomize=False, deadline=None)
-settings.load_profile("stress" if STRESS else "fixed")
+settings.load_profile("stress" if STRESS else "quick" if QUICK else "fixed")
 
 # In the background of a shell, and under nohup, these are ignored, and would be by all
 # programs under test. A handler is not handed on, as that is.
@@ -54,9 +56,15 @@ def headline(record_property: Callable[[str, object], None]) -> Headline:
     return note
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test that notes a headline figure."""
+    """Marks every test that notes a headline figure; says which tests stay together."""
     for item in items:
+        # The tests of a file share what they have made. TensorFlow takes seconds to
+        # import, so that one process runs all tests that read with it.
+        file = item.nodeid.partition("::")[0]
+        group = "readers" if file.startswith("tests/readers/") else file
+        item.add_marker(pytest.mark.xdist_group(group))
         if "headline" in getattr(item, "fixturenames", ()):
             item.add_marker("stress")
 

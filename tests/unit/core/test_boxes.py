@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from transforms.core.boxes import (
     BoxFault,
     BoxForm,
@@ -158,7 +159,7 @@ coordinate = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=cases(300))
 @given(
     st.lists(
         st.tuples(

@@ -13,6 +13,7 @@ from google.protobuf import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from transforms.core.label_map import parse_label_map, render_label_map
 from transforms.errors import SpecError
 
@@ -132,7 +133,7 @@ def test_what_is_never_written(wrong: dict[int, str]) -> None:
         render_label_map(wrong)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=cases(300))
 @given(st.text("item{}<>:;,'\"\\ \n#id name01x"))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes the reader fail in another way."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from transforms.core.example.decoder import (
     decode_examples,
     parse_example,
@@ -312,7 +313,7 @@ rows_of_one_schema = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(rows_of_one_schema)
 def test_columns_equal_what_protobuf_says(rows: list[Values]) -> None:
     """Any mixture of present and absent, single and several values."""
@@ -327,7 +328,7 @@ one_layout = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(one_layout)
 def test_rows_of_one_layout_are_decoded_as_a_whole(rows: list[Values]) -> None:
     """Values of all sizes, in the order in which protobuf happened to write them."""

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from transforms.core.example import encoder as encoder_module
 from transforms.core.example import payload as payload_module
 from transforms.core.example.decoder import decode_examples
@@ -257,7 +258,9 @@ def test_tutorial_row_is_its_84_bytes() -> None:
     assert framed.buffer.to_pybytes() == frame(TUTORIAL_ROW)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=cases(250), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(batch=batches(), rows=st.integers(1, 5), size=st.sampled_from([1, 400, 1 << 24]))
 def test_any_batch_gives_the_bytes_of_protobuf(
     batch: Any, rows: Any, size: Any
@@ -270,7 +273,7 @@ def test_any_batch_gives_the_bytes_of_protobuf(
         assert_encodes(batch)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(batch=batches(), name=TEXT, value=st.binary(max_size=400))
 def test_pieces_around_a_large_value_make_the_record(
     batch: Any, name: Any, value: Any

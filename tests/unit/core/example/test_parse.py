@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.kinds import write_kinds
+from tests.support.stress import cases
 from tests.unit.core.example.test_decoder import Values, examples, ints, same, serialise
 from transforms.core.example.parse import (
     FixedLenFeature,
@@ -171,7 +172,7 @@ def test_random_examples_mean_what_tensorflow_means() -> None:
         max_size=3,
     )
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=cases(300), deadline=None)
     @given(examples, wanted, st.data())
     def compare(values: Values, wanted: dict[str, Any], data: st.DataObject) -> None:
         # Names out of both, or hardly any would meet.

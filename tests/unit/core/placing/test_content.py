@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from tests.unit.core.placing.test_place_keys import by_formula
 from tests.unit.core.placing.test_placement import MASK, mixed
 from transforms.core.placing.content import content_hashes, holds_images
@@ -260,7 +261,7 @@ def test_bytes_of_images_are_left_out() -> None:
     assert found[2:] == hashed(["a", None])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=cases(50))
 @given(
     st.lists(
         st.one_of(

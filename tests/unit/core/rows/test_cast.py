@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.core.rows.cast import cast
 from transforms.core.schema import Feature, Kind, row_type
@@ -87,7 +88,7 @@ def numbers(kind: pa.DataType) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=cases(300))
 @given(data=st.data())
 def test_numbers_follow_the_rules(data: st.DataObject) -> None:
     """Every number type to int64, float and bool: as Python decides one by one."""
@@ -299,7 +300,7 @@ zones = st.none() | st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200))
 @given(
     values=st.lists(
         st.datetimes(
@@ -484,7 +485,7 @@ two_levels = st.lists(
 SHAPES = [ANY, (4,), (2, 2), (None, 2), (2, None)]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200))
 @given(values=one_level, shape=st.sampled_from(SHAPES))
 def test_lists_fit_a_shape(values: list[Any], shape: tuple[int | None, ...]) -> None:
     """Lists of one level, in all of Arrow's ways to store them, and as JSON."""
@@ -503,7 +504,7 @@ def test_lists_fit_a_shape(values: list[Any], shape: tuple[int | None, ...]) -> 
     assert found(column, floats) == wanted
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200))
 @given(values=two_levels, shape=st.sampled_from([(2, 2), (None, 2), (2, None), RAGGED]))
 def test_lists_of_lists_fit_a_shape(
     values: list[Any], shape: tuple[int | None, ...]

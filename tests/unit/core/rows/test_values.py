@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.support.stress import cases
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.example.messages import Example
 from transforms.core.rows.values import column_of, rows_of
@@ -499,7 +500,7 @@ def outcome(array: np.ndarray, feature: Feature) -> tuple[str, str]:
     return str(column.type), repr(column.to_pylist())
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=cases(150))
 @given(data=st.data())
 def test_arrays_are_as_their_values_one_by_one(data: st.DataObject) -> None:
     """For any numbers of any dtype and any kind: the same column, or both refuse."""

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stress import cases
 from transforms.core.tfrecord import (
     FileFacts,
     PayloadBatch,
@@ -569,14 +570,14 @@ def test_we_read_what_tensorflow_writes(
     assert verify_file(path).records == len(RECORDS)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.binary(max_size=60), st.sampled_from(["auto", "none", "gzip", "zlib"]))
 def test_arbitrary_bytes_end_in_a_typed_error(stored: bytes, compression: str) -> None:
     """Garbage is never read, and never raises anything else."""
     damage(stored, compression=compression)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.data())
 def test_mutated_files_give_a_prefix_then_a_typed_error(data: st.DataObject) -> None:
     """A splice anywhere costs what follows it, and invents nothing."""

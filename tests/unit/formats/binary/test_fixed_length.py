@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.stress import cases
 from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.image.png_encode import encode_png
 from transforms.core.model import Reason
@@ -63,7 +64,7 @@ numbers = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.data())
 def test_decoding_agrees_with_struct(data: st.DataObject) -> None:
     """Any layout gives the numbers that struct packed, record by record."""

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
+from tests.support.stress import cases
 from transforms.core.model import Block
 from transforms.errors import SourceError
 from transforms.formats.csv import CsvDialect, iter_blocks
@@ -123,7 +124,7 @@ def blocks_of(
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(data=files, block_bytes=st.integers(1, 40))
 @example(data=b'a,"b\r\nc"\r\n\r\nd,5" pipe\r\n', block_bytes=1)
 @example(data=b'"a"b"c"\n"d"\n', block_bytes=1)
@@ -156,7 +157,7 @@ def test_blocks_parsed_alone_equal_the_file_parsed_whole(
         assert blocks[-1].stop == len(data)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     data=st.lists(files, min_size=1, max_size=12).map(b"\n".join),
     words=st.integers(1, 3),

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
 from beam_pipeline.planning.features.declare import infer_all, infer_columns
+from tests.support.stress import cases
 from transforms import files
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind, Schema
@@ -152,7 +153,7 @@ def rows_of(
 # --- escapes -----------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     data=st.lists(st.one_of(soup, tables()), min_size=1, max_size=12).map(b"\n".join),
     words=st.integers(1, 3),
@@ -182,7 +183,7 @@ def test_a_scan_with_escapes_in_pieces_equals_a_scan_by_hand(
     assert (found, before, is_open) == scan_by_hand(data, dialect)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(data=st.one_of(soup, tables()), block_bytes=st.integers(1, 40))
 @example(data=b'a,"b\\"\nc",d\ne\\\n,f,g\n', block_bytes=1)
 @example(data=b"a\\\r\nb,c,d\n", block_bytes=1)
@@ -207,7 +208,7 @@ text = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6
 hard = st.text('\\\\",\n\r\t x', max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     grid=st.lists(st.tuples(*[st.one_of(text, hard)] * 3), max_size=10),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONE]),
@@ -477,7 +478,7 @@ def test_a_row_of_another_length_may_be_invalid_text_too(encoding: str) -> None:
         ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(data=st.one_of(soup, tables()), junk=st.integers(128, 255))
 def test_text_that_is_not_valid_is_parsed_as_text_that_is(data: Any, junk: Any) -> None:
     """Bytes in place of a letter change no field's place and no row's length."""
@@ -761,7 +762,7 @@ odd = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(
     rows=st.lists(st.tuples(odd, odd), min_size=1, max_size=40),
     repeats=st.sampled_from([1, 200]),

@@ -20,6 +20,7 @@ from tests.support.detection import (
     write_image,
     write_json,
 )
+from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
@@ -204,7 +205,7 @@ def test_tensorflow_reads_the_records(root: Folder) -> None:
 
 @settings(
     deadline=None,
-    max_examples=25,
+    max_examples=cases(25),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())
@@ -381,7 +382,7 @@ numbers = st.one_of(
 
 @settings(
     deadline=None,
-    max_examples=60,
+    max_examples=cases(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

@@ -17,6 +17,7 @@ from tests.support.detection import (
     source_of,
     write_image,
 )
+from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.errors import SourceError, SpecError
 from transforms.formats.detection.voc import SPLIT_COLUMN, VocReader
@@ -489,7 +490,7 @@ side = st.sampled_from([-9, 0, 1, 20, 40, 63, 64, 66, "nan", "x", None, 0.5])
 
 @settings(
     deadline=None,
-    max_examples=60,
+    max_examples=cases(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
