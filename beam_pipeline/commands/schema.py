@@ -20,7 +20,6 @@ from beam_pipeline.planning.features.column_notes import near_in_words
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.evidence import evidence_of
 from beam_pipeline.planning.features.image_columns import role_names
-from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
@@ -84,7 +83,7 @@ def render(spec: Spec, planned: PlannedSource, *, is_tree: bool) -> str:
     comments = [_comment(planned.evidence.get(f.name), f) for f in listed]
     for feature, line in zip(listed, _commented(heads, comments), strict=True):
         lines.append(line)
-        lines += _declaration(feature, spec)
+        lines += _declaration(feature, spec, planned.given_classes)
     return "\n".join(lines) + "\n"
 
 
@@ -239,7 +238,7 @@ def _commented(heads: Sequence[str], comments: Sequence[str]) -> Iterator[str]:
         yield f"{head}{gap}{comment}".rstrip()
 
 
-def _declaration(feature: Feature, spec: Spec) -> list[str]:
+def _declaration(feature: Feature, spec: Spec, own: tuple[str, ...]) -> list[str]:
     """Returns the lines of a feature's settings."""
     out: dict[str, Any] = {"kind": str(feature.kind)}
     if feature.column:
@@ -266,10 +265,10 @@ def _declaration(feature: Feature, spec: Spec) -> list[str]:
     if feature.shape:
         shown = ", ".join("null" if n is None else str(n) for n in feature.shape)
         lines.append(f"    shape: [{shown}]")
-    return lines + _vocabulary(feature, spec)
+    return lines + _vocabulary(feature, spec, own)
 
 
-def _vocabulary(feature: Feature, spec: Spec) -> list[str]:
+def _vocabulary(feature: Feature, spec: Spec, own: tuple[str, ...]) -> list[str]:
     given = feature.vocabulary
     if given is None:
         return []
@@ -278,11 +277,9 @@ def _vocabulary(feature: Feature, spec: Spec) -> list[str]:
     if isinstance(path, str):
         return [f"    vocabulary: {_scalar(path)}"]
     background = (images.BACKGROUND,) if spec.preset == "imagenet" else ()
-    if spec.vocabulary is not None and path is None:
+    if spec.vocabulary and path is None and given in (own, (*background, *own)):
         # It is among the settings.
-        own = class_names(spec.vocabulary)
-        if given in (own, (*background, *own)):
-            return []
+        return []
     return _list("    vocabulary: ", given)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from beam_pipeline.settings.spec import Spec, load_spec
+from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.infer.texts import Evidence
 from transforms.core.placing.placement import (
@@ -105,6 +105,7 @@ class PlannedSource:
       notes: what a person should know of how the source was understood.
       content: the columns whose content decides the split of a row; empty where
         something else does.
+      given_classes: the class names that the setting `vocabulary` gives.
     """
 
     make: Callable[[str], Source]
@@ -124,6 +125,7 @@ class PlannedSource:
     images_settled: bool = False
     notes: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
+    given_classes: tuple[str, ...] = ()
 
 
 def default_name(source: str, standing: files.Standing, output: str) -> str:
@@ -159,12 +161,15 @@ def _as_name(base: str) -> str:
     return re.sub(r"[^\w.-]+", "_", base).strip("._-")
 
 
-def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
+def find_inputs(
+    spec: Spec, standing: files.Standing | None = None, *, layout_file: str = ""
+) -> Inputs:
     """Recognises the source and lists its files.
 
     Args:
-      spec: the job.
+      spec: the job, resolved.
       standing: what `files.standing` says of its source; None to look.
+      layout_file: path of the file that the layout comes from, which is no input.
 
     Raises:
       SourceError: it does not exist, is not readable, or is no source known here.
@@ -188,8 +193,8 @@ def find_inputs(spec: Spec, standing: files.Standing | None = None) -> Inputs:
         entries = [e for e in entries if _absolute(source, e.path) != labels]
     known = FORMATS[wanted]
     is_companion = _companions_of(known, spec)
-    if isinstance(spec.layout, str):
-        layout = absolute(spec.layout)
+    if layout_file:
+        layout = absolute(layout_file)
         entries = [e for e in entries if _absolute(source, e.path) != layout]
     rest, beside = entries, []
     if is_companion is not None:
@@ -217,8 +222,8 @@ def _companions_of(known: Format, spec: Spec) -> Callable[[str], bool] | None:
 
     Those of fixed-length records are the files of class names that the layout names.
     """
-    layout = load_spec(spec.layout) if isinstance(spec.layout, str) else spec.layout
-    fields = (layout or {}).get("fields")
+    layout = spec.layout if isinstance(spec.layout, Mapping) else {}
+    fields = layout.get("fields")
     named = [
         str(field["classes"])
         for field in (fields if isinstance(fields, list) else [])

@@ -20,6 +20,7 @@ from beam_pipeline.planning.inputs import (
 )
 from beam_pipeline.planning.only_rejected import Selection, select_rejected
 from beam_pipeline.planning.request import Request, make_request, with_images
+from beam_pipeline.planning.resolve import resolve
 from beam_pipeline.planning.splits import (
     SplitPlan,
     plan_splits,
@@ -27,7 +28,7 @@ from beam_pipeline.planning.splits import (
     with_splits,
 )
 from beam_pipeline.settings.options import MAX_SHARDS, SETTINGS
-from beam_pipeline.settings.spec import Spec, load_spec
+from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms import files
 from transforms.core.manifest import Manifest
@@ -189,6 +190,7 @@ class Prepared:
 
     Attributes:
       spec: with the name filled in.
+      resolved: the same with what files say in place of their paths.
       inputs: the files.
       request: what the job asks for.
       done: the dataset at the output, where that is what the job would give.
@@ -197,6 +199,7 @@ class Prepared:
     """
 
     spec: Spec
+    resolved: Spec
     inputs: Inputs
     request: Request
     done: Manifest | None
@@ -223,8 +226,9 @@ def prepare(spec: Spec) -> Prepared:
     check_left(target.rejects_path(spec.output))
     name = spec.name or default_name(spec.source, standing, spec.output)
     spec = spec.model_copy(update={"name": name})
-    inputs = _with_tables(spec, find_inputs(spec, standing))
-    request = make_request(spec, inputs)
+    resolved = resolve(spec)
+    inputs = _inputs_of(spec, resolved, standing)
+    request = make_request(resolved, inputs)
     notes: tuple[str, ...] = ()
     done = None
     if manifest is not None:
@@ -238,7 +242,7 @@ def prepare(spec: Spec) -> Prepared:
             if is_remote(spec.output):
                 bucket.check_replaceable(spec.output)
             notes = (f"the dataset at the output will be replaced: {why}",)
-    return Prepared(spec, inputs, request, done, notes, seen)
+    return Prepared(spec, resolved, inputs, request, done, notes, seen)
 
 
 def _check_locks(spec: Spec, standing: files.Standing) -> None:
@@ -288,10 +292,9 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     selection, notes = None, prepared.notes
     if spec.only_rejected is not None:
         selection = select_rejected(spec.only_rejected)
-    planned = _plan_inputs(spec, inputs, selection)
-    if isinstance(spec.layout, str):
-        # What it says decides bytes, not where it is.
-        spec = spec.model_copy(update={"layout": load_spec(spec.layout)})
+    planned = _plan_inputs(prepared.resolved, inputs, selection)
+    # What it says decides bytes, not where it is.
+    spec = spec.model_copy(update={"layout": prepared.resolved.layout})
     splits = plan_splits(spec, planned.schema, planned.rule)
     planned = with_splits(planned, splits)
     remarks = (*planned.notes, *share_notes(spec))
@@ -335,8 +338,11 @@ def plan_source(spec: Spec) -> tuple[Inputs, PlannedSource]:
     Raises:
       UsageError: it cannot be read as the job says.
     """
-    inputs = _with_tables(spec, find_inputs(spec))
-    return inputs, _plan_inputs(spec, inputs)
+    resolved = resolve(spec)
+    inputs = _inputs_of(spec, resolved)
+    planned = _plan_inputs(resolved, inputs)
+    given = tuple(resolved.vocabulary or ())
+    return inputs, dataclasses.replace(planned, given_classes=given)
 
 
 def _plan_inputs(
@@ -369,8 +375,12 @@ def _plan_inputs(
         ) from error
 
 
-def _with_tables(spec: Spec, inputs: Inputs) -> Inputs:
+def _inputs_of(
+    spec: Spec, resolved: Spec, standing: files.Standing | None = None
+) -> Inputs:
     """Returns the inputs with the tables that the spec names: they decide bytes too."""
+    layout_file = spec.layout if isinstance(spec.layout, str) else ""
+    inputs = find_inputs(resolved, standing, layout_file=layout_file)
     named = [path for path in (spec.labels, spec.split_ids) if path]
     entries = [named_entry(path, os.path.dirname(path)) for path in named]
     companions = (*inputs.companions, *entries)

@@ -12,10 +12,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.planning.inputs import Inputs, PlannedSource, named_entry
 from beam_pipeline.settings.options import SETTINGS
-from beam_pipeline.settings.spec import Spec, load_spec
+from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from beam_pipeline.version import __version__
 from transforms import files
@@ -107,8 +106,11 @@ _UNKNOWN = Request("", "", 0, "")
 def make_request(spec: Spec, inputs: Inputs) -> Request:
     """Returns the request of a job whose inputs are listed.
 
+    Args:
+      spec: of the job, resolved: what files say decides bytes, not where they are.
+      inputs: its files.
+
     Raises:
-      SpecError: a file that the spec names cannot be read.
       OSError: an input cannot be read for its content.
     """
     listed = [*inputs.entries, *inputs.companions]
@@ -178,25 +180,15 @@ def _settings(spec: Spec, format_: str) -> Mapping[str, Any]:
     if spec.splits and not (spec.key_column or spec.group_column):
         # Earlier programs went by the place of a row.
         out["rows_known_by"] = "content"
-    # What files say decides bytes, not where they are.
-    if isinstance(spec.layout, str):
-        out["layout"] = load_spec(spec.layout)
     if spec.vocabulary is not None:
-        out["vocabulary"] = class_names(spec.vocabulary)
+        out["vocabulary"] = spec.vocabulary
     if spec.only_rejected is not None:
         # Here, because few jobs ask for it.
         from beam_pipeline.planning.only_rejected import select_rejected
 
         out["only_rejected"] = select_rejected(spec.only_rejected).digest
     out["features"] = {
-        name: {
-            **said.model_dump(mode="json", exclude_defaults=True),
-            **(
-                {"vocabulary": class_names(said.vocabulary)}
-                if said.vocabulary is not None
-                else {}
-            ),
-        }
+        name: said.model_dump(mode="json", exclude_defaults=True)
         for name, said in spec.features.items()
     }
     return out

@@ -25,7 +25,7 @@ from beam_pipeline.planning.inputs import (
     rule_of,
 )
 from beam_pipeline.planning.only_rejected import Selection
-from beam_pipeline.settings.spec import Spec, load_spec
+from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.infer.texts import Evidence
@@ -254,15 +254,10 @@ def make_format(spec: Spec, format_name: str) -> TableFormat:
     if spec.infer == "full" and "full" in fields:
         given["full"] = True
     if "layout" in given:
-        given["layout"] = _layout(given["layout"])
+        given["layout"] = Layout.from_mapping(given["layout"])
     if "vocabulary" in fields and spec.vocabulary is not None:
         given["vocabulary"] = class_names(spec.vocabulary)
     return made.with_settings(given)
-
-
-def _layout(given: Mapping[str, Any] | str) -> Layout:
-    """Returns the layout of binary records, from a YAML file where it is a path."""
-    return Layout.from_mapping(load_spec(given) if isinstance(given, str) else given)
 
 
 def table_files(inputs: Inputs) -> list[InputFile]:
