@@ -6,6 +6,7 @@ Arrays may be slices, and null slots may hold any bytes: nothing here trusts the
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.core.numpy_types import numpy_type
 
@@ -14,6 +15,7 @@ __all__ = [
     "flattened",
     "is_bytes",
     "is_list",
+    "numpy_mask",
     "offsets_of",
     "raw_values",
 ]
@@ -49,6 +51,13 @@ def decoded(array: pa.Array) -> pa.Array:
         # `take` wraps the int32 offsets of results over 2 GiB without a word.
         values = values.cast(pa.large_binary())
     return values.take(array.indices)
+
+
+def numpy_mask(bools: pa.Array) -> npt.NDArray[np.bool_]:
+    """Returns Arrow bools as numpy ones, null as false."""
+    if bools.null_count:
+        bools = pc.fill_null(bools, False)
+    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def raw_values(array: pa.Array) -> npt.NDArray[np.generic]:

@@ -21,10 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms import files
+from transforms.core.arrays import numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
 from transforms.core.rows.coerce import plain_doubles
+from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.rows.record_columns import count_parts, lists_like
@@ -358,11 +360,11 @@ class TableSource(Source):
         splits = pa.array(names, pa.string()).take(indices)
         bad = _chosen(wrong, indices, when_null=BY_SHARES not in self.split_words)
         discarded = _chosen(out, indices, when_null=False)
-        if bad.any():
-            feature = Feature(self._splits_by, Kind.TEXT)
-            misfit = Misfit(feature, column, bad, Reason.BAD_SPLIT)
-            return splits, discarded if discarded.any() else None, misfit
-        return splits, discarded if discarded.any() else None, None
+        faults = fault(bad, Reason.BAD_SPLIT)
+        misfit = None
+        if faults is not None:
+            misfit = Misfit(Feature(self._splits_by, Kind.TEXT), column, faults)
+        return splits, discarded if discarded.any() else None, misfit
 
     def _texts(
         self, columns: Mapping[str, pa.Array], name: str, misfits: list[Misfit]
@@ -374,10 +376,9 @@ class TableSource(Source):
         texts = column
         if not pa.types.is_string(column.type):
             texts = column.cast(pa.string())
-        if texts.null_count:
-            bad = np.asarray(texts.is_null().to_numpy(zero_copy_only=False), bool)
-            feature = Feature(name, Kind.TEXT)
-            misfits.append(Misfit(feature, column, bad, Reason.MISSING_VALUE))
+        lacking = fault(numpy_mask(texts.is_null()), Reason.MISSING_VALUE)
+        if lacking is not None:
+            misfits.append(Misfit(Feature(name, Kind.TEXT), column, lacking))
         return texts
 
 

@@ -18,11 +18,11 @@ import concurrent.futures
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.infer.near_kind import NearKind, Texts
+from transforms.core.model import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
     ZERO_LED,
@@ -385,7 +385,7 @@ class _Tally:
             self.first = present
         self.present += len(present)
         if self.bools:
-            self.bools = coerce(present, Feature("", Kind.BOOL)).bad is None
+            self.bools = coerce(present, Feature("", Kind.BOOL)).faults is None
             if self.bools:
                 # Words all the same, should a later chunk hold numbers.
                 self.word_count += len(present)
@@ -402,7 +402,7 @@ class _Tally:
             lowest = low if self.int_low is None else min(low, self.int_low)
             highest = high if self.int_high is None else max(high, self.int_high)
             self.int_low, self.int_high = int(lowest), int(highest)
-        if integers.bad is None:
+        if integers.faults is None:
             self.numbers += len(present)
             self.integers += len(present)
             self.finite = True
@@ -410,12 +410,10 @@ class _Tally:
             # Later cells may make them floats.
             self._add_large(present, integers.values)
             return
-        if integers.out_of_range is not None:
-            outside = present.filter(pa.array(integers.out_of_range))
-            digits = pc.match_substring_regex(trimmed(outside), INTEGER)
-            outside = outside.filter(digits)
-            self.large_count += len(outside)
-            self.large += _examples(outside)
+        outside = present.filter(pa.array(integers.cells_with(Reason.OUT_OF_RANGE)))
+        outside = outside.filter(pc.match_substring_regex(trimmed(outside), INTEGER))
+        self.large_count += len(outside)
+        self.large += _examples(outside)
         self._add_floats(present)
         self.integers += len(present) - integers.values.null_count
 
@@ -423,9 +421,8 @@ class _Tally:
         floats = coerce(present, Feature("", Kind.FLOAT))
         finite = pc.any(pc.is_finite(floats.values)).as_py()
         # Numbers too large for float32 are numbers; a column of nan and inf is not.
-        none = np.zeros(len(present), np.bool_)
-        beyond = none if floats.out_of_range is None else floats.out_of_range
-        words = (none if floats.bad is None else floats.bad) & ~beyond
+        beyond = floats.cells_with(Reason.OUT_OF_RANGE)
+        words = floats.cells_with(Reason.NOT_A_NUMBER)
         count = int(words.sum())
         self.numbers += len(present) - count
         self.finite = self.finite or bool(finite) or bool(beyond.any())

@@ -39,12 +39,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, raw_values
+from transforms.core.arrays import is_bytes, is_list, numpy_mask, raw_values
 from transforms.core.infer.example_text import example_text
 from transforms.core.infer.texts import Evidence, Inference, with_policy
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
-from transforms.core.rows.cells import is_list_view, numpy_mask, plain
+from transforms.core.rows.column import is_list_view, plain
 from transforms.core.rows.float32 import FLOAT32_EXACT, LargeNumbers
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
@@ -303,11 +303,12 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     for chunk in _chunks(column):
         found = cast(chunk, feature)
         missing += found.values.null_count
-        if found.bad is not None:
-            misfits += int(found.bad.sum())
-            missing -= int(found.bad.sum())
-            bad = chunk.filter(pa.array(found.bad))
-            bad_examples.update(dict.fromkeys(_examples(bad)))
+        bad = found.bad
+        if bad is not None:
+            misfits += int(bad.sum())
+            missing -= int(bad.sum())
+            odd = chunk.filter(pa.array(bad))
+            bad_examples.update(dict.fromkeys(_examples(odd)))
         values = found.values
         if numbers is not None:
             # float32 would show the neighbours of the limits.
@@ -316,7 +317,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             if values.null_count:
                 doubles = doubles[numpy_mask(values.is_valid())]
             whole = whole and _is_whole(doubles)
-            numbers = numbers.merge(_large_numbers(doubles, chunk, feature, found.bad))
+            numbers = numbers.merge(_large_numbers(doubles, chunk, feature, bad))
         least, most = _extent(values, feature)
         if least is not None and most is not None:
             low = least if low is None else min(low, least)
@@ -365,9 +366,11 @@ def _large_numbers(
         return LargeNumbers()
     policy = InexactIntegers.REJECT
     found = cast(chunk, dataclasses.replace(feature, inexact_integers=policy))
-    if found.bad is None:
+    lost = found.bad
+    if lost is None:
         return LargeNumbers.of(doubles[large])
-    lost = found.bad if bad is None else found.bad & ~bad
+    if bad is not None:
+        lost &= ~bad
     return LargeNumbers.of(
         doubles[large],
         unheld=int(lost.sum()),

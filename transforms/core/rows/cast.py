@@ -15,22 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import is_bytes
+from transforms.core.arrays import is_bytes, numpy_mask
 from transforms.core.model import Reason
-from transforms.core.rows.cells import (
-    Cells,
-    Faults,
+from transforms.core.rows.column import (
+    Column,
     Mask,
     fault,
     first_fault,
     nothing_fits,
-    numpy_mask,
     plain,
-    reason_of,
+    present_faults,
     rows_with_faults,
     taken,
 )
-from transforms.core.rows.coerce import Coerced
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
 from transforms.core.rows.scalars import scalars
 from transforms.core.rows.tensor_proto import STRING
@@ -38,40 +35,14 @@ from transforms.core.rows.tensors import tensors, tensors_of_bytes
 from transforms.core.schema import BOX_SIDES, Feature, Kind, row_type
 from transforms.errors import EncodingError
 
-__all__ = ["Cast", "cast", "cast_nested"]
+__all__ = ["cast", "cast_nested"]
 
 Ints = npt.NDArray[np.int64]
 
 _MAX_OFFSET = 2**31 - 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cast(Coerced):
-    """A typed column, and the cells that did not fit for reasons of their own.
-
-    Attributes:
-      faults: 0 where a cell fits; None when all do. See `transforms.core.rows.cells`.
-    """
-
-    faults: Faults | None = None
-
-    @classmethod
-    def of(cls, cells: Cells) -> "Cast":
-        """Returns cells as a column that `conform` can tell the misfits of."""
-        faults = cells.faults
-        if faults is None or not faults.any():
-            return cls(cells.values, None, Reason.WRONG_TYPE)
-        bad = faults > 0
-        reason = reason_of(int(faults[np.argmax(bad)]))
-        return cls(cells.values, bad, reason, faults=faults)
-
-    def reason_at(self, index: int) -> Reason:
-        """Returns why the bad cell at `index` does not fit."""
-        assert self.faults is not None, "no cell is bad"
-        return reason_of(int(self.faults[index]))
-
-
-def cast(column: pa.Array, feature: Feature) -> Coerced:
+def cast(column: pa.Array, feature: Feature) -> Column:
     """Returns n values of any Arrow type as n values of `row_type(feature)`.
 
     Null is missing. Never raises for what a cell holds.
@@ -81,18 +52,18 @@ def cast(column: pa.Array, feature: Feature) -> Coerced:
     """
     column = plain(column)
     if pa.types.is_null(column.type):
-        return Cast.of(Cells(pa.nulls(len(column), row_type(feature))))
+        return Column(pa.nulls(len(column), row_type(feature)))
     if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):
-        return Cast.of(scalars(column, feature))
+        return scalars(column, feature)
     if pa.types.is_dictionary(column.type):
         column = plain(taken(column.dictionary, column.indices))
     if feature.kind is Kind.TENSOR:
-        return Cast.of(_tensors(column, feature))
+        return _tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape
     feature = dataclasses.replace(feature, shape=shape)
     found = _nested(column, feature)
     if found is None:
-        return Cast.of(nothing_fits(column, row_type(feature), Reason.WRONG_SHAPE))
+        return nothing_fits(column, row_type(feature), Reason.WRONG_SHAPE)
     return cast_nested(found, feature)
 
 
@@ -107,7 +78,7 @@ def _nested(column: pa.Array, feature: Feature) -> Nested | None:
     return nested_lists(column, ragged=feature.is_ragged)
 
 
-def _tensors(column: pa.Array, feature: Feature) -> Cells:
+def _tensors(column: pa.Array, feature: Feature) -> Column:
     kind = column.type
     is_text = pa.types.is_string(kind)
     if feature.shape == () and (is_text or feature.dtype == STRING or _single(kind)):
@@ -132,7 +103,7 @@ def _single(kind: pa.DataType) -> bool:
     )
 
 
-def cast_nested(found: Nested, feature: Feature) -> Cast:
+def cast_nested(found: Nested, feature: Feature) -> Column:
     """Returns nested lists as lists, lists of lists or boxes of a feature."""
     is_box = feature.kind is Kind.BOX
     kind = Kind.FLOAT if is_box else feature.kind
@@ -151,8 +122,8 @@ def cast_nested(found: Nested, feature: Feature) -> Cast:
         rows_with_faults(first_fault(cells.faults, missing), found.starts),
     )
     absent = None if found.present is None else ~found.present
+    faults = present_faults(faults, absent)
     if faults is not None:
-        faults = faults if absent is None else faults * ~absent
         absent = faults > 0 if absent is None else absent | (faults > 0)
     values, starts = cells.values, found.starts
     if is_box:
@@ -165,7 +136,7 @@ def cast_nested(found: Nested, feature: Feature) -> Cast:
         lists = _lists(values, starts, None).take(rows)
     else:
         lists = _lists(values, starts, absent)
-    return Cast.of(Cells(lists, faults))
+    return Column(lists, faults)
 
 
 def _boxes(

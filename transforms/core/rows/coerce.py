@@ -16,16 +16,15 @@ would silently lose it; a decimal beyond float32 because it would become infinit
 whole number that float32 does not hold where the feature says so.
 """
 
-import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import offsets_of, raw_values
+from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.model import Reason
+from transforms.core.rows.column import Column, fault, first_fault, without
 from transforms.core.rows.float32 import FLOAT32_EXACT, unheld_texts
 from transforms.core.schema import Feature, InexactIntegers, Kind, row_type
 
@@ -35,7 +34,6 @@ __all__ = [
     "MISSING_WORDS",
     "NUMBER_WORD",
     "ZERO_LED",
-    "Coerced",
     "coerce",
     "complaint",
     "in_int64",
@@ -44,8 +42,6 @@ __all__ = [
     "without_missing",
     "zero_led",
 ]
-
-Mask = npt.NDArray[np.bool_]
 
 MISSING_WORDS = ("NA", "N/A", "null", "None")
 
@@ -72,10 +68,10 @@ _MANY_DIGITS = 25
 # Of an exponent: more of them say no more.
 _EXPONENT_CHARS = 8
 
-_FORM: Mapping[Kind, Reason] = {
-    Kind.INT64: Reason.NOT_AN_INTEGER,
-    Kind.FLOAT: Reason.NOT_A_NUMBER,
-    Kind.BOOL: Reason.NOT_A_BOOL,
+_TARGETS: Mapping[Kind, pa.DataType] = {
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.BOOL: pa.bool_(),
 }
 
 _COMPLAINTS: Mapping[tuple[Kind, Reason], str] = {
@@ -111,57 +107,25 @@ _COMMON_COMPLAINTS: Mapping[Reason, str] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Coerced:
-    """A typed column, and the cells that did not fit.
-
-    Attributes:
-      values: n values of `row_type(feature)`; null where missing or bad.
-      bad: n bools, true where the cell does not fit; None when all fit.
-      reason: why a bad cell does not fit, unless it is out of range.
-      out_of_range: n bools, a subset of `bad`: numbers too large for the type;
-        None when there are none.
-      unheld: n bools, a subset of `bad`: whole numbers that float32 does not hold;
-        None when there are none.
-      pointed: whether integers are among the values that were written with a point
-        or an exponent.
-    """
-
-    values: pa.Array
-    bad: Mask | None
-    reason: Reason
-    out_of_range: Mask | None = None
-    unheld: Mask | None = None
-    pointed: bool = False
-
-    def reason_at(self, index: int) -> Reason:
-        """Returns why the bad cell at `index` does not fit."""
-        if self.out_of_range is not None and self.out_of_range[index]:
-            return Reason.OUT_OF_RANGE
-        if self.unheld is not None and self.unheld[index]:
-            return Reason.NOT_FLOAT32
-        return self.reason
-
-
-def coerce(column: pa.Array, feature: Feature) -> Coerced:
+def coerce(column: pa.Array, feature: Feature) -> Column:
     """Returns a string column of n cells as n values of the feature's kind.
 
     Null cells are missing. Never raises for what a cell holds.
     """
     kind = feature.kind
-    if kind not in _FORM:
+    if kind not in _TARGETS:
         # Any text will do. INVALID_ENCODING is the reader's to find: here it is text.
-        return Coerced(column.cast(row_type(feature)), None, Reason.INVALID_ENCODING)
+        return Column(column.cast(row_type(feature)))
     found = _coerced(column, kind)
     if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
         return _without_unheld(found, column)
     return found
 
 
-def _coerced(column: pa.Array, kind: Kind) -> Coerced:
+def _coerced(column: pa.Array, kind: Kind) -> Column:
     values = _cast_plain(column, kind)
     if values is not None:
-        return Coerced(values, None, _FORM[kind])
+        return Column(values)
     column = without_missing(column)
     if kind is Kind.BOOL:
         return _exact_bool(column)
@@ -169,28 +133,22 @@ def _coerced(column: pa.Array, kind: Kind) -> Coerced:
     # Missing words and padding were perhaps all that stood in the way.
     values = _cast_plain(column, kind)
     if values is not None:
-        return Coerced(values, None, _FORM[kind])
+        return Column(values)
     if kind is Kind.FLOAT:
         return _exact_float(column)
     values = _cast_plain(_without_point_zero(column), kind)
     if values is not None:
-        return Coerced(values, None, _FORM[kind], pointed=True)
+        return Column(values, pointed=True)
     return _exact_int64(column)
 
 
-def _without_unheld(found: Coerced, column: pa.Array) -> Coerced:
+def _without_unheld(found: Column, column: pa.Array) -> Column:
     """Returns floats without the whole numbers that float32 does not hold."""
     unheld = unheld_texts(column, found.values)
     if unheld is None:
         return found
-    return dataclasses.replace(
-        found,
-        values=pc.if_else(
-            pa.array(unheld), pa.scalar(None, pa.float32()), found.values
-        ),
-        bad=unheld if found.bad is None else found.bad | unheld,
-        unheld=unheld,
-    )
+    rest = without(found.values, unheld, Reason.NOT_FLOAT32)
+    return Column(rest.values, first_fault(rest.faults, found.faults))
 
 
 def complaint(feature: Feature, reason: Reason) -> str:
@@ -235,12 +193,11 @@ def in_int64(integers: pa.Array) -> pa.Array:
 
 def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
     """Returns the column cast, or None if any cell needs the exact rules."""
-    target = {Kind.INT64: pa.int64(), Kind.FLOAT: pa.float32(), Kind.BOOL: pa.bool_()}
     try:
         # A cell that fails costs Arrow a microsecond, and it tries them all: a few
         # show first if most would fail.
-        pc.cast(column.slice(0, _PROBE_CELLS), target[kind])
-        values = pc.cast(column, target[kind])
+        pc.cast(column.slice(0, _PROBE_CELLS), _TARGETS[kind])
+        values = pc.cast(column, _TARGETS[kind])
     except pa.ArrowInvalid:
         return None
     if kind is Kind.BOOL:
@@ -298,10 +255,10 @@ def zero_led(column: pa.Array) -> bool:
     return bool(((second != ord(".")) & (second | 0x20 != ord("e"))).any())
 
 
-def _exact_bool(column: pa.Array) -> Coerced:
+def _exact_bool(column: pa.Array) -> Column:
     index = pc.index_in(pc.ascii_lower(column), value_set=pa.array(["false", "true"]))
-    bad = _mask(pc.and_(pc.is_valid(column), pc.is_null(index)))
-    return Coerced(pc.cast(index, pa.bool_()), _some(bad), Reason.NOT_A_BOOL)
+    bad = numpy_mask(pc.and_(pc.is_valid(column), pc.is_null(index)))
+    return Column(pc.cast(index, pa.bool_()), fault(bad, Reason.NOT_A_BOOL))
 
 
 def _without_point_zero(column: pa.Array) -> pa.Array:
@@ -310,11 +267,11 @@ def _without_point_zero(column: pa.Array) -> pa.Array:
     return pc.if_else(ends, pc.utf8_slice_codeunits(column, 0, -2), column)
 
 
-def _exact_int64(column: pa.Array) -> Coerced:
+def _exact_int64(column: pa.Array) -> Column:
     nothing = pa.scalar(None, pa.string())
     form = pc.match_substring_regex(column, INTEGER)
     integers = pc.if_else(form, column, nothing)
-    others = np.flatnonzero(_mask(pc.invert(form)))
+    others = np.flatnonzero(numpy_mask(pc.invert(form)))
     whole = _whole_decimals(column.take(pa.array(others)))
     pointed = whole.null_count < len(whole)
     if pointed:
@@ -325,11 +282,12 @@ def _exact_int64(column: pa.Array) -> Coerced:
     inside = in_int64(integers)
     fitting = pc.if_else(inside, integers, nothing)
     values = pc.cast(pc.ascii_ltrim(fitting, "+"), pa.int64())
-    beyond = _mask(pc.invert(inside))
-    bad = _mask(pc.and_(column.is_valid(), values.is_null()))
-    return Coerced(
-        values, _some(bad), Reason.NOT_AN_INTEGER, _some(beyond), pointed=pointed
+    beyond = numpy_mask(pc.invert(inside))
+    bad = numpy_mask(pc.and_(column.is_valid(), values.is_null()))
+    faults = first_fault(
+        fault(beyond, Reason.OUT_OF_RANGE), fault(bad, Reason.NOT_AN_INTEGER)
     )
+    return Column(values, faults, pointed)
 
 
 def _whole_decimals(texts: pa.Array) -> pa.Array:
@@ -344,7 +302,7 @@ def _whole_decimals(texts: pa.Array) -> pa.Array:
     # The double next to a whole number is whole: few are left to be taken apart.
     doubles = pc.cast(texts, pa.float64())
     texts = pc.if_else(pc.equal(pc.floor(doubles), doubles), texts, nothing)
-    found = np.flatnonzero(_mask(texts.is_valid()))
+    found = np.flatnonzero(numpy_mask(texts.is_valid()))
     if not len(found):
         return texts
     parts = pc.extract_regex(texts.take(pa.array(found)), _PARTS)
@@ -385,26 +343,16 @@ def _exponents(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.starts_with(texts, "-"), pc.negate(numbers), numbers)
 
 
-def _exact_float(column: pa.Array) -> Coerced:
+def _exact_float(column: pa.Array) -> Column:
     decimal = pc.match_substring_regex(column, DECIMAL)
     # Few cells are left for the second pattern.
-    bad = _mask(pc.invert(decimal))
+    bad = numpy_mask(pc.invert(decimal))
     others = np.flatnonzero(bad)
     words = pc.match_substring_regex(column.take(pa.array(others)), NUMBER_WORD)
-    bad[others[_mask(words)]] = False
+    bad[others[numpy_mask(words)]] = False
     numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), column)
     values = pc.cast(numbers, pa.float32())
-    beyond = _mask(pc.and_(decimal, pc.is_inf(values)))
-    bad |= beyond
-    if beyond.any():
-        values = pc.if_else(pa.array(beyond), pa.scalar(None, pa.float32()), values)
-    return Coerced(values, _some(bad), Reason.NOT_A_NUMBER, _some(beyond))
-
-
-def _mask(bools: pa.Array) -> Mask:
-    """Returns Arrow bools as numpy ones, null as false."""
-    return np.asarray(pc.fill_null(bools, False).to_numpy(zero_copy_only=False), bool)
-
-
-def _some(mask: Mask) -> Mask | None:
-    return mask if mask.any() else None
+    beyond = numpy_mask(pc.and_(decimal, pc.is_inf(values)))
+    rest = without(values, beyond, Reason.OUT_OF_RANGE)
+    not_numbers = fault(bad, Reason.NOT_A_NUMBER)
+    return Column(rest.values, first_fault(rest.faults, not_numbers))

@@ -10,20 +10,19 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.model import Reason
-from transforms.core.rows.coerce import Coerced, coerce, complaint
+from transforms.core.rows.coerce import coerce, complaint
+from transforms.core.rows.column import Faults, Mask, fault, reason_of
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import bounded
 
 __all__ = ["Misfit", "conform"]
-
-Mask = npt.NDArray[np.bool_]
 
 # Enough to recognise a value, little enough for the whole message to fit.
 _SHOWN_CHARS = 60
@@ -37,20 +36,21 @@ class Misfit:
     Attributes:
       feature: what they were to become.
       raw: the column as the source has it; n values.
-      bad: n bools, true where the cell does not fit.
-      reason: why, unless `coerced` knows better.
-      coerced: where casting or coercion found it out.
+      faults: n of them: why a cell does not fit. See `transforms.core.rows.column`.
     """
 
     feature: Feature
     raw: pa.Array
-    bad: Mask
-    reason: Reason
-    coerced: Coerced | None = None
+    faults: Faults
+
+    @property
+    def bad(self) -> Mask:
+        """Which cells do not fit, as n bools."""
+        return self.faults > 0
 
     def complaint(self, index: int) -> tuple[Reason, str]:
         """Returns why the bad cell at `index` does not fit, and in words."""
-        reason = self.coerced.reason_at(index) if self.coerced else self.reason
+        reason = reason_of(int(self.faults[index]))
         shown = _shown(self.raw[index])
         where = f"column {self.feature.source_column!r} holds {shown}: "
         why = complaint(self.feature, reason)
@@ -132,8 +132,8 @@ def _column(
         from transforms.core.rows.cast import cast
 
         coerced = cast(raw, feature)
-    if coerced.bad is not None:
-        misfits.append(Misfit(feature, raw, coerced.bad, coerced.reason, coerced))
+    if coerced.faults is not None:
+        misfits.append(Misfit(feature, raw, coerced.faults))
     values = coerced.values
     if feature.kind is Kind.IMAGE and pa.types.is_string(values.type):
         # An empty path is none: it would name the folder.
@@ -141,16 +141,17 @@ def _column(
     if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:
         unknown = _outside(values, feature.vocabulary)
         if unknown is not None:
-            misfits.append(Misfit(feature, raw, unknown, Reason.UNKNOWN_LABEL))
+            misfits.append(Misfit(feature, raw, unknown))
     if feature.missing is Missing.OMIT or not values.null_count:
         return values
     if feature.missing is Missing.FILL:
         return pc.coalesce(values, _repeated(feature.fill, feature, count))
-    absent = _mask(values.is_null())
-    if coerced.bad is not None:
-        absent &= ~coerced.bad
-    if absent.any():
-        misfits.append(Misfit(feature, raw, absent, Reason.MISSING_VALUE))
+    absent = numpy_mask(values.is_null())
+    if coerced.faults is not None:
+        absent &= coerced.faults == 0
+    lacking = fault(absent, Reason.MISSING_VALUE)
+    if lacking is not None:
+        misfits.append(Misfit(feature, raw, lacking))
     return values
 
 
@@ -189,21 +190,16 @@ def _matched(texts: str | pa.Array, pattern: str, count: int) -> pa.Array:
     return pa.array(values, pa.string()).take(encoded.indices)
 
 
-def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Mask | None:
-    """Returns which rows hold a name outside the vocabulary; None for none."""
+def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Faults | None:
+    """Returns the faults of rows that hold a name outside the vocabulary."""
     names = pa.array(vocabulary, pa.string())
     flat = values.flatten() if pa.types.is_list(values.type) else values
     known = pc.or_(pc.is_in(flat, value_set=names), flat.is_null())
     if pc.all(known, min_count=0).as_py():
         return None
-    bad = _mask(pc.invert(known))
-    if flat is values:
-        return bad
-    rows = np.asarray(pc.list_parent_indices(values))
-    out = np.zeros(len(values), np.bool_)
-    out[rows[bad]] = True
-    return out
-
-
-def _mask(bools: pa.Array) -> Mask:
-    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)
+    bad = numpy_mask(pc.invert(known))
+    if flat is not values:
+        rows = np.asarray(pc.list_parent_indices(values))[bad]
+        bad = np.zeros(len(values), np.bool_)
+        bad[rows] = True
+    return fault(bad, Reason.UNKNOWN_LABEL)

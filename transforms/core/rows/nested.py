@@ -35,15 +35,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import flattened, is_list
+from transforms.core.arrays import flattened, is_list, numpy_mask
 from transforms.core.model import Reason
 from transforms.core.nesting import check_json_nesting
-from transforms.core.rows.cells import (
+from transforms.core.rows.column import (
     Faults,
     Mask,
     fault,
     first_fault,
-    numpy_mask,
     plain,
 )
 

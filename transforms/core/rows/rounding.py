@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, offsets_of, raw_values
+from transforms.core.arrays import is_list, numpy_mask, offsets_of, raw_values
 from transforms.core.model import Rounding
-from transforms.core.rows.cells import numpy_mask, plain, taken
 from transforms.core.rows.coerce import coerce
+from transforms.core.rows.column import plain, taken
 from transforms.core.rows.float32 import doubles_of, is_large, large_places
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema

@@ -26,22 +26,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, raw_values
+from transforms.core.arrays import is_bytes, is_list, numpy_mask, raw_values
 from transforms.core.model import Reason
-from transforms.core.rows.cells import (
-    Cells,
-    coerced_cells,
+from transforms.core.rows.coerce import coerce
+from transforms.core.rows.column import (
+    Column,
     fault,
     first_fault,
     narrowed,
     nothing_fits,
-    numpy_mask,
     plain,
+    present_faults,
     taken,
     valid_text,
     without,
 )
-from transforms.core.rows.coerce import coerce
 from transforms.core.rows.float32 import is_large, unheld
 from transforms.core.rows.timestamps import instants
 from transforms.core.schema import Feature, InexactIntegers, Kind
@@ -51,7 +50,7 @@ __all__ = ["is_image_struct", "scalars"]
 _INT64_MAX = 2**63 - 1
 
 
-def scalars(column: pa.Array, feature: Feature) -> Cells:
+def scalars(column: pa.Array, feature: Feature) -> Column:
     """Returns a column's values as single values of the feature's kind.
 
     The feature's shape does not count: this is for each of a list's values too.
@@ -63,41 +62,41 @@ def scalars(column: pa.Array, feature: Feature) -> Cells:
     if feature.kind is Kind.IMAGE and feature.inline:
         target = pa.large_binary()
     if pa.types.is_null(column.type):
-        return Cells(pa.nulls(len(column), target))
+        return Column(pa.nulls(len(column), target))
     if is_list(column.type):
         return nothing_fits(column, target, Reason.WRONG_SHAPE)
     found = _RULES[feature.kind](column, feature)
     return nothing_fits(column, target, Reason.WRONG_TYPE) if found is None else found
 
 
-def _scalars_of_dictionary(column: pa.Array, feature: Feature) -> Cells:
+def _scalars_of_dictionary(column: pa.Array, feature: Feature) -> Column:
     """Checks each distinct value once."""
     distinct = scalars(column.dictionary, feature)
     values = taken(distinct.values, column.indices)
     if distinct.faults is None:
-        return Cells(values)
+        return Column(values)
     at = pc.fill_null(column.indices, 0).to_numpy()
-    faults = distinct.faults.take(at) * numpy_mask(column.is_valid())
-    return Cells(values, faults if faults.any() else None)
+    absent = numpy_mask(column.is_null())
+    return Column(values, present_faults(distinct.faults.take(at), absent))
 
 
-def _coerced(column: pa.Array, feature: Feature) -> Cells:
+def _coerced(column: pa.Array, feature: Feature) -> Column:
     plain_feature = Feature(
         feature.name, feature.kind, inexact_integers=feature.inexact_integers
     )
-    return coerced_cells(coerce(column, plain_feature))
+    return coerce(column, plain_feature)
 
 
-def _int64(column: pa.Array, feature: Feature) -> Cells | None:
+def _int64(column: pa.Array, feature: Feature) -> Column | None:
     kind = column.type
     if pa.types.is_uint64(kind):
         beyond = numpy_mask(pc.greater(column, pa.scalar(_INT64_MAX, kind)))
         values = pc.cast(column, pa.int64(), safe=False)
         return without(values, beyond, Reason.OUT_OF_RANGE)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return Cells(column.cast(pa.int64()))
+        return Column(column.cast(pa.int64()))
     if pa.types.is_duration(kind):
-        return Cells(column.cast(pa.int64()))
+        return Column(column.cast(pa.int64()))
     if pa.types.is_decimal(kind):
         return _coerced(_decimal_text(column), feature)
     if pa.types.is_string(kind):
@@ -107,7 +106,7 @@ def _int64(column: pa.Array, feature: Feature) -> Cells | None:
     return None
 
 
-def _whole_floats(column: pa.Array) -> Cells:
+def _whole_floats(column: pa.Array) -> Column:
     numbers = raw_values(column).astype(np.float64, copy=False)
     present = numpy_mask(column.is_valid())
     # False of NaN and of infinities, too.
@@ -119,7 +118,7 @@ def _whole_floats(column: pa.Array) -> Cells:
         fault(~whole & present, Reason.NOT_AN_INTEGER),
         fault(~inside & present, Reason.OUT_OF_RANGE),
     )
-    return Cells(values, faults)
+    return Column(values, faults)
 
 
 def _decimal_text(column: pa.Array) -> pa.Array:
@@ -129,10 +128,10 @@ def _decimal_text(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _float(column: pa.Array, feature: Feature) -> Cells | None:
+def _float(column: pa.Array, feature: Feature) -> Column | None:
     kind = column.type
     if pa.types.is_float32(kind):
-        return Cells(column)
+        return Column(column)
     if pa.types.is_floating(kind):
         return _narrow_floats(column, feature)
     if pa.types.is_integer(kind):
@@ -148,10 +147,10 @@ def _float(column: pa.Array, feature: Feature) -> Cells | None:
     return None
 
 
-def _narrow_floats(column: pa.Array, feature: Feature) -> Cells:
+def _narrow_floats(column: pa.Array, feature: Feature) -> Column:
     values = column.cast(pa.float32())
     infinite = np.isinf(raw_values(values))
-    cells = Cells(values)
+    cells = Column(values)
     if infinite.any():
         infinite &= numpy_mask(pc.is_finite(column))
         cells = without(values, infinite, Reason.OUT_OF_RANGE)
@@ -160,13 +159,13 @@ def _narrow_floats(column: pa.Array, feature: Feature) -> Cells:
     lost = unheld(raw_values(column).astype(np.float64, copy=False))
     lost &= numpy_mask(column.is_valid())
     rest = without(cells.values, lost, Reason.NOT_FLOAT32)
-    return Cells(rest.values, first_fault(cells.faults, rest.faults))
+    return Column(rest.values, first_fault(cells.faults, rest.faults))
 
 
-def _integers_as_floats(column: pa.Array) -> Cells:
+def _integers_as_floats(column: pa.Array) -> Column:
     try:
         # Checks that they are within 2^24, below which float32 holds every integer.
-        return Cells(column.cast(pa.float32()))
+        return Column(column.cast(pa.float32()))
     except pa.ArrowInvalid:
         values = pc.cast(column, pa.float32(), safe=False)
     exact = raw_values(column)
@@ -181,7 +180,7 @@ def _integers_as_floats(column: pa.Array) -> Cells:
     return without(values, lost, Reason.OUT_OF_RANGE)
 
 
-def _integral_decimals_as_floats(column: pa.Array, feature: Feature) -> Cells:
+def _integral_decimals_as_floats(column: pa.Array, feature: Feature) -> Column:
     try:
         return _integers_as_floats(column.cast(pa.int64()))
     except pa.ArrowInvalid:
@@ -193,13 +192,13 @@ def _integral_decimals_as_floats(column: pa.Array, feature: Feature) -> Cells:
         np.bool_,
     )
     rest = without(cells.values, lost, Reason.OUT_OF_RANGE)
-    return Cells(rest.values, first_fault(cells.faults, rest.faults))
+    return Column(rest.values, first_fault(cells.faults, rest.faults))
 
 
-def _bool(column: pa.Array, feature: Feature) -> Cells | None:
+def _bool(column: pa.Array, feature: Feature) -> Column | None:
     kind = column.type
     if pa.types.is_boolean(kind):
-        return Cells(column)
+        return Column(column)
     if pa.types.is_string(kind):
         return _coerced(column, feature)
     if _is_number(kind):
@@ -215,24 +214,24 @@ def _is_number(kind: pa.DataType) -> bool:
     )
 
 
-def _text(column: pa.Array, feature: Feature) -> Cells | None:
+def _text(column: pa.Array, feature: Feature) -> Column | None:
     kind = column.type
     if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return valid_text(column)
     if pa.types.is_floating(kind) and feature.kind is Kind.LABEL:
         return None
     if pa.types.is_decimal(kind):
-        return Cells(_decimal_text(column))
+        return Column(_decimal_text(column))
     if pa.types.is_floating(kind):
         # Arrow's own cast writes 10000000001 as 1.0000000001e+10.
         texts = raw_values(column).astype(str)
-        return Cells(pa.array(texts, pa.string(), mask=~numpy_mask(column.is_valid())))
+        return Column(pa.array(texts, pa.string(), mask=~numpy_mask(column.is_valid())))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
     elif not (_is_number(kind) or pa.types.is_boolean(kind) or _is_day_or_time(kind)):
         return None
     try:
-        return Cells(column.cast(pa.string()))
+        return Column(column.cast(pa.string()))
     except pa.ArrowInvalid:
         # Dates before the year 1 and their like, which ISO 8601 does not write.
         return None
@@ -244,10 +243,10 @@ def _is_day_or_time(kind: pa.DataType) -> bool:
     )
 
 
-def _bytes(column: pa.Array, _: Feature) -> Cells | None:
+def _bytes(column: pa.Array, _: Feature) -> Column | None:
     kind = column.type
     if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
-        return Cells(narrowed(column, pa.binary()))
+        return Column(narrowed(column, pa.binary()))
     return None
 
 
@@ -256,7 +255,7 @@ def is_image_struct(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and {f.name for f in kind} == {"bytes", "path"}
 
 
-def _image(column: pa.Array, feature: Feature) -> Cells | None:
+def _image(column: pa.Array, feature: Feature) -> Column | None:
     kind = column.type
     wanted, other = ("bytes", "path") if feature.inline else ("path", "bytes")
     if is_image_struct(kind):
@@ -266,31 +265,31 @@ def _image(column: pa.Array, feature: Feature) -> Cells | None:
         )
         # Such a row has an image, only not where the feature says.
         lacking = fault(numpy_mask(elsewhere), Reason.MISSING_VALUE)
-        return Cells(found.values, first_fault(found.faults, lacking))
+        return Column(found.values, first_fault(found.faults, lacking))
     if not feature.inline:
         return _paths(column) if is_bytes(kind) else None
     if pa.types.is_string(kind):
         return None
     if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
-        return Cells(column.cast(pa.large_binary()))
+        return Column(column.cast(pa.large_binary()))
     return None
 
 
-def _paths(column: pa.Array) -> Cells:
+def _paths(column: pa.Array) -> Column:
     """Returns texts as paths: an empty one is none, for it would name the folder."""
     found = valid_text(column)
     none = pa.scalar(None, found.values.type)
     paths = pc.if_else(pc.equal(found.values, ""), none, found.values)
-    return Cells(paths, found.faults)
+    return Column(paths, found.faults)
 
 
-def _timestamp(column: pa.Array, feature: Feature) -> Cells | None:
+def _timestamp(column: pa.Array, feature: Feature) -> Column | None:
     if pa.types.is_integer(column.type):
         return _int64(column, feature)
     return instants(column, feature.unit)
 
 
-_RULES: Mapping[Kind, Callable[[pa.Array, Feature], Cells | None]] = {
+_RULES: Mapping[Kind, Callable[[pa.Array, Feature], Column | None]] = {
     Kind.INT64: _int64,
     Kind.FLOAT: _float,
     Kind.BOOL: _bool,

@@ -22,23 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import offsets_of, raw_values
+from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.model import Reason
 from transforms.core.numpy_types import numpy_type
-from transforms.core.rows.cells import (
-    Cells,
-    Faults,
-    Mask,
-    coerced_cells,
-    fault,
-    first_fault,
-    nothing_fits,
-    numpy_mask,
-    plain,
-    rows_with_faults,
-    taken,
-    without,
-)
 from transforms.core.rows.coerce import (
     DECIMAL,
     INTEGER,
@@ -46,6 +32,19 @@ from transforms.core.rows.coerce import (
     coerce,
     trimmed,
     without_missing,
+)
+from transforms.core.rows.column import (
+    Column,
+    Faults,
+    Mask,
+    fault,
+    first_fault,
+    nothing_fits,
+    plain,
+    present_faults,
+    rows_with_faults,
+    taken,
+    without,
 )
 from transforms.core.rows.nested import Nested, fitted
 from transforms.core.rows.scalars import scalars
@@ -75,7 +74,7 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
     if dtype == "bool":
         cells = scalars(values, Feature("", Kind.BOOL))
     elif pa.types.is_null(values.type):
-        cells = Cells(values.cast(pa.from_numpy_dtype(np.dtype(dtype))))
+        cells = Column(values.cast(pa.from_numpy_dtype(np.dtype(dtype))))
     else:
         target = pa.from_numpy_dtype(np.dtype(dtype))
         is_float = np.dtype(dtype).kind == "f"
@@ -87,7 +86,7 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
     return raw_values(cells.values), faults
 
 
-def _integers(values: pa.Array, target: pa.DataType) -> Cells:
+def _integers(values: pa.Array, target: pa.DataType) -> Column:
     kind = values.type
     faults = None
     if pa.types.is_string(kind) and pa.types.is_uint64(target):
@@ -98,12 +97,12 @@ def _integers(values: pa.Array, target: pa.DataType) -> Cells:
         cells = scalars(values, Feature("", Kind.INT64))
         values, faults = cells.values, cells.faults
     try:
-        return Cells(values.cast(target), faults)
+        return Column(values.cast(target), faults)
     except pa.ArrowInvalid:
         fits = _inside(values, target)
     kept = pc.if_else(fits, values, pa.scalar(None, values.type))
     beyond = fault(numpy_mask(pc.invert(fits)), Reason.OUT_OF_RANGE)
-    return Cells(kept.cast(target), first_fault(faults, beyond))
+    return Column(kept.cast(target), first_fault(faults, beyond))
 
 
 def _is_whole(kind: pa.DataType) -> bool:
@@ -129,7 +128,7 @@ def _inside(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _unsigned_texts(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
     """Returns texts as uint64, or as int64 where that holds all that fit."""
-    cells = coerced_cells(coerce(texts, Feature("", Kind.INT64)))
+    cells = coerce(texts, Feature("", Kind.INT64))
     if cells.faults is None:
         return cells.values, None
     # One by one: few numbers are beyond int64.
@@ -151,7 +150,7 @@ def _unsigned_texts(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
     return pa.array(whole, pa.uint64()), first_fault(rest, numbers.faults)
 
 
-def _floats(values: pa.Array, target: pa.DataType) -> Cells:
+def _floats(values: pa.Array, target: pa.DataType) -> Column:
     kind = values.type
     if pa.types.is_float32(target) and not pa.types.is_floating(kind):
         return scalars(values, Feature("", Kind.FLOAT))
@@ -170,10 +169,10 @@ def _floats(values: pa.Array, target: pa.DataType) -> Cells:
     infinite = np.isinf(raw_values(cast))
     if infinite.any():
         infinite &= np.isfinite(raw_values(values)) & numpy_mask(values.is_valid())
-    return Cells(cast, first_fault(faults, fault(infinite, Reason.OUT_OF_RANGE)))
+    return Column(cast, first_fault(faults, fault(infinite, Reason.OUT_OF_RANGE)))
 
 
-def _exact_floats(values: pa.Array, target: pa.DataType) -> Cells:
+def _exact_floats(values: pa.Array, target: pa.DataType) -> Column:
     exact = raw_values(values)
     with np.errstate(over="ignore"):
         cast = exact.astype(numpy_type(target))
@@ -201,7 +200,7 @@ def _doubles(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
     )
 
 
-def tensors(found: Nested, feature: Feature) -> Cells:
+def tensors(found: Nested, feature: Feature) -> Column:
     """Returns n rows of nested lists as the tensors of a feature."""
     sizes, misshapen = fitted(found, feature.shape)
     if feature.encoding != PROTO and feature.shape.count(None) > 1:
@@ -236,20 +235,20 @@ def _encoded(
     faults: Faults | None,
     present: Mask | None,
     feature: Feature,
-) -> Cells:
+) -> Column:
     rows = contents
     if feature.encoding == PROTO:
         rows = tensor_protos(contents, sizes, feature.dtype)
     absent = np.zeros(len(rows), np.bool_) if present is None else ~present
+    faults = present_faults(faults, absent)
     if faults is not None:
-        faults = faults * ~absent
         absent = absent | (faults > 0)
     if absent.any():
         rows = pc.if_else(pa.array(absent), pa.scalar(None, rows.type), rows)
-    return Cells(rows.cast(pa.binary()), faults)
+    return Column(rows.cast(pa.binary()), faults)
 
 
-def tensors_of_bytes(column: pa.Array, feature: Feature) -> Cells:
+def tensors_of_bytes(column: pa.Array, feature: Feature) -> Column:
     """Returns n strings of raw elements as the tensors of a feature."""
     if feature.dtype == STRING:
         return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)

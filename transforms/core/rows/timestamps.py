@@ -26,17 +26,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import offsets_of, raw_values
+from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.model import Reason
-from transforms.core.rows.cells import (
-    Cells,
+from transforms.core.rows.coerce import trimmed, without_missing
+from transforms.core.rows.column import (
+    Column,
     Mask,
     fault,
     first_fault,
-    numpy_mask,
     without,
 )
-from transforms.core.rows.coerce import trimmed, without_missing
 
 __all__ = ["DEFAULT_UNIT", "PER_SECOND", "instants"]
 
@@ -56,7 +55,7 @@ _MINUTES_END, _SECONDS_END = 16, 19
 Ints = npt.NDArray[np.int64]
 
 
-def instants(column: pa.Array, unit: str) -> Cells | None:
+def instants(column: pa.Array, unit: str) -> Column | None:
     """Returns n dates, timestamps or texts as int64 counts of the unit.
 
     None where the column's type is another. No unit means `DEFAULT_UNIT`.
@@ -75,7 +74,7 @@ def instants(column: pa.Array, unit: str) -> Cells | None:
     return None
 
 
-def _rescaled(column: pa.Array, found: int, wanted: int) -> Cells:
+def _rescaled(column: pa.Array, found: int, wanted: int) -> Column:
     counts = column.cast(pa.int64())
     if wanted >= found:
         return _multiplied(counts, wanted // found)
@@ -87,11 +86,11 @@ def _rescaled(column: pa.Array, found: int, wanted: int) -> Cells:
     return without(values, lost, Reason.OUT_OF_RANGE)
 
 
-def _multiplied(counts: pa.Array, factor: int) -> Cells:
+def _multiplied(counts: pa.Array, factor: int) -> Column:
     if factor == 1:
-        return Cells(counts)
+        return Column(counts)
     try:
-        return Cells(pc.multiply_checked(counts, factor))
+        return Column(pc.multiply_checked(counts, factor))
     except pa.ArrowInvalid:
         most = (2**63 - 1) // factor
     beyond = numpy_mask(
@@ -100,7 +99,7 @@ def _multiplied(counts: pa.Array, factor: int) -> Cells:
     return without(pc.multiply(counts, factor), beyond, Reason.OUT_OF_RANGE)
 
 
-def _of_text(column: pa.Array, scale: int) -> Cells:
+def _of_text(column: pa.Array, scale: int) -> Column:
     texts = trimmed(without_missing(column))
     form = pc.match_substring_regex(texts, _FORM)
     rows = np.flatnonzero(numpy_mask(form))
@@ -116,7 +115,7 @@ def _of_text(column: pa.Array, scale: int) -> Cells:
     beyond = np.zeros(len(texts), np.bool_)
     beyond[rows] = sound & ~inside
     absent = bad | beyond | ~numpy_mask(texts.is_valid())
-    return Cells(
+    return Column(
         pa.array(counts, pa.int64(), mask=absent),
         first_fault(
             fault(bad, Reason.NOT_A_TIMESTAMP), fault(beyond, Reason.OUT_OF_RANGE)

@@ -35,9 +35,9 @@ import pyarrow as pa
 
 from transforms.core.model import Reason
 from transforms.core.rows.arrow_of import arrow_of
-from transforms.core.rows.cast import Cast, cast_nested
-from transforms.core.rows.cells import Cells, reason_of, taken
+from transforms.core.rows.cast import cast_nested
 from transforms.core.rows.coerce import complaint
+from transforms.core.rows.column import Column, taken
 from transforms.core.rows.nested import UNKNOWN, Nested, fitted_each
 from transforms.core.rows.python_kinds import OddValueError, family_of
 from transforms.core.rows.scalars import scalars
@@ -163,7 +163,7 @@ def _lists(rows: Sequence[Any], feature: Feature) -> pa.Array:
         _check_rows(~(bad & present), wrong_shape)
     nested = Nested(items, starts, sizes, present, None, inner, outer)
     if is_tensor:
-        result = Cast.of(tensors(nested, feature))
+        result = tensors(nested, feature)
     else:
         shape = feature.shape or (None,)
         result = cast_nested(nested, dataclasses.replace(feature, shape=shape))
@@ -348,16 +348,16 @@ def _typed(
         return array.cast(row_type(dataclasses.replace(feature, shape=())))
     if feature.kind is Kind.TENSOR and feature.dtype != STRING:
         found, faults = elements(array, feature.dtype)
-        cells = Cells(pa.array(found), faults)
+        column = Column(pa.array(found), faults)
     else:
         kind = {Kind.BOX: Kind.FLOAT, Kind.TENSOR: Kind.BYTES}.get(feature.kind)
         kind = kind or feature.kind
-        cells = scalars(array, dataclasses.replace(feature, kind=kind, shape=()))
-    if cells.faults is not None:
-        index = int(np.argmax(cells.faults > 0))
-        why = complaint(feature, reason_of(int(cells.faults[index])))
+        column = scalars(array, dataclasses.replace(feature, kind=kind, shape=()))
+    if column.bad is not None:
+        index = int(np.argmax(column.bad))
+        why = complaint(feature, column.reason_at(index))
         raise OddValueError(why, places[index])
-    return cells.values
+    return column.values
 
 
 def _arrow_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list
 from transforms.core.model import Block, Reason
-from transforms.core.rows.cells import is_list_view
+from transforms.core.rows.column import is_list_view
 from transforms.core.rows.common_type import (
     as_type,
     canonical_type,

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.errors import ConservationError, InputError, bounded
 from transforms.formats.csv.dialect import (
@@ -219,7 +220,7 @@ def _no_rows(
         marks = equal_to(found[0], END_MARK)
         if not pc.any(marks).as_py():
             return {}
-        return {Skipped.END_MARK: _mask(pc.fill_null(marks, False))}
+        return {Skipped.END_MARK: numpy_mask(marks)}
     if not source.dialect.header or source.dialect.columns is not None:
         return {}
     places = [columns.index(name) for name in texts]
@@ -248,10 +249,6 @@ def _confirmed(
         found = tuple(_trimmed_bytes(cells, _undecodable(cells)) for cells in found)
     repeats = repeats_header(found, range(len(columns)), columns)
     return np.zeros(len(indices), np.bool_) if repeats is None else repeats
-
-
-def _mask(bools: pa.Array) -> Mask:
-    return np.array(bools.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _undecodable(column: pa.Array) -> Mask | None:

@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import numpy_mask
 from transforms.core.boxes import (
     BoxFault,
     BoxForm,
@@ -65,7 +65,7 @@ class Annotations:
     @property
     def has_caption(self) -> Mask:
         """Which have a caption."""
-        return _mask(self.raw["caption"].is_valid())
+        return numpy_mask(self.raw["caption"].is_valid())
 
     def captions(self, chosen: Mask) -> pa.StringArray:
         """Returns the captions of those chosen."""
@@ -120,7 +120,7 @@ def judge(
     places = pc.index_in(
         raw["category_id"], value_set=pa.array(ids, pa.int64()), skip_nulls=True
     )
-    known = _mask(places.is_valid())
+    known = numpy_mask(places.is_valid())
     areas = _areas(raw["area"], boxes)
     # Each rule overrules those above it.
     faults = checked.faults.astype(np.uint8)
@@ -131,7 +131,7 @@ def judge(
     ranked = pa.array([labels[number] for number in ids], pa.int64())
     return Annotations(
         raw,
-        is_box=_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null())),
+        is_box=numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null())),
         faults=faults,
         relative=checked.relative,
         labels=np.asarray(pc.fill_null(ranked.take(places), 0)),
@@ -144,7 +144,7 @@ def judge(
 
 def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:
     """Returns the numbers of each box, NaN for null, and which have four."""
-    four = _mask(pc.fill_null(pc.equal(pc.list_value_length(column), 4), False))
+    four = numpy_mask(pc.equal(pc.list_value_length(column), 4))
     boxes = np.full((len(column), 4), np.nan)
     values = column.filter(pa.array(four)).flatten()
     boxes[four] = values.to_numpy(zero_copy_only=False).reshape(-1, 4)
@@ -160,12 +160,8 @@ def _sizes(coco: CocoFile, rows: Numbers) -> npt.NDArray[np.float64]:
 
 
 def _areas(column: pa.Array, boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    absent = _mask(column.is_null())
+    absent = numpy_mask(column.is_null())
     stated = column.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore", invalid="ignore"):
         whole = np.where(absent, boxes[:, 2] * boxes[:, 3], stated)
         return whole.astype(np.float32)
-
-
-def _mask(bools: Any) -> Mask:
-    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)

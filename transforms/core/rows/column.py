@@ -11,23 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes
+from transforms.core.arrays import is_bytes, numpy_mask
 from transforms.core.model import Reason
-from transforms.core.rows.coerce import Coerced
 from transforms.errors import EncodingError
 
 __all__ = [
-    "Cells",
+    "Column",
     "Faults",
     "Mask",
-    "coerced_cells",
     "fault",
     "first_fault",
     "is_list_view",
     "narrowed",
     "nothing_fits",
-    "numpy_mask",
     "plain",
+    "present_faults",
     "reason_of",
     "rows_with_faults",
     "taken",
@@ -42,21 +40,39 @@ Faults = npt.NDArray[np.uint8]
 _REASONS = tuple(Reason)
 _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
 
-# Cells that are decoded at a time where one of them is known not to be UTF-8.
+# Column that are decoded at a time where one of them is known not to be UTF-8.
 _TEXT_PIECE = 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cells:
-    """n values of a kind.
+class Column:
+    """n values of a kind, and the cells that did not fit.
 
     Attributes:
       values: null where missing or bad.
       faults: why cells do not fit; None where all do.
+      pointed: of texts that become int64: whether one has a point or an exponent.
     """
 
     values: pa.Array
     faults: Faults | None = None
+    pointed: bool = False
+
+    @property
+    def bad(self) -> Mask | None:
+        """Which cells do not fit, as n bools; None when all fit."""
+        return None if self.faults is None else self.faults > 0
+
+    def reason_at(self, index: int) -> Reason:
+        """Returns why the bad cell at `index` does not fit."""
+        assert self.faults is not None, "no cell is bad"
+        return reason_of(int(self.faults[index]))
+
+    def cells_with(self, reason: Reason) -> Mask:
+        """Returns n bools, true where the cell does not fit for this reason."""
+        if self.faults is None:
+            return np.zeros(len(self.values), np.bool_)
+        return self.faults == _NUMBERS[reason]
 
 
 def reason_of(number: int) -> Reason:
@@ -78,6 +94,13 @@ def first_fault(*faults: Faults | None) -> Faults | None:
     return out
 
 
+def present_faults(faults: Faults | None, absent: Mask | None) -> Faults | None:
+    """Returns faults without those of absent rows; None where there are none."""
+    if faults is not None and absent is not None:
+        faults = faults * ~absent
+    return faults if faults is not None and faults.any() else None
+
+
 def rows_with_faults(
     faults: Faults | None, starts: npt.NDArray[np.int64]
 ) -> Faults | None:
@@ -96,17 +119,10 @@ def rows_with_faults(
     return out
 
 
-def nothing_fits(column: pa.Array, kind: pa.DataType, reason: Reason) -> Cells:
+def nothing_fits(column: pa.Array, kind: pa.DataType, reason: Reason) -> Column:
     """Returns cells of which every one that is not missing is bad."""
     present = numpy_mask(column.is_valid())
-    return Cells(pa.nulls(len(column), kind), fault(present, reason))
-
-
-def numpy_mask(bools: pa.Array) -> Mask:
-    """Returns Arrow bools as numpy ones, null as false."""
-    if bools.null_count:
-        bools = pc.fill_null(bools, False)
-    return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)
+    return Column(pa.nulls(len(column), kind), fault(present, reason))
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -168,7 +184,7 @@ def taken(values: pa.Array, indices: pa.Array) -> pa.Array:
     return narrowed(values.cast(pa.large_binary()).take(indices), kind)
 
 
-def valid_text(column: pa.Array) -> Cells:
+def valid_text(column: pa.Array) -> Column:
     """Returns texts or bytes as string, those that are not UTF-8 as bad.
 
     Arrow's readers do not all look: a Parquet column of type string may hold any bytes.
@@ -177,11 +193,11 @@ def valid_text(column: pa.Array) -> Cells:
     if pa.types.is_fixed_size_binary(data.type):
         data = data.cast(pa.binary())
     try:
-        return Cells(data.cast(pa.string()))
+        return Column(data.cast(pa.string()))
     except pa.ArrowInvalid:
         bad = _not_utf8(data)
     sound = pc.if_else(pa.array(bad), pa.scalar(None, data.type), data)
-    return Cells(narrowed(sound, pa.string()), fault(bad, Reason.INVALID_ENCODING))
+    return Column(narrowed(sound, pa.string()), fault(bad, Reason.INVALID_ENCODING))
 
 
 def _not_utf8(data: pa.Array) -> Mask:
@@ -205,23 +221,11 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def without(values: pa.Array, bad: Mask, reason: Reason) -> Cells:
+def without(values: pa.Array, bad: Mask, reason: Reason) -> Column:
     """Returns values with those that are bad made null, for one reason."""
     faults = fault(bad, reason)
     if faults is None:
-        return Cells(values)
-    return Cells(
+        return Column(values)
+    return Column(
         pc.if_else(pa.array(bad), pa.scalar(None, values.type), values), faults
     )
-
-
-def coerced_cells(found: Coerced) -> Cells:
-    """Returns what came of texts as cells."""
-    if found.bad is None:
-        return Cells(found.values)
-    beyond = found.out_of_range
-    too_large = None if beyond is None else fault(beyond, Reason.OUT_OF_RANGE)
-    unheld = found.unheld
-    inexact = None if unheld is None else fault(unheld, Reason.NOT_FLOAT32)
-    other = fault(found.bad, found.reason)
-    return Cells(found.values, first_fault(too_large, inexact, other))
