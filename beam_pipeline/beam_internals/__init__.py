@@ -1,6 +1,10 @@
-"""All that depends on what Beam does not promise: names that it may change.
+"""All that depends on names which Beam may change: what is patched or subclassed.
 
-shortcuts.py   patches two of its functions, which it calls thousands of times
-loading.py     imports it beside planning, without libraries that it needs not
-runners.py     patches how it starts and stops job servers
+    shortcuts.py      patches two functions, which Beam calls thousands of times
+    loading.py        imports Beam beside planning, without libraries it can spare
+    forked.py         its local runner, with workers that were forked beforehand
+    runners.py        its runners for engines; patches how it starts job servers
+    engine_worker.py  its worker program, without its container
+
+For each name a test says which of these files another release of Beam breaks.
 """

@@ -1,4 +1,4 @@
-"""Beam's runners for job servers, and the server process that each starts.
+"""Beam's runners for engines, and the job server that some of them start.
 
 Beam starts it as any child of this process, in its session: Ctrl-C in a terminal would
 reach it too, and end it before the job could be cancelled through it.
@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import job_server
 from apache_beam.utils import subprocess_server
 
-__all__ = ["runner_of"]
+__all__ = ["created_jobs", "new_runner", "runner_of"]
 
 _PR_SET_PDEATHSIG = 1
 # Loaded before there is a child, which may do little before it becomes another program.
@@ -67,15 +67,20 @@ def _end_with_parent() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def new_runner(name: str) -> Any:
+    """Returns a runner of Beam's, by its class: `module:name`."""
+    module, _, kind = name.partition(":")
+    return getattr(importlib.import_module(module), kind)()
+
+
 @contextlib.contextmanager
 def runner_of(name: str) -> Iterator[Any]:
     """Yields Beam's runner; the job server that it starts ends with the context.
 
     Args:
-      name: of its class, as `module:name`.
+      name: see `new_runner`.
     """
-    place, _, kind = name.partition(":")
-    runner = getattr(importlib.import_module(place), kind)()
+    runner = new_runner(name)
     start = runner.default_job_server
     servers: list[Any] = []
 
@@ -94,6 +99,20 @@ def runner_of(name: str) -> Iterator[Any]:
     finally:
         for server in servers:
             server.stop()
+
+
+def created_jobs(runner: Any) -> list[str]:
+    """Returns a list that gets the id of the job that a runner creates."""
+    found: list[str] = []
+    run = runner.run_pipeline
+
+    def remembered(*arguments: Any, **extra: Any) -> Any:
+        result = run(*arguments, **extra)
+        found.append(result.job_id())
+        return result
+
+    runner.run_pipeline = remembered
+    return found
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
+from beam_pipeline.beam_internals.runners import created_jobs, new_runner
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.dataflow_checks import brings_workers
 from beam_pipeline.engines.engine import AddStages, Engine, Place, Submitted
@@ -31,7 +31,7 @@ def run_on_dataflow(
     counted. See `Engine.run`.
     """
     with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
-        unsaid = _created(pipeline.runner)
+        unsaid = created_jobs(pipeline.runner)
 
         def look() -> None:
             while unsaid:
@@ -63,7 +63,6 @@ def _pipeline(
     engine: Engine, place: Place, add_stages: AddStages, beam_flags: Sequence[str]
 ) -> Iterator[beam.Pipeline]:
     """Yields the pipeline; what it stages is there meanwhile. Errors become ours."""
-    module, _, kind = engine.runner.partition(":")
     with contextlib.ExitStack() as stack:
         program = ""
         if not brings_workers(beam_flags):
@@ -72,8 +71,7 @@ def _pipeline(
         place = dataclasses.replace(place, program=program)
         options = PipelineOptions([*engine.presets(place), *beam_flags])
         try:
-            runner = getattr(importlib.import_module(module), kind)()
-            pipeline = beam.Pipeline(runner=runner, options=options)
+            pipeline = beam.Pipeline(runner=new_runner(engine.runner), options=options)
             stack.callback(files.remove_tree, pipeline.local_tempdir)
             add_stages(pipeline)
             yield pipeline
@@ -81,20 +79,6 @@ def _pipeline(
             raise
         except Exception as failure:
             raise translated(failure) from failure
-
-
-def _created(runner: Any) -> list[str]:
-    """Returns a list that gets the id of the job that a runner creates."""
-    found: list[str] = []
-    run = runner.run_pipeline
-
-    def remembered(*arguments: Any, **extra: Any) -> Any:
-        result = run(*arguments, **extra)
-        found.append(result.job_id())
-        return result
-
-    runner.run_pipeline = remembered
-    return found
 
 
 def _in_beams_words(job: str) -> str:

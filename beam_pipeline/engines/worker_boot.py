@@ -8,8 +8,6 @@ submitter's module path, so that the worker runs the same code, installed or not
 """
 
 import argparse
-import json
-import logging
 import os
 import shlex
 import stat
@@ -18,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from beam_pipeline.engines.notes import WORKER
+from beam_pipeline.engines.notes import WORKER, FailureFiles
 
 __all__ = ["main", "write_worker"]
 
@@ -59,8 +57,12 @@ def main(argv: Sequence[str]) -> None:
     # Whoever started this may never read its output: a full pipe would stop it.
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    # Takes a second, in which whoever started this may end.
+    from beam_pipeline.beam_internals.engine_worker import serve_engine
+
     # Prism quotes the id for a shell that is not there.
-    _work(given.id.strip("'"), given.provision_endpoint, given.notes)
+    worker_id = given.id.strip("'")
+    serve_engine(worker_id, given.provision_endpoint, FailureFiles(given.notes))
 
 
 def _end_with_parent(parent: int) -> None:
@@ -68,38 +70,3 @@ def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os._exit(1)
-
-
-def _work(worker_id: str, endpoint: str, folder: str) -> None:
-    import grpc
-    from apache_beam.portability.api import (
-        beam_provision_api_pb2,
-        beam_provision_api_pb2_grpc,
-    )
-    from apache_beam.runners.worker import sdk_worker_main
-    from google.protobuf import json_format, text_format
-
-    from beam_pipeline.engines.notes import FailureFiles
-
-    channel = grpc.insecure_channel(endpoint)
-    stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-    info = stub.GetProvisionInfo(
-        beam_provision_api_pb2.GetProvisionInfoRequest(),
-        metadata=(("worker_id", worker_id),),
-        wait_for_ready=True,
-    ).info
-    options = json.dumps(json_format.MessageToDict(info.pipeline_options))
-    os.environ.update(
-        WORKER_ID=worker_id,
-        PIPELINE_OPTIONS=options,
-        RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
-    )
-    for service in ("control", "logging", "status"):
-        field = f"{service}_endpoint"
-        if info.HasField(field):
-            os.environ[f"{service.upper()}_API_SERVICE_DESCRIPTOR"] = (
-                text_format.MessageToString(getattr(info, field))
-            )
-    logger = logging.getLogger("apache_beam.runners.worker.sdk_worker")
-    logger.addHandler(FailureFiles(folder))
-    sdk_worker_main.main([])

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_pipeline.beam_internals.forked import local_runner
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import Engine, Place, Submitted
@@ -16,7 +16,7 @@ from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.stopping import stop
 from beam_pipeline.job import Job, build
 from beam_pipeline.running.retry_notes import collected_retries
-from beam_pipeline.running.workers import ForkedEnvironment, WorkerPool, forked_workers
+from beam_pipeline.running.workers import WorkerPool, forked_workers
 from transforms import files
 from transforms.errors import BeamTFRecordError, SpecError, closest
 from transforms.shards import decoder_pool
@@ -102,9 +102,8 @@ def run_job(
         _pool(workers) as pool,
         _quiet_beam(),
         beam_shortcuts(),
+        local_runner(pool) as runner,
     ):
-        environment = None if pool is None else ForkedEnvironment.default()
-        runner = FnApiRunner(default_environment=environment)
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(flags))
         build(pipeline, job, between=hooks.between)
 

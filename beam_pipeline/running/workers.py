@@ -14,20 +14,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import IO
 
-import grpc
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
-from apache_beam.runners.worker import sdk_worker
-from apache_beam.transforms import environments
+from beam_pipeline.beam_internals.forked import serve_runner
 
-from transforms.errors import BeamTFRecordError
+__all__ = ["WorkerPool", "forked_workers"]
 
-__all__ = ["ForkedEnvironment", "WorkerPool", "forked_workers"]
-
-_URN = "beam-tfrecord:env:forked:v1"
-_STATE_CACHE_BYTES = 64 << 20
 # A worker that has ended well is not missed for so long.
 _LEAVE_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +33,6 @@ class WorkerPool:
       log: what the workers print; shown only when one of them dies.
     """
 
-    current: "WorkerPool | None" = None
     # gRPC has threads from the first pool on, and a process with threads must not fork.
     spent: bool = False
 
@@ -159,91 +151,15 @@ def _become_worker(read_end: int, parent: int, log: int) -> None:
     if not command:
         return
     worker_id, control_address = command.split("\n")
-    sdk_worker.SdkHarness(
-        control_address,
-        worker_id=worker_id,
-        state_cache_size=_STATE_CACHE_BYTES,
-        data_buffer_time_limit_ms=0,
-        runner_capabilities=worker_handlers.FNAPI_RUNNER_CAPABILITIES,
-    ).run()
-
-
-class _Loopback:
-    """Stands in for the module `grpc` where the runner makes its servers.
-
-    Beam binds them to every interface of the machine, without authentication; our
-    workers are on this machine.
-    """
-
-    @staticmethod
-    def server(*arguments: Any, **options: Any) -> Any:
-        """As `grpc.server`, but what is bound to any address is bound to loopback."""
-        server = grpc.server(*arguments, **options)
-        bind: Callable[[str], int] = server.add_insecure_port
-
-        def bind_to_loopback(address: str) -> int:
-            return bind(address.replace("[::]", "localhost"))
-
-        server.add_insecure_port = bind_to_loopback
-        return server
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(grpc, name)
+    serve_runner(worker_id, control_address)
 
 
 @contextlib.contextmanager
 def forked_workers(count: int) -> Iterator[WorkerPool]:
-    """Forks processes for `ForkedEnvironment`; ends them all on leaving."""
+    """Forks processes for a local run; ends them all on leaving."""
     pool = WorkerPool(count)
-    WorkerPool.current = pool
     WorkerPool.spent = True
-    worker_handlers.grpc = _Loopback()
     try:
         yield pool
     finally:
-        worker_handlers.grpc = grpc
-        WorkerPool.current = None
         pool.close()
-
-
-@environments.Environment.register_urn(_URN, bytes)
-class ForkedEnvironment(environments.Environment):
-    """The environment that asks the runner for forked workers."""
-
-    @classmethod
-    def default(cls) -> "ForkedEnvironment":
-        """Returns it with the capabilities of this SDK."""
-        return cls(environments.python_sdk_capabilities(), (), None)
-
-    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        """Returns the URN; there is nothing else to say."""
-        return _URN, b""
-
-    @staticmethod
-    def from_runner_api_parameter(
-        payload: Any, capabilities: Any, artifacts: Any, hints: Any, context: Any
-    ) -> "ForkedEnvironment":
-        """Inverse of `to_runner_api_parameter`."""
-        return ForkedEnvironment(capabilities, artifacts, hints)
-
-
-@worker_handlers.WorkerHandler.register_environment(_URN, bytes)
-class ForkedWorkerHandler(worker_handlers.GrpcWorkerHandler):
-    """Starts and stops one forked worker on behalf of the runner."""
-
-    def __init__(
-        self, payload: Any, state: Any, provision_info: Any, grpc_server: Any
-    ) -> None:
-        super().__init__(state, provision_info, grpc_server)
-        if WorkerPool.current is None:
-            raise BeamTFRecordError("Forked workers need an open WorkerPool.")
-        self._pool = WorkerPool.current
-        self._pid = 0
-
-    def start_worker(self) -> None:
-        """Hands the runner's address to a waiting process."""
-        self._pid = self._pool.start(self.worker_id, self.control_address)
-
-    def stop_worker(self) -> None:
-        """Waits for the process; the runner has closed its connection."""
-        self._pool.wait(self._pid)

@@ -1,0 +1,46 @@
+"""Beam's worker program, as the start program of its container would run it."""
+
+import json
+import logging
+import os
+
+import grpc
+from apache_beam.portability.api import (
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+)
+from apache_beam.runners.worker import sdk_worker_main
+from google.protobuf import json_format, text_format
+
+__all__ = ["serve_engine"]
+
+
+def serve_engine(worker_id: str, endpoint: str, failures: logging.Handler) -> None:
+    """Asks an engine what to do, and works for it until it hangs up.
+
+    Args:
+      worker_id: as the engine names this worker.
+      endpoint: host and port of the engine's provision service.
+      failures: gets what Beam logs of failed work.
+    """
+    channel = grpc.insecure_channel(endpoint)
+    stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+    info = stub.GetProvisionInfo(
+        beam_provision_api_pb2.GetProvisionInfoRequest(),
+        metadata=(("worker_id", worker_id),),
+        wait_for_ready=True,
+    ).info
+    options = json.dumps(json_format.MessageToDict(info.pipeline_options))
+    os.environ.update(
+        WORKER_ID=worker_id,
+        PIPELINE_OPTIONS=options,
+        RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
+    )
+    for service in ("control", "logging", "status"):
+        field = f"{service}_endpoint"
+        if info.HasField(field):
+            os.environ[f"{service.upper()}_API_SERVICE_DESCRIPTOR"] = (
+                text_format.MessageToString(getattr(info, field))
+            )
+    logging.getLogger("apache_beam.runners.worker.sdk_worker").addHandler(failures)
+    sdk_worker_main.main([])

@@ -1,0 +1,129 @@
+"""Beam's local runner, and its worker loop in processes that were forked beforehand.
+
+runner asks for a worker -> _ForkedWorkerHandler -> Workers.start -> a process
+that process             -> serve_runner         -> works until it is let go
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Protocol
+
+import grpc
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
+from apache_beam.runners.worker import sdk_worker
+from apache_beam.transforms import environments
+
+from transforms.errors import BeamTFRecordError
+
+__all__ = ["Workers", "local_runner", "serve_runner"]
+
+_URN = "beam-tfrecord:env:forked:v1"
+_STATE_CACHE_BYTES = 64 << 20
+
+
+class Workers(Protocol):
+    """Processes that wait to become workers."""
+
+    def start(self, worker_id: str, control_address: str) -> int:
+        """Lets one process call `serve_runner`; returns its process id."""
+
+    def wait(self, pid: int) -> None:
+        """Waits for the end of a process whose connection the runner has closed."""
+
+
+@contextlib.contextmanager
+def local_runner(workers: Workers | None) -> Iterator[FnApiRunner]:
+    """Yields the runner inside Beam, for one job.
+
+    Args:
+      workers: do the work; None for this process itself.
+    """
+    if workers is None:
+        yield FnApiRunner()
+        return
+    _ForkedWorkerHandler.workers = workers
+    worker_handlers.grpc = _Loopback()
+    try:
+        yield FnApiRunner(default_environment=_ForkedEnvironment.default())
+    finally:
+        worker_handlers.grpc = grpc
+        _ForkedWorkerHandler.workers = None
+
+
+def serve_runner(worker_id: str, control_address: str) -> None:
+    """Works for a runner, in a forked process, until it hangs up."""
+    sdk_worker.SdkHarness(
+        control_address,
+        worker_id=worker_id,
+        state_cache_size=_STATE_CACHE_BYTES,
+        data_buffer_time_limit_ms=0,
+        runner_capabilities=worker_handlers.FNAPI_RUNNER_CAPABILITIES,
+    ).run()
+
+
+class _Loopback:
+    """Stands in for the module `grpc` where the runner makes its servers.
+
+    Beam binds them to every interface of the machine, without authentication; our
+    workers are on this machine.
+    """
+
+    @staticmethod
+    def server(*arguments: Any, **options: Any) -> Any:
+        """As `grpc.server`, but what is bound to any address is bound to loopback."""
+        server = grpc.server(*arguments, **options)
+        bind: Callable[[str], int] = server.add_insecure_port
+
+        def bind_to_loopback(address: str) -> int:
+            return bind(address.replace("[::]", "localhost"))
+
+        server.add_insecure_port = bind_to_loopback
+        return server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(grpc, name)
+
+
+@environments.Environment.register_urn(_URN, bytes)
+class _ForkedEnvironment(environments.Environment):
+    """The environment that asks the runner for forked workers."""
+
+    @classmethod
+    def default(cls) -> "_ForkedEnvironment":
+        """Returns it with the capabilities of this SDK."""
+        return cls(environments.python_sdk_capabilities(), (), None)
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        """Returns the URN; there is nothing else to say."""
+        return _URN, b""
+
+    @staticmethod
+    def from_runner_api_parameter(
+        payload: Any, capabilities: Any, artifacts: Any, hints: Any, context: Any
+    ) -> "_ForkedEnvironment":
+        """Inverse of `to_runner_api_parameter`."""
+        return _ForkedEnvironment(capabilities, artifacts, hints)
+
+
+@worker_handlers.WorkerHandler.register_environment(_URN, bytes)
+class _ForkedWorkerHandler(worker_handlers.GrpcWorkerHandler):
+    """Starts and stops one forked worker on behalf of the runner."""
+
+    workers: ClassVar[Workers | None] = None
+
+    def __init__(
+        self, payload: Any, state: Any, provision_info: Any, grpc_server: Any
+    ) -> None:
+        super().__init__(state, provision_info, grpc_server)
+        if self.workers is None:
+            raise BeamTFRecordError("Forked workers need an open WorkerPool.")
+        self._started_by = self.workers
+        self._pid = 0
+
+    def start_worker(self) -> None:
+        """Hands the runner's address to a waiting process."""
+        self._pid = self._started_by.start(self.worker_id, self.control_address)
+
+    def stop_worker(self) -> None:
+        """Waits for the process; the runner has closed its connection."""
+        self._started_by.wait(self._pid)

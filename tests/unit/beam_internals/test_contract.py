@@ -1,0 +1,252 @@
+"""What each file of `beam_internals` takes for granted of Beam, name by name.
+
+A failure here means that the installed Beam is another one than the file was written
+for; the name of the test says which file, and the assertion what has changed.
+"""
+
+import ast
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+from typing import Any
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.portability import job_server
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
+from apache_beam.runners.runner import PipelineRunner
+from apache_beam.runners.worker import sdk_worker, sdk_worker_main
+from apache_beam.transforms import core, environments
+from apache_beam.utils import subprocess_server
+
+from beam_pipeline.beam_internals import forked, runners
+from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
+from beam_pipeline.engines.table import ENGINES
+
+
+def parameters(function: Any) -> list[str]:
+    """Returns the names of a function's parameters, without `self`."""
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def own_methods(kind: type) -> set[str]:
+    """Returns the methods that a class of ours overrides."""
+    return {name for name, value in vars(kind).items() if callable(value)}
+
+
+# shortcuts.py
+
+
+def test_shortcuts_of_get_function_args_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beam finds it in `core` at each call; equal functions have equal answers."""
+
+    def function(element: int, more: str = "x") -> None:
+        """Does nothing."""
+
+    plain = core.get_function_args_defaults
+    assert parameters(plain) == ["f"]
+    assert plain(function) == (["element", "more"], ["x"])
+    asked = []
+
+    def noted(function: Any) -> Any:
+        asked.append(function)
+        return plain(function)
+
+    monkeypatch.setattr(core, "get_function_args_defaults", noted)
+    with beam_shortcuts():
+        assert core.get_function_args_defaults is not noted
+        for _ in range(2):
+            beam.Pipeline() | beam.Create([1]) | beam.Map(function)
+    assert asked.count(function) <= 1
+    assert asked
+    assert core.get_function_args_defaults is noted
+
+
+def test_shortcuts_of_view_as(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method with one argument; a view shares the values of its options."""
+    plain = PipelineOptions.view_as
+    assert parameters(plain) == ["cls"]
+    options = PipelineOptions(["--runner=FnApiRunner"])
+    with beam_shortcuts():
+        view = options.view_as(StandardOptions)
+        assert options.view_as(StandardOptions) is view
+        view.runner = "PrismRunner"
+    assert plain(options, StandardOptions).runner == "PrismRunner"
+    assert PipelineOptions.view_as is plain
+
+
+# loading.py
+
+
+@pytest.mark.parametrize("module", ["pandas", "pymongo", "requests"])
+def test_loading_spares_what_beam_does_not_need(module: str) -> None:
+    """Beam imports where the library is missing; the program's own jobs are built."""
+    code = (
+        "import sys\n"
+        f"sys.modules[{module!r}] = None\n"
+        "import apache_beam as beam\n"
+        "import beam_pipeline.running.convert\n"
+        "beam.Pipeline(runner='FnApiRunner') | beam.Create([1])\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# forked.py
+
+
+def test_forked_takes_the_place_of_grpc() -> None:
+    """The runner makes its servers by `grpc.server` of its module, on any address."""
+    assert worker_handlers.grpc is grpc
+    source = inspect.getsource(worker_handlers.GrpcServer)
+    assert source.count("grpc.server(") == source.count("add_insecure_port('[::]:0')")
+    assert source.count("grpc.server(") > 0
+
+
+def test_forked_starts_workers_by_a_handler() -> None:
+    """Handlers are found by URN, and have an id and an address for their worker."""
+    handler = worker_handlers.GrpcWorkerHandler
+    assert parameters(handler.__init__) == ["state", "provision_info", "grpc_server"]
+    assert parameters(worker_handlers.WorkerHandler.register_environment) == [
+        "urn",
+        "payload_type",
+    ]
+    known = worker_handlers.WorkerHandler._registered_environments
+    assert known[forked._URN][0] is forked._ForkedWorkerHandler
+    overridden = own_methods(forked._ForkedWorkerHandler) - {"__init__"}
+    assert overridden == {"start_worker", "stop_worker"}
+    for name in overridden:
+        assert not parameters(getattr(worker_handlers.WorkerHandler, name))
+    assert "self.control_address =" in inspect.getsource(handler)
+    assert "self.worker_id =" in inspect.getsource(worker_handlers.WorkerHandler)
+
+
+def test_forked_asks_for_workers_by_an_environment() -> None:
+    """An environment is a URN and a payload, and comes back from them."""
+    kind = environments.Environment
+    assert parameters(kind.__init__) == [
+        "capabilities",
+        "artifacts",
+        "resource_hints",
+    ]
+    assert parameters(kind.register_urn) == ["urn", "parameter_type", "constructor"]
+    assert parameters(kind.to_runner_api_parameter) == ["context"]
+    own = forked._ForkedEnvironment.default()
+    assert own.to_runner_api_parameter(None) == (forked._URN, b"")
+    assert set(own.capabilities()) == set(environments.python_sdk_capabilities())
+    message = own.to_runner_api(None)
+    assert type(kind.from_runner_api(message, None)) is forked._ForkedEnvironment
+
+
+def test_forked_gives_the_runner_an_environment() -> None:
+    """The runner takes the environment of steps that name none."""
+    assert "default_environment" in parameters(FnApiRunner.__init__)
+
+
+def test_forked_runs_the_harness() -> None:
+    """The worker loop has these settings, and ends when the runner hangs up."""
+    assert set(parameters(sdk_worker.SdkHarness.__init__)) >= {
+        "control_address",
+        "worker_id",
+        "state_cache_size",
+        "data_buffer_time_limit_ms",
+        "runner_capabilities",
+    }
+    assert not parameters(sdk_worker.SdkHarness.run)
+    assert isinstance(worker_handlers.FNAPI_RUNNER_CAPABILITIES, frozenset)
+
+
+# runners.py
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_runners_are_found_by_name(name: str) -> None:
+    """Every engine's runner is a class of Beam's."""
+    module, _, kind = ENGINES[name].runner.partition(":")
+    assert issubclass(getattr(importlib.import_module(module), kind), PipelineRunner)
+
+
+@pytest.mark.parametrize("name", ["flink", "spark", "prism"])
+def test_runners_start_job_servers_by_a_method(name: str) -> None:
+    """The method takes the options, and what it returns can be stopped."""
+    runner = runners.new_runner(ENGINES[name].runner)
+    assert parameters(runner.default_job_server) == ["options"]
+    assert callable(job_server.StopOnExitJobServer.stop)
+
+
+def test_runners_take_the_place_of_signal() -> None:
+    """Nothing of `signal` is used for a job server but what stands in for it."""
+    assert inspect.ismodule(job_server.signal)
+    used = attributes_of("signal", job_server)
+    assert used <= own_methods(runners._NoSignals) | {"SIGINT", "getsignal", "signal"}
+    assert used >= {"getsignal", "signal"}
+
+
+def test_runners_take_the_place_of_subprocess() -> None:
+    """Nothing of `subprocess` is used for a server but what stands in for it."""
+    assert subprocess_server.subprocess is subprocess
+    used = attributes_of("subprocess", subprocess_server)
+    assert used == {name for name in vars(runners._OwnSession) if name[0] != "_"}
+
+
+def attributes_of(name: str, module: Any) -> set[str]:
+    """Returns what a module's code uses of another module."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+    }
+
+
+# engine_worker.py
+
+
+def test_engine_worker_is_told_by_these_variables() -> None:
+    """Beam's worker program reads what the engine has said from the environment."""
+    source = inspect.getsource(sdk_worker_main)
+    for name in (
+        "WORKER_ID",
+        "PIPELINE_OPTIONS",
+        "RUNNER_CAPABILITIES",
+        "CONTROL_API_SERVICE_DESCRIPTOR",
+        "LOGGING_API_SERVICE_DESCRIPTOR",
+        "STATUS_API_SERVICE_DESCRIPTOR",
+    ):
+        assert f"'{name}'" in source or f'"{name}"' in source, name
+    assert parameters(sdk_worker_main.main) == ["unused_argv"]
+
+
+def test_engine_worker_asks_for_these_fields() -> None:
+    """What an engine says about a worker has these names."""
+    fields = beam_provision_api_pb2.ProvisionInfo.DESCRIPTOR.fields_by_name
+    assert {
+        "pipeline_options",
+        "runner_capabilities",
+        "control_endpoint",
+        "logging_endpoint",
+        "status_endpoint",
+    } <= set(fields)
+
+
+def test_engine_worker_hears_of_failures_by_a_logger() -> None:
+    """The worker loop logs failed work under the name of its module."""
+    assert sdk_worker._LOGGER.name == "apache_beam.runners.worker.sdk_worker"
+
+
+# Of no file: three modules remove the folder of a pipeline that was stopped.
+
+
+def test_a_pipeline_has_a_folder_of_its_own() -> None:
+    """`local_tempdir` is made with the pipeline, and removed by a run."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    assert os.path.isdir(pipeline.local_tempdir)
+    pipeline.run()
+    assert not os.path.exists(pipeline.local_tempdir)
