@@ -13,7 +13,7 @@ from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, bounded
 ALL = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, BaseException)
+    if issubclass(kind, errors.BeamTFRecordError)
 ]
 EXIT_CODES = {
     "BeamTFRecordError": 1,

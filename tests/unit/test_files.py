@@ -1,6 +1,7 @@
 """The file layer: whole or absent, exact names, and what a folder holds."""
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import pathlib
@@ -93,10 +94,17 @@ def test_create_syncs_before_the_rename(
     """The bytes are on disk before the name is."""
     steps: list[str] = []
     real_fsync, real_replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("sync"), real_fsync(fd)))
-    monkeypatch.setattr(
-        os, "replace", lambda a, b: (steps.append("rename"), real_replace(a, b))
-    )
+
+    def fsync(descriptor: int) -> None:
+        steps.append("sync")
+        real_fsync(descriptor)
+
+    def replace(source: str, target: str) -> None:
+        steps.append("rename")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
     with files.create(str(tmp_path / "file"), attempts=str(attempts)) as file:
         file.write(b"x")
     assert steps == ["sync", "rename"]
@@ -534,15 +542,16 @@ def test_lock_is_of_the_name_not_of_a_removed_file(
     One of them has opened the file before the removal, the other makes it anew.
     """
     path = str(tmp_path / "lock")
-    real, removed = files.fcntl.flock, []
+    real = fcntl.flock
+    removed: list[bool] = []
 
-    def flock(file: object, operation: int) -> None:
+    def flock(file: int, operation: int) -> None:
         if not removed:
             removed.append(True)
             os.unlink(path)
         real(file, operation)
 
-    monkeypatch.setattr(files.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with (
         files.exclusive_lock(path),
         pytest.raises(TargetError),

@@ -105,7 +105,7 @@ def test_dir_lists_the_public_names(package: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """As of any module; the shell can guess the name that was meant."""
     with pytest.raises(AttributeError, match="no attribute 'read_exampels'") as caught:
-        beam_tfrecord.read_exampels  # noqa: B018
+        _ = beam_tfrecord.read_exampels  # type: ignore[attr-defined]
     assert (caught.value.name, caught.value.obj) == ("read_exampels", beam_tfrecord)
 
 

@@ -2,6 +2,7 @@
 
 import fractions
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ SIZE = (640, 480)
 
 
 def faults(
-    *boxes: list[Any],
+    *boxes: Sequence[float],
     form: BoxForm = BoxForm.XYWH,
     size: tuple[int, int] = SIZE,
-    **options: float | int,
+    **options: Any,
 ) -> list[BoxFault]:
     found = check_boxes(boxes, [size] * len(boxes), form=form, **options)
     return [BoxFault(fault) for fault in found.faults]
@@ -49,7 +50,7 @@ def test_each_image_has_its_own_size() -> None:
     """Boxes are divided by the width and height of their own image."""
     found = check_boxes([[1, 2, 3, 4]] * 2, [(10, 20), (8, 16)], form=BoxForm.XYXY)
     assert found.relative.tolist() == [
-        np.float32([0.1, 0.1, 0.3, 0.2]).tolist(),
+        np.array([0.1, 0.1, 0.3, 0.2], np.float32).tolist(),
         [0.125, 0.125, 0.375, 0.25],
     ]
 
@@ -96,7 +97,11 @@ def test_fault_131_xmax_below_xmin() -> None:
 
 def test_tolerance() -> None:
     """A box that crosses an edge by up to the tolerance ends at the edge."""
-    boxes = [[-1, 0, 641, 481], [-1.001, 0, 100, 100], [0, 0, 641.001, 100]]
+    boxes: list[list[float]] = [
+        [-1, 0, 641, 481],
+        [-1.001, 0, 100, 100],
+        [0, 0, 641.001, 100],
+    ]
     assert faults(*boxes, form=BoxForm.XYXY) == [0, BoxFault.OUTSIDE, BoxFault.OUTSIDE]
     found = check_boxes(boxes[:1], [SIZE], form=BoxForm.XYXY)
     assert found.relative.tolist() == [[0, 0, 1, 1]]
@@ -121,8 +126,8 @@ def test_clip() -> None:
 
 def test_relative_boxes_are_checked_with_a_size_of_one() -> None:
     """Shares stay as they are; pixels among them lie outside."""
-    boxes = [[0.1, 0.1, 0.9, 0.9], [0, 0, 1, 1], [10, 10, 20, 20]]
-    options = {"form": BoxForm.XYXY, "size": (1, 1), "tolerance": 1e-6}
+    boxes: list[list[float]] = [[0.1, 0.1, 0.9, 0.9], [0, 0, 1, 1], [10, 10, 20, 20]]
+    options: dict[str, Any] = {"form": BoxForm.XYXY, "size": (1, 1), "tolerance": 1e-6}
     assert faults(*boxes, **options) == [0, 0, BoxFault.OUTSIDE]
 
 

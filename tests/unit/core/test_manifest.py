@@ -138,7 +138,12 @@ def test_digest_is_of_the_dataset_part() -> None:
     """What differs from run to run does not change it; anything else does."""
     other_run = dataclasses.replace(MANIFEST, run={"workers": 8})
     assert other_run.digest == MANIFEST.digest
-    for change in ({"name": "x"}, {"compression": "none"}, {"settings": {}}):
+    changes: list[dict[str, Any]] = [
+        {"name": "x"},
+        {"compression": "none"},
+        {"settings": {}},
+    ]
+    for change in changes:
         assert dataclasses.replace(MANIFEST, **change).digest != MANIFEST.digest
 
 

@@ -32,7 +32,8 @@ def floats(values: list[float | None]) -> pa.Array:
 
 def written(statistics: Statistics) -> str:
     """What the manifest will say: as text, which tells 0.0 from -0.0."""
-    return json.dumps([statistics.to_json(), sorted(statistics.classes.items())])
+    classes = statistics.classes or {}
+    return json.dumps([statistics.to_json(), sorted(classes.items())])
 
 
 def merged(parts: list[Statistics]) -> Statistics:
@@ -110,6 +111,7 @@ def test_classes_are_counted(values: list[int | None]) -> None:
     """Class ids are counted in ascending order; missing ones are not."""
     found = summarize(pa.array(values, pa.int64()), count_classes=True).classes
     ids = [v for v in values if v is not None]
+    assert found is not None
     assert dict(found) == {v: ids.count(v) for v in set(ids)}
     assert list(found) == sorted(found)
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms import files
-from transforms.core.model import Block
+from transforms.core.model import Block, Skipped
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats import images
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.images import ImageTree, Listing, Skipped
+from transforms.formats.images import ImageTree, Listing
 
 Folder = pathlib.Path
 
@@ -29,12 +30,12 @@ def arrange(*paths: str, limit: int | None = None) -> Listing:
     return images.arrange(entries(*paths), {}, root="photos", limit=limit)
 
 
-def column(listing: Listing, name: str) -> list[str | None]:
+def column(listing: Listing, name: str) -> list[Any]:
     return listing.table[name].to_pylist()
 
 
 def select(
-    *paths: str, include: list[str] = (), exclude: list[str] = ()
+    *paths: str, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
     kept, skipped = images.select(
         entries(*paths),

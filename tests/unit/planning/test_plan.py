@@ -299,17 +299,20 @@ def test_settings_of_another_format(tmp_path: Folder) -> None:
     """A setting that the source cannot follow is refused, not passed over."""
     source = write_csv(tmp_path / "rows.csv")
     root = write_images(tmp_path / "in", "a/1.png")
-    for given_settings in ({"preset": "tutorial"}, {"feature_names": {"image": "x"}}):
+    of_images: list[dict[str, Any]]
+    of_images = [{"preset": "tutorial"}, {"feature_names": {"image": "x"}}]
+    for given_settings in of_images:
         with pytest.raises(SpecError, match="images"):
             plan(source, tmp_path / "out", **given_settings)
-    for given_settings in (
+    of_tables: list[dict[str, Any]] = [
         {"split_column": "x"},
         {"label_column": "x"},
         {"delimiter": ";"},
         {"header": False},
         {"columns": ["a"]},
         {"encoding": "latin-1"},
-    ):
+    ]
+    for given_settings in of_tables:
         with pytest.raises(SpecError):
             plan(root, tmp_path / "out", **given_settings)
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -391,7 +392,7 @@ def test_a_lasting_error_at_a_step_of_a_publication(
     before = contents(place.directory)
     real_fsync = os.fsync
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: Any) -> None:
         if step == "fsync" and published_now(place):
             raise OSError(code, os.strerror(code))
         if step == "fsync":

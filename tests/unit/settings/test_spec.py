@@ -297,7 +297,9 @@ def test_values_that_are_refused(setting: str, value: Any) -> None:
         ({"shards": 2}, {"shard_size": "1MB"}),
     ],
 )
-def test_settings_that_exclude_each_other(one: dict, other: dict) -> None:
+def test_settings_that_exclude_each_other(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
     """Two answers to one question are refused, naming both."""
     message = fault(**one, **other)
     assert all(name in message for name in (*one, *other))

@@ -4,6 +4,7 @@ import io
 import math
 import random
 import struct
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +24,11 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import ExampleError, SpecError
 
-Values = dict[str, tuple[str, list[object]]]
+Values = dict[str, tuple[str, list[Any]]]
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 floats = st.floats(width=32)
-kinds = st.one_of(
+kinds: st.SearchStrategy[tuple[str, list[Any]]] = st.one_of(
     st.tuples(st.just("int64_list"), st.lists(int64s, max_size=4)),
     st.tuples(st.just("float_list"), st.lists(floats, max_size=4)),
     st.tuples(st.just("bytes_list"), st.lists(st.binary(max_size=9), max_size=4)),

@@ -165,6 +165,7 @@ def integers(draw: Any, low: int, high: int) -> Any:
 def kinds_and_values(draw: Any) -> Any:
     """An Arrow type that can be encoded, and a strategy for its values."""
     choice = draw(st.sampled_from(["bool", "int", "float", "text", "bytes"]))
+    values: st.SearchStrategy[Any]
     if choice == "bool":
         kind, values = pa.bool_(), st.booleans()
     elif choice == "int":
@@ -174,7 +175,7 @@ def kinds_and_values(draw: Any) -> Any:
         values = integers(low, high) | st.integers(max(low, 0), min(top, high))
     elif choice == "float":
         kind = draw(st.sampled_from(list(FLOAT_TYPES)))
-        values = st.floats(width=min(FLOAT_TYPES[kind], 32))
+        values = st.floats(width=16 if kind == pa.float16() else 32)
         if kind == pa.float64():
             values |= st.floats(-FLOAT32_MAX, FLOAT32_MAX)
         if kind == pa.float16():

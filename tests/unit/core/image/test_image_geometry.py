@@ -2,6 +2,7 @@
 
 import fractions
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +67,8 @@ def test_the_aspect_is_kept_to_a_pixel(
     for found, side in zip(
         (layout.scaled_height, layout.scaled_width), size, strict=True
     ):
-        assert abs(found - max(scale * side, 1)) <= fractions.Fraction(1, 2)
+        exact = max(scale * side, fractions.Fraction(1))
+        assert abs(found - exact) <= fractions.Fraction(1, 2)
         assert enlarge or found <= side
     if mode == "pad":
         assert (layout.height, layout.width) == wanted
@@ -87,7 +89,7 @@ def test_the_aspect_is_kept_to_a_pixel(
         {"mode": "pad", "height": 3, "width": 3, "fill": 256},
     ],
 )
-def test_impossible_resizes(settings: dict[str, object]) -> None:
+def test_impossible_resizes(settings: dict[str, Any]) -> None:
     """What cannot be done is a SpecError when it is said, not when it is tried."""
     with pytest.raises(SpecError):
         Resize(**settings)
@@ -142,10 +144,13 @@ def test_fault_79_boxes_follow_the_pixels(orientation: int, resize: Resize) -> N
 def test_visible_cuts_boxes_and_says_what_is_left() -> None:
     """The share of area tells boxes that a crop took away from those it kept."""
     crop = Resize("crop", 50, 50).lay_out(100, 200).after(AS_STORED)
-    boxes = [[0.25, 0, 0.75, 1], [0, 0, 0.5, 1], [0, 0, 0.1, 1], [0.5, 0.5, 0.5, 0.6]]
+    boxes = np.array(
+        [[0.25, 0, 0.75, 1], [0, 0, 0.5, 1], [0, 0, 0.1, 1], [0.5, 0.5, 0.5, 0.6]]
+    )
     cut, share = crop.visible(boxes)
     np.testing.assert_allclose(
-        cut, [[0, 0, 1, 1], [0, 0, 0.5, 1], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.6]]
+        cut,
+        np.array([[0, 0, 1, 1], [0, 0, 0.5, 1], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.6]]),
     )
     np.testing.assert_allclose(share, [1, 0.5, 0, 0])
     assert crop.map_boxes(np.zeros((0, 4))).shape == (0, 4)

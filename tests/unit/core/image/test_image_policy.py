@@ -8,10 +8,12 @@ import subprocess
 import sys
 import warnings
 import zlib
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
+from PIL.JpegImagePlugin import JpegImageFile
 
 from tests.unit.core.image.test_image import (
     ARITHMETIC,
@@ -74,7 +76,9 @@ def frames(kind: str, count: int = 3) -> bytes:
 
 
 @pytest.mark.parametrize("check", ["structure", "decode", "none"])
-def test_untouched_bytes_are_the_same_object(check: str) -> None:
+def test_untouched_bytes_are_the_same_object(
+    check: Literal["structure", "decode", "none"],
+) -> None:
     """The default policy hands JPEG, PNG and BMP through, whatever their kind."""
     files = [saved(picture(mode), "JPEG") for mode in ("L", "RGB", "CMYK")]
     files += [make_png(color, 8) for color in (0, 2, 3, 4, 6)]
@@ -219,7 +223,9 @@ HUGE = struct.pack(">II", 60_000, 60_000)
     ],
 )
 @pytest.mark.parametrize("check", ["structure", "none"])
-def test_fault_76_huge_header_in_a_tiny_file(data: bytes, check: str) -> None:
+def test_fault_76_huge_header_in_a_tiny_file(
+    data: bytes, check: Literal["structure", "none"]
+) -> None:
     """The limit comes before any decoder, in every format, and without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -294,9 +300,10 @@ def test_fault_79_orientation(kind: str, orientation: int) -> None:
 
 def test_fault_79_applied_images_say_nothing_of_turning() -> None:
     """The tag is gone, or readers would turn the picture twice."""
-    for kind in ("JPEG", "PNG"):
-        result = prepared(oriented(kind, 6), ImagePolicy(exif="apply"))
-        assert result.info == ImageInfo(kind.lower(), 40, 24, 3)
+    formats: list[Literal["jpeg", "png"]] = ["jpeg", "png"]
+    for name in formats:
+        result = prepared(oriented(name.upper(), 6), ImagePolicy(exif="apply"))
+        assert result.info == ImageInfo(name, 40, 24, 3)
         assert 274 not in Image.open(io.BytesIO(result.data)).getexif()
         assert prepared(result.data).source.orientation == 1
 
@@ -603,7 +610,9 @@ def test_padding_is_of_the_level_asked_for(mode: str) -> None:
 
 @pytest.mark.parametrize("side", [300, 130, 70, 40, 15])
 @pytest.mark.parametrize("filter", ["hamming", "bilinear", "bicubic", "lanczos"])
-def test_scaled_decoding_is_close_to_a_full_one(side: int, filter: str) -> None:
+def test_scaled_decoding_is_close_to_a_full_one(
+    side: int, filter: Literal["hamming", "bilinear", "bicubic", "lanczos"]
+) -> None:
     """Photographs, or waves and noise: mean and largest error of the pixels."""
     files = real_images()[:6]
     files.append(saved(picture(height=611, width=801), "JPEG", quality=90))
@@ -638,6 +647,12 @@ def test_default_filter_is_close_to_the_mean_over_areas() -> None:
     assert np.abs(pixels(found.data) - exact).mean() < 1.5
 
 
+def tables_of(data: bytes) -> dict[int, list[int]]:
+    image = Image.open(io.BytesIO(data))
+    assert isinstance(image, JpegImageFile)
+    return image.quantization
+
+
 def test_quality_is_the_one_asked_for() -> None:
     """Better quality, more bytes; the tables are those of libjpeg at that quality."""
     data = saved(picture(height=100, width=100), "PNG")
@@ -646,8 +661,7 @@ def test_quality_is_the_one_asked_for() -> None:
         out = prepared(data, ImagePolicy(output="jpeg", quality=quality)).data
         sizes.append(len(out))
         reference = saved(picture(height=100, width=100), "JPEG", quality=quality)
-        tables = [Image.open(io.BytesIO(x)).quantization for x in (out, reference)]
-        assert tables[0] == tables[1]
+        assert tables_of(out) == tables_of(reference)
     assert sizes == sorted(sizes)
 
 
@@ -667,7 +681,7 @@ def test_quality_is_the_one_asked_for() -> None:
         {"channels": 4, "output": "jpeg"},
     ],
 )
-def test_impossible_policies(settings: dict[str, object]) -> None:
+def test_impossible_policies(settings: dict[str, Any]) -> None:
     """A policy that cannot be followed is a SpecError when it is made."""
     with pytest.raises(SpecError):
         ImagePolicy(**settings)

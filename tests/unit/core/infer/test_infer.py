@@ -1,5 +1,7 @@
 """Kinds from samples of text."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -44,7 +46,7 @@ CASES = {
 }
 
 
-def feature_of(name: str, kind: Kind, **fields: bool) -> Feature:
+def feature_of(name: str, kind: Kind, **fields: Any) -> Feature:
     """Returns a feature as inference makes it."""
     if kind is Kind.FLOAT:
         fields["inexact_integers"] = InexactIntegers.REJECT

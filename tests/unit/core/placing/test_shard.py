@@ -58,7 +58,7 @@ def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
     segments = segments_of(layout)
     rows = ShardRows.of(segments, seed=seed, shuffle=True)
     everything = [(o, row) for o, batch in segments for row in column(batch, "__row")]
-    wanted = sorted(everything, key=lambda item: (key(*item, seed), item))
+    wanted = sorted(everything, key=lambda item: (key(item[0], item[1], seed), item))
     assert [rows.origin(position) for position in rows.order.tolist()] == wanted
 
 
@@ -103,7 +103,7 @@ def test_rows_with_origins_of_their_own() -> None:
     )
     found = [rows.origin(position) for position in rows.order.tolist()]
     assert found == sorted(
-        ((origin, 0) for origin in origins), key=lambda item: key(*item, 1)
+        ((origin, 0) for origin in origins), key=lambda item: key(item[0], item[1], 1)
     )
 
 

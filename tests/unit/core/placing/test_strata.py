@@ -79,7 +79,7 @@ def strata_of(
     counts = merge_counts([hash_classes(b, rule, lock)[0] for b in batches])
     names, rows = share_out(counts, rule.proportions())
     wanted = dict(zip(names.to_pylist(), rows.tolist(), strict=True))
-    hashes = collections.defaultdict(list)
+    hashes: dict[str | None, list[int]] = collections.defaultdict(list)
     for batch in batches:
         new = np.ones(batch.rows.num_rows, bool)
         if lock is not None:
@@ -111,7 +111,9 @@ def test_every_class_is_exact_to_one_row(
 ) -> None:
     """A split has of each class its share rounded down or up, and nothing is lost."""
     shares = [part / sum(parts) for part in parts]
-    counts = {f"c{i:02}": (size, (0,) * len(shares)) for i, size in enumerate(sizes)}
+    counts: dict[str | None, Count] = {
+        f"c{i:02}": (size, (0,) * len(shares)) for i, size in enumerate(sizes)
+    }
     found = shared_out(counts, shares)
     for name, count in counts.items():
         assert sum(found[name]) == count[0]
@@ -135,7 +137,7 @@ def test_sums_over_classes_are_sane(sizes: list[int], parts: list[Fraction]) -> 
 def test_shares_of_many_digits() -> None:
     """Shares whose common denominator is beyond 64 bits are exact as well."""
     shares = [Fraction(1, 3), Fraction(333_333_333_333, 10**12)]
-    shares.append(1 - sum(shares))
+    shares.append(1 - shares[0] - shares[1])
     found = shared_out({"a": (10**9, (0, 0, 0)), "b": (1, (0, 0, 0))}, shares)
     assert found["a"][:2] == (333_333_333, 333_333_333)
     assert sum(found["a"]) == 10**9
@@ -144,7 +146,7 @@ def test_shares_of_many_digits() -> None:
 
 def test_small_classes_reach_small_splits() -> None:
     """3,000 classes of three rows at 8:1:1, which rounding alone gives to train."""
-    counts = {f"{i:04}": (3, (0, 0, 0)) for i in range(3_000)}
+    counts: dict[str | None, Count] = {f"{i:04}": (3, (0, 0, 0)) for i in range(3_000)}
     shares = [Fraction(8, 10), Fraction(1, 10), Fraction(1, 10)]
     found = np.array(list(shared_out(counts, shares).values())).sum(axis=0)
     assert abs(found - [7_200, 900, 900]).max() <= 1
@@ -164,7 +166,9 @@ def test_new_rows_fill_what_is_missing(
 ) -> None:
     """Where a lock leaves room the class is exact; elsewhere none gets too much."""
     shares = [Fraction(7, 10), Fraction(2, 10), Fraction(1, 10)]
-    counts = {f"{i:02}": each for i, each in enumerate(classes)}
+    counts: dict[str | None, Count] = {
+        f"{i:02}": each for i, each in enumerate(classes)
+    }
     for name, wanted in shared_out(counts, shares).items():
         new_rows, old_rows = counts[name]
         assert sum(wanted) == new_rows
@@ -238,7 +242,7 @@ def random_batches(seed: int, count: int = 4) -> list[Batch]:
     for number in range(count):
         size = int(generator.integers(1, 200))
         labels = generator.choice(
-            ["cat", "dog", "고양이", None], size, p=[0.5, 0.3, 0.1, 0.1]
+            np.array(["cat", "dog", "고양이", None]), size, p=[0.5, 0.3, 0.1, 0.1]
         )
         out.append(
             batch_of(range(size), labels=labels.tolist(), origin=f"{number}.csv")

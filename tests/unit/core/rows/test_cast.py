@@ -294,7 +294,7 @@ def epoch(value: datetime.datetime, unit: str) -> int:
     return micros * 1000 // {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit]
 
 
-zones = st.none() | st.builds(
+zones: Any = st.none() | st.builds(
     datetime.timezone,
     st.integers(-1439, 1439).map(lambda minutes: datetime.timedelta(minutes=minutes)),
 )
@@ -434,7 +434,7 @@ def test_text_of_timestamps_reads_back() -> None:
 # Lists: an oracle that walks Python's lists.
 
 
-def size_of(value: Any) -> tuple[int, ...] | None:
+def size_of(value: Any) -> Any:
     """Returns the shape of nested lists, -1 for what cannot be told; None if uneven."""
     if not isinstance(value, list):
         return ()

@@ -325,7 +325,7 @@ def test_points_in_time(value: Any) -> None:
         (datetime.date(1970, 1, 2), 86_400_000_000_000),
         (np.datetime64("1970-02", "M"), 31 * 86_400_000_000_000),
         (np.datetime64(5, "us"), 5000),
-        (np.datetime64(7, "3us"), 21_000),
+        (np.datetime64(7, ("us", 3)), 21_000),
         (pd.Timestamp(1), 1),
         (pd.NaT, None),
         (np.datetime64("NaT"), None),

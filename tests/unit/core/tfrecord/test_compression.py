@@ -4,6 +4,7 @@ import gzip
 import io
 import time
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -71,8 +72,12 @@ def test_standard_library_reads_what_deflater_writes(
     """Python's own gzip and zlib are the oracle of the writer."""
     deflater = Deflater(compression)
     stored = b"".join([*map(deflater.add, parts), deflater.finish()])
-    unpack = {NONE: bytes, GZIP: gzip.decompress, ZLIB: zlib.decompress}[compression]
-    assert unpack(stored) == b"".join(parts)
+    unpack: dict[Compression, Callable[[bytes], bytes]] = {
+        NONE: bytes,
+        GZIP: gzip.decompress,
+        ZLIB: zlib.decompress,
+    }
+    assert unpack[compression](stored) == b"".join(parts)
 
 
 @given(st.binary(max_size=2000), st.integers(1, 300), st.sampled_from([GZIP, ZLIB]))

@@ -180,8 +180,12 @@ def test_hostile_lengths_are_errors(length: int, compression: str) -> None:
     """A length is compared with the limit before memory is asked for."""
     stored, _ = write(RECORDS)
     stored += frame.header(length) + bytes(100)
-    packed = {"none": bytes, "gzip": gzip.compress, "zlib": zlib.compress}[compression]
-    found = damage(packed(stored))
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "none": bytes,
+        "gzip": gzip.compress,
+        "zlib": zlib.compress,
+    }
+    found = damage(pack[compression](stored))
     assert found == ("too-long", len(RECORDS), len(PLAIN), len(RECORDS))
 
 
@@ -379,7 +383,8 @@ def test_batches_hold_every_record_at_its_offset(layout: str) -> None:
     noise = os.urandom(3_000_000)
     records = [noise[:size] for size in LAYOUTS[layout]()]
     stored = b"".join(map(frame.frame, records))
-    found, offsets = [], []
+    found: list[bytes] = []
+    offsets: list[int] = []
     for batch in TFRecordReader(io.BytesIO(stored)).batches():
         assert batch.first_record == len(found)
         assert len(batch) > 0

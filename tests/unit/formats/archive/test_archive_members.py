@@ -5,6 +5,7 @@ The oracles are the writers: zipfile, tarfile, and the tools zip, tar, zstd and 
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import lzma
@@ -21,6 +22,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import zstandard
@@ -96,6 +98,10 @@ def zstd(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
 
+def packed_tar(pack: Callable[[bytes], bytes], files: dict[str, bytes]) -> bytes:
+    return pack(tar_of(files))
+
+
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": lambda data: gzip.compress(data, mtime=0),
     "zst": zstd,
@@ -110,14 +116,14 @@ WRITERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
     "tar-gnu": lambda files: tar_of(files, tar_format=tarfile.GNU_FORMAT),
     "tar-ustar": lambda files: tar_of(files, tar_format=tarfile.USTAR_FORMAT),
     **{
-        f"tar.{name}": lambda files, pack=pack: pack(tar_of(files))
+        f"tar.{name}": functools.partial(packed_tar, pack)
         for name, pack in PACKERS.items()
     },
 }
 
 
-def found_in(data: bytes, **options: object) -> list[Found]:
-    return list(iter_members(io.BytesIO(data), "a.zip", **options))  # type: ignore[arg-type]
+def found_in(data: bytes, **options: Any) -> list[Found]:
+    return list(iter_members(io.BytesIO(data), "a.zip", **options))
 
 
 def contents(data: bytes, **options: object) -> dict[str, bytes]:
@@ -151,7 +157,8 @@ def test_members_are_read_in_any_order(writer: str) -> None:
         assert isinstance(content, Content)
         assert content.data == FILES[member.name]
         stream = MemberStream(file, "a", member)
-        assert b"".join(iter(lambda s=stream: s.read(100), b"")) == FILES[member.name]
+        pieces = iter(functools.partial(stream.read, 100), b"")
+        assert b"".join(pieces) == FILES[member.name]
 
 
 @pytest.mark.parametrize("tool", ["zip", "tar", "tar -z", "tar -J", "tar -j", "tar -I"])
@@ -191,7 +198,7 @@ def test_zip_from_a_pipe_and_with_zip64() -> None:
             return len(data)
 
     pipe = Pipe()
-    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:  # type: ignore[call-overload]
+    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in FILES.items():
             with archive.open(name, "w", force_zip64=True) as member:
                 member.write(data)

@@ -7,7 +7,7 @@ import os
 import pathlib
 import struct
 import zlib
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +115,10 @@ def test_decoding_agrees_with_struct(data: st.DataObject) -> None:
 )
 @pytest.mark.parametrize("endianness", ["little", "big"])
 def test_order_turns_axes(
-    order: str, shape: tuple[int, ...], axes: tuple[int, ...], endianness: str
+    order: str,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    endianness: Literal["little", "big"],
 ) -> None:
     """Tensors are little-endian bytes, row by row, of the axes that the order says."""
     stored = np.arange(2 * np.prod(shape), dtype=np.uint16).reshape(2, *shape)

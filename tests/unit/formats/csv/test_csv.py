@@ -1,10 +1,12 @@
 """CSV files: names, samples, typed rows and rejections."""
 
 import csv
+import functools
 import hashlib
 import io
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def read_block(
     schema: Schema,
     *,
     split_column: str = "",
-) -> tuple[Batch, list[Rejection]]:
+) -> tuple[Batch, Sequence[Rejection]]:
     """Returns the typed rows of a block, and the rest, as a table source does."""
     source = TableSource(CsvReader(), "", "", schema, split_column=split_column)
     asked = [f.source_column for f in schema.features if not f.derived]
@@ -81,7 +83,9 @@ def read(
     """Reads a file block by block: rows, their numbers, rejections."""
     dialect = dialect or CsvDialect()
     columns = header_of(data, dialect)
-    rows, numbers, rejections = [], [], []
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    rejections: list[Rejection] = []
     for block in iter_blocks(
         io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
     ):
@@ -125,7 +129,7 @@ def sha(record: bytes) -> str:
     ],
 )
 def test_a_dialect_that_makes_no_sense_is_refused(
-    setting: dict[str, str | tuple[str, str]], found: str
+    setting: dict[str, Any], found: str
 ) -> None:
     """Each setting is named with what was found."""
     with pytest.raises(SpecError, match=found):
@@ -524,12 +528,12 @@ def test_rows_and_rejections_do_not_depend_on_the_block_size(
 # --- samples -----------------------------------------------------------------------
 
 
-def sample(*files: bytes, dialect: Any = None, **options: int) -> Sample:
+def sample(*files: bytes, dialect: Any = None, **options: Any) -> Sample:
     inputs = [
         SampleInput(
             f"{number}.csv",
             len(data),
-            lambda data=data: io.BytesIO(data),
+            functools.partial(io.BytesIO, data),
             dialect or CsvDialect(),
         )
         for number, data in enumerate(files, start=1)

@@ -22,6 +22,7 @@ from pyarrow import csv as arrow_csv
 from beam_pipeline.planning.features.declare import infer_all, infer_columns
 from tests.support.stress import cases
 from transforms import files
+from transforms.core.model import Rejection
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import ConservationError, SourceError
@@ -363,12 +364,17 @@ def read_all(
     *,
     wanted: tuple[Any, ...] | None = None,
     block_bytes: int = 1,
-) -> tuple[list[tuple[str]], list[int], list[tuple[int, Reason, str]], dict[str, int]]:
+) -> tuple[
+    list[tuple[Any, ...]], list[int], list[tuple[int, Reason, str]], dict[str, int]
+]:
     """Reads a file in blocks: rows of the wanted columns, numbers, refused, skipped."""
     dialect = dialect or CsvDialect()
     names = read_header(io.BytesIO(data), dialect, "f.csv")
     wanted = names if wanted is None else wanted
-    rows, numbers, refused, skipped = [], [], [], {}
+    rows: list[tuple[Any, ...]] = []
+    numbers: list[int] = []
+    refused: list[tuple[int, Reason, str]] = []
+    skipped: dict[str, int] = {}
     for block in iter_blocks(
         io.BytesIO(data), "f.csv", dialect, block_bytes=block_bytes
     ):
@@ -513,7 +519,7 @@ def stored(path: Path, data: bytes) -> InputFile:
     return InputFile(path.name, str(path), len(data), 0, stamp)
 
 
-def planned(*inputs: InputFile, **settings: object) -> CsvReader:
+def planned(*inputs: InputFile, **settings: Any) -> Any:
     reader = CsvReader(**settings)
     return reader.plan(inputs).reader
 
@@ -526,14 +532,14 @@ def pieces_read(
     block_bytes: Any = 1 << 20,
 ) -> list[RawRows]:
     """Returns what a reader gives of a file: pieces in order."""
-    out = []
+    out: list[RawRows] = []
     for block in reader.blocks(file, block_bytes=block_bytes, limit_rows=limit):
         out += reader.read(file, block, list(reader.names))
     return out
 
 
 def table_read(pieces: list[RawRows]) -> list[tuple[int, tuple[str, str]]]:
-    rows = []
+    rows: list[tuple[int, tuple[str, str]]] = []
     for raw in pieces:
         columns = [column.to_pylist() for column in raw.columns.values()]
         cells = zip(*columns, strict=True)
@@ -690,7 +696,8 @@ def test_rejects_of_compressed_files_name_row_line_and_bytes(
     reader = planned(file)
     schema = Schema((Feature("n", Kind.INT64), Feature("text", Kind.TEXT)))
     source = TableSource(reader, str(tmp_path), "", schema)
-    rejections, rows = [], 0
+    rejections: list[Rejection] = []
+    rows = 0
     for block in reader.blocks(file, block_bytes=700, limit_rows=None):
         for reading in source.read(dataclasses.replace(block, origin=file.origin)):
             rejections += reading.rejections
@@ -698,6 +705,7 @@ def test_rejects_of_compressed_files_name_row_line_and_bytes(
     assert rows == 194
     assert [one.row for one in rejections] == [1, 58, 59, 102, 134, 200]
     for one in rejections:
+        assert one.row is not None
         record = lines[one.row - 1]
         assert one.sha256 == hashlib.sha256(record).hexdigest()
         assert (

@@ -1,9 +1,11 @@
 """COCO JSON: what pycocotools and TensorFlow see, every bad box, every odd file."""
 
 import copy
+import inspect
 import json
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ def image(number: int, **more: Any) -> Json:
     return {"id": number, "file_name": name, "height": 48, "width": 64, **more}
 
 
-def box(number: int, of: int, bbox: Any = (8, 12, 16, 24), **more: Any) -> Json:
+def box(number: int, of: int | None, bbox: Any = (8, 12, 16, 24), **more: Any) -> Json:
     out = {"id": number, "image_id": of, "category_id": 1, "bbox": bbox}
     return {**out, "area": 300.5, "iscrowd": 0, **more}
 
@@ -59,7 +61,7 @@ def tree(root: Folder, content: Json, split: str = "train2017") -> Folder:
     write_json(root / f"annotations/instances_{split}.json", content)
     for item in content["images"]:
         if item.get("file_name"):
-            size = [item[side] for side in ("width", "height")]
+            size = item["width"], item["height"]
             good = all(isinstance(n, int) and n > 0 for n in size)
             write_image(root / split / item["file_name"], size if good else (64, 48))
     return root
@@ -561,7 +563,7 @@ def test_captions(root: Folder) -> None:
         read(root)
 
 
-ODD = {
+ODD: dict[str, Callable[[Json], object]] = {
     "numbers in quotes": lambda c: c["annotations"][0].update(bbox=["8", 12, 16, 24]),
     "ids that are texts": lambda c: [
         *(i.update(id=str(i["id"])) for i in c["images"]),
@@ -612,8 +614,13 @@ def test_both_parsers_agree(
     fast = read(root)
     calls = []
     real = coco_json._parse_objects
-    monkeypatch.setattr(coco_json, "_parse", lambda data: calls.append(1) or real(data))
-    unkept = coco_json.load_coco.__wrapped__
+
+    def parse(data: bytes) -> Any:
+        calls.append(1)
+        return real(data)
+
+    monkeypatch.setattr(coco_json, "_parse", parse)
+    unkept = inspect.unwrap(coco_json.load_coco)
     monkeypatch.setattr("transforms.formats.detection.coco.load_coco", unkept)
     slow = read(root)
     assert calls

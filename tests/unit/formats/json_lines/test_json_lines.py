@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.stress import cases
 from tests.support.table_reading import listed, read_all, rows_of, source_of
-from transforms.core.model import Reason
+from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.json_lines import parse as json_parse
@@ -165,7 +165,7 @@ def test_fault_102_integers_beyond_int64_are_refused(tmp_path: pathlib.Path) -> 
     assert len(numbers) == 70_000
 
 
-def planned(tmp_path: pathlib.Path, lines: list[str]) -> JsonLinesReader:
+def planned(tmp_path: pathlib.Path, lines: list[str]) -> Any:
     """Returns a reader that has seen these lines and no others."""
     write(tmp_path / "seen.jsonl", lines)
     files = listed(tmp_path, ["seen.jsonl"])
@@ -180,9 +180,11 @@ def reread(
     write(tmp_path / "later.jsonl", lines, end)
     (file,) = listed(tmp_path, ["later.jsonl"])
     names = [name for name, _ in json_parse.leaves_of(reader.kind)]
-    rejections, rows = [], []
+    rejections: list[Rejection] = []
+    rows: list[tuple[Any, ...]] = []
     for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
         for raw in reader.read(file, block, names):
+            assert raw.reject is not None
             rejections += raw.reject(sorted(raw.refused))
             columns = [raw.columns[name].to_pylist() for name in names]
             rows += list(zip(*columns, strict=True))

@@ -126,7 +126,7 @@ def test_written_by_tensorflow(tmp_path: pathlib.Path) -> None:
     )
 
 
-def planned(tmp_path: pathlib.Path, payloads: list[bytes]) -> TFRecordFiles:
+def planned(tmp_path: pathlib.Path, payloads: list[bytes]) -> Any:
     write(tmp_path / "seen.tfrecord", payloads)
     files = listed(tmp_path, ["seen.tfrecord"])
     reader = TFRecordFiles()
@@ -138,13 +138,15 @@ def reread(
     reader: TFRecordFiles,
     payloads: list[bytes],
     **settings: Any,
-) -> tuple[list[Rejection], list[dict[str, Any | int]]]:
+) -> tuple[list[Rejection], list[dict[str, Any]]]:
     write(tmp_path / "later.tfrecord", payloads)
     (file,) = listed(tmp_path, ["later.tfrecord"])
     names = list(reader.columns())
-    rejections, rows = [], []
+    rejections: list[Rejection] = []
+    rows: list[dict[str, Any]] = []
     for block in reader.blocks(file, block_bytes=1 << 20, limit_rows=None):
         for raw in reader.read(file, block, names):
+            assert raw.reject is not None
             rejections += raw.reject(sorted(raw.refused))
             columns = [raw.columns[name].to_pylist() for name in names]
             rows += [
