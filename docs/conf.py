@@ -1,5 +1,6 @@
 """Settings of the documentation; `make docs` builds it into `docs/_build`."""
 
+import logging
 import pathlib
 import sys
 
@@ -7,6 +8,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from beam_pipeline.version import __version__  # noqa: E402
+
+# Without a handler there, what Beam says about itself at import would be printed.
+logging.getLogger().addHandler(logging.NullHandler())
 
 project = "beam-tfrecord"
 copyright = "the beam-tfrecord authors"

@@ -60,7 +60,7 @@ def _items(source: Any) -> Iterator[Any]:
 def _no_source(source: object) -> SourceError:
     return SourceError(
         f"A source must be a path, a table, a mapping of columns, or give rows one by "
-        f"one; found {type(source).__name__}. See the README's table of sources."
+        f"one; found {type(source).__name__}. See docs/how-to/python-data.md for all."
     )
 
 

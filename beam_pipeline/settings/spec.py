@@ -36,13 +36,30 @@ class FeatureSpec(pydantic.BaseModel):
     A text alone is its kind.
 
     Attributes:
-      column: the source's name; the feature's own when not given.
-      kind, shape, dtype, encoding, unit, missing, fill, constant, separator, unknown,
-        inexact_integers: see `transforms.core.schema.Feature`.
-      label: whether it is what a model is to predict.
-      path: a pattern; its first group in the path of the row's file is the value.
+      column: the source's name for it, where that is another than the feature's.
+      kind: what it means, which decides how it is stored.
+      label: whether it is what a model is to predict; at most one feature is.
+      shape: of a list: `[null]` for any length, `[4]` for four values, `[2, 3]` for
+        this shape, `[null, null]` for a ragged list of lists. Of a tensor: its shape,
+        with null for what differs from row to row.
+      dtype: of a tensor's elements, as NumPy names it.
+      encoding: of a tensor: `raw` (elements in row-major order, little-endian) or
+        `proto` (a serialised TensorProto, for tf.io.parse_tensor).
+      unit: of a timestamp.
+      missing: what happens to a row without a value: its record lacks the key
+        (`omit`), it gets the value of `fill`, or it is rejected.
+      fill: the value of rows without one.
+      constant: the value of every row; the source has no column for it.
+      path: a regular expression; the value is its first group in the path of the row's
+        file, or in the text of `column` where that is given.
+      separator: the text between the values of a cell that holds several.
       vocabulary: of a label: its class names in the order of their ids, or a file
         with one name a line.
+      unknown: what happens to a class name outside the vocabulary: the row is rejected,
+        all such names share the id after the last (`oov`), or they follow the given
+        names, sorted (`append`).
+      inexact_integers: of a float: what happens to whole numbers that float32 does not
+        hold.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=False)

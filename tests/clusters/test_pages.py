@@ -1,30 +1,34 @@
-"""The README's paths from nothing to a verified dataset, one for each engine."""
+"""The docs' paths from nothing to a verified dataset, one for each engine."""
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
 import pytest
 
 from tests.clusters.runs import ROOT, skip_without_job_server
-
-_BLOCK = re.compile(r"^```sh (?P<engine>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+from tests.support.pages import ENGINES, PAGES, blocks_of
 
 
 def paths() -> dict[str, str]:
-    """Returns the commands by engine."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return {m["engine"]: m["text"] for m in _BLOCK.finditer(text)}
+    """Returns the commands by engine, wherever in the pages they are."""
+    found = [
+        (block.word, block.text)
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language == "sh" and block.word
+    ]
+    assert len(dict(found)) == len(found)
+    return dict(found)
 
 
 def test_each_engine_has_its_path() -> None:
     """None is left out."""
-    assert sorted(paths()) == ["flink", "prism", "spark"]
+    assert sorted(paths()) == sorted(ENGINES)
 
 
-@pytest.mark.parametrize("engine", ["flink", "prism", "spark"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_path_works(engine: str, request: pytest.FixtureRequest) -> None:
     """Every line succeeds, in the checkout, as it stands."""
     request.getfixturevalue(engine)

@@ -1,4 +1,4 @@
-"""The inputs that the README's commands name: one small source of every kind."""
+"""The inputs that commands of the README and the docs name: one of every kind."""
 
 import json
 import pathlib
@@ -123,7 +123,7 @@ def _archive(folder: Folder) -> None:
 
 def _sales(folder: Folder) -> None:
     lines = [f"{number},{number % 7}.5" for number in range(1000)]
-    for name, price in (("raw", "unknown"), ("mended", "4.5")):
+    for name, price in (("raw", "unknown"), ("fixed", "4.5")):
         lines[400] = f"400,{price}"
         path = folder / name / "sales.csv"
         path.parent.mkdir()

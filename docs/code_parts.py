@@ -1,0 +1,547 @@
+"""The parts of the reference that are generated from the code, as Markdown.
+
+Each function in `PARTS` returns one part. What a part needs and does not find in the
+code (the meaning of a reject reason, say) is an error, so that no page falls behind the
+code. Sphinx has no say here; see `from_code` for the directive.
+"""
+
+import ast
+import dataclasses
+import enum
+import importlib
+import inspect
+import pathlib
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import click
+
+__all__ = ["PARTS"]
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+_SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Settings):$")
+_ENTRY = re.compile(r"^(?P<names>[\w, ]+):(?: (?P<text>.*))?$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Docstring:
+    """A docstring in the style of this project.
+
+    Attributes:
+      text: the paragraphs before the first section.
+      sections: by title, the entries of a section: name -> text.
+    """
+
+    text: str
+    sections: dict[str, dict[str, str]]
+
+    @classmethod
+    def of(cls, documented: object) -> "Docstring":
+        """Parses the docstring of a class, function or module."""
+        title = ""
+        text: list[str] = []
+        sections: dict[str, list[str]] = {}
+        for line in (inspect.getdoc(documented) or "").splitlines():
+            if found := _SECTION.match(line):
+                title = found[1]
+                sections[title] = []
+            else:
+                (sections[title] if title else text).append(line)
+        return cls(
+            "\n".join(text).strip(),
+            {name: dict(_entries(lines)) for name, lines in sections.items()},
+        )
+
+    def entry(self, section: str, name: str) -> str:
+        """Returns what a section says of a name; several names may share an entry."""
+        for names, text in self.sections.get(section, {}).items():
+            if name in re.split(r"\s*,\s*", names):
+                return text
+        return ""
+
+
+def _entries(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields (names, text) of a section; further lines of an entry are indented."""
+    name = ""
+    text: list[str] = []
+    for line in textwrap.dedent("\n".join(lines)).splitlines():
+        found = _ENTRY.match(line)
+        if found:
+            if name:
+                yield name, _joined(text)
+            name, text = found["names"], [found["text"] or ""]
+        elif line.startswith(" ") or not line:
+            text.append(line.strip())
+        elif name.endswith(",") or not name or "," in name or not text:
+            name = f"{name} {line}".strip()
+        else:
+            text.append(line)
+    if name:
+        yield name, _joined(text)
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return " ".join(line for line in lines if line).strip()
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |"
+        for line in lines
+    )
+
+
+def _code(text: str) -> str:
+    """Returns text as inline code; also such as holds a back quote."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":")) else ".")
+
+
+def _attribute_docstrings(owner: type) -> dict[str, str]:
+    """Returns the texts below the attributes of a class: name -> text."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    assert isinstance(tree, ast.ClassDef)
+    found, name = {}, ""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if name and isinstance(node.value.value, str):
+                found[name] = inspect.cleandoc(node.value.value)
+            name = ""
+    return found
+
+
+# Commands and settings.
+
+
+def _commands() -> Iterator[click.Command]:
+    from beam_pipeline.cli import cli
+
+    yield from cli.commands.values()
+
+
+def commands() -> str:
+    """The commands, each with its usage, arguments and options."""
+    from beam_pipeline.settings.options import SETTINGS
+
+    parts = []
+    for command in _commands():
+        context = click.Context(command, info_name=f"beam-tfrecord {command.name}")
+        usage = command.get_usage(context).removeprefix("Usage: ")
+        parts += [f"## {command.name}", f"```text\n{usage}\n```"]
+        parts += _help(command.help or "")
+        if any(param.name in SETTINGS for param in command.params):
+            parts.append("It takes the [settings](settings.md) as options.")
+        if rows := list(_options(command, context)):
+            parts.append(_table(["option", "what"], rows))
+        if command.epilog:
+            parts.append(_sentence(command.epilog))
+    return "\n\n".join(parts)
+
+
+def _help(text: str) -> Iterator[str]:
+    """Yields the paragraphs of a help text; what is not to be wrapped as a block."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        first, _, rest = paragraph.partition("\n")
+        if first.strip() == "\b":
+            yield f"```text\n{textwrap.dedent(rest)}\n```"
+        else:
+            yield paragraph.replace("SOURCE", "`SOURCE`").replace("OUTPUT", "`OUTPUT`")
+
+
+def _options(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[str, str]]:
+    """Yields the options that are no settings: (how it is written, what)."""
+    from beam_pipeline.settings.options import SETTINGS
+
+    for param in command.get_params(context):
+        record = param.get_help_record(context)
+        if record is None or isinstance(param, click.Argument):
+            continue
+        names, what = record
+        if param.name not in SETTINGS and "--help" not in names:
+            yield _code(names), what
+
+
+def settings() -> str:
+    """Every setting, by section of the command line's help."""
+    from beam_pipeline.settings.reference import settings_table
+
+    return settings_table()
+
+
+def free_settings() -> str:
+    """The settings that may change between a run and the one that continues it."""
+    from beam_pipeline.settings.options import SETTINGS
+
+    free = [_code(each.name) for each in SETTINGS.values() if not each.decides_bytes]
+    return ", ".join(free) + "."
+
+
+def feature_options() -> str:
+    """The options of one feature, below `features` in a spec."""
+    from beam_pipeline.settings.spec import FeatureSpec
+
+    said = Docstring.of(FeatureSpec)
+    rows = []
+    for name, field in FeatureSpec.model_fields.items():
+        text = _found(said.entry("Attributes", name), f"feature option {name}")
+        values = _values(field.annotation) or _OF_A_FEATURE[name]
+        rows.append((_code(name), values, _sentence(text)))
+    return _table(["option", "values", "what"], rows)
+
+
+# Values of options that are not lists of words.
+_OF_A_FEATURE = {
+    "column": "a name",
+    "label": "`true`, `false`",
+    "shape": "a list of numbers and `null`",
+    "dtype": "as NumPy names it",
+    "fill": "a value",
+    "constant": "a value",
+    "path": "a regular expression",
+    "separator": "a text",
+    "vocabulary": "a list of names, or a file",
+}
+
+
+def _values(annotation: object) -> str:
+    """Returns the words that an annotation allows; empty where it allows others."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return ", ".join(_code(str(value)) for value in typing.get_args(annotation))
+    if isinstance(annotation, types.UnionType) or (
+        typing.get_origin(annotation) is typing.Union
+    ):
+        inner = [_values(each) for each in typing.get_args(annotation)]
+        return ", ".join(filter(None, inner))
+    return ""
+
+
+def _found(text: str, what: str) -> str:
+    if not text:
+        raise ValueError(f"The code must say what this is: {what}.")
+    return text
+
+
+def _plain(text: str) -> str:
+    """Returns a docstring's sentence for readers who do not know the code."""
+    text = re.sub(r"; see `[^`]+`(?=[.;]|$)", "", text)
+    return _sentence(re.sub(r"`?\b(Missing|Unknown)\.([A-Z]+)`?", _policy, text))
+
+
+def _policy(found: re.Match[str]) -> str:
+    return f"`{found[1].lower()}: {found[2].lower()}`"
+
+
+# Kinds, reasons, formats, exit codes.
+
+
+def feature_kinds() -> str:
+    """The kinds of features, as the enum's own table draws them."""
+    from transforms.core.schema import Kind
+
+    lines = [line for line in _doc_lines(Kind) if line.startswith("|")]
+    rows: list[list[str]] = []
+    for line in lines[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0]:
+            rows.append([_code(cells[0]), *cells[1:]])
+        else:
+            rows[-1] = [
+                f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)
+            ]
+    missing = {f"`{kind}`" for kind in Kind} - {row[0] for row in rows}
+    if missing:
+        raise ValueError(f"The docstring of Kind leaves out {sorted(missing)}.")
+    return _table(["kind", "in rows, between stages", "in records"], rows)
+
+
+def _doc_lines(documented: object) -> list[str]:
+    return (inspect.getdoc(documented) or "").splitlines()
+
+
+def reject_reasons() -> str:
+    """Why an item is rejected."""
+    from transforms.core.reasons import Reason
+
+    return _members(Reason)
+
+
+def skip_reasons() -> str:
+    """Why an item is left out on purpose."""
+    from transforms.core.reasons import Skipped
+
+    return _members(Skipped)
+
+
+def _members(reasons: type[enum.StrEnum]) -> str:
+    texts = _attribute_docstrings(reasons)
+    rows = [
+        (
+            _code(each.value),
+            _joined(_found(texts.get(each.name, ""), each.value).split()),
+        )
+        for each in reasons
+    ]
+    return _table(["reason", "what it means"], rows)
+
+
+def formats() -> str:
+    """The input formats."""
+    from transforms.formats.registry import FORMATS
+
+    rows = []
+    for name, each in FORMATS.items():
+        files = _code(each.pattern.pattern)
+        if each.suffixes:
+            files = ", ".join(map(_code, each.suffixes))
+            files += "; also `.gz`, `.zst`" if each.compressed else ""
+        elif not each.names:
+            files = "only with `--format` or its option"
+        options = ", ".join(_flag(option) for option in each.options)
+        rows.append((_code(name), each.title, files, options))
+    return _table(
+        ["`--format`", "what", "suffixes, or the pattern", "its options"], rows
+    )
+
+
+def _flag(setting: str) -> str:
+    return _code("--" + setting.replace("_", "-"))
+
+
+def exit_codes() -> str:
+    """The exit codes, from the command line's own list and the errors."""
+    from beam_pipeline import cli
+    from transforms import errors
+
+    rows = []
+    by_code: dict[int, list[str]] = {}
+    for name in errors.__all__:
+        found = getattr(errors, name)
+        if isinstance(found, type) and issubclass(found, errors.BeamTFRecordError):
+            by_code.setdefault(found.exit_code, []).append(_code(name))
+    for line in _doc_lines(cli):
+        code, _, text = line.partition("  ")
+        if code.isdigit():
+            rows.append((code, _sentence(text), ", ".join(by_code.get(int(code), []))))
+    return _table(["exit code", "what", "in Python"], rows)
+
+
+def errors() -> str:
+    """The tree of exceptions, as the module draws it."""
+    module = importlib.import_module("transforms.errors")
+    lines = [line for line in _doc_lines(module) if line.startswith("    ")]
+    return "```text\n" + textwrap.dedent("\n".join(lines)) + "\n```"
+
+
+def runners() -> str:
+    """The engines, by the name that `--runner` takes."""
+    from beam_pipeline.engines.table import ENGINES
+
+    rows = [(_code("local"), "`FnApiRunner`, `DirectRunner`")]
+    rows += [(_code(each.name), _code(each.beam_name)) for each in ENGINES.values()]
+    return _table(["`--runner`", "Beam's name"], rows)
+
+
+# Fields of the manifest and of the report.
+
+
+def _fields(owner: type, skip: Sequence[str] = ()) -> str:
+    """The fields of a dataclass, with what its docstring says of each."""
+    docstring = Docstring.of(owner)
+    rows = []
+    for field in dataclasses.fields(owner):
+        if field.name in skip:
+            continue
+        text = docstring.entry("Attributes", field.name)
+        what = f"{owner.__name__}.{field.name}"
+        rows.append((_code(field.name), _plain(_found(text, what))))
+    return _table(["field", "what"], rows)
+
+
+def manifest_dataset() -> str:
+    """The part of a manifest that the digest covers."""
+    from transforms.core.manifest import Manifest
+
+    return _fields(Manifest, skip=["run"])
+
+
+def manifest_account() -> str:
+    """Where every item went."""
+    from transforms.core.manifest import Account
+
+    return _fields(Account)
+
+
+def manifest_statistics() -> str:
+    """What is known of a feature's values."""
+    from transforms.core.statistics import Statistics
+
+    return _fields(Statistics)
+
+
+def report() -> str:
+    """The fields of the report of a committed run."""
+    from beam_pipeline.api import Report
+
+    return _fields(Report)
+
+
+# Public names.
+
+
+def public_names() -> str:
+    """The public names, with their signatures and docstrings."""
+    import beam_tfrecord
+
+    parts: list[str] = []
+    for name in beam_tfrecord.__all__:
+        if not name.startswith("__"):
+            parts += _described(name, getattr(beam_tfrecord, name))
+    return "\n\n".join(parts)
+
+
+# What the first column of a section of a docstring holds.
+_COLUMN = {"Args": "argument", "Attributes": "attribute", "Raises": "raises"}
+_COLUMN |= {"Returns": "returns", "Yields": "yields"}
+
+
+def _described(name: str, found: object) -> Iterator[str]:
+    yield f"## {name}"
+    try:
+        signature = _signature(
+            name, inspect.signature(typing.cast(Callable[..., object], found))
+        )
+    except (TypeError, ValueError):
+        signature = name
+    yield f"```python\n{signature}\n```"
+    docstring = Docstring.of(found)
+    yield from _paragraphs(docstring.text)
+    for title, entries in docstring.sections.items():
+        if title == "Settings":
+            yield "All [settings](settings.md) are keywords as well."
+            continue
+        rows = [(_code(names), _sentence(text)) for names, text in entries.items()]
+        yield _table([_COLUMN[title], "what"], rows)
+
+
+def _signature(name: str, signature: inspect.Signature) -> str:
+    from beam_pipeline.settings.options import SETTINGS
+
+    takes_all = set(SETTINGS) <= signature.parameters.keys()
+    parameters = [
+        p.replace(annotation=p.empty)
+        for p in signature.parameters.values()
+        if p.name in ("source", "output") or not (takes_all and p.name in SETTINGS)
+    ]
+    if takes_all:
+        parameters.append(inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD))
+    bare = signature.replace(
+        parameters=parameters, return_annotation=inspect.Signature.empty
+    )
+    # An address in the repr of a default differs from build to build.
+    text = re.sub(r"=<[^,]*>(?=[,)])", "=...", f"{name}{bare}")
+    return (
+        text
+        if len(text) < 80
+        else text.replace("(", "(\n    ", 1).replace(", ", ",\n    ")
+    )
+
+
+def _paragraphs(text: str, language: str = "python") -> Iterator[str]:
+    """Yields paragraphs of a docstring as Markdown; indented lines as code."""
+    for paragraph in re.split(r"\n\n(?!    )", text):
+        lines = paragraph.splitlines()
+        drawn = [line.startswith(("    ", ">>>")) or not line for line in lines]
+        first = drawn.index(True) if True in drawn else len(lines)
+        if first:
+            yield "\n".join(lines[:first])
+        if code := textwrap.dedent("\n".join(lines[first:])).strip("\n"):
+            yield f"```{language}\n{code}\n```"
+
+
+# Internals.
+
+
+def layers() -> str:
+    """The folders: what each holds, and what it may import, as the test checks it."""
+    path = ROOT / "tests" / "unit" / "test_layers.py"
+    tables = {
+        target.id: ast.literal_eval(node.value)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in ("LIBRARY", "PROGRAM")
+    }
+    parts = []
+    for title, package in (("LIBRARY", "transforms"), ("PROGRAM", "beam_pipeline")):
+        parts += [f"## {package}", _layer_table(package, tables[title])]
+    return "\n\n".join(parts)
+
+
+def _layer_table(package: str, table: dict[str, str]) -> str:
+    rows = []
+    for module, allowed in table.items():
+        if module == package:
+            continue
+        says = _doc_lines(importlib.import_module(module))
+        name = module.removeprefix(f"{package}.").replace(".", "/")
+        imports = ", ".join(map(_code, allowed.split()))
+        rows.append((_code(name), _found("".join(says[:1]), module), imports))
+    return _table(["folder", "what it holds", "may import"], rows)
+
+
+# What is drawn in bytes, in the module that writes or reads it.
+_DRAWN = {
+    "A TFRecord file": "transforms.core.tfrecord.frame",
+    "An entry of an Example": "transforms.core.example.entry",
+    "An Example": "transforms.core.example.encoder",
+    "Names of shards": "transforms.core.naming",
+    "Placement": "transforms.core.placing.placement",
+    "A segment": "transforms.core.segment",
+    "A log of rejects": "transforms.work.rejects",
+    "The manifest": "transforms.core.manifest",
+}
+
+
+def drawings() -> str:
+    """What is drawn in bytes, as the modules draw it."""
+    parts = []
+    for title, name in _DRAWN.items():
+        parts += [f"## {title}", f"From `{name}`:"]
+        parts += _paragraphs(Docstring.of(importlib.import_module(name)).text, "text")
+    return "\n\n".join(parts)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "settings": settings,
+    "free-settings": free_settings,
+    "feature-options": feature_options,
+    "feature-kinds": feature_kinds,
+    "reject-reasons": reject_reasons,
+    "skip-reasons": skip_reasons,
+    "formats": formats,
+    "exit-codes": exit_codes,
+    "errors": errors,
+    "runners": runners,
+    "manifest-dataset": manifest_dataset,
+    "manifest-account": manifest_account,
+    "manifest-statistics": manifest_statistics,
+    "report": report,
+    "public-names": public_names,
+    "layers": layers,
+    "drawings": drawings,
+}
