@@ -21,11 +21,13 @@ from transforms.core.placing.placement import SplitRule, SplitSource, check_spli
 from transforms.core.schema import Feature, Kind
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded
 from transforms.formats import images
-from transforms.formats.images import ImageTree
+from transforms.formats.file_runs import RunSource
+from transforms.formats.images import ImageListReader
 from transforms.formats.registry import TABLE_FORMATS
 
 __all__ = ["plan_images"]
 
+_BLOCK_ROWS = 4096
 # What the features of a record of an image take beside the image, about.
 _IMAGE_OVERHEAD_BYTES = 160
 
@@ -108,13 +110,14 @@ def plan_images(spec: Spec, inputs: Inputs) -> PlannedSource:
     elif spec.unlabelled:
         layout = f"{'split/' if listing.splits else ''}file"
     return PlannedSource(
-        make=lambda path: ImageTree(
+        make=lambda path: RunSource(
+            ImageListReader(images.SPLIT_COLUMN if listing.splits else ""),
             inputs.root,
             path,
             schema,
-            count,
             key_column=spec.key_column or "",
             group_column=spec.group_column or "",
+            block_rows=_BLOCK_ROWS,
         ),
         listing=listing.table,
         schema=schema,

@@ -44,7 +44,7 @@ from transforms.core.schema import Feature, Kind, Missing, Schema, record_fields
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.binary.layout import Layout
-from transforms.formats.file_runs import FileRunReader, FileRunSource
+from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.split_words import split_of_stem
@@ -58,6 +58,7 @@ from transforms.formats.table import (
 from transforms.formats.table_source import (
     BY_SHARES,
     DISCARD,
+    RowSource,
     TableSource,
     listing_of,
 )
@@ -156,23 +157,26 @@ def plan_tables(
         rows = min(rows, spec.limit)
     fraction = rows / total_rows if total_rows else 0.0
     row_bytes = _record_bytes(sample, schema, _image_bytes(inputs))
-    # Files of one row each are read by the thousand.
-    source_class = FileRunSource if isinstance(reader, FileRunReader) else TableSource
-    source = source_class(
-        reader=reader,
-        root=inputs.root,
-        listing="",
-        schema=schema,
-        images_root=spec.images_root,
-        split_column="" if splits_by == reader.split_column else splits_by,
-        split_words=words.meanings,
-        default_split=_DEFAULT_SPLIT if by_file else "",
-        split_stems=by_stem,
-        key_column=spec.key_column or "",
-        group_column=spec.group_column or "",
-        block_bytes=_block_bytes(inputs.bytes),
-        limit=spec.limit,
-    )
+    shared: dict[str, Any] = {
+        "root": inputs.root,
+        "listing": "",
+        "schema": schema,
+        "images_root": spec.images_root,
+        "split_column": "" if splits_by == reader.split_column else splits_by,
+        "split_words": words.meanings,
+        "default_split": _DEFAULT_SPLIT if by_file else "",
+        "split_stems": by_stem,
+        "key_column": spec.key_column or "",
+        "group_column": spec.group_column or "",
+        "limit": spec.limit,
+    }
+    source: RowSource
+    if isinstance(reader, FileRunReader):
+        # Files of one row each are read by the thousand.
+        source = RunSource(reader=reader, **shared)
+    else:
+        block_bytes = _block_bytes(inputs.bytes)
+        source = TableSource(reader=reader, block_bytes=block_bytes, **shared)
     if rule.shares and not (spec.key_column or spec.group_column):
         source = source.known_by(_content(source, sample, selection))
         rule = dataclasses.replace(rule, by_content=bool(source.content))
@@ -205,7 +209,7 @@ def plan_tables(
 
 
 def _content(
-    source: TableSource, sample: TableSample, selection: Selection | None
+    source: RowSource, sample: TableSample, selection: Selection | None
 ) -> Sequence[str]:
     """Returns the columns whose content decides a row's split; empty for its place.
 

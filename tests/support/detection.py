@@ -17,9 +17,9 @@ from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reading, Rejection
 from transforms.core.schema import Kind, Schema, record_fields
 from transforms.formats.detection.fields import BOXES
-from transforms.formats.file_runs import FileRunReader, FileRunSource
+from transforms.formats.file_runs import FileRunReader, RunSource
 from transforms.formats.table import InputFile, TableReader
-from transforms.formats.table_source import TableSource, listing_of
+from transforms.formats.table_source import RowSource, TableSource, listing_of
 
 Folder = pathlib.Path
 POLICIES = [str(policy) for policy in BoxPolicy]
@@ -48,7 +48,7 @@ def inputs(root: Folder, suffix: str) -> list[InputFile]:
 
 def source_of(
     root: Folder, reader: TableReader, suffix: str, **options: Any
-) -> TableSource:
+) -> RowSource:
     """Plans a folder's files with this suffix, as the program does."""
     listed = inputs(root, suffix)
     planned = reader.plan(listed)
@@ -56,12 +56,12 @@ def source_of(
     table = listing_of(listed)
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
-    kind = FileRunSource if isinstance(planned.reader, FileRunReader) else TableSource
+    kind = RunSource if isinstance(planned.reader, FileRunReader) else TableSource
     schema = Schema(planned.features)
     return kind(planned.reader, str(root), listing, schema, **options)
 
 
-def readings(source: TableSource) -> Iterator[Reading]:
+def readings(source: RowSource) -> Iterator[Reading]:
     for number in source.inputs():
         for block in source.blocks(number):
             for reading in source.read(block):
@@ -108,7 +108,7 @@ class Read:
         return {row["image/filename"]: row for row in self.rows}
 
 
-def read_all(source: TableSource) -> Read:
+def read_all(source: RowSource) -> Read:
     out = Read([], [], {})
     for reading in readings(source):
         batch = reading.batch
@@ -128,7 +128,7 @@ def read_all(source: TableSource) -> Read:
     return out
 
 
-def records(source: TableSource, root: Folder) -> list[bytes]:
+def records(source: RowSource, root: Folder) -> list[bytes]:
     """Returns the rows as serialised Examples, images loaded, nothing derived."""
     out: list[bytes] = []
     features = [f for f in source.schema.stored if not f.derived]

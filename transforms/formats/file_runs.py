@@ -1,8 +1,7 @@
-"""Formats of many small files, one row each: a block is a run of the listing.
+"""Formats of one row a file: a block is a run of the listing.
 
 Files of one row would make a block each, and the work on a block that of a batch of
-thousands. A `FileRunReader` reads a run of files at once; under a plain `TableSource`
-it works too, one file a block.
+thousands. A `RunReader` reads a run of the listing at once.
 """
 
 import abc
@@ -11,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-import numpy as np
+import pyarrow as pa
 
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError
@@ -19,45 +18,71 @@ from transforms.formats.source import run_facts
 from transforms.formats.table import (
     InputFile,
     RawRows,
+    RowReader,
     TableReader,
     unreadable,
 )
-from transforms.formats.table_source import TableSource
+from transforms.formats.table_source import RowSource
 
-__all__ = ["FileRunReader", "FileRunSource"]
+__all__ = ["FileRunReader", "RunReader", "RunSource"]
 
 # A few thousand rows are what makes a batch worth its while.
-_BLOCK_FILES = 2048
+_BLOCK_ROWS = 2048
 
 
-class FileRunReader(TableReader):
-    """How files of one row each are read."""
+class RunReader(abc.ABC, RowReader):
+    """How a run of a listing is read."""
 
     many_origins: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def read_run(
+        self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a run.
+
+        `RawRows.origins` says each row's file. What complaints call a row is its place
+        in the run: see `RawRows.places`.
+
+        Args:
+          run: the rows of the listing.
+          root: folder that its paths are relative to.
+          block: the run as a block.
+          columns: the names of the columns that are wanted.
+        """
+
+
+class FileRunReader(TableReader, RunReader):
+    """How files of one row each are read; also one by one, each as a table."""
 
     @abc.abstractmethod
     def read_files(
         self, files: Sequence[InputFile], block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
-        """Yields the rows of a run of files.
+        """Yields the rows of a run of files; see `RunReader.read_run`."""
 
-        `RawRows.numbers`, and those of complaints, are positions in `files`, and
-        `RawRows.origins` says each row's file.
-        """
+    def read_run(
+        self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields the rows of a run of files."""
+        files = [
+            InputFile(
+                row["path"],
+                os.path.join(root, row["path"]),
+                row["size"],
+                row["position"],
+                row["stamp"],
+            )
+            for row in run.to_pylist()
+        ]
+        yield from self.read_files(files, block, columns)
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields the one row of a file."""
         if limit_rows is None or limit_rows > 0:
-            yield Block(
-                file.origin,
-                0,
-                1,
-                rows=1,
-                position=file.position,
-                stamp=file.stamp,
-            )
+            yield file.block(0, 1, rows=1)
 
     def read(
         self, file: InputFile, block: Block, columns: Sequence[str]
@@ -67,24 +92,29 @@ class FileRunReader(TableReader):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FileRunSource(TableSource):
-    """The files of a format of one row a file; `reader` is a `FileRunReader`."""
+class RunSource(RowSource):
+    """The rows of a format of one row a file, under a listing.
 
-    block_files: int = _BLOCK_FILES
+    Attributes:
+      block_rows: rows of a block.
+    """
+
+    reader: RunReader
+    block_rows: int = _BLOCK_ROWS
 
     def inputs(self) -> Iterator[int]:
         """Yields the one listing."""
         yield 0
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """Yields runs of the listing; `start` and `stop` count files."""
+        """Yields runs of the listing; `start` and `stop` count its rows."""
         table = self._files()
         count = table.num_rows
         if self.limit is not None:
             count = min(count, self.limit)
-        for start in range(0, count, self.block_files):
-            stop = min(start + self.block_files, count)
-            position = table["position"][start].as_py()
+        for start in range(0, count, self.block_rows):
+            stop = min(start + self.block_rows, count)
+            position = table["position"][start].as_py() or 0
             yield Block(
                 "", start, stop, first_row=start, rows=stop - start, position=position
             )
@@ -93,33 +123,12 @@ class FileRunSource(TableSource):
         """Returns the facts of the run's files as they were listed."""
         return run_facts(self._files(), block, by_position=by_position)
 
-    def listed_as(self, number: int) -> tuple[str, int] | None:
-        """Runs of the listing need no looking up."""
-        return None
-
     def read(self, block: Block) -> Iterator[Reading]:
-        """Yields the rows of a run of files that fit the schema, and the rest."""
-        assert isinstance(self.reader, FileRunReader)
-        table = self._files().slice(block.start, block.rows)
-        files = [
-            InputFile(
-                row["path"],
-                os.path.join(self.root, row["path"]),
-                row["size"],
-                row["position"],
-                row["stamp"],
-            )
-            for row in table.to_pylist()
-        ]
+        """Yields the rows of a run that fit the schema, and the rest."""
+        run = self._files().slice(block.start, block.rows)
         try:
-            for raw in self.reader.read_files(files, block, self.wanted):
-                reading = self.reading(raw)
-                batch = reading.batch
-                # Each is the first row of its file.
-                zeros = np.zeros(len(batch.numbers), np.int64)
-                yield dataclasses.replace(
-                    reading, batch=dataclasses.replace(batch, numbers=zeros)
-                )
+            for raw in self.reader.read_run(run, self.root, block, self.wanted):
+                yield self.reading(raw)
         except (OSError, DamageError) as error:
             path = getattr(error, "filename", None) or self.root
             raise unreadable(str(path), error) from error

@@ -24,38 +24,37 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
 import collections
 import dataclasses
 import fnmatch
+import functools
 import os
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import (
-    Batch,
     Block,
-    Reading,
     Reason,
     Rejection,
     Skipped,
 )
 from transforms.core.placing.placement import usual_order
-from transforms.core.rows.conform import conform
 from transforms.core.schema import Feature, Kind, Schema, Unknown
 from transforms.errors import InputError, SpecError, bounded, first_few
 from transforms.files import FileEntry
+from transforms.formats.file_runs import RunReader
 from transforms.formats.label_join import Labels
-from transforms.formats.source import Source, run_facts
+from transforms.formats.table import STAGE, Complaint, RawRows
 
 __all__ = [
     "BACKGROUND",
     "FEATURE_NAMES",
+    "SPLIT_COLUMN",
     "SPLIT_WORDS",
     "PRESETS",
     "TUTORIAL_NAMES",
-    "ImageTree",
+    "ImageListReader",
     "Listing",
     "arrange",
     "image_schema",
@@ -64,6 +63,8 @@ __all__ = [
     "with_background",
 ]
 
+# Of raw rows; no feature of a table has such a name.
+SPLIT_COLUMN = "/split"
 SPLIT_WORDS = frozenset("train training val valid validation dev eval test".split())
 # Roles of an image's features and the names they have in records by default.
 FEATURE_NAMES: Mapping[str, str] = {
@@ -380,113 +381,80 @@ def _has_splits(parts: Sequence[Sequence[str]], root: str, *, by_folders: bool) 
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ImageTree(Source):
-    """A tree of images under a listing.
+class ImageListReader(RunReader):
+    """Reads the rows of a listing of images: paths, and what folders or a table say.
 
     Attributes:
-      root: folder that the listing's paths are relative to.
-      listing: path of the Arrow IPC file that holds `Listing.table`.
-      schema: from `image_schema`.
-      rows: of the listing.
-      key_column, group_column: columns of the table that labels the tree which say
-        each image's identity, and what shares a split; empty for none.
-      block_rows: images a block.
+      split_column: see `RowReader`.
     """
 
-    many_origins: ClassVar[bool] = True
+    image_base: ClassVar[Literal["file", "root"]] = "root"
+    texts_checked: ClassVar[bool] = True
+    # An image whose key is missing in the table is a row all the same.
+    keys_required: ClassVar[bool] = False
 
-    root: str
-    listing: str
-    schema: Schema
-    rows: int
-    key_column: str = ""
-    group_column: str = ""
-    block_rows: int = 4096
+    split_column: str = ""
 
-    def inputs(self) -> Iterator[int]:
-        """Yields the one listing."""
-        yield 0
-
-    def blocks(self, number: int) -> Iterator[Block]:
-        """Yields runs of the listing; `start` and `stop` count images."""
-        for start in range(0, self.rows, self.block_rows):
-            stop = min(start + self.block_rows, self.rows)
-            yield Block("", start, stop, first_row=start, rows=stop - start)
-
-    def planned_digest(self) -> bytes:
-        """Returns a digest of all that planning decided; not of the listing."""
-        # Slots leave no place for the plain super().
-        return super(ImageTree, dataclasses.replace(self, rows=0)).planned_digest()
-
-    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
-        """Returns the facts of the run's images as they were listed."""
-        return run_facts(self._table(), block, by_position=by_position)
-
-    def _table(self) -> pa.Table:
-        with files.mapped(self.listing) as source:
-            return pa.ipc.open_file(source).read_all()
-
-    def read(self, block: Block) -> Iterator[Reading]:
-        """Yields the rows of a run of the listing, and the faulty ones."""
-        piece = self._table().slice(block.start, block.rows).combine_chunks()
-        columns = {name: piece[name].combine_chunks() for name in piece.column_names}
-        raw = {
-            "image": columns["path"],
-            "filename": columns["origin"],
-            "label": columns["label"],
+    def read_run(
+        self, run: pa.Table, root: str, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        """Yields a run at once; rows for which the listing has a reason are refused."""
+        listed = {name: run[name].combine_chunks() for name in run.column_names}
+        count = run.num_rows
+        places = np.arange(count)
+        refused: list[Complaint] = []
+        if "reason" in listed:
+            sound = listed["reason"].is_null()
+            faulty = places[~np.asarray(sound)].tolist()
+            refused = [
+                (
+                    place,
+                    Reason(listed["reason"][place].as_py()),
+                    listed["message"][place].as_py(),
+                )
+                for place in faulty
+            ]
+            rows = {name: column.filter(sound) for name, column in listed.items()}
+            places = places[np.asarray(sound)]
+        else:
+            rows = listed
+        found = {
+            "image": rows["path"],
+            "filename": rows["origin"],
+            "label": rows["label"],
         }
-        raw |= {n[1:]: column for n, column in columns.items() if n.startswith("=")}
-        rows, misfits = conform(
-            raw, self.schema, block.rows, columns["origin"], texts_checked=True
-        )
-        rejections: dict[int, Rejection] = {}
-        for misfit in reversed(misfits):
-            for place in np.flatnonzero(misfit.bad).tolist():
-                reason, message = misfit.complaint(place)
-                rejections[place] = _rejection(columns, place, reason, message)
-        for place in _faulty(columns):
-            reason = Reason(columns["reason"][place].as_py())
-            message = columns["message"][place].as_py()
-            rejections[place] = _rejection(columns, place, reason, message)
-        known = columns["split"].null_count == 0
-        batch = Batch(
+        found |= {n[1:]: column for n, column in rows.items() if n.startswith("=")}
+        found[SPLIT_COLUMN] = rows["split"]
+        yield RawRows(
             block,
-            rows,
-            numbers=np.zeros(block.rows, np.int64),
-            origins=columns["origin"],
-            stamps=columns["stamp"],
-            splits=columns["split"] if known else None,
-            keys=self._texts(raw, self.key_column),
-            groups=self._texts(raw, self.group_column),
-            positions=columns["position"].to_numpy(zero_copy_only=False),
+            found,
+            # Each is the first row of its file.
+            np.zeros(len(places), np.int64),
+            refused,
+            functools.partial(_rejections, listed),
+            origins=rows["origin"],
+            places=places,
+            stamps=rows["stamp"],
+            positions=rows["position"].to_numpy(zero_copy_only=False),
         )
-        if rejections:
-            keep = np.ones(block.rows, bool)
-            keep[list(rejections)] = False
-            batch = batch.filter(keep)
-        yield Reading(batch, [rejections[place] for place in sorted(rejections)])
-
-    def _texts(self, raw: Mapping[str, pa.Array], column: str) -> pa.StringArray | None:
-        return raw[column].cast(pa.string()) if column else None
 
 
-def _faulty(columns: Mapping[str, pa.Array]) -> list[int]:
-    if "reason" not in columns:
-        return []
-    valid = columns["reason"].is_valid().to_numpy(zero_copy_only=False)
-    return np.flatnonzero(valid).tolist()
-
-
-def _rejection(
-    columns: Mapping[str, pa.Array], place: int, reason: Reason, message: str
-) -> Rejection:
-    row = columns["row"][place].as_py() if "row" in columns else None
-    return Rejection(
-        source=columns["origin"][place].as_py(),
-        row=None if row is None else row + 1,
-        line=None,
-        stage="read",
-        reason=reason,
-        message=bounded(message),
-        sha256=None,
-    )
+def _rejections(
+    listed: Mapping[str, pa.Array], complaints: Sequence[Complaint]
+) -> list[Rejection]:
+    """Returns the rejections of rows of a listing; an orphan's is in its table."""
+    out = []
+    for place, reason, message in complaints:
+        row = listed["row"][place].as_py() if "row" in listed else None
+        out.append(
+            Rejection(
+                source=listed["origin"][place].as_py(),
+                row=None if row is None else row + 1,
+                line=None,
+                stage=STAGE,
+                reason=reason,
+                message=bounded(message),
+                sha256=None,
+            )
+        )
+    return out

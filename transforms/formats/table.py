@@ -37,6 +37,7 @@ __all__ = [
     "InputFile",
     "Planned",
     "RawRows",
+    "RowReader",
     "TableFormat",
     "TableReader",
     "TableSample",
@@ -146,6 +147,7 @@ class RawRows:
       reject: makes rejections of complaints about any row of the piece; None for
         `reject_typed`.
       origins: where a piece spans several origins, each row's own; else None.
+      stamps, positions: see `Batch`, where the listing says them of each row.
       skipped: rows left out on purpose, by reason; not among the n either.
       parts, parts_gone, part_rejections: see `Reading`; the rejections have `part`.
       parts_each: by what they are, int64 array of n: how many parts each row has.
@@ -167,6 +169,8 @@ class RawRows:
         default_factory=dict
     )
     places: npt.NDArray[np.int64] | None = None
+    stamps: pa.Int64Array | None = None
+    positions: npt.NDArray[np.int64] | None = None
 
     def only(self, names: Sequence[str]) -> "RawRows":
         """Returns the rows with these columns; InputError where one is not there."""
@@ -242,10 +246,8 @@ class TableFormat(abc.ABC):
         """
 
 
-class TableReader(TableFormat):
-    """How the files of one format are read. Frozen, small, without open files.
-
-    Most formats are one class: `plan` returns a copy that knows what it found.
+class RowReader:
+    """What typing raw rows needs to know of their format. Frozen, without open files.
 
     Attributes:
       many_origins: whether pieces span several origins (members of archives).
@@ -258,6 +260,7 @@ class TableReader(TableFormat):
         alone: nothing in them refuses a row.
       images_named: whether its images keep their names, and nothing is stored beside
         them that is not there yet.
+      keys_required: whether a row without its key or its group is refused.
       null_values: texts that mean missing, for formats whose texts may be said to.
       content: the columns whose content identifies a row without a key: "none" to go by
         its place, as images do; those that are "read" anyway, for formats in which
@@ -270,12 +273,45 @@ class TableReader(TableFormat):
     split_column: str = ""
     beside: Sequence[str] = ()
     images_named: ClassVar[bool] = False
+    keys_required: ClassVar[bool] = True
     null_values: tuple[str, ...] = ()
     content: ClassVar[Literal["none", "read", "all"]] = "none"
 
-    def without_diagnostics(self) -> "TableReader":
+    def without_diagnostics(self) -> Self:
         """Returns a copy without fields that only appear in messages."""
         return self
+
+    def content_columns(
+        self, names: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Returns the columns whose content identifies a row without a key.
+
+        Args:
+          names: of all columns.
+          wanted: those that are read anyway.
+        """
+        if self.content == "all":
+            return tuple(names)
+        read = frozenset(wanted) if self.content == "read" else frozenset()
+        return tuple(name for name in names if name in read)
+
+    def giving(self, beside: Sequence[str]) -> Self:
+        """Returns the reader that gives columns `beside`; else they are asked for."""
+        return self
+
+    def split_of(self, origin: str) -> str:
+        """Returns the split that the path of a file says; empty for none.
+
+        By default Hugging Face's words as names of folders, and of numbered files.
+        """
+        return split_of_table(origin)
+
+
+class TableReader(TableFormat, RowReader):
+    """How the files of one format are read, each by itself.
+
+    Most formats are one class: `plan` returns a copy that knows what it found.
+    """
 
     @abc.abstractmethod
     def blocks(
@@ -300,31 +336,6 @@ class TableReader(TableFormat):
           block: as `blocks` gave it.
           columns: the names of the columns that are wanted.
         """
-
-    def content_columns(
-        self, names: Sequence[str], wanted: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Returns the columns whose content identifies a row without a key.
-
-        Args:
-          names: of all columns.
-          wanted: those that are read anyway.
-        """
-        if self.content == "all":
-            return tuple(names)
-        read = frozenset(wanted) if self.content == "read" else frozenset()
-        return tuple(name for name in names if name in read)
-
-    def giving(self, beside: Sequence[str]) -> "TableReader":
-        """Returns the reader that gives columns `beside`; else they are asked for."""
-        return self
-
-    def split_of(self, origin: str) -> str:
-        """Returns the split that the path of a file says; empty for none.
-
-        By default Hugging Face's words as names of folders, and of numbered files.
-        """
-        return split_of_table(origin)
 
 
 def rejection_of(

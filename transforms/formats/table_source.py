@@ -14,6 +14,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +40,14 @@ from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
     InputFile,
     RawRows,
+    RowReader,
     TableReader,
     unreadable,
 )
 from transforms.formats.table_rejects import rejections_of
 from transforms.storage.paths import without_access
 
-__all__ = ["BY_SHARES", "DISCARD", "TableSource", "listing_of"]
+__all__ = ["BY_SHARES", "DISCARD", "RowSource", "TableSource", "listing_of"]
 
 # Values of `TableSource.split_words` beside names of splits.
 BY_SHARES = ""
@@ -68,8 +70,8 @@ def listing_of(files: Sequence[InputFile]) -> pa.Table:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TableSource(Source):
-    """The files of one table format under a listing.
+class RowSource(Source):
+    """Raw rows of any format, typed, split and told apart from rejects.
 
     Attributes:
       reader: of the format.
@@ -88,11 +90,10 @@ class TableSource(Source):
       group_column: rows of one value in it share a split; empty for none.
       content: columns whose content rows are known by; empty where they are known by
         something else, or where nothing asks.
-      block_bytes: least size of a block.
       limit: read this many rows, the first in source order; None for all.
     """
 
-    reader: TableReader
+    reader: RowReader
     root: str
     listing: str
     schema: Schema
@@ -104,7 +105,6 @@ class TableSource(Source):
     key_column: str = ""
     group_column: str = ""
     content: tuple[str, ...] = ()
-    block_bytes: int = 16 << 20
     limit: int | None = None
 
     @property
@@ -112,57 +112,13 @@ class TableSource(Source):
         """Whether batches carry each row's own origin."""
         return self.reader.many_origins
 
-    def inputs(self) -> Iterator[int]:
-        """Yields each file; with a limit, all files are one input."""
-        yield from range(1 if self.limit is not None else self._files().num_rows)
-
-    def blocks(self, number: int) -> Iterator[Block]:
-        """Yields the blocks of a file; raises InputError where it is no such table."""
-        table = self._files()
-        if self.limit is None:
-            yield from self._blocks_of(table, number, None)
-            return
-        left = self.limit
-        for index in range(table.num_rows):
-            for block in self._blocks_of(table, index, left):
-                left -= block.rows
-                yield block
-            if left <= 0:
-                return
-
-    def read(self, block: Block) -> Iterator[Reading]:
-        """Yields the rows of a block that fit the schema, and the rest."""
-        path = os.path.join(self.root, block.origin)
-        file = InputFile(block.origin, path, 0, stamp=block.stamp)
-        beside = frozenset(self.reader.beside)
-        asked = [name for name in self.content if name not in beside]
-        wanted = list(dict.fromkeys([*self.wanted, *asked]))
-        try:
-            for raw in self.reader.read(file, block, wanted):
-                reading = self.reading(raw)
-                # The raw rows would take their memory until the next ones are read.
-                del raw
-                yield reading
-        except (OSError, DamageError) as error:
-            raise unreadable(path, error) from error
-
     def planned_digest(self) -> bytes:
         """Returns a digest of all that planning decided; not of the listing."""
         plain = dataclasses.replace(self, reader=self.reader.without_diagnostics())
         # Slots leave no place for the plain super().
-        return super(TableSource, plain).planned_digest()
+        return super(RowSource, plain).planned_digest()
 
-    def listed_as(self, number: int) -> tuple[str, int] | None:
-        """Returns the digest of a file's facts; None with a limit over all files."""
-        if self.limit is not None:
-            return None
-        row = {k: v[0] for k, v in self._files().slice(number, 1).to_pydict().items()}
-        position = row.pop("position")
-        digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
-        digest.update(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
-        return digest.hexdigest(), position
-
-    def known_by(self, content: Sequence[str]) -> "TableSource":
+    def known_by(self, content: Sequence[str]) -> Self:
         """Returns the source whose batches have the content of these columns."""
         wanted = set(self.wanted)
         beside = [name for name in content if name not in wanted]
@@ -189,25 +145,6 @@ class TableSource(Source):
     def _files(self) -> pa.Table:
         with files.mapped(self.listing) as source:
             return pa.ipc.open_file(source).read_all()
-
-    def _blocks_of(
-        self, table: pa.Table, index: int, limit: int | None
-    ) -> Iterator[Block]:
-        origin = table["path"][index].as_py()
-        path = os.path.join(self.root, origin)
-        file = InputFile(
-            origin,
-            path,
-            table["size"][index].as_py(),
-            table["position"][index].as_py(),
-            table["stamp"][index].as_py(),
-        )
-        try:
-            yield from self.reader.blocks(
-                file, block_bytes=self.block_bytes, limit_rows=limit
-            )
-        except (OSError, DamageError) as error:
-            raise unreadable(path, error) from error
 
     def _try_patterns(
         self, columns: Mapping[str, pa.Array], origins: pa.Array | None
@@ -271,6 +208,8 @@ class TableSource(Source):
             keys=keys,
             groups=groups,
             contents=self._contents(raw, read, doubles),
+            stamps=raw.stamps,
+            positions=raw.positions,
         )
         if not keep.all():
             batch = batch.filter(keep)
@@ -369,7 +308,7 @@ class TableSource(Source):
     def _texts(
         self, columns: Mapping[str, pa.Array], name: str, misfits: list[Misfit]
     ) -> pa.StringArray | None:
-        """Returns a column of keys as text; a row without one is a misfit."""
+        """Returns a column of keys as text; a row without one may be a misfit."""
         if not name:
             return None
         column = columns[name]
@@ -377,9 +316,84 @@ class TableSource(Source):
         if not pa.types.is_string(column.type):
             texts = column.cast(pa.string())
         lacking = fault(numpy_mask(texts.is_null()), Reason.MISSING_VALUE)
-        if lacking is not None:
+        if lacking is not None and self.reader.keys_required:
             misfits.append(Misfit(Feature(name, Kind.TEXT), column, lacking))
         return texts
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableSource(RowSource):
+    """The files of one table format under a listing, each cut into blocks.
+
+    Attributes:
+      block_bytes: least size of a block.
+    """
+
+    reader: TableReader
+    block_bytes: int = 16 << 20
+
+    def inputs(self) -> Iterator[int]:
+        """Yields each file; with a limit, all files are one input."""
+        yield from range(1 if self.limit is not None else self._files().num_rows)
+
+    def blocks(self, number: int) -> Iterator[Block]:
+        """Yields the blocks of a file; raises InputError where it is no such table."""
+        table = self._files()
+        if self.limit is None:
+            yield from self._blocks_of(table, number, None)
+            return
+        left = self.limit
+        for index in range(table.num_rows):
+            for block in self._blocks_of(table, index, left):
+                left -= block.rows
+                yield block
+            if left <= 0:
+                return
+
+    def read(self, block: Block) -> Iterator[Reading]:
+        """Yields the rows of a block that fit the schema, and the rest."""
+        path = os.path.join(self.root, block.origin)
+        file = InputFile(block.origin, path, 0, stamp=block.stamp)
+        beside = frozenset(self.reader.beside)
+        asked = [name for name in self.content if name not in beside]
+        wanted = list(dict.fromkeys([*self.wanted, *asked]))
+        try:
+            for raw in self.reader.read(file, block, wanted):
+                reading = self.reading(raw)
+                # The raw rows would take their memory until the next ones are read.
+                del raw
+                yield reading
+        except (OSError, DamageError) as error:
+            raise unreadable(path, error) from error
+
+    def listed_as(self, number: int) -> tuple[str, int] | None:
+        """Returns the digest of a file's facts; None with a limit over all files."""
+        if self.limit is not None:
+            return None
+        row = {k: v[0] for k, v in self._files().slice(number, 1).to_pydict().items()}
+        position = row.pop("position")
+        digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
+        digest.update(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest(), position
+
+    def _blocks_of(
+        self, table: pa.Table, index: int, limit: int | None
+    ) -> Iterator[Block]:
+        origin = table["path"][index].as_py()
+        path = os.path.join(self.root, origin)
+        file = InputFile(
+            origin,
+            path,
+            table["size"][index].as_py(),
+            table["position"][index].as_py(),
+            table["stamp"][index].as_py(),
+        )
+        try:
+            yield from self.reader.blocks(
+                file, block_bytes=self.block_bytes, limit_rows=limit
+            )
+        except (OSError, DamageError) as error:
+            raise unreadable(path, error) from error
 
 
 def _is_own(feature: Feature) -> bool:

@@ -27,7 +27,7 @@ from tests.program.test_convert import (
 )
 from transforms.core.model import Block
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.images import ImageTree
+from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
 from transforms.stages import write
@@ -78,7 +78,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     seen = Work()
     write_shard, cut = write.write_shard, CsvReader.blocks
 
-    for kind in (TableSource, ImageTree):
+    for kind in (TableSource, RunSource):
         plain = kind.read
 
         def watched(self: Any, block: Block, plain: Any = plain) -> Iterator[Any]:

@@ -16,8 +16,9 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats import images
+from transforms.formats.file_runs import RunSource
 from transforms.formats.image_suffixes import is_image_name
-from transforms.formats.images import ImageTree, Listing
+from transforms.formats.images import ImageListReader, Listing
 
 Folder = pathlib.Path
 
@@ -311,7 +312,7 @@ def test_schemas_that_cannot_be(names: dict[str, str]) -> None:
         images.image_schema(names)
 
 
-def stored(tmp_path: Folder, listing: Listing, block_rows: int) -> ImageTree:
+def stored(tmp_path: Folder, listing: Listing, block_rows: int) -> RunSource:
     path = str(tmp_path / "listing.arrow")
     with (
         pa.OSFile(path, "wb") as sink,
@@ -319,8 +320,8 @@ def stored(tmp_path: Folder, listing: Listing, block_rows: int) -> ImageTree:
     ):
         w.write_table(listing.table)
     schema = images.image_schema(images.FEATURE_NAMES)
-    rows = listing.table.num_rows
-    return ImageTree("photos", path, schema, rows, block_rows=block_rows)
+    reader = ImageListReader(images.SPLIT_COLUMN if listing.splits else "")
+    return RunSource(reader, "photos", path, schema, block_rows=block_rows)
 
 
 @pytest.mark.parametrize("block_rows", [1, 3, 7, 100])

@@ -14,7 +14,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, ClassVar
+from typing import IO, ClassVar, Self
 
 from transforms import files
 from transforms.core.model import Block, Reason, Skipped
@@ -87,7 +87,7 @@ class ArchiveTables(TableReader):
         """Returns those of the members' reader."""
         return self.inner.content_columns(names, wanted)
 
-    def giving(self, beside: Sequence[str]) -> "ArchiveTables":
+    def giving(self, beside: Sequence[str]) -> Self:
         """Returns the reader whose inner one gives columns `beside`."""
         inner = self.inner.giving(beside)
         return dataclasses.replace(self, inner=inner, beside=inner.beside)

@@ -3,7 +3,7 @@
 import dataclasses
 import io
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from transforms import files
 from transforms.core.model import Block
@@ -136,11 +136,11 @@ class CsvReader(TableReader):
     def _header_check(self) -> HeaderCheck | None:
         return HeaderCheck(self.null_values) if self.header is None else None
 
-    def giving(self, beside: Sequence[str]) -> "CsvReader":
+    def giving(self, beside: Sequence[str]) -> Self:
         """Returns the reader that gives columns `beside`."""
         return dataclasses.replace(self, beside=tuple(beside))
 
-    def without_diagnostics(self) -> "CsvReader":
+    def without_diagnostics(self) -> Self:
         """Returns a copy without fields that only appear in messages and checks."""
         header = self.header is not False
         return dataclasses.replace(self, named_in="", header=header)

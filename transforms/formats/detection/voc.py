@@ -186,7 +186,8 @@ class VocReader(FileRunReader):
                 **self._image_columns(kept, rows),
                 **_object_columns(found, keep, each),
             },
-            at[~gone],
+            # Each is the first row of its file.
+            np.zeros(len(rows), np.int64),
             refused=list(refused.values()),
             reject=_rejecter(files, dict(zip(places, loaded, strict=True))),
             origins=pa.array([file.origin for file, _ in rows], pa.string()),
@@ -198,6 +199,7 @@ class VocReader(FileRunReader):
                 for i in np.flatnonzero(found.is_bad & ~gone[parents]).tolist()
             ],
             parts_each={BOXES: each},
+            places=at[~gone],
         )
 
     def _image_columns(

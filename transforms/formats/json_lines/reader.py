@@ -12,7 +12,7 @@ is a missing value, as null is; one that the sample has not seen is no column.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -126,7 +126,7 @@ class JsonLinesReader(TableReader):
         )
         return Planned(dataclasses.replace(self, kind=kind), sample)
 
-    def giving(self, beside: Sequence[str]) -> "JsonLinesReader":
+    def giving(self, beside: Sequence[str]) -> Self:
         """Returns the reader that gives columns `beside`."""
         return dataclasses.replace(self, beside=tuple(beside))
 

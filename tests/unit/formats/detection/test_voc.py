@@ -446,7 +446,7 @@ def test_runs_of_any_length_give_the_same(root: Folder, block_files: int) -> Non
         annotate(root, f"{i:02}", *[thing("dog", i - 2, 1, 20, 30)] * (i % 3))
     (root / "Annotations/07.xml").write_bytes(b"x")
     whole = read(root)
-    cut = source_of(root, VocReader(), ".xml", block_files=block_files)
+    cut = source_of(root, VocReader(), ".xml", block_rows=block_files)
     assert read_all(cut) == whole
     assert [row["origin"] for row in whole.rows] == [
         f"Annotations/{i:02}.xml" for i in range(12) if i != 7
@@ -524,7 +524,7 @@ def test_parts_are_conserved(
         things = [thing(name, *sides, truncated=t) for name, sides, t in items]
         write_xml(folder / f"{i}.xml", *things, size=size)
     reader = VocReader(bad_box=policy, labels=("dog", "cat"))
-    found = read_all(source_of(folder, reader, ".xml", block_files=block_files))
+    found = read_all(source_of(folder, reader, ".xml", block_rows=block_files))
     bad = {r.source for r in found.rejections if not r.part}
     assert len(found.rows) + len(bad) == len(images)
     gone = sum(len(items) for i, (_, items) in enumerate(images) if f"{i}.xml" in bad)
