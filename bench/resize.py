@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 import cv2
 import numpy as np
 
-from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
+from transforms.core.reasons import Fault
 
 # Of OpenCV's rate: one worker with its two threads, and one thread alone.
 REQUIRED = {2: 1.0, 1: 0.55}
@@ -50,7 +50,7 @@ def by_opencv(data: bytes, side: int, quality: int) -> bytes:
 def by_us(data: bytes, policy: ImagePolicy) -> bytes:
     """Checks, decodes, resizes and encodes by policy."""
     result = prepare_image(data, policy)
-    if isinstance(result, ImageFault):
+    if isinstance(result, Fault):
         raise SystemExit(f"refused: {result.message}")
     return result.data
 

@@ -11,9 +11,9 @@ from tests.proof.test_image_differential import POLICIES, foreign_images
 from tests.support.fuzzing import at_most, mutated, nothing_unraised
 from tests.support.stress import count, portions
 from tests.unit.core.image.test_image import intact_images, saved
-from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import PreparedImage, prepare_image
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.errors import MAX_MESSAGE_BYTES
 
 # What decides an image's size and layout lies there.
@@ -38,8 +38,8 @@ def test_damaged_headers(cases: range, intact: list[bytes], headline: Headline) 
         with at_most(), nothing_unraised(), warnings.catch_warnings():
             warnings.simplefilter("error")
             result = prepare_image(data, policy)
-        assert isinstance(result, ImageFault | PreparedImage)
-        if isinstance(result, ImageFault):
+        assert isinstance(result, Fault | PreparedImage)
+        if isinstance(result, Fault):
             faults += 1
             assert 0 < len(result.message.encode()) <= MAX_MESSAGE_BYTES
     assert len(cases) // 4 < faults < len(cases)
@@ -50,7 +50,7 @@ def test_what_no_reader_of_png_takes_is_no_png() -> None:
     """A TIFF of more than a million rows is refused: libpng would refuse its PNG."""
     tall = Image.new("L", (1, 1_000_001))
     result = prepare_image(saved(tall, "TIFF", compression="tiff_lzw"))
-    assert isinstance(result, ImageFault)
+    assert isinstance(result, Fault)
     assert result.reason is Reason.TOO_MANY_PIXELS
     assert "PNG holds sides of up to 1,000,000 pixels, not 1 x 1000001" in (
         result.message

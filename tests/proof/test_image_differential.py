@@ -24,9 +24,9 @@ from tests.unit.core.image.test_image import (
     saved,
     tensorflow_shape,
 )
-from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
+from transforms.core.reasons import Fault
 
 POLICIES = {
     "default": ImagePolicy(animation="first"),
@@ -126,7 +126,7 @@ def test_no_intact_file_is_refused(intact: list[tuple[str, bytes]], name: str) -
     assert [
         (kind, result)
         for kind, result in results
-        if isinstance(result, ImageFault) or refused_by_tensorflow(result)
+        if isinstance(result, Fault) or refused_by_tensorflow(result)
     ] == []
 
 
@@ -223,4 +223,4 @@ def test_any_first_bytes_give_an_answer() -> None:
         for size in (0, 1, 30, 300):
             for policy in (POLICIES["default"], POLICIES["small"]):
                 result = prepare_image(start + rng.randbytes(size), policy)
-                assert isinstance(result, ImageFault | PreparedImage)
+                assert isinstance(result, Fault | PreparedImage)

@@ -8,9 +8,8 @@ import signal
 import sys
 import time
 
-from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Fault, Reason
 
 _served = 0
 
@@ -20,7 +19,7 @@ def ordered(order: str) -> bytes:
     return f"P6\n# {order}\n2 1\n255\n".encode() + bytes(range(6))
 
 
-def prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
+def prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
     """Does what the image says, and then what is right."""
     global _served
     _served += 1
@@ -50,5 +49,5 @@ def prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
             print("printed", file=sys.stderr)
             os.write(1, b"printed")
         case "process":
-            return ImageFault(Reason.UNSUPPORTED_FORMAT, str(os.getpid()))
+            return Fault(Reason.UNSUPPORTED_FORMAT, str(os.getpid()))
     return prepare_image(data, policy)

@@ -4,8 +4,9 @@ The text below each member is its entry in the documentation.
 """
 
 import enum
+from typing import NamedTuple
 
-__all__ = ["Reason", "Skipped"]
+__all__ = ["Fault", "FaultError", "Reason", "Skipped"]
 
 
 class Reason(enum.StrEnum):
@@ -114,3 +115,23 @@ class Skipped(enum.StrEnum):
     """The row holds nothing but the old end-of-file mark, Ctrl-Z."""
     NOT_REJECTED_BEFORE = "not_rejected_before"
     """The run of `--only-rejected` did not reject the item."""
+
+
+class Fault(NamedTuple):
+    """Why a row, an image or a part of one is refused.
+
+    Attributes:
+      reason: from the closed list, for reports.
+      message: at most 1 KiB, for a person.
+    """
+
+    reason: Reason
+    message: str
+
+
+class FaultError(Exception):
+    """A row is refused; its reader catches this and keeps the fault."""
+
+    def __init__(self, reason: Reason, message: str = "") -> None:
+        super().__init__(message)
+        self.fault = Fault(reason, message)

@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 
-from transforms.core.image.check import ImageFault
 from transforms.core.image.foreign import name_format
 from transforms.core.image.policy import (
     ImagePolicy,
@@ -31,6 +30,7 @@ from transforms.core.image.policy import (
     prepare_image,
 )
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.errors import BeamTFRecordError
 from transforms.shards import decoder_child
 
@@ -67,7 +67,7 @@ class DecoderPool:
         self._idle: list[_Child] = []
         self._busy: set[_Child] = set()
 
-    def prepare(self, data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
+    def prepare(self, data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
         """Does what the function does, or returns the fault of what ended a child.
 
         Raises:
@@ -158,7 +158,7 @@ class DecoderPool:
 class _EndedError(Exception):
     """A child ended, or had to be, before it answered."""
 
-    def __init__(self, fault: ImageFault) -> None:
+    def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
@@ -203,7 +203,7 @@ class _Child:
 
     def ask(
         self, data: bytes, policy: ImagePolicy
-    ) -> tuple[decoder_child.Outcome, PreparedImage | ImageFault]:
+    ) -> tuple[decoder_child.Outcome, PreparedImage | Fault]:
         """Has an image prepared.
 
         Raises:
@@ -227,7 +227,7 @@ class _Child:
         if code == -signal.SIGPROF:
             raise _EndedError(_too_slow(data, policy, by_clock=False))
         raise _EndedError(
-            ImageFault(
+            Fault(
                 Reason.DECODER_CRASH,
                 f"{name_format(data)}: the decoder needs more memory than an image "
                 f"within the limits may"
@@ -265,10 +265,10 @@ def _not_started(why: str) -> BeamTFRecordError:
     )
 
 
-def _too_slow(data: bytes, policy: ImagePolicy, *, by_clock: bool) -> ImageFault:
+def _too_slow(data: bytes, policy: ImagePolicy, *, by_clock: bool) -> Fault:
     seconds = policy.max_seconds * (_CLOCK_FACTOR if by_clock else 1)
     kind = "seconds" if by_clock else "seconds of processor time"
-    return ImageFault(
+    return Fault(
         Reason.TOO_SLOW,
         f"{name_format(data)}: it was not decoded within {seconds:g} {kind}; "
         f"--max-image-seconds allows more than {policy.max_seconds:g}",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
-from transforms.core.image.check import ImageFault, ImageInfo
+from transforms.core.image.check import ImageInfo
 from transforms.core.image.notes import ImageNote, contradicts_suffix
 from transforms.core.image.policy import (
     ImagePolicy,
@@ -23,6 +23,7 @@ from transforms.core.image.policy import (
 )
 from transforms.core.model import Reason, Rejection
 from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.reasons import Fault
 from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError
@@ -78,7 +79,7 @@ class LoadedImage:
     """
 
     data: bytes
-    result: PreparedImage | ImageFault
+    result: PreparedImage | Fault
     name: str = ""
 
     @property
@@ -106,7 +107,7 @@ class LoadedImage:
         return notes
 
     def rejection(
-        self, origin: str, row: int | None, fault: ImageFault, path: str = ""
+        self, origin: str, row: int | None, fault: Fault, path: str = ""
     ) -> Rejection:
         """Returns the reject that the fault makes of an item.
 
@@ -256,24 +257,24 @@ def _load(
         data, found = _read(value, root, policy.max_bytes)
     except TooLargeError as large:
         if stamp and files.stamp(large.size, large.modified_ns) != stamp:
-            return LoadedImage(b"", ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
+            return LoadedImage(b"", Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
         return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
     except FileNotFoundError:
         # A link that led nowhere when it was listed has no time of its own.
         missing = stamp in (0, files.stamp(0, 0))
         reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
-        return LoadedImage(b"", ImageFault(reason, "there is no such file"))
+        return LoadedImage(b"", Fault(reason, "there is no such file"))
     except OSError as error:
         found_out = str(error.strerror or error)
-        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, found_out))
+        return LoadedImage(b"", Fault(Reason.UNREADABLE, found_out))
     except SpecError as error:
-        return LoadedImage(b"", ImageFault(Reason.UNREADABLE, str(error)))
+        return LoadedImage(b"", Fault(Reason.UNREADABLE, str(error)))
     if stamp and found != stamp:
-        return LoadedImage(data, ImageFault(Reason.CHANGED_DURING_RUN, _CHANGED))
+        return LoadedImage(data, Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
     return LoadedImage(data, _prepare(data, policy), value)
 
 
-def _prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | ImageFault:
+def _prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
     return prepare_image(data, policy, foreign=decoder_pool.SHARED.prepare)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from transforms.core.image.check import ImageFault
 from transforms.core.image.geometry import AS_STORED
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.core.schema import Feature, Kind, Schema, record_type, row_type
 from transforms.core.statistics import Statistics
 from transforms.shards.image_loading import (
@@ -25,7 +25,7 @@ def faults(
     image: Feature,
     loaded: Sequence[Loaded],
     schema: Schema,
-) -> Iterator[tuple[int, int, LoadedImage, ImageFault]]:
+) -> Iterator[tuple[int, int, LoadedImage, Fault]]:
     """Yields the rows of which an image is refused: number, which image, and why.
 
     Of several images of a row, each that is refused, by its place among them.
@@ -43,7 +43,7 @@ def faults(
         if not stated and isinstance(row, LoadedImage) and row.is_sound:
             continue
         for place, item in enumerate(loaded_items(row)):
-            if isinstance(item.result, ImageFault):
+            if isinstance(item.result, Fault):
                 yield index, place, item, item.result
             elif stated and (fault := _contradiction(item, stated, index)) is not None:
                 yield index, place, item, fault
@@ -51,12 +51,12 @@ def faults(
 
 def _contradiction(
     item: LoadedImage, stated: Mapping[str, list[int | None]], index: int
-) -> ImageFault | None:
+) -> Fault | None:
     source = item.prepared.source
     for side, values in stated.items():
         found = getattr(source, side)
         if values[index] is not None and values[index] != found:
-            return ImageFault(
+            return Fault(
                 Reason.SIZE_MISMATCH,
                 f"its {side} is {found}, but {values[index]} is stated",
             )

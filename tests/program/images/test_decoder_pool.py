@@ -16,10 +16,10 @@ from tests.program.test_bad_input import FRAMES
 from tests.program.test_convert import convert, rejects, rows, write_files
 from tests.support.hostile_decoder import ordered, prepare
 from tests.unit.core.image.test_image import make_bmp, picture, saved
-from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError
 from transforms.shards import decoder_pool
 from transforms.shards.decoder_pool import DecoderPool
@@ -83,8 +83,8 @@ def hostile() -> Iterator[DecoderPool]:
     pool.end()
 
 
-def reason(result: PreparedImage | ImageFault) -> Reason:
-    assert isinstance(result, ImageFault)
+def reason(result: PreparedImage | Fault) -> Reason:
+    assert isinstance(result, Fault)
     assert 0 < len(result.message.encode()) <= MAX_MESSAGE_BYTES
     return result.reason
 
@@ -92,7 +92,7 @@ def reason(result: PreparedImage | ImageFault) -> Reason:
 def process_of(pool: DecoderPool) -> int:
     """The id of the child that the pool would use next."""
     result = pool.prepare(ordered("process"), PLAIN)
-    assert isinstance(result, ImageFault)
+    assert isinstance(result, Fault)
     return int(result.message)
 
 
@@ -129,9 +129,9 @@ def test_only_foreign_images_go_to_the_pool() -> None:
     """JPEG, PNG and plain BMP are prepared here, and so is what is refused at once."""
     asked = []
 
-    def elsewhere(data: bytes, policy: ImagePolicy) -> ImageFault:
+    def elsewhere(data: bytes, policy: ImagePolicy) -> Fault:
         asked.append(data)
-        return ImageFault(Reason.DECODER_CRASH, "asked")
+        return Fault(Reason.DECODER_CRASH, "asked")
 
     resized = ImagePolicy(resize=Resize("shorter", 10))
     for data in (saved(picture(), "JPEG"), saved(picture(), "PNG"), make_bmp(24)):
@@ -144,7 +144,7 @@ def test_only_foreign_images_go_to_the_pool() -> None:
         (webp, ImagePolicy(foreign="reject")),
         (webp, ImagePolicy(max_bytes=10)),
     ):
-        assert isinstance(prepare_image(data, policy, foreign=elsewhere), ImageFault)
+        assert isinstance(prepare_image(data, policy, foreign=elsewhere), Fault)
     assert asked == []
     assert reason(prepare_image(webp, foreign=elsewhere)) is Reason.DECODER_CRASH
 
@@ -189,7 +189,7 @@ def test_fault_88_the_image_is_refused_and_the_next_one_is_not(
     """A decoder that crashes, hangs or swells costs one image and one child."""
     fault = hostile.prepare(ordered(order), BRIEF)
     assert reason(fault) is expected
-    assert isinstance(fault, ImageFault)
+    assert isinstance(fault, Fault)
     assert said in fault.message
     assert "pnm" in fault.message
     data = ordered("nothing")

@@ -14,9 +14,9 @@ from tests.program.splitting.test_labels import records, rejects
 from tests.program.test_convert import convert
 from tests.proof.test_memory import LIMIT, converted
 from transforms import files
-from transforms.core.image.check import ImageFault
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.shards import image_loading
 from transforms.storage.limits import TooLargeError
 
@@ -120,7 +120,7 @@ def test_a_file_that_grew_has_changed(tmp_path: Folder) -> None:
     ):
         loaded = image_loading._load(path, stamp, root, policy)
         assert loaded is not None
-        assert isinstance(loaded.result, ImageFault)
+        assert isinstance(loaded.result, Fault)
         assert (loaded.data, loaded.result.reason) == (b"", reason)
 
 

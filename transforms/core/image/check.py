@@ -21,13 +21,12 @@ from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
 from transforms.core.image import bmp, jpeg, png
 from transforms.core.image.choices import MAX_PIXELS, Check
 from transforms.core.image.exif import read_orientation
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 
 __all__ = [
     "TENSORFLOW_MAX_PIXELS",
     "ImageFacts",
-    "ImageFault",
     "ImageInfo",
     "check_image",
     "inspect_image",
@@ -54,14 +53,6 @@ class ImageInfo:
     depth: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImageFault:
-    """Why an image was refused: the reason for reports, the message for a person."""
-
-    reason: Reason
-    message: str
-
-
 class ImageFacts(NamedTuple):
     """More about an image that can be read: what a policy decides by.
 
@@ -86,7 +77,7 @@ class ImageFacts(NamedTuple):
 
 def check_image(
     data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
-) -> ImageInfo | ImageFault:
+) -> ImageInfo | Fault:
     """Decides whether TensorFlow will read these bytes, and as which shape.
 
     Args:
@@ -100,12 +91,12 @@ def check_image(
       The image's facts, or the fault. Bad input is a value, never an exception.
     """
     found = inspect_image(data, check, max_pixels)
-    return found if isinstance(found, ImageFault) else found.info
+    return found if isinstance(found, Fault) else found.info
 
 
 def inspect_image(
     data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
-) -> ImageFacts | ImageFault:
+) -> ImageFacts | Fault:
     """Returns what `check_image` does, with all that it saw on the way."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
@@ -115,11 +106,11 @@ def inspect_image(
         if data.startswith(b"BM"):
             return _check_bmp(data, check, max_pixels)
     except DamageError as error:
-        return ImageFault(Reason.DAMAGED_IMAGE, str(error))
+        return Fault(Reason.DAMAGED_IMAGE, str(error))
     return _name_foreign(data)
 
 
-def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
+def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
     header = jpeg.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
@@ -146,7 +137,7 @@ def _orientation(data: bytes, header: jpeg.JpegHeader) -> int:
     return read_orientation(view[header.exif], view[header.xmp])
 
 
-def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
+def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
     header = png.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
@@ -168,7 +159,7 @@ def _check_png(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Image
     )
 
 
-def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | ImageFault:
+def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
     header = bmp.read_header(data)
     fault = _refuse(header, max_pixels)
     if fault is not None:
@@ -190,13 +181,13 @@ def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Image
 
 def _refuse(
     header: jpeg.JpegHeader | png.PngHeader | bmp.BmpHeader, max_pixels: int
-) -> ImageFault | None:
+) -> Fault | None:
     """Refuses what is too large, and kinds that TensorFlow cannot read."""
     if header.unsupported:
         return _unsupported(header.unsupported)
     limit = min(max_pixels, TENSORFLOW_MAX_PIXELS)
     if header.height * header.width > limit:
-        return ImageFault(
+        return Fault(
             Reason.TOO_MANY_PIXELS,
             f"{header.width} x {header.height} pixels are more than {limit:,}",
         )
@@ -262,16 +253,16 @@ _foreign_format = re.compile(
 ).match
 
 
-def _name_foreign(data: bytes) -> ImageFault:
+def _name_foreign(data: bytes) -> Fault:
     """Names what starts like none of the three formats."""
     if not data:
-        return ImageFault(Reason.EMPTY_FILE, "the file is empty")
+        return Fault(Reason.EMPTY_FILE, "the file is empty")
     found = _foreign_format(data)
     if found is not None and found.lastindex is not None:
         return _unsupported(_FOREIGN[found.lastindex - 1][0])
     for name, start in (("JPEG", b"\xff\xd8"), ("PNG", b"\x89PNG")):
         if data.startswith(start):
-            return ImageFault(
+            return Fault(
                 Reason.DAMAGED_IMAGE, f"{name}: the signature at byte 0 is damaged"
             )
     start = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
@@ -281,14 +272,14 @@ def _name_foreign(data: bytes) -> ImageFault:
         what = "an HTML page"
     else:
         what = f"starts with {data[:8].hex(' ')}"
-    return ImageFault(
+    return Fault(
         Reason.NOT_AN_IMAGE, f"not an image ({what}); JPEG, PNG or BMP is expected"
     )
 
 
-def _unsupported(kind: str) -> ImageFault:
+def _unsupported(kind: str) -> Fault:
     """The fault of an image that is fine, but not for TensorFlow."""
-    return ImageFault(
+    return Fault(
         Reason.UNSUPPORTED_FORMAT,
         f"{kind}: TensorFlow does not read this kind as one image; "
         "convert it to baseline JPEG or PNG",

@@ -2,11 +2,10 @@
 
 import dataclasses
 
-from transforms.core.image.check import ImageFault
 from transforms.core.image.exif import turns
 from transforms.core.image.geometry import Geometry, oriented
 from transforms.core.image.resize import Layout, Resize
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Fault, Reason
 
 __all__ = ["Plan", "make_plan"]
 
@@ -33,7 +32,7 @@ def make_plan(
     orientation: int,
     resize: Resize | None,
     max_pixels: int,
-) -> Plan | ImageFault | None:
+) -> Plan | Fault | None:
     """Plans one image.
 
     Args:
@@ -58,7 +57,7 @@ def make_plan(
         (layout.height, layout.width),
     ):
         if rows * columns > max_pixels:
-            return ImageFault(
+            return Fault(
                 Reason.TOO_MANY_PIXELS,
                 f"resized to {columns} x {rows} it has more than {max_pixels:,} pixels",
             )

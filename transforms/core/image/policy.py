@@ -19,7 +19,6 @@ from transforms.core.image import pixels as image_pixels
 from transforms.core.image.check import (
     TENSORFLOW_MAX_PIXELS,
     ImageFacts,
-    ImageFault,
     ImageInfo,
     inspect_image,
 )
@@ -38,7 +37,7 @@ from transforms.core.image.notes import (
 )
 from transforms.core.image.plan import Plan, make_plan
 from transforms.core.image.resize import Resize
-from transforms.core.reasons import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError, SpecError, bounded
 
 __all__ = [
@@ -153,14 +152,14 @@ class PreparedImage(NamedTuple):
     notes: tuple[ImageNote, ...] = ()
 
 
-Prepare = Callable[[bytes, ImagePolicy], PreparedImage | ImageFault]
+Prepare = Callable[[bytes, ImagePolicy], PreparedImage | Fault]
 
 _DEFAULT = ImagePolicy()
 
 
 def prepare_image(
     data: bytes, policy: ImagePolicy = _DEFAULT, *, foreign: Prepare | None = None
-) -> PreparedImage | ImageFault:
+) -> PreparedImage | Fault:
     """Brings an encoded image to the form that a policy asks for, or says why not.
 
     Args:
@@ -197,19 +196,19 @@ def prepare_image(
             return found
         return _prepare_foreign(data, policy, found, foreign)
     except image_foreign.TooManyPixelsError as error:
-        return ImageFault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
+        return Fault(Reason.TOO_MANY_PIXELS, bounded(str(error)))
     except (
         image_foreign.UnsupportedKindError,
         image_pixels.UnsupportedPixelsError,
     ) as error:
-        return ImageFault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
+        return Fault(Reason.UNSUPPORTED_FORMAT, bounded(str(error)))
     except DamageError as error:
-        return ImageFault(Reason.DAMAGED_IMAGE, bounded(str(error)))
+        return Fault(Reason.DAMAGED_IMAGE, bounded(str(error)))
 
 
-def too_many_bytes(size: int, limit: int) -> ImageFault:
+def too_many_bytes(size: int, limit: int) -> Fault:
     """Returns the fault of an image of more bytes than `limit`."""
-    return ImageFault(
+    return Fault(
         Reason.TOO_MANY_BYTES,
         f"{size:,} bytes are more than {limit:,}; --max-image-bytes allows more",
     )
@@ -222,13 +221,13 @@ def _prepare_native(
     facts: ImageFacts,
     source: SourceImage,
     notes: tuple[ImageNote, ...],
-) -> PreparedImage | ImageFault:
+) -> PreparedImage | Fault:
     """JPEG, PNG or BMP about which there is something to think."""
     info = facts.info
     if facts.frames > 1 and policy.animation == "reject":
         return _animated("PNG")
     plan = _plan(policy, source)
-    if isinstance(plan, ImageFault):
+    if isinstance(plan, Fault):
         return plan
     output = policy.output or info.format
     if (
@@ -242,7 +241,7 @@ def _prepare_native(
     if policy.check == "none":
         # What a decoder is given has been checked, whatever the policy trusts.
         checked = inspect_image(data, "structure", policy.max_pixels)
-        if isinstance(checked, ImageFault):
+        if isinstance(checked, Fault):
             return checked
     image = image_pixels.decode(
         data,
@@ -255,8 +254,8 @@ def _prepare_native(
 
 
 def _prepare_foreign(
-    data: bytes, policy: ImagePolicy, refusal: ImageFault, elsewhere: Prepare | None
-) -> PreparedImage | ImageFault:
+    data: bytes, policy: ImagePolicy, refusal: Fault, elsewhere: Prepare | None
+) -> PreparedImage | Fault:
     """What TensorFlow does not read: PNG by way of the pixels, or the refusal."""
     name = image_foreign.name_format(data)
     if name is None or policy.foreign == "reject":
@@ -264,7 +263,7 @@ def _prepare_foreign(
     if elsewhere is not None:
         return elsewhere(data, policy)
     if not image_foreign.is_available(name):
-        return ImageFault(
+        return Fault(
             Reason.UNSUPPORTED_FORMAT,
             f"{name}: this installation has no decoder for it"
             + ("; install beam-tfrecord[heif]" if name == "heic" else ""),
@@ -277,7 +276,7 @@ def _prepare_foreign(
         name, opened.height, opened.width, opened.orientation, opened.bits
     )
     plan = _plan(policy, source)
-    if isinstance(plan, ImageFault):
+    if isinstance(plan, Fault):
         return plan
     image = image_foreign.load(opened)
     notes = source_notes(source, several=opened.frames > 1, cmyk=image.mode == "CMYK")
@@ -286,7 +285,7 @@ def _prepare_foreign(
     return _finish(image, policy, source=source, plan=plan, notes=notes)
 
 
-def _plan(policy: ImagePolicy, source: SourceImage) -> Plan | ImageFault | None:
+def _plan(policy: ImagePolicy, source: SourceImage) -> Plan | Fault | None:
     return make_plan(
         (source.height, source.width),
         orientation=source.orientation if policy.exif == "apply" else 1,
@@ -302,7 +301,7 @@ def _finish(
     source: SourceImage,
     plan: Plan | None,
     notes: tuple[ImageNote, ...],
-) -> PreparedImage | ImageFault:
+) -> PreparedImage | Fault:
     """Channels, places and encoding of decoded pixels."""
     output = policy.output or _kept_format(source, policy)
     channels: int | None = policy.channels
@@ -323,7 +322,7 @@ def _finish(
             stored=(source.height, source.width),
         )
     if max(image.size) > _MAX_SIDES[output]:
-        return ImageFault(
+        return Fault(
             Reason.TOO_MANY_PIXELS,
             f"{output.upper()} holds sides of up to {_MAX_SIDES[output]:,} pixels, "
             f"not {image.width} x {image.height}",
@@ -359,16 +358,16 @@ def _is_smaller(height: int, width: int, resize: Resize | None) -> bool:
     return height < resize.height or width < resize.width
 
 
-def _animated(name: str) -> ImageFault:
-    return ImageFault(
+def _animated(name: str) -> Fault:
+    return Fault(
         Reason.ANIMATED_IMAGE,
         f"{name}: there are several images in it, one is expected; "
         "the image policy animation: first takes the first",
     )
 
 
-def _palette_fault() -> ImageFault:
-    return ImageFault(
+def _palette_fault() -> Fault:
+    return Fault(
         Reason.UNSUPPORTED_FORMAT,
         "BMP with a palette: TensorFlow would show the palette's numbers as grays; "
         "convert it to baseline JPEG or PNG",

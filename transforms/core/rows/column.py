@@ -25,6 +25,7 @@ __all__ = [
     "narrowed",
     "nothing_fits",
     "plain",
+    "number_of",
     "present_faults",
     "reason_of",
     "rows_with_faults",
@@ -78,6 +79,11 @@ class Column:
 def reason_of(number: int) -> Reason:
     """Returns the reason that is in `Faults` as this number, from 1 on."""
     return _REASONS[number - 1]
+
+
+def number_of(reason: Reason) -> int:
+    """Returns the number that stands for a reason in `Faults`; see `reason_of`."""
+    return _NUMBERS[reason]
 
 
 def fault(mask: Mask, reason: Reason) -> Faults | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.coerce import coerce, complaint
 from transforms.core.rows.column import Faults, Mask, fault, reason_of
 from transforms.core.rows.float32 import rounded_words
@@ -48,7 +48,7 @@ class Misfit:
         """Which cells do not fit, as n bools."""
         return self.faults > 0
 
-    def complaint(self, index: int) -> tuple[Reason, str]:
+    def complaint(self, index: int) -> Fault:
         """Returns why the bad cell at `index` does not fit, and in words."""
         reason = reason_of(int(self.faults[index]))
         shown = _shown(self.raw[index])
@@ -56,7 +56,7 @@ class Misfit:
         why = complaint(self.feature, reason)
         if reason is Reason.NOT_FLOAT32:
             why = rounded_words(python_value(self.raw[index])) + why
-        return reason, bounded(where + why)
+        return Fault(reason, bounded(where + why))
 
 
 def _shown(value: pa.Scalar) -> str:

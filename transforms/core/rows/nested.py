@@ -38,11 +38,13 @@ import pyarrow.compute as pc
 from transforms.core.arrays import flattened, is_list, numpy_mask
 from transforms.core.model import Reason
 from transforms.core.nesting import check_json_nesting
+from transforms.core.reasons import FaultError
 from transforms.core.rows.column import (
     Faults,
     Mask,
     fault,
     first_fault,
+    number_of,
     plain,
 )
 
@@ -241,8 +243,8 @@ def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
             if not ragged:
                 size, flat = _measured(lists, len(shape))
                 parts = [_leaves(flat)]
-        except _FaultError as error:
-            faults[row] = error.number
+        except FaultError as error:
+            faults[row] = number_of(error.fault.reason)
             parts = []
         for part in parts:
             items.extend(part)
@@ -282,23 +284,14 @@ def fitted_each(
     return full, bad
 
 
-class _FaultError(Exception):
-    """A row is bad, for the reason given."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason)
-        faults = fault(np.ones(1, np.bool_), reason)
-        self.number = 0 if faults is None else int(faults[0])
-
-
 def _parsed(text: str) -> list[Any]:
     try:
         check_json_nesting(text.encode())
         value = _JSON.decode(text)
     except ValueError as error:
-        raise _FaultError(Reason.MALFORMED) from error
+        raise FaultError(Reason.MALFORMED) from error
     if not isinstance(value, list):
-        raise _FaultError(Reason.WRONG_SHAPE)
+        raise FaultError(Reason.WRONG_SHAPE)
     return value
 
 
@@ -307,15 +300,15 @@ def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
     sizes = [len(value)]
     while value and len(sizes) < levels and isinstance(value[0], list):
         if not all(isinstance(part, list) for part in value):
-            raise _FaultError(Reason.WRONG_SHAPE)
+            raise FaultError(Reason.WRONG_SHAPE)
         size = len(value[0])
         if any(len(part) != size for part in value):
-            raise _FaultError(Reason.WRONG_SHAPE)
+            raise FaultError(Reason.WRONG_SHAPE)
         sizes.append(size)
         value = [item for part in value for item in part]
     if 1 < len(sizes) < levels:
         if value:
-            raise _FaultError(Reason.WRONG_SHAPE)
+            raise FaultError(Reason.WRONG_SHAPE)
         sizes += [UNKNOWN] * (levels - len(sizes))
     return sizes, value
 
@@ -323,9 +316,9 @@ def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
 def _leaves(items: Any) -> list[str | None]:
     """Returns the items of a list as texts; they are to be no lists themselves."""
     if items is None:
-        raise _FaultError(Reason.MISSING_VALUE)
+        raise FaultError(Reason.MISSING_VALUE)
     if not isinstance(items, list):
-        raise _FaultError(Reason.WRONG_SHAPE)
+        raise FaultError(Reason.WRONG_SHAPE)
     try:
         if "".join(items).isascii():
             return items
@@ -337,14 +330,14 @@ def _leaves(items: Any) -> list[str | None]:
         if isinstance(item, bool):
             item = "true" if item else "false"
         elif isinstance(item, list):
-            raise _FaultError(Reason.WRONG_SHAPE)
+            raise FaultError(Reason.WRONG_SHAPE)
         elif isinstance(item, dict):
-            raise _FaultError(Reason.WRONG_TYPE)
+            raise FaultError(Reason.WRONG_TYPE)
         elif isinstance(item, str) and not item.isascii():
             try:
                 item.encode()
             except UnicodeEncodeError as error:
                 # JSON may write half of a surrogate pair.
-                raise _FaultError(Reason.INVALID_ENCODING) from error
+                raise FaultError(Reason.INVALID_ENCODING) from error
         out.append(item)
     return out

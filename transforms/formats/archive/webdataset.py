@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection
+from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
 from transforms.files import size_of
@@ -46,7 +47,6 @@ from transforms.formats.archive.webdataset_samples import (
     MERGED,
     TEXTS,
     Sample,
-    SampleError,
     grouped,
     is_whole_number,
     json_types,
@@ -255,18 +255,18 @@ class WebDataset(TableReader):
         for sample, contents in piece:
             try:
                 if sample.fault is not None:
-                    raise SampleError(*sample.fault)
+                    raise FaultError(*sample.fault)
                 row = sample_row(sample, contents, self.merged)
                 unknown = sorted(k for k in row if "/" in k and k not in json_names)
                 if unknown:
-                    raise SampleError(
+                    raise FaultError(
                         Reason.MALFORMED,
                         f"the fields of json must be those of the samples that were "
                         f"looked at first; {unknown[0]!r} is none of them",
                     )
-            except SampleError as error:
-                text = f"sample {sample.key!r}: {error.message}"
-                refused.append((sample.number, error.reason, bounded(text)))
+            except FaultError as error:
+                text = f"sample {sample.key!r}: {error.fault.message}"
+                refused.append((sample.number, error.fault.reason, bounded(text)))
                 continue
             rows.append(row)
             numbers.append(sample.number)
@@ -346,7 +346,7 @@ def _rows_of(
         if sample.fault is None:
             try:
                 row = sample_row(sample, contents, merged)
-            except SampleError:
+            except FaultError:
                 continue
             yield row
 

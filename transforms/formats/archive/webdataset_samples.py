@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from transforms.core.model import Reason, Skipped
 from transforms.core.nesting import parse_json
+from transforms.core.reasons import Fault, FaultError
 from transforms.formats.archive.model import (
     Content,
     Found,
@@ -26,7 +27,6 @@ __all__ = [
     "MERGED",
     "TEXTS",
     "Sample",
-    "SampleError",
     "grouped",
     "is_whole_number",
     "json_types",
@@ -67,21 +67,12 @@ class Sample:
     key: str
     number: int
     members: list[Member] = dataclasses.field(default_factory=list)
-    fault: tuple[Reason, str] | None = None
+    fault: Fault | None = None
 
     @property
     def size(self) -> int:
         """Bytes of all members."""
         return sum(member.size for member in self.members)
-
-
-class SampleError(Exception):
-    """A sample that cannot be a row; the reader makes it a reject."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
 
 
 def grouped(members: Iterable[Member]) -> Iterator[Sample]:
@@ -100,7 +91,7 @@ def grouped(members: Iterable[Member]) -> Iterator[Sample]:
             current = Sample(found[0], number)
             number += 1
             if found[0] in seen:
-                current.fault = (
+                current.fault = Fault(
                     Reason.DUPLICATE_NAME,
                     "the members of a sample must stand in a row; its key came before",
                 )
@@ -130,7 +121,7 @@ def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]
             if isinstance(item, Content):
                 contents.append(item)
             elif isinstance(item, MemberFault) and sample.fault is None:
-                sample.fault = (item.reason, item.message)
+                sample.fault = Fault(item.reason, item.message)
         yield sample, contents
 
 
@@ -145,7 +136,7 @@ def sample_row(
       merged: suffixes of images that share the column `image`.
 
     Raises:
-      SampleError: it cannot be a row.
+      FaultError: it cannot be a row.
     """
     row: dict[str, Any] = {KEY_COLUMN: sample.key}
     for content in contents:
@@ -153,7 +144,7 @@ def sample_row(
         assert found is not None
         name = MERGED if found[1] in merged else found[1]
         if name in row:
-            raise SampleError(
+            raise FaultError(
                 Reason.DUPLICATE_NAME,
                 f"the members of a sample must have different suffixes; two are "
                 f"{name!r}",
@@ -172,7 +163,7 @@ def _text(name: str, data: bytes, *, strip: bool) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise SampleError(
+        raise FaultError(
             Reason.INVALID_ENCODING, f"{name} must be UTF-8; it is not ({error})"
         ) from error
     return text.strip() if strip else text
@@ -198,7 +189,7 @@ def _flat_json(name: str, data: bytes) -> dict[str, Any]:
     try:
         value = parse_json(data, object_pairs_hook=distinct, parse_constant=refuse)
     except ValueError as error:
-        raise SampleError(
+        raise FaultError(
             Reason.MALFORMED, f"{name} must be one JSON value; {error}"
         ) from error
     if b"\\u" in data or not data.isascii():
@@ -213,7 +204,7 @@ def _flat_json(name: str, data: bytes) -> dict[str, Any]:
             start = path if path.endswith("/") else f"{path}/"
             pending += [(start + key, inner) for key, inner in item.items()]
         elif path in out:
-            raise SampleError(Reason.MALFORMED, f"{name} has two fields {path!r}")
+            raise FaultError(Reason.MALFORMED, f"{name} has two fields {path!r}")
         else:
             out[path] = item
     return out
@@ -223,7 +214,7 @@ def _check_texts(name: str, value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise SampleError(
+        raise FaultError(
             Reason.INVALID_ENCODING,
             f"{name} holds half a surrogate pair, which is no text",
         ) from error

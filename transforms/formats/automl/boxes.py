@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from transforms.core.boxes import BoxFault, BoxForm, check_boxes
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.formats.automl.manifest import Item, Mention
 
 __all__ = ["Boxes", "judge"]
@@ -28,8 +29,6 @@ _WORDS = {
     BoxFault.EMPTY: "it has no area",
     BoxFault.OUTSIDE: "it must lie inside the image: fractions from 0 to 1 are needed",
 }
-
-Fault = tuple[Reason, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -117,9 +116,11 @@ def _corners(texts: Sequence[str]) -> tuple[list[float], str]:
 def _fault(mention: Mention, wrong: str, code: BoxFault) -> Fault | None:
     name = mention.rest[0].strip()
     if not name and not wrong and code is BoxFault.NONE:
-        return Reason.MISSING_VALUE, f"row {mention.row + 1}: the box has no label"
+        why = f"row {mention.row + 1}: the box has no label"
+        return Fault(Reason.MISSING_VALUE, why)
     if not wrong and code is BoxFault.NONE:
         return None
     shown = ",".join(mention.rest[1:])[:120]
     words = wrong or _WORDS[code]
-    return Reason.BAD_BOX, f"row {mention.row + 1}: box of {name!r} [{shown}]: {words}"
+    why = f"row {mention.row + 1}: box of {name!r} [{shown}]: {words}"
+    return Fault(Reason.BAD_BOX, why)

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 from transforms import files
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.errors import InputError
 from transforms.formats.automl.recognition import (
     UNASSIGNED,
@@ -46,8 +47,6 @@ MAX_BYTES = 64 << 20
 _KEPT_FILES = 4
 # label, and four pairs of coordinates.
 _BOX_FIELDS = 9
-
-Fault = tuple[Reason, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,16 +187,17 @@ def _item(fields: Sequence[str], row: int, line: int) -> Item:
     use = USES.get(first.upper(), UNASSIGNED)
     item = Item(path, use, [Mention(row, line, rest)])
     if not all(_is_utf8(field) for field in fields):
-        item.path, item.fault = "", (Reason.INVALID_ENCODING, "it must be UTF-8")
+        item.path = ""
+        item.fault = Fault(Reason.INVALID_ENCODING, "it must be UTF-8")
     elif not known:
         words = ", ".join(word for word in USES if word)
-        item.fault = (
+        item.fault = Fault(
             Reason.BAD_SPLIT,
             f"the first field must be one of {words}, or the path; found "
             f"{first[:60]!r}",
         )
     elif not path.strip():
-        item.fault = (Reason.MISSING_VALUE, "the path of the image is empty")
+        item.fault = Fault(Reason.MISSING_VALUE, "the path of the image is empty")
     return item
 
 
@@ -213,7 +213,7 @@ def _join(item: Item, images: dict[str, Item], items: list[Item]) -> None:
         return
     image.mentions += item.mentions
     if image.use != item.use and image.fault is None:
-        image.fault = (
+        image.fault = Fault(
             Reason.BAD_SPLIT,
             f"all rows of an image must say one split; row {image.row + 1} says "
             f"{image.use} and row {item.row + 1} says {item.use}",

@@ -16,7 +16,7 @@ from transforms.core.boxes import (
     check_boxes,
     describe,
 )
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.formats.detection.coco_json import CocoFile
 
 __all__ = ["Annotations", "judge"]
@@ -71,28 +71,31 @@ class Annotations:
         """Returns the captions of those chosen."""
         return self.raw["caption"].filter(pa.array(chosen))
 
-    def complaint(self, index: int) -> tuple[Reason, str]:
+    def complaint(self, index: int) -> Fault:
         """Returns why the bad one at `index` is bad, and in words with its values."""
         row = self.raw.slice(index, 1).to_pylist()[0]
         fault = int(self.faults[index])
         found = f"annotation {row['id']}: "
         if fault == _NO_IMAGE:
-            return Reason.BAD_BOX, (
+            return Fault(
+                Reason.BAD_BOX,
                 f"{found}it is of image {row['image_id']!r}, which is not in the file; "
-                f"its box is {row['bbox']}"
+                f"its box is {row['bbox']}",
             )
         if fault == _NO_CATEGORY:
-            return Reason.UNKNOWN_LABEL, (
-                f"{found}category {row['category_id']!r} is not in the file's list"
+            return Fault(
+                Reason.UNKNOWN_LABEL,
+                f"{found}category {row['category_id']!r} is not in the file's list",
             )
         if fault == _NOT_A_BOX:
             words = f"bbox must hold four numbers; found {row['bbox']}"
-            return Reason.BAD_BOX, found + words
+            return Fault(Reason.BAD_BOX, found + words)
         if fault == _NO_AREA:
-            return Reason.BAD_BOX, f"{found}area must be finite; found {row['area']}"
+            words = f"area must be finite; found {row['area']}"
+            return Fault(Reason.BAD_BOX, found + words)
         box = [np.nan if value is None else value for value in row["bbox"]]
         words = describe(BoxFault(fault), box, self.sizes[index], BoxForm.XYWH)
-        return Reason.BAD_BOX, found + words
+        return Fault(Reason.BAD_BOX, found + words)
 
 
 def judge(

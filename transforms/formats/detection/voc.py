@@ -33,6 +33,7 @@ import pyarrow as pa
 from transforms import files as storage
 from transforms.core.boxes import BoxPolicy, box_lists
 from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.reasons import Fault
 from transforms.errors import SpecError, bounded
 from transforms.formats.detection.fields import (
     BOXES,
@@ -59,7 +60,6 @@ __all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
 SPLIT_COLUMN = "image set"
 _SAMPLE_FILES = 2000
 
-Fault = tuple[Reason, str]
 # Of a file: its split where one is known, and whether it is to be skipped.
 _Split = tuple[str | None, bool]
 Mask = npt.NDArray[np.bool_]
@@ -238,18 +238,19 @@ def _load(file: InputFile) -> _Loaded:
     try:
         data, stamp = storage.read_stamped(file.path)
     except FileNotFoundError:
-        return _Loaded((Reason.CHANGED_DURING_RUN, "there is no such file"), None)
+        fault = Fault(Reason.CHANGED_DURING_RUN, "there is no such file")
+        return _Loaded(fault, None)
     except OSError as error:
-        return _Loaded((Reason.UNREADABLE, str(error.strerror)), None)
+        return _Loaded(Fault(Reason.UNREADABLE, str(error.strerror)), None)
     if file.stamp and stamp != file.stamp:
         message = "it has another size or time than when it was listed"
-        return _Loaded((Reason.CHANGED_DURING_RUN, message), data)
+        return _Loaded(Fault(Reason.CHANGED_DURING_RUN, message), data)
     if not data:
-        return _Loaded((Reason.EMPTY_FILE, "the file is empty"), data)
+        return _Loaded(Fault(Reason.EMPTY_FILE, "the file is empty"), data)
     try:
         return _Loaded(parse_voc(data), data)
     except ValueError as error:
-        return _Loaded((Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
+        return _Loaded(Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
 
 
 def _root(file: InputFile) -> str:

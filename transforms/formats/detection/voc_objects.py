@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transforms.core.boxes import BoxFault, BoxForm, check_boxes, describe
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.formats.detection.voc_xml import VocImage, VocObject
 
 __all__ = ["Objects", "judge"]
@@ -50,25 +50,25 @@ class Objects:
         """Which cannot go into a row."""
         return np.asarray(self.faults != 0)
 
-    def complaint(self, index: int) -> tuple[Reason, str]:
+    def complaint(self, index: int) -> Fault:
         """Returns why the bad one at `index` is bad, and in words with its values."""
         item, fault = self.items[index], int(self.faults[index])
         found = f"object {self.numbers[index]}"
         if fault == _NO_NAME:
-            return Reason.MISSING_VALUE, f"{found} has no <name>"
+            return Fault(Reason.MISSING_VALUE, f"{found} has no <name>")
         found += f", {item.name[:60]!r}: "
         if fault == _UNKNOWN_NAME:
             known = ", ".join(map(repr, self.names[:_SHOWN_NAMES]))
             more = ", ..." if len(self.names) > _SHOWN_NAMES else ""
-            return Reason.UNKNOWN_LABEL, f"{found}the names are {known}{more}"
+            return Fault(Reason.UNKNOWN_LABEL, f"{found}the names are {known}{more}")
         if fault == _NOT_A_FLAG:
             wrong = "truncated" if item.truncated is None else "difficult"
-            return Reason.NOT_A_BOOL, f"{found}<{wrong}> must be 0 or 1"
+            return Fault(Reason.NOT_A_BOOL, f"{found}<{wrong}> must be 0 or 1")
         if fault == BoxFault.NOT_NUMBERS:
             words = "bndbox must hold xmin, ymin, xmax and ymax as finite numbers"
-            return Reason.BAD_BOX, f"{found}{words}; found {list(item.stated)}"
+            return Fault(Reason.BAD_BOX, f"{found}{words}; found {list(item.stated)}")
         words = describe(BoxFault(fault), item.box, self.sizes[index], BoxForm.XYXY)
-        return Reason.BAD_BOX, found + words
+        return Fault(Reason.BAD_BOX, found + words)
 
 
 def judge(

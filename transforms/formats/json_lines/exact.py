@@ -26,9 +26,10 @@ from typing import Any, NoReturn
 
 from transforms.core.model import Reason
 from transforms.core.nesting import MAX_NESTING, check_json_nesting, check_key
+from transforms.core.reasons import FaultError
 from transforms.formats.json_lines.types import EXACT, JsonType, Token, whole_number
 
-__all__ = ["ROW_NESTING", "LineError", "objects_of", "parse_line", "typed_rows"]
+__all__ = ["ROW_NESTING", "objects_of", "parse_line", "typed_rows"]
 
 # The object of a line, and the levels of its values.
 ROW_NESTING = 1 + MAX_NESTING
@@ -48,14 +49,6 @@ _REASONS = {
 _SAMPLED = "as all values of the sample are; see --infer full"
 
 
-class LineError(Exception):
-    """Why a line is refused."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class _Integer(Token):
     __slots__ = ()
     is_integer = True
@@ -73,7 +66,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         try:
             check_key(name)
         except ValueError as error:
-            raise LineError(Reason.INVALID_ENCODING, str(error)) from error
+            raise FaultError(Reason.INVALID_ENCODING, str(error)) from error
     if len(found) == len(pairs):
         return found
     doubled = _Doubled(found)
@@ -94,12 +87,12 @@ def parse_line(line: bytes) -> dict[str, Any]:
     """Returns the object of a line; its numbers are tokens.
 
     Raises:
-      LineError: there is none.
+      FaultError: there is none.
     """
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        raise LineError(
+        raise FaultError(
             Reason.INVALID_ENCODING,
             f"byte {error.start + 1} of the line, {line[error.start]:#04x}, is not "
             f"valid UTF-8",
@@ -108,13 +101,15 @@ def parse_line(line: bytes) -> dict[str, Any]:
         check_json_nesting(line, ROW_NESTING)
         value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise LineError(
+        raise FaultError(
             Reason.MALFORMED, f"no JSON at character {error.pos + 1}: {error.msg}"
         ) from error
     except ValueError as error:
-        raise LineError(Reason.MALFORMED, str(error)) from error
+        raise FaultError(Reason.MALFORMED, str(error)) from error
     if not isinstance(value, dict):
-        raise LineError(Reason.MALFORMED, f"an object is needed; found {_shown(value)}")
+        raise FaultError(
+            Reason.MALFORMED, f"an object is needed; found {_shown(value)}"
+        )
     return value
 
 
@@ -123,7 +118,7 @@ def objects_of(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
     for line in lines:
         try:
             yield parse_line(line)
-        except LineError:
+        except FaultError:
             continue
 
 
@@ -143,8 +138,8 @@ def typed_rows(
         try:
             rows.append(_members(parse_line(line), kind, ""))
             places.append(index)
-        except LineError as fault:
-            refused.append((index, fault.reason, str(fault)))
+        except FaultError as error:
+            refused.append((index, *error.fault))
     return rows, places, refused
 
 
@@ -154,14 +149,14 @@ def _members(found: dict[str, Any], kind: JsonType, path: str) -> dict[str, Any]
     for name, inner in kind.members:
         where = f"{path}/{name}" if path else name
         if name in doubled:
-            raise LineError(Reason.MALFORMED, f"the member {where!r} stands twice")
+            raise FaultError(Reason.MALFORMED, f"the member {where!r} stands twice")
         value = found.get(name)
         out[name] = None if value is None else _typed(value, inner, where)
     return out
 
 
 def _typed(value: Any, kind: JsonType, path: str) -> Any:
-    """Returns a value as its type's column takes it; raises LineError."""
+    """Returns a value as its type's column takes it; raises FaultError."""
     name = kind.name
     if name == "object":
         if not isinstance(value, dict):
@@ -208,7 +203,7 @@ def _number(token: Token, kind: JsonType, path: str) -> int | float:
 
 
 def _check_exact(token: Token, double: int, path: str) -> None:
-    """Raises LineError where a token is another whole number than its double."""
+    """Raises FaultError where a token is another whole number than its double."""
     if whole_number(token) not in (None, double):
         _out(token, path, "a double cannot hold this integer exactly")
 
@@ -222,7 +217,7 @@ def _text(value: str, path: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise LineError(
+        raise FaultError(
             Reason.INVALID_ENCODING,
             f"column {path!r} holds half a surrogate pair, which is no text",
         ) from error
@@ -249,14 +244,14 @@ def _dumped(value: Any) -> str:
 
 def _no(value: Any, kind: JsonType, path: str) -> NoReturn:
     reason, what = _REASONS[kind.name]
-    raise LineError(
+    raise FaultError(
         reason, f"column {path!r} holds {_shown(value)}: {what}, {_SAMPLED}"
     )
 
 
 def _out(token: Token, path: str, what: str) -> NoReturn:
     message = f"column {path!r} holds {_shown(token)}: {what}"
-    raise LineError(Reason.OUT_OF_RANGE, message)
+    raise FaultError(Reason.OUT_OF_RANGE, message)
 
 
 def _shown(value: Any) -> str:

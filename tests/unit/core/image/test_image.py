@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transforms.core.image.check import ImageFault, ImageInfo, check_image
+from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.image.choices import Check
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 
 # ---------------------------------------------------------------- images by the byte
 
@@ -199,10 +200,10 @@ def jpeg() -> bytes:
     return saved(picture(), "JPEG")
 
 
-def fault_of(data: bytes, check: Check = "structure") -> ImageFault:
+def fault_of(data: bytes, check: Check = "structure") -> Fault:
     """The fault of an image that must be refused."""
     fault = check_image(data, check)
-    assert isinstance(fault, ImageFault), fault
+    assert isinstance(fault, Fault), fault
     return fault
 
 
@@ -621,7 +622,7 @@ def test_pixel_limit_is_the_callers(jpeg: bytes) -> None:
     """As many pixels as the limit are allowed, one more is not."""
     assert isinstance(check_image(jpeg, max_pixels=24 * 40), ImageInfo)
     fault = check_image(jpeg, max_pixels=24 * 40 - 1)
-    assert isinstance(fault, ImageFault)
+    assert isinstance(fault, Fault)
     assert fault.reason is Reason.TOO_MANY_PIXELS
     assert "40 x 24 pixels" in fault.message
 
@@ -639,7 +640,7 @@ def test_check_none_reads_dimensions_alone(jpeg: bytes) -> None:
 )
 def test_any_bytes_give_an_answer(start: bytes, rest: bytes, check: Check) -> None:
     """Whatever the bytes are, the answer is a value and not an exception."""
-    assert isinstance(check_image(start + rest, check), ImageInfo | ImageFault)
+    assert isinstance(check_image(start + rest, check), ImageInfo | Fault)
 
 
 # ------------------------------------------------------------------- against TensorFlow
@@ -833,7 +834,7 @@ def test_no_intact_file_is_refused(verdicts: list[Verdict], check: Check) -> Non
         (v.kind, v.shape, info)
         for v in verdicts
         if not v.damage
-        and (isinstance(info := check_image(v.data, check), ImageFault) or not v.shape)
+        and (isinstance(info := check_image(v.data, check), Fault) or not v.shape)
     ] == []
 
 
@@ -856,7 +857,7 @@ def test_dimensions_are_those_of_tensorflow(
 def test_few_files_are_refused_that_tensorflow_reads(verdicts: list[Verdict]) -> None:
     """Strictness costs little: stray bytes and ancillary checksums, nothing else."""
     readable = [v for v in verdicts if v.damage and v.shape is not None]
-    refused = [v for v in readable if isinstance(check_image(v.data), ImageFault)]
+    refused = [v for v in readable if isinstance(check_image(v.data), Fault)]
     assert len(refused) < 0.2 * len(readable)
 
 

@@ -29,11 +29,12 @@ from tests.unit.core.image.test_image import (
     segment,
 )
 from transforms.core.image import foreign as image_foreign
-from transforms.core.image.check import ImageFault, ImageInfo
+from transforms.core.image.check import ImageInfo
 from transforms.core.image.notes import ImageNote, contradicts_suffix
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
+from transforms.core.reasons import Fault
 from transforms.errors import SpecError
 
 END = chunk(b"IEND", b"")
@@ -51,7 +52,7 @@ def prepared(data: bytes, policy: ImagePolicy = FIRST) -> PreparedImage:
 def reason(data: bytes, policy: ImagePolicy | None = None) -> Reason:
     """The reason of an image that must be refused."""
     result = prepare_image(data, policy or ImagePolicy())
-    assert isinstance(result, ImageFault), result
+    assert isinstance(result, Fault), result
     return result.reason
 
 
@@ -401,7 +402,7 @@ def test_fault_84_heic_without_its_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     """Named and refused, with the extra to install; never tried by another decoder."""
     monkeypatch.setattr(image_foreign, "_plugin", lambda name: None)
     result = prepare_image(b"\0\0\0\x18ftypheic" + bytes(30))
-    assert isinstance(result, ImageFault)
+    assert isinstance(result, Fault)
     assert result.reason is Reason.UNSUPPORTED_FORMAT
     assert "[heif]" in result.message
 
@@ -508,7 +509,7 @@ def test_a_bmp_of_a_rare_kind_is_not_called_damaged() -> None:
     data = make_bmp(32, header_bytes=52, compression=3)
     masks = struct.pack("<III", 0xFF000000, 0xFF0, 0xFF0000)
     result = prepare_image(data[:54] + masks + data[66:])
-    assert isinstance(result, ImageFault)
+    assert isinstance(result, Fault)
     assert result.reason is Reason.UNSUPPORTED_FORMAT
     assert "bitfields layout" in result.message
 
@@ -520,11 +521,11 @@ def test_tga_is_called_by_its_name(mode: str, packed: bool) -> None:
     image = picture().convert(mode)
     data = saved(image, "TGA", compression="tga_rle" if packed else None)
     result = prepare_image(data)
-    assert isinstance(result, ImageFault)
+    assert isinstance(result, Fault)
     assert result.reason is Reason.UNSUPPORTED_FORMAT
     assert result.message.startswith("TGA: TensorFlow does not read this kind")
     icon = prepare_image(saved(picture(), "ICO", sizes=[(16, 16)]))
-    assert isinstance(icon, ImageFault)
+    assert isinstance(icon, Fault)
     assert icon.message.startswith("ICO")
 
 
