@@ -66,7 +66,9 @@ def test_the_first_bytes_of_a_file_are_refused(
             monkeypatch.setenv(name, value)
         for skip in range(3):
             proxy.set(Rule("status", status=503, code="SlowDown", skip=skip))
-            assert remote.read_range(f"{server.url}/a", 5, 9)[0] == b"5678"
+            assert (
+                remote.RemoteStorage().read_range(f"{server.url}/a", 5, 9)[0] == b"5678"
+            )
 
 
 def test_faults_that_stay(

@@ -1,8 +1,7 @@
 """Files in object stores and other remote file systems, over `pyarrow.fs`.
 
-The same work as in `transforms.files`, for paths with a scheme; see
-`transforms.storage.paths`. Failures that pass are tried again, the others become an
-OSError with a number.
+Paths have a scheme; see `transforms.storage.paths`. Failures that pass are tried again,
+the others become an OSError with a number.
 
 An object appears when its upload is complete, and an Arrow stream that has failed is
 completed all the same when it is closed. So a file is first finished and read back in
@@ -25,30 +24,35 @@ import io
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
-from typing import IO, Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import google_crc32c
 
-from transforms.errors import DamageError
+from transforms.errors import DamageError, source_error
 from transforms.storage import object_clients
+from transforms.storage.entries import (
+    FileEntry,
+    Sink,
+    Standing,
+    is_hidden,
+    stamp,
+)
 from transforms.storage.file_systems import asked, file_system
 from transforms.storage.limits import TooLargeError
-from transforms.storage.paths import split_remote
+from transforms.storage.paths import relative, split_remote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Found",
     "RemoteFile",
-    "buffered",
-    "create",
-    "expand",
+    "RemoteStorage",
     "look",
     "look_in",
-    "names_in",
-    "open_input",
     "put",
     "read_all",
-    "read_range",
     "remembered",
     "remove_file",
     "remove_tree",
@@ -168,11 +172,6 @@ def walk(folder: str) -> list[Found]:
     return [each for each in found if not each.is_folder]
 
 
-def names_in(folder: str) -> list[str]:
-    """Returns the names of what is in a folder. Raises OSError."""
-    return [os.path.basename(found.path) for found in look_in(folder)]
-
-
 def expand(pattern: str) -> list[str]:
     """Returns the files that a glob names, `**` in it for any folders."""
     parts = pattern.split("/")
@@ -208,8 +207,8 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
     )
 
 
-def read_all(path: str, limit: int | None = None) -> tuple[bytes, int, int]:
-    """Returns a whole file, its size and its time of modification.
+def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
+    """Returns a whole file and its time of modification.
 
     Raises:
       OSError: it cannot be read.
@@ -226,8 +225,7 @@ def read_all(path: str, limit: int | None = None) -> tuple[bytes, int, int]:
                 raise TooLargeError(path, size, modified_ns)
             return stream.read(), modified_ns
 
-    data, modified_ns = asked(path, fetch)
-    return data, len(data), modified_ns
+    return asked(path, fetch)
 
 
 def _check_there(path: str) -> None:
@@ -237,12 +235,6 @@ def _check_there(path: str) -> None:
         if found is None or found.is_folder:
             number = errno.ENOENT if found is None else errno.EISDIR
             raise OSError(number, os.strerror(number), path)
-
-
-def read_range(path: str, start: int, stop: int) -> tuple[bytes, int, int]:
-    """As `read_all`, of bytes [start, stop); fewer where the file ends before."""
-    with open_input(path) as file:
-        return file.read_range(start, stop), file.size, file.modified_ns
 
 
 def _stated_size(file: Any, path: str) -> int:
@@ -275,8 +267,8 @@ def remembered(path: str) -> bytes:
     """Returns a file that this process reads often, again when it has changed."""
     known = _remembered.get(path)
     if known is None or look(path) != known[0]:
-        data, size, modified_ns = read_all(path)
-        known = _remembered[path] = Found(path, False, size, modified_ns), data
+        data, modified_ns = read_all(path)
+        known = _remembered[path] = Found(path, False, len(data), modified_ns), data
         while len(_remembered) > _FILES_REMEMBERED:
             _remembered.pop(next(iter(_remembered)), None)
     return known[1]
@@ -298,6 +290,11 @@ class RemoteFile(io.RawIOBase):
         self._file: Any = None
         _check_there(path)
         self.size, self.modified_ns = asked(path, self._facts)
+
+    @property
+    def stamp(self) -> int:
+        """See `transforms.storage.entries.stamp`."""
+        return stamp(self.size, self.modified_ns)
 
     def read_range(self, start: int, stop: int) -> bytes:
         """Returns bytes [start, stop), fewer where the file ends before."""
@@ -381,37 +378,6 @@ class RemoteFile(io.RawIOBase):
                 self._file.close()
             self._file = None
         super().close()
-
-
-def open_input(path: str) -> RemoteFile:
-    """Opens a file for reading. Raises OSError."""
-    return RemoteFile(path)
-
-
-def buffered(path: str) -> io.BufferedReader:
-    """Opens a file for small reads, of which many are one request. Raises OSError."""
-    return io.BufferedReader(RemoteFile(path), _FETCH_BYTES)
-
-
-@contextlib.contextmanager
-def create(path: str, *, attempts: str = "") -> Iterator["Spooled"]:
-    """Gives a file that appears under `path` once it is whole; in place of one there.
-
-    Args:
-      path: the final name.
-      attempts: a folder for what is not whole yet, where files are renamed; empty for
-        that of `path`.
-
-    Raises:
-      OSError: it could not be written, or not be uploaded; nothing has appeared.
-      StorageError: nor could it when the upload was tried again.
-    """
-    with _temporary() as (temporary, name):
-        spooled = Spooled(temporary)
-        yield spooled
-        temporary.flush()
-        spooled.check(path)
-        upload(name, path, attempts=attempts)
 
 
 @contextlib.contextmanager
@@ -592,3 +558,119 @@ def _found(path: str, info: Any) -> Found | None:
         return Found(path, True)
     seconds = (info.mtime_ns or 0) // _SECOND
     return Found(path, False, info.size or 0, seconds * _SECOND)
+
+
+class RemoteStorage:
+    """Files by paths with a scheme; folders are prefixes where a store has none.
+
+    The methods do what the functions of `transforms.files` say.
+    """
+
+    def exists(self, path: str) -> bool:
+        return look(path) is not None
+
+    def is_pattern(self, path: str) -> bool:
+        return any(c in path for c in "*?[") and not self.exists(path)
+
+    def size_of(self, path: str) -> int:
+        return self.stat_entry(path, "").size
+
+    def standing(self, path: str) -> Standing:
+        found = look(path)
+        if found is None:
+            return ""
+        return "folder" if found.is_folder else "file"
+
+    def expand(self, pattern: str) -> list[str]:
+        return expand(pattern)
+
+    def list_tree(self, root: str) -> list[FileEntry]:
+        try:
+            found = walk(root)
+        except OSError as error:
+            raise source_error(
+                f"Every folder of the source must be readable; {root!r} is not: "
+                f"{error.strerror}.",
+                error,
+            ) from error
+        entries: dict[str, FileEntry] = {}
+        for each in found:
+            path = relative(each.path, root)
+            parts = path.split("/")
+            hidden = next((i for i, p in enumerate(parts) if is_hidden(p)), None)
+            if hidden is None:
+                entries[path] = FileEntry(path, each.size, each.modified_ns)
+            else:
+                # A hidden folder is one entry, whatever is in it.
+                path = "/".join(parts[: hidden + 1])
+                entries[path] = FileEntry(path, 0, 0, "hidden")
+        return sorted(entries.values(), key=lambda entry: os.fsencode(entry.path))
+
+    def names_in(self, folder: str) -> list[str]:
+        return [os.path.basename(found.path) for found in look_in(folder)]
+
+    def entries_in(self, folder: str, root: str) -> list[FileEntry]:
+        return [
+            FileEntry(relative(found.path, root), found.size, found.modified_ns)
+            for found in look_in(folder)
+            if not found.is_folder
+        ]
+
+    def stat_entry(self, path: str, root: str) -> FileEntry:
+        found = look(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return FileEntry(relative(path, root), found.size, found.modified_ns)
+
+    def open_unbuffered(self, path: str) -> io.RawIOBase:
+        return RemoteFile(path)
+
+    def open_input(self, path: str) -> io.BufferedReader:
+        """Of small reads, many are one request."""
+        return io.BufferedReader(RemoteFile(path), _FETCH_BYTES)
+
+    def mapped(self, path: str) -> "pa.NativeFile":
+        """The whole file is fetched."""
+        import pyarrow as pa
+
+        return pa.BufferReader(remembered(path))
+
+    def read_stamped(self, path: str, limit: int | None) -> tuple[bytes, int]:
+        data, modified_ns = read_all(path, limit)
+        return data, stamp(len(data), modified_ns)
+
+    def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
+        with RemoteFile(path) as file:
+            return file.read_range(start, stop), file.stamp
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, attempts: str, durable: bool) -> Iterator[Sink]:
+        """`attempts` matters where files are renamed, as in HDFS."""
+        with _temporary() as (temporary, name):
+            spooled = Spooled(temporary)
+            yield spooled
+            temporary.flush()
+            spooled.check(path)
+            upload(name, path, attempts=attempts)
+
+    def write_file(
+        self,
+        path: str,
+        pieces: Sequence[bytes | memoryview],
+        *,
+        attempts: str,
+        durable: bool,
+    ) -> None:
+        put(path, b"".join(pieces), attempts=attempts)
+
+    def remove_file(self, path: str, *, below: str) -> None:
+        remove_file(path)
+
+    def remove_tree(self, path: str, *, below: str) -> None:
+        remove_tree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Does nothing: what a store has confirmed is durable."""
+
+    def is_inside(self, path: str, folder: str) -> bool:
+        return f"{path}/".startswith(f"{folder.rstrip('/')}/")

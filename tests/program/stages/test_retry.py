@@ -28,7 +28,7 @@ from tests.program.test_convert import (
 from transforms import files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError
-from transforms.storage import retry
+from transforms.storage import local, retry
 from transforms.storage.retry import RetryPolicy, is_transient, persistently, storing
 
 Folder = pathlib.Path
@@ -240,7 +240,7 @@ class TestFiles:
 
             stat = is_dir
 
-        for look in (files._is_directory, lambda e: files._entry("a", e)):
+        for look in (local._is_directory, lambda e: local._entry("a", e)):
             with pytest.raises(OSError, match="x"):
                 look(Entry())
 
@@ -374,8 +374,8 @@ def flaky_writes(
 
         return call
 
-    real = files._new_attempt
-    monkeypatch.setattr(files, "_new_attempt", new_attempt)
+    real = local._new_attempt
+    monkeypatch.setattr(local, "_new_attempt", new_attempt)
     if name in ("fsync", "replace"):
         monkeypatch.setattr(os, name, patched(getattr(os, name)))
     return lambda: len(failed)
@@ -438,14 +438,14 @@ class TestWholeRuns:
     ) -> None:
         """A file that the disk will not give fails the job: it is not lost (row 8)."""
         victim = sorted(photos.rglob("*.jpg"))[3]
-        real = files._read_stamped
+        real = local._read_stamped
 
         def failing(path: str, limit: int | None) -> tuple[bytes, int]:
             if path == str(victim):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
             return real(path, limit)
 
-        monkeypatch.setattr(files, "_read_stamped", failing)
+        monkeypatch.setattr(local, "_read_stamped", failing)
         error = last_words(photos, tmp_path / "out", "--max-reject-rate", "1")
         assert str(victim) in error
         assert "Input/output error" in error

@@ -11,6 +11,7 @@ from beam_pipeline.commands.progress import look, shown_progress, speed_text
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
 from transforms import files
+from transforms.storage import local
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -196,8 +197,8 @@ def test_files_are_counted_while_they_are_listed(
         seen.append(files.listed_so_far())
         return scan(*arguments)
 
-    scan = files._scan
-    monkeypatch.setattr(files, "_scan", watched)
+    scan = local._scan
+    monkeypatch.setattr(local, "_scan", watched)
     assert len(files.list_tree(str(tmp_path / "in"))) == 3
     assert seen[1:] == [0, 1, 2]
     assert files.listed_so_far() == 3

@@ -1,0 +1,82 @@
+"""Values that local and remote storage share: entries, stamps, sinks."""
+
+import dataclasses
+import errno
+import io
+import os
+import unicodedata
+from typing import IO, Literal, Protocol
+
+__all__ = [
+    "FileEntry",
+    "Sink",
+    "Standing",
+    "changed",
+    "is_hidden",
+    "stamp",
+    "stamp_of",
+]
+
+# What has a name: see `transforms.files.standing`.
+Standing = Literal["", "file", "folder", "other"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a source.
+
+    Attributes:
+      path: relative to the source's root, `/` between, as the file system has it.
+      size: bytes.
+      modified_ns: modification time, nanoseconds since the epoch.
+      skipped: why it is not read: "hidden" or ""; see `list_tree`.
+    """
+
+    path: str
+    size: int
+    modified_ns: int
+    skipped: str = ""
+
+    @property
+    def stamp(self) -> int:
+        """See `stamp`."""
+        return stamp(self.size, self.modified_ns)
+
+    @property
+    def origin(self) -> str:
+        """The path in NFC: the identity that placement hashes."""
+        return unicodedata.normalize("NFC", self.path)
+
+
+def stamp(size: int, modified_ns: int) -> int:
+    """Returns one number for the state of a file: another one when it has changed."""
+    mixed = (modified_ns * 0x9E3779B97F4A7C15 + size) % 2**64
+    return mixed - 2**64 if mixed >= 2**63 else mixed
+
+
+def stamp_of(file: IO[bytes] | io.RawIOBase | int) -> int:
+    """Returns the stamp of an open file, or of a descriptor."""
+    if not isinstance(file, int):
+        stated = getattr(getattr(file, "raw", file), "stamp", None)
+        if stated is not None:
+            return int(stated)
+        file = file.fileno()
+    status = os.fstat(file)
+    return stamp(status.st_size, status.st_mtime_ns)
+
+
+def changed(path: str) -> OSError:
+    """Returns the error about a file that has another stamp than when it was listed."""
+    return OSError(errno.ESTALE, "it has changed since it was listed", path)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether systems and programs leave files of such a name beside a user's."""
+    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+
+
+class Sink(Protocol):
+    """A file that is open for writing."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Writes all of `data`; returns its length, or raises OSError."""

@@ -1,0 +1,448 @@
+"""Files on this machine's disks, and on file systems that are mounted here.
+
+What fails in passing is tried again: each read, each rename, each removal, and of a
+file whose content is in memory the whole writing; see `transforms.storage.retry`. What
+changes names, and publishes a directory, is in `transforms.storage.folders`.
+"""
+
+import collections
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import glob
+import heapq
+import io
+import itertools
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from transforms.core.regular_files import open_regular, open_stream
+from transforms.errors import TargetError, source_error
+from transforms.storage import folders
+from transforms.storage.entries import (
+    FileEntry,
+    Sink,
+    Standing,
+    is_hidden,
+    stamp_of,
+)
+from transforms.storage.limits import TooLargeError
+from transforms.storage.paths import relative
+from transforms.storage.retry import is_transient, persistently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LocalStorage", "exclusive_lock", "listed_so_far", "rename"]
+
+# The disk is given a file in pieces of this size.
+_WRITEBACK_BYTES = 8 << 20
+_SYNC_FILE_RANGE_WRITE = 2
+# A file of unknown length is read in pieces of this size.
+_PIECE_BYTES = 1 << 24
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_attempts = itertools.count()
+# How many files the listing under way has found, for who shows it.
+_listed: collections.deque[int] = collections.deque([0], maxlen=1)
+
+
+class LocalStorage:
+    """Files under the names that the operating system has for them.
+
+    The methods do what the functions of `transforms.files` say.
+    """
+
+    def standing(self, path: str) -> Standing:
+        status = folders.status_of(path, followed=True)
+        if status is None:
+            # A link that leads nowhere.
+            return "other" if self.exists(path) else ""
+        if stat.S_ISDIR(status.st_mode):
+            return "folder"
+        return "file" if stat.S_ISREG(status.st_mode) else "other"
+
+    def exists(self, path: str) -> bool:
+        return folders.status_of(path) is not None
+
+    def is_pattern(self, path: str) -> bool:
+        return not os.path.lexists(path) and any(c in path for c in "*?[")
+
+    def expand(self, pattern: str) -> list[str]:
+        found = glob.glob(pattern, recursive=True)
+        return sorted((p for p in found if not os.path.isdir(p)), key=os.fsencode)
+
+    def list_tree(self, root: str) -> list[FileEntry]:
+        entries: list[FileEntry] = []
+        seen: set[tuple[int, int]] = set()
+        # The first name in byte order is the one under which a folder counts.
+        pending = [(b"", "")]
+        while pending:
+            _, folder = heapq.heappop(pending)
+            full = os.path.join(root, folder) if folder else root
+            try:
+                found = persistently(functools.partial(_scan, full, folder, seen))
+            except OSError as error:
+                raise source_error(
+                    f"Every folder of the source must be readable; {full!r} is not: "
+                    f"{error.strerror}.",
+                    error,
+                ) from error
+            entries += found[0]
+            _listed.append(len(entries))
+            for path in found[1]:
+                heapq.heappush(pending, (os.fsencode(path), path))
+        entries.sort(key=lambda entry: os.fsencode(entry.path))
+        return entries
+
+    def names_in(self, folder: str) -> list[str]:
+        return persistently(lambda: os.listdir(folder), path=folder)
+
+    def entries_in(self, folder: str, root: str) -> list[FileEntry]:
+        names = sorted(self.names_in(folder), key=os.fsencode)
+        paths = [os.path.join(folder, name) for name in names]
+        return [
+            self.stat_entry(path, root)
+            if os.path.exists(path)
+            else FileEntry(relative(path, root), 0, 0)
+            for path in paths
+            if not os.path.isdir(path)
+        ]
+
+    def stat_entry(self, path: str, root: str) -> FileEntry:
+        status = os.stat(path)
+        return FileEntry(relative(path, root), status.st_size, status.st_mtime_ns)
+
+    def size_of(self, path: str) -> int:
+        return persistently(lambda: os.stat(path).st_size, path=path)
+
+    def open_unbuffered(self, path: str) -> io.RawIOBase:
+        return io.FileIO(path, opener=open_stream)
+
+    def open_input(self, path: str) -> io.BufferedReader:
+        opened = functools.partial(_PersistentFile, path, "rb", opener=open_regular)
+        return io.BufferedReader(persistently(opened, path=path))
+
+    def mapped(self, path: str) -> "pa.NativeFile":
+        # Here, because what only checks files is to start without Arrow.
+        import pyarrow as pa
+
+        # Arrow opens the file by its name.
+        os.close(open_regular(path, os.O_RDONLY))
+        return pa.memory_map(path)
+
+    def read_stamped(self, path: str, limit: int | None) -> tuple[bytes, int]:
+        try:
+            # Nearly always the first attempt is the only one, and images are many.
+            return _read_stamped(path, limit)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+        return persistently(functools.partial(_read_stamped, path, limit), path=path)
+
+    def read_range(self, path: str, start: int, stop: int) -> tuple[bytes, int]:
+        work = functools.partial(_read_range, path, start, stop)
+        return persistently(work, path=path)
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, attempts: str, durable: bool) -> Iterator[Sink]:
+        raw = persistently(functools.partial(_new_attempt, attempts), path=path)
+        temporary = str(raw.name)
+        try:
+            with raw:
+                yield _WholeWrites(raw, durable=durable)
+                if durable:
+                    os.fsync(raw.fileno())
+            rename(temporary, path)
+        except BaseException as error:
+            # What went wrong first is what counts; the folder of attempts goes later.
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            if isinstance(error, OSError) and error.errno and not error.filename:
+                # A failed write or sync does not say of what.
+                raise OSError(error.errno, error.strerror, path) from error
+            raise
+
+    def write_file(
+        self,
+        path: str,
+        pieces: Sequence[bytes | memoryview],
+        *,
+        attempts: str,
+        durable: bool,
+    ) -> None:
+
+        def once() -> None:
+            with self.create(path, attempts=attempts, durable=durable) as file:
+                for piece in pieces:
+                    file.write(piece)
+
+        persistently(once, path=path)
+
+    def remove_file(self, path: str, *, below: str) -> None:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _name_below(path, below) as (name, folder),
+        ):
+            before = persistently(lambda: os.lstat(name, dir_fd=folder), path=path)
+            # What has the name next may be somebody else's.
+            folders.once_only(
+                lambda: os.unlink(name, dir_fd=folder),
+                lambda: not folders.is_same(before, name, folder=folder),
+                path=path,
+            )
+
+    def remove_tree(self, path: str, *, below: str) -> None:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _name_below(path, below) as (name, folder),
+        ):
+            # A stopped run may just be making one more file there.
+            work = functools.partial(shutil.rmtree, name, dir_fd=folder)
+            persistently(work, path=path, also={errno.ENOTEMPTY})
+
+    def sync_directory(self, path: str) -> None:
+        persistently(functools.partial(_sync_directory, path), path=path)
+
+    def is_inside(self, path: str, folder: str) -> bool:
+        path, folder = os.path.realpath(path), os.path.realpath(folder)
+        return os.path.commonpath([path, folder]) == folder
+
+
+def listed_so_far() -> int:
+    """Returns how many files the last `list_tree` of this process has found yet."""
+    return _listed[0]
+
+
+def _scan(
+    full: str, folder: str, seen: set[tuple[int, int]]
+) -> tuple[list[FileEntry], list[str]]:
+    """Returns the files of a folder, and the folders in it; nothing if it was seen."""
+    entries: list[FileEntry] = []
+    below: list[str] = []
+    status = os.stat(full)
+    if (status.st_dev, status.st_ino) in seen:
+        return entries, below
+    with os.scandir(full) as found:
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if is_hidden(entry.name):
+                entries.append(FileEntry(path, 0, 0, "hidden"))
+            elif _is_directory(entry):
+                below.append(path)
+            else:
+                entries.append(_entry(path, entry))
+    seen.add((status.st_dev, status.st_ino))
+    return entries, below
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if is_transient(error):
+            raise
+        # A link to itself, say: no folder, and a reject by name when it is read.
+        return False
+
+
+def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        if is_transient(error):
+            raise
+        # A dangling link, say: listed, so that reading it becomes a reject by name.
+        return FileEntry(path, 0, 0)
+    return FileEntry(path, status.st_size, status.st_mtime_ns)
+
+
+class _PersistentFile(io.FileIO):
+    """A file whose reads are tried again; one that has failed has not moved it."""
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        return persistently(lambda: io.FileIO.readinto(self, buffer), path=self._path)
+
+    def readall(self) -> bytes:
+        # The plain one would lose what it had read before a failure.
+        parts = []
+        while part := persistently(lambda: self.read(_PIECE_BYTES), path=self._path):
+            parts.append(part)
+        return b"".join(parts)
+
+    @property
+    def _path(self) -> str:
+        return os.fsdecode(self.name) if isinstance(self.name, str | bytes) else ""
+
+
+def _read_stamped(path: str, limit: int | None) -> tuple[bytes, int]:
+    descriptor = open_regular(path, os.O_RDONLY)
+    try:
+        if limit is not None:
+            status = os.fstat(descriptor)
+            if status.st_size > limit:
+                raise TooLargeError(path, status.st_size, status.st_mtime_ns)
+        return _read_all(descriptor), stamp_of(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes:
+    # One read is enough for nearly every file; the loop is for the rest.
+    expected = os.fstat(descriptor).st_size
+    data = os.read(descriptor, expected + 1)
+    if len(data) == expected:
+        return data
+    parts = [data]
+    while part := os.read(descriptor, _PIECE_BYTES):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        parts = []
+        while start < stop:
+            # Nearly always all of it at once, and then without a copy.
+            part = os.pread(file.fileno(), stop - start, start)
+            if not part:
+                break
+            parts.append(part)
+            start += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts), stamp_of(file)
+
+
+class _WholeWrites:
+    """Writes all it is given, where a bare file may take less.
+
+    Of a durable one the disk is given each piece as soon as it is written, so that the
+    sync at the end has little left to wait for.
+    """
+
+    def __init__(self, raw: io.FileIO, *, durable: bool) -> None:
+        self._raw = raw
+        self._durable = durable
+        self._size = 0
+        self._begun = 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        view = memoryview(data)
+        while view:
+            view = view[self._raw.write(view) :]
+        size = len(memoryview(data))
+        self._size += size
+        if self._durable and self._size - self._begun >= _WRITEBACK_BYTES:
+            _begin_writeback(self._raw.fileno(), self._begun, self._size)
+            self._begun = self._size
+        return size
+
+
+def _begin_writeback(descriptor: int, start: int, stop: int) -> None:
+    """Asks the disk to take a piece of a file now; does not wait, may do nothing."""
+    if hasattr(_libc, "sync_file_range"):
+        _libc.sync_file_range(
+            descriptor,
+            ctypes.c_longlong(start),
+            ctypes.c_longlong(stop - start),
+            _SYNC_FILE_RANGE_WRITE,
+        )
+
+
+def _new_attempt(folder: str) -> io.FileIO:
+    name = f"{os.getpid()}-{next(_attempts)}-{secrets.token_hex(4)}.tmp"
+    return open(os.path.join(folder, name), "xb", buffering=0)
+
+
+def rename(source: str, target: str) -> None:
+    """Gives a file another name on its file system, in place of what has it; retried.
+
+    Raises:
+      OSError: it could not be done; both are as they were.
+      StorageError: nor could it when it was tried again.
+    """
+    before = persistently(lambda: os.lstat(source), path=source)
+    folders.once_only(
+        lambda: os.replace(source, target),
+        lambda: folders.is_same(before, target),
+        path=target,
+    )
+
+
+@contextlib.contextmanager
+def _name_below(path: str, below: str) -> Iterator[tuple[str, int | None]]:
+    """Gives a file's name and a descriptor of its folder; see `remove_file`."""
+    if not below:
+        yield path, None
+        return
+    with folders.opened_below(os.path.dirname(path), below) as descriptor:
+        yield os.path.basename(path), descriptor
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: str) -> Iterator[None]:
+    """Holds a lock that the operating system drops when the process dies.
+
+    Raises:
+      TargetError: another process holds it, or its name is that of something else.
+    """
+    while True:
+        with persistently(
+            lambda: open(path, "ab", opener=_open_lock), path=path
+        ) as file:
+            persistently(functools.partial(_lock, file, path), path=path)
+            if _is_at(file, path):
+                yield
+                return
+        # Its last holder has removed the file meanwhile; the name is another file's.
+
+
+def _open_lock(path: str, flags: int) -> int:
+    """Opens a lock; a link would never be the file, and a pipe might wait for ever."""
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EISDIR):
+            raise _no_lock(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_lock(path)
+    return descriptor
+
+
+def _no_lock(path: str) -> TargetError:
+    return TargetError(
+        f"The lock of a target must be a regular file; {path!r} is a link or "
+        f"something else. Remove it, and run again."
+    )
+
+
+def _lock(file: IO[bytes], path: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise TargetError(
+            f"Only one run may write to a target at a time; another holds "
+            f"{path!r}. Wait for it, or write to another output."
+        ) from error
+
+
+def _is_at(file: IO[bytes], path: str) -> bool:
+    found = folders.status_of(path)
+    return found is not None and os.path.samestat(os.fstat(file.fileno()), found)
