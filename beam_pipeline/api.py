@@ -60,14 +60,18 @@ class Report:
     Attributes:
       status: "committed", or "up to date" where the dataset was there already.
       output: the dataset's folder.
-      digest: of the dataset.
-      records: written, of all splits.
-      splits: by name their records, bytes and shards.
-      read, written, rejected, skipped: where every item went; the last two by reason.
-      parts: of what items consist of ("boxes"): read, written, rejected, gone.
-      image_notes: images of which something is worth knowing, by `ImageNote`.
-      notes: what readers should know.
-      seconds: the run took.
+      digest: digest of the dataset; equal ones have equal bytes.
+      records: records of all splits.
+      splits: records, bytes and number of shards of each split, by its name.
+      read: items of the source.
+      written: items that became records.
+      rejected: items that did not, by reason.
+      skipped: items that were left out on purpose, by reason.
+      parts: what items consist of ("boxes"): how many were read, written, rejected on
+        their own, and gone with rejected items.
+      image_notes: images that have something worth knowing, counted by what it is.
+      notes: what readers of the dataset should know, a sentence each.
+      seconds: how long the run took.
     """
 
     status: str

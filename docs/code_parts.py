@@ -385,13 +385,6 @@ def manifest_account() -> str:
     return _fields(Account)
 
 
-def manifest_statistics() -> str:
-    """What is known of a feature's values."""
-    from transforms.core.statistics import Statistics
-
-    return _fields(Statistics)
-
-
 def report() -> str:
     """The fields of the report of a committed run."""
     from beam_pipeline.api import Report
@@ -539,7 +532,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "runners": runners,
     "manifest-dataset": manifest_dataset,
     "manifest-account": manifest_account,
-    "manifest-statistics": manifest_statistics,
     "report": report,
     "public-names": public_names,
     "layers": layers,

@@ -1,32 +1,23 @@
 """The reference of all settings, as Markdown."""
 
-import re
-
 from beam_pipeline.engines.table import RUNNERS
 from beam_pipeline.settings.options import SETTINGS, Setting
 from transforms.formats.registry import FORMATS
 
 __all__ = ["settings_table"]
 
-_HEAD = ("setting", "option", "values", "default", "for", "what")
-_DEFAULT = re.compile(r" ?\[(.*)\](?=\.$)")
-_KINDS = {
-    "switch": "true, false",
-    "int": "whole number",
-    "float": "number",
-    "joined": "list of texts",
-    "list": "list of texts",
-    "pairs": "mapping",
-    "text": "text",
-}
+_HEAD = ("setting", "option", "for", "what, and [the default]")
+_VALUES = {"int": "N", "float": "N", "text": "TEXT"}
+# A longer list of choices is what the metavar stands for.
+_MOST_CHOICES = 6
 
 
 def settings_table() -> str:
     """Returns every setting, as one Markdown table below the title of each section.
 
     A row has the name that a spec and `beam_pipeline.convert` take, the option of the
-    command line, the values, the default, the sources and formats that the setting is
-    for (nothing where it is for all), and what it does.
+    command line with its values, the sources and formats that the setting is for
+    ("all" where it is for all), and what it does, with the default in brackets.
     """
     sections: dict[str, list[Setting]] = {}
     for setting in SETTINGS.values():
@@ -41,28 +32,22 @@ def settings_table() -> str:
 
 
 def _row(setting: Setting) -> list[str]:
-    text = setting.help.format(formats=", ".join(FORMATS), runners=", ".join(RUNNERS))
-    default = _DEFAULT.search(text)
-    values = ", ".join(f"`{choice}`" for choice in setting.choices)
-    if setting.metavar and setting.kind != "choice":
-        values = f"`{setting.metavar}`"
     cells = [
         f"`{setting.name}`",
-        f"`{setting.flags}`" if setting.flags else "",
-        values or _KINDS[setting.kind],
-        default[1] if default else _plain_default(setting),
-        setting.sources or _formats_of(setting),
-        _DEFAULT.sub("", text),
+        f"`{setting.flags}{_value(setting)}`" if setting.flags else "",
+        setting.sources or _formats_of(setting) or "all",
+        setting.help.format(formats=", ".join(FORMATS), runners=", ".join(RUNNERS)),
     ]
     return [cell.replace("|", r"\|") for cell in cells]
 
 
-def _plain_default(setting: Setting) -> str:
-    if setting.default is ...:
-        return "must be given"
-    if isinstance(setting.default, bool):
-        return str(setting.default).lower()
-    return f"`{setting.default}`" if setting.default else ""
+def _value(setting: Setting) -> str:
+    """Returns what follows the flag; empty for a switch."""
+    if setting.kind == "switch":
+        return ""
+    if setting.choices and len(setting.choices) <= _MOST_CHOICES:
+        return " " + "|".join(map(str, setting.choices))
+    return f" {setting.metavar or _VALUES[setting.kind]}"
 
 
 def _formats_of(setting: Setting) -> str:

@@ -2,9 +2,11 @@
 
 import functools
 import importlib
+import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -56,3 +58,46 @@ def test_the_code_says_every_part_of_the_reference(name: str) -> None:
     """A part has no empty cell where the code must say what something is."""
     assert part(name).strip()
     assert not re.search(r"\| +\| *$", part(name).replace("| |", "|")), name
+
+
+def documented(page: str) -> str:
+    """Returns a page of the reference with its generated parts."""
+    text = (ROOT / "docs/reference" / page).read_text(encoding="utf-8")
+    return text + "".join(map(part, re.findall(r"^```{from-code} (.*)$", text, re.M)))
+
+
+def keys_of(value: object) -> set[str]:
+    """Returns the names of fields in JSON; names of features and the like are none."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    return set(value) if isinstance(value, dict) else set()
+
+
+def test_every_field_is_documented(
+    sources: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The pages of the manifest and the report name the fields of real ones."""
+    output, path = tmp_path / "out", tmp_path / "report.json"
+    command = (
+        "convert",
+        str(sources / "photos"),
+        str(output),
+        "--report-json",
+        str(path),
+    )
+    subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", *command, "--quiet"],
+        cwd=ROOT,
+        check=True,
+    )
+    manifest = json.loads((output / "manifest.json").read_text())
+    dataset = manifest["dataset"]
+    fields = keys_of([manifest, dataset, manifest["run"], dataset["account"]])
+    for name in ("features", "splits", "files"):
+        fields |= keys_of(dataset[name])
+    fields |= keys_of([shard for s in dataset["splits"] for shard in s["shards"]])
+    # What declares a feature is on the page of its options, but for these.
+    fields -= {"derived", "is_label", "derived_from"}
+    assert not {f for f in fields if f"`{f}`" not in documented("manifest.md")}
+    report = keys_of(json.loads(path.read_text()))
+    assert not {f for f in report if f"`{f}`" not in documented("report.md")}

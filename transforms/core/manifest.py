@@ -142,8 +142,10 @@ class Account:
     """Where every item of the source went; `balance` is 0 when nothing is lost.
 
     Attributes:
-      read, written: items.
-      rejected, skipped: items by reason.
+      read: items of the source.
+      written: items that became records.
+      rejected: items that did not, by reason.
+      skipped: items that were left out on purpose, by reason.
       parts: of what items consist of, by what they are ("boxes"): how many were
         "read", "written", "rejected" on their own, and "gone" with rejected items.
     """
@@ -183,16 +185,17 @@ class Manifest:
     """The committed facts of one dataset.
 
     Attributes:
-      name: of the dataset; the prefix of its shards.
-      compression: "none", "gzip" or "zlib".
-      features: in the source's order.
-      splits: in order.
+      name: name of the dataset; the prefix of its shards.
+      compression: of the shards: "none", "gzip" or "zlib".
+      features: the features, in the source's order.
+      splits: the splits, in order.
       files: sidecars and rejects; all files but shards and the manifest itself.
-      account: items of the source.
-      inputs: {"files": n, "bytes": n, "sha256": of the sorted (origin, size) list}.
-      settings: the settings that decide bytes; {"rows_known_by": {"content": [...]}}
-        are the `content_columns`.
-      image_notes: images of which something is worth knowing, by `ImageNote`.
+      account: where every item of the source went.
+      inputs: number of files, their bytes, and the sha256 of the sorted list of paths
+        and sizes: {"files": n, "bytes": n, "sha256": ...}.
+      settings: the settings that decide bytes. {"rows_known_by": {"content": [...]}}
+        names the columns whose content decided the splits.
+      image_notes: images that have something worth knowing, counted by what it is.
       run: what differs from run to run; "spec" in it is a valid --spec.
     """
 

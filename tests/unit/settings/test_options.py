@@ -86,7 +86,10 @@ def test_the_reference_has_every_setting() -> None:
     }
     assert set(rows) == set(SETTINGS)
     for name in NAMES - {"features"}:
-        assert f"`{SETTINGS[name].flags}`" in rows[name]
-    assert "| keep | CSV, archives | CSV: remove spaces" in rows["trim"]
+        assert f"`{SETTINGS[name].flags}" in rows[name]
+    assert "| CSV, archives | CSV: remove spaces" in rows["trim"]
+    assert "[keep]" in rows["trim"]
+    assert r"`--exif keep\|apply`" in rows["exif"]
+    assert "`--seed N`" in rows["seed"]
     assert "tables, also of --labels" in rows["label_column"]
     assert all(name in rows["format"] for name in FORMATS)
