@@ -102,6 +102,9 @@ def convert(
 ) -> Report:
     """Converts a source into a dataset and returns the report.
 
+    Example:
+      report = convert("rows.csv", "out/rows", splits={"train": 0.8, "test": 0.2})
+
     Args:
       source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
       output: the dataset's folder, as on the command line.

@@ -72,6 +72,11 @@ class Setting(NamedTuple):
       is_address: whether the text is an engine's address, and no path.
       name: its name in `Settings`; this and what follows comes from there.
       type: the type of what a spec holds.
+
+    Example:
+      >>> trim = SETTINGS["trim"]
+      >>> trim.flags, trim.kind, trim.default
+      ('--trim/--no-trim', 'switch', False)
     """
 
     section: str

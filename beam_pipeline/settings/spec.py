@@ -214,9 +214,11 @@ def read_spec(text: bytes, path: str) -> dict[str, Any]:
         data = yaml.load(text, Loader=_UniqueKeysLoader)
         _check_expansion(data, len(text))
         if isinstance(data, dict) and data.get("format") == FORMAT:
-            data = _said_by(data["run"]["spec"])
+            data = _given_settings(data["run"]["spec"])
     except (yaml.YAMLError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SpecError(f"The spec {path!r} must be YAML: {_told(error)}") from error
+        raise SpecError(
+            f"The spec {path!r} must be YAML: {_parser_message(error)}"
+        ) from error
     if not isinstance(data, dict):
         raise SpecError(
             f"The spec {path!r} must be a mapping of settings, as in 'shards: 4'; "
@@ -225,17 +227,17 @@ def read_spec(text: bytes, path: str) -> dict[str, Any]:
     return {str(key): value for key, value in data.items()}
 
 
-def _said_by(settings: Any) -> Any:
-    """Returns the settings in a manifest without what nobody has said.
+def _given_settings(settings: Any) -> Any:
+    """Returns the settings of a manifest without those that nobody gave.
 
-    Versions before `null_values` wrote of all formats that there is a header.
+    Versions before `null_values` wrote `header: true` for every format.
     """
     if not isinstance(settings, dict) or "null_values" in settings:
         return settings
     return {k: v for k, v in settings.items() if (k, v) != ("header", True)}
 
 
-def _told(error: Exception) -> str:
+def _parser_message(error: Exception) -> str:
     """Returns what a parser says, without the line of the file: it may hold keys."""
     if isinstance(error, yaml.MarkedYAMLError):
         for mark in filter(None, (error.context_mark, error.problem_mark)):
