@@ -102,8 +102,8 @@ def convert(
 ) -> Report:
     """Converts a source into a dataset and returns the report.
 
-    Example:
-      report = convert("rows.csv", "out/rows", splits={"train": 0.8, "test": 0.2})
+        report = convert("rows.csv", "out/rows", splits={"train": 0.8, "test": 0.2})
+        report.splits["train"]["records"]
 
     Args:
       source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
