@@ -25,6 +25,7 @@ TEST = [
     "scikit-learn>=1.4",
     "pycocotools>=2.0.8",
     "pillow-heif>=1",
+    "fastavro>=1.9",
     "polars>=1",
     # The first that builds wheels by itself.
     "setuptools>=70.1",
@@ -77,6 +78,8 @@ setup(
         "click>=8.4",
     ],
     extras_require={
+        # 1.9 is the first that is built for Python 3.12.
+        "avro": ["fastavro>=1.9"],
         "heif": ["pillow-heif>=1"],
         "s3": ["boto3>=1.36"],
         "gcs": ["google-cloud-storage>=2.16"],

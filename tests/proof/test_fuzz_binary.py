@@ -5,7 +5,9 @@ import io
 import json
 import pathlib
 import struct
+from decimal import Decimal
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,6 +54,53 @@ def arrow(*, stream: bool = False, compression: str | None = None) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with new(out, TABLE.schema, options=options) as writer:
         writer.write_table(TABLE, max_chunksize=5)
+    return out.getvalue()
+
+
+def avro(codec: str = "null") -> bytes:
+    names = {"type": "enum", "name": "E", "symbols": ["a", "b", "c"]}
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    point = {"name": "p", "type": ["null", "int"]}, {"name": "q", "type": "string"}
+    fields = {
+        "i": ["null", "long"],
+        "f": ["float", "null"],
+        "t": ["null", "string"],
+        "d": names,
+        "l": ["null", {"type": "array", "items": "long"}],
+        "s": ["null", {"type": "record", "name": "S", "fields": [*point]}],
+        "w": ["null", {"type": "long", "logicalType": "timestamp-micros"}],
+        "n": [decimal, "null"],
+        "m": {"type": "map", "values": "boolean"},
+    }
+    schema = {
+        "type": "record",
+        "name": "Row",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+    rows = [
+        {
+            **row,
+            "s": row["s"]["q"] and row["s"],
+            "n": Decimal(number) / 4,
+            "m": {"k": True},
+        }
+        for number, row in enumerate(TABLE.to_pylist() * 8)
+    ]
+    out = io.BytesIO()
+    sync = b"0123456789abcdef"
+    fastavro.writer(out, schema, rows, codec, sync_interval=900, sync_marker=sync)
+    return out.getvalue()
+
+
+def avro_numbers() -> bytes:
+    fields = [{"name": "x", "type": "double"}, {"name": "y", "type": "double"}]
+    out = io.BytesIO()
+    fastavro.writer(
+        out,
+        {"type": "record", "name": "Row", "fields": fields},
+        [{"x": n / 7, "y": -n / 3} for n in range(300)],
+        sync_marker=b"0123456789abcdef",
+    )
     return out.getvalue()
 
 
@@ -149,6 +198,11 @@ ARROW = (
     Subject("b.arrow", arrow(stream=True)),
     Subject("c.arrow", arrow(compression="zstd")),
 )
+AVRO = (
+    Subject("a.avro", avro()),
+    Subject("b.avro", avro("deflate")),
+    Subject("c.avro", avro_numbers()),
+)
 LAYOUT = {
     "header_bytes": 4,
     "record_bytes": 7,
@@ -171,6 +225,7 @@ KINDS = {
     "npz and npy": NUMPY,
     "Parquet": PARQUET,
     "Arrow IPC": ARROW,
+    "Avro": AVRO,
     "fixed-length": FIXED,
     "COCO, VOC and AutoML": DETECTION,
 }

@@ -225,6 +225,14 @@ _FILES: Mapping[str, Format] = {
         in_archives=True,
         stems=True,
     ),
+    "avro": Format(
+        "Avro",
+        "columnar.avro.AvroReader",
+        suffixes=(".avro",),
+        options=("null_values",),
+        in_archives=True,
+        stems=True,
+    ),
     "numpy": Format(
         "NumPy",
         "columnar.numpy_files.NumpyReader",

@@ -1,0 +1,480 @@
+"""Avro: fastavro reading whole files is the oracle; damage is one error by name."""
+
+import bz2
+import datetime
+import decimal
+import io
+import json
+import lzma
+import pathlib
+import uuid
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from tests.support.table_reading import Read, listed, read_all, rows_of
+from transforms.core.model import Reason
+from transforms.errors import InputError, SourceError, UsageError
+from transforms.formats.columnar import avro
+from transforms.formats.columnar.avro import AvroReader
+
+Folder = pathlib.Path
+UTC = datetime.UTC
+SCHEMA = {
+    "type": "record",
+    "name": "Row",
+    "namespace": "a.b",
+    "fields": [
+        {"name": "i", "type": "int"},
+        {"name": "l", "type": ["null", "long"]},
+        {"name": "f", "type": "float"},
+        {"name": "d", "type": ["double", "null"]},
+        {"name": "b", "type": "boolean"},
+        {"name": "t", "type": ["null", "string"]},
+        {"name": "raw", "type": "bytes"},
+        {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["X", "Y"]}},
+        {"name": "again", "type": ["null", "E"]},
+        {"name": "x", "type": {"type": "fixed", "name": "F", "size": 3}},
+        {"name": "list", "type": {"type": "array", "items": ["null", "long"]}},
+        {"name": "map", "type": {"type": "map", "values": "int"}},
+        {
+            "name": "s",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "S",
+                    "fields": [{"name": "a", "type": "int"}],
+                },
+            ],
+        },
+        {"name": "objects", "type": {"type": "array", "items": "S"}},
+    ],
+}
+
+
+def row(n: int) -> dict[str, Any]:
+    return {
+        "i": n,
+        "l": None if n % 3 == 0 else -(2**40) * n,
+        "f": n / 4,
+        "d": n / 3 if n % 2 else None,
+        "b": n % 2 == 0,
+        "t": None if n % 5 == 0 else f"é{n}",
+        "raw": bytes([n % 256]) * (n % 4),
+        "e": "XY"[n % 2],
+        "again": None if n % 2 else "X",
+        "x": b"%03d" % (n % 1000),
+        "list": [n, None][: n % 3],
+        "map": {f"k{n}": n} if n % 2 else {},
+        "s": {"a": n} if n % 4 else None,
+        "objects": [{"a": n}] * (n % 3),
+    }
+
+
+def flat(given: dict[str, Any]) -> dict[str, Any]:
+    """A row of `SCHEMA` in flat columns, by hand."""
+    out = dict(given)
+    struct, objects, pairs = out.pop("s"), out.pop("objects"), out.pop("map")
+    out["s/a"] = None if struct is None else struct["a"]
+    out["objects/a"] = [each["a"] for each in objects]
+    out["map/key"], out["map/value"] = [*pairs], [*pairs.values()]
+    return out
+
+
+def write(
+    path: Folder,
+    rows: list[Any],
+    schema: Any = SCHEMA,
+    *,
+    codec: str = "null",
+    block: int = 2000,
+) -> None:
+    with path.open("wb") as out:
+        fastavro.writer(
+            out,
+            schema,
+            rows,
+            codec,
+            sync_interval=block,
+            sync_marker=b"0123456789abcdef",
+        )
+
+
+def column(name: str, kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind}]}
+
+
+def read(folder: Folder, *names: str, **options: Any) -> Read:
+    return read_all(AvroReader(), folder, names or ["a.avro"], **options)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5000, 1 << 24])
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+def test_rows_are_those_of_the_whole_file(
+    tmp_path: Folder, codec: str, block_bytes: int
+) -> None:
+    """By runs of blocks, with every codec, values are those that were written."""
+    rows = [row(n) for n in range(500)]
+    write(tmp_path / "a.avro", rows, codec=codec)
+    found = read(tmp_path, block_bytes=block_bytes)
+    assert rows_of(found) == [
+        {name: value[name] for name in found.columns} for value in map(flat, rows)
+    ]
+    assert found.planned.sample.total_rows == 500
+    assert found.planned.sample.complete
+    if block_bytes == 1:
+        assert len(found.blocks) > 3
+
+
+def snappy(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
+    return packed + zlib.crc32(data).to_bytes(4, "big")
+
+
+def zstandard(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return packed
+
+
+@pytest.mark.parametrize("pack", [snappy, zstandard])
+def test_codecs_that_fastavro_has_no_library_for(
+    tmp_path: Folder, pack: Callable[[bytes], bytes]
+) -> None:
+    """Arrow unpacks Snappy and Zstandard, so that no more is to be installed."""
+    blocks = []
+    for start in range(0, 300, 50):
+        out = io.BytesIO()
+        for n in range(start, start + 50):
+            fastavro.schemaless_writer(out, SCHEMA, row(n))
+        blocks.append(block_of(50, pack(out.getvalue())))
+    whole = file_of(SCHEMA, *blocks, codec=pack.__name__.encode())
+    (tmp_path / "a.avro").write_bytes(whole)
+    found = read(tmp_path)
+    assert found.columns["i"] == list(range(300))
+    assert found.columns["t"] == [row(n)["t"] for n in range(300)]
+    # A bit of the last block's packed bytes.
+    data = bytearray(whole)
+    data[-20] ^= 1
+    (tmp_path / "a.avro").write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read as Avro"):
+        read(tmp_path)
+
+
+LOGICAL = {
+    "date": ({"type": "int", "logicalType": "date"}, datetime.date(2026, 11, 22)),
+    "time_ms": (
+        {"type": "int", "logicalType": "time-millis"},
+        datetime.time(1, 2, 3, 4000),
+    ),
+    "time_us": (
+        {"type": "long", "logicalType": "time-micros"},
+        datetime.time(1, 2, 3, 4),
+    ),
+    "at_ms": (
+        {"type": "long", "logicalType": "timestamp-millis"},
+        datetime.datetime(2026, 1, 2, 3, 4, 5, 6000, UTC),
+    ),
+    "at_us": (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        datetime.datetime(1912, 1, 2, 3, 4, 5, 6, UTC),
+    ),
+    "local_ms": (
+        {"type": "long", "logicalType": "local-timestamp-millis"},
+        datetime.datetime(2026, 1, 2, 3, 4, 5, 6000),
+    ),
+    "local_us": (
+        {"type": "long", "logicalType": "local-timestamp-micros"},
+        datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
+    ),
+    "dec": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 3},
+        decimal.Decimal("-12345.678"),
+    ),
+    "wide": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 0},
+        decimal.Decimal(10**59),
+    ),
+    "fixed_dec": (
+        {
+            "type": "fixed",
+            "name": "D",
+            "size": 6,
+            "logicalType": "decimal",
+            "precision": 6,
+            "scale": 2,
+        },
+        decimal.Decimal("3.50"),
+    ),
+    "uuid": (
+        {"type": "string", "logicalType": "uuid"},
+        uuid.UUID("12345678123456781234567812345678"),
+    ),
+}
+
+
+def test_logical_types_are_those_of_arrow(tmp_path: Folder) -> None:
+    """Dates, times, instants with a zone and without, decimals, uuids; in lists too."""
+    fields = [{"name": name, "type": kind} for name, (kind, _) in LOGICAL.items()]
+    days = {"type": "array", "items": ["null", {"type": "int", "logicalType": "date"}]}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [*fields, {"name": "days", "type": days}],
+    }
+    values = {name: value for name, (_, value) in LOGICAL.items()}
+    values["days"] = [datetime.date(1970, 1, 2), None]
+    write(tmp_path / "a.avro", [values], schema)
+    found = read(tmp_path)
+    (seen,) = rows_of(found)
+    assert seen == {**values, "uuid": str(values["uuid"])}
+    types = {name: str(c.type) for name, c in found.planned.sample.columns.items()}
+    assert types["at_us"] == "timestamp[us, tz=UTC]"
+    assert types["local_ms"] == "timestamp[ms]"
+    assert types["dec"] == "decimal128(38, 3)"
+    assert types["wide"] == "decimal256(76, 0)"
+
+
+def test_logical_types_that_are_not_known_are_passed_over(tmp_path: Folder) -> None:
+    """The specification says so; the plain type stands."""
+    kind = {"type": "long", "logicalType": "of-my-own"}
+    write(tmp_path / "a.avro", [{"x": 7}], column("x", kind))
+    assert read(tmp_path).columns == {"x": [7]}
+    fixed = {"type": "fixed", "name": "U", "size": 16}
+    given = uuid.uuid5(uuid.NAMESPACE_DNS, "a")
+    write(tmp_path / "a.avro", [{"x": given.bytes}], column("x", fixed))
+    data = (tmp_path / "a.avro").read_bytes()
+    assert read(tmp_path).columns == {"x": [given.bytes]}
+    schema = json.dumps(column("x", {**fixed, "logicalType": "uuid"})).encode()
+    (tmp_path / "a.avro").write_bytes(with_schema(data, schema))
+    assert read(tmp_path).columns == {"x": [str(given)]}
+
+
+def long(value: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, "long", value)
+    return out.getvalue()
+
+
+def with_schema(data: bytes, schema: bytes, codec: bytes = b"null") -> bytes:
+    """The blocks of a file behind a header of another schema or codec."""
+    sync = b"0123456789abcdef"
+    entries = {b"avro.schema": schema, b"avro.codec": codec}
+    header = b"".join(
+        long(len(part)) + part for pair in entries.items() for part in pair
+    )
+    return (
+        b"Obj\x01" + long(len(entries)) + header + b"\0" + sync + data.split(sync, 1)[1]
+    )
+
+
+def block_of(rows: int, data: bytes) -> bytes:
+    return long(rows) + long(len(data)) + data + b"0123456789abcdef"
+
+
+def file_of(schema: Any, *blocks: bytes, codec: bytes = b"null") -> bytes:
+    sync = b"0123456789abcdef"
+    return with_schema(sync + b"".join(blocks), json.dumps(schema).encode(), codec)
+
+
+@pytest.mark.parametrize(
+    ("union", "values", "kind"),
+    [
+        (["int", "long"], [1, 2**40], "int64"),
+        (["null", "float", "double"], [0.5, None], "double"),
+        (["null"], [None, None], "null"),
+        (["string"], ["a", "b"], "string"),
+    ],
+)
+def test_unions(tmp_path: Folder, union: Any, values: list[Any], kind: str) -> None:
+    """Of null and one type, or of numbers of two widths."""
+    write(tmp_path / "a.avro", [{"x": v, "y": 1} for v in values], two(union))
+    found = read(tmp_path)
+    assert found.columns["x"] == values
+    assert str(found.planned.sample.columns["x"].type) == kind
+
+
+def two(kind: Any) -> dict[str, Any]:
+    fields = [{"name": "x", "type": kind}, {"name": "y", "type": "int"}]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+def test_rows_that_are_no_records_are_one_column(tmp_path: Folder) -> None:
+    """As an array of NumPy is."""
+    write(tmp_path / "a.avro", ["x", None], ["null", "string"])
+    assert read(tmp_path).columns == {"value": ["x", None]}
+
+
+@pytest.mark.parametrize("limit", [1, 99, 100, 101, 250, 9999])
+@pytest.mark.parametrize("block_bytes", [1, 3000])
+def test_limit_takes_the_first_rows(
+    tmp_path: Folder, limit: int, block_bytes: int
+) -> None:
+    """Inside a block too."""
+    write(tmp_path / "a.avro", [row(n) for n in range(300)], block=3000)
+    found = read(tmp_path, limit=limit, block_bytes=block_bytes)
+    assert found.columns["i"] == list(range(300))[:limit]
+    assert sum(block.rows for block in found.blocks) == min(limit, 300)
+
+
+def test_rows_with_text_that_is_not_utf8_are_rejected(tmp_path: Folder) -> None:
+    """One by one; the rows around them are kept."""
+    rows = [{"x": text, "y": n} for n, text in enumerate([b"a", b"\xff", b"c"])]
+    write(tmp_path / "a.avro", rows, two("bytes"))
+    data = with_schema(
+        (tmp_path / "a.avro").read_bytes(), json.dumps(two("string")).encode()
+    )
+    (tmp_path / "a.avro").write_bytes(data)
+    (file,) = listed(tmp_path, ["a.avro"])
+    (block,) = AvroReader().blocks(file, block_bytes=1, limit_rows=None)
+    (raw,) = AvroReader().read(file, block, ["x", "y"])
+    assert raw.columns["y"].to_pylist() == [0, 2]
+    assert [(n, reason) for n, reason, _ in raw.refused] == [
+        (1, Reason.INVALID_ENCODING)
+    ]
+
+
+def test_large_files_are_sampled_at_sync_markers(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of all parts of the file; how many there are is estimated by bytes."""
+    monkeypatch.setattr(avro, "_SAMPLE_BYTES", 1 << 16)
+    write(tmp_path / "a.avro", [row(n) for n in range(30_000)])
+    found = AvroReader().plan(listed(tmp_path, ["a.avro"])).sample
+    numbers = found.columns["i"].to_pylist()
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == 0
+    assert numbers[-1] > 29_000
+    assert found.total_rows is None
+    size = (tmp_path / "a.avro").stat().st_size
+    assert size * found.rows / found.sampled_bytes == pytest.approx(30_000, rel=0.05)
+
+
+def test_drift_between_files_is_an_error(tmp_path: Folder) -> None:
+    """It names both files and the column; other widths of numbers are none."""
+    write(tmp_path / "a.avro", [{"x": 1}], column("x", "int"))
+    write(tmp_path / "b.avro", [{"x": 2**40}], column("x", "long"))
+    assert read(tmp_path, "a.avro", "b.avro").columns == {"x": [1, 2**40]}
+    write(tmp_path / "b.avro", [{"x": "1"}], column("x", "string"))
+    with pytest.raises(SourceError, match=r"'x' is int32 in a\.avro and string in b"):
+        AvroReader().plan(listed(tmp_path, ["a.avro", "b.avro"]))
+
+
+TREE = {
+    "type": "record",
+    "name": "Tree",
+    "fields": [{"name": "child", "type": ["null", "Tree"]}],
+}
+BOMB = file_of(
+    column("x", "long"),
+    block_of(1, zlib.compress(bytes(80 << 20))[2:-4]),
+    codec=b"deflate",
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "must start with 'Obj' and 1"),
+        (b"PAR1" * 9, "must start with 'Obj' and 1"),
+        (b"Obj\x01", "the metadata must have 1 bytes; 0 are left"),
+        (b"Obj\x01\x02" + long(2**40), "must have 1,099,511,627,776 bytes; 0 are left"),
+        (b"Obj\x01" + b"\xff" * 20, "is no number of 64 bits"),
+        (
+            file_of(column("x", "long"), codec=b"lz4"),
+            "codec must be one of .*found 'lz4'",
+        ),
+        (
+            with_schema(b"0123456789abcdef", b"{"),
+            "schema must be sound, but it is no JSON",
+        ),
+        (with_schema(b"0123456789abcdef", b"[" * 100_000), "schema must be sound"),
+        (file_of({"type": "nothing"}), "it names no type 'nothing'"),
+        (file_of({"type": "record", "name": "R"}), "KeyError: 'fields'"),
+        (file_of(TREE), "'Tree' holds values of its own type"),
+        (
+            file_of(column("x", ["int", "string"])),
+            "a union must be of null and one other",
+        ),
+        (file_of(column("x", "null")), "its rows must take bytes"),
+        (
+            file_of(column("x", {"type": "array", "items": "null"})),
+            "arrays whose items take no bytes",
+        ),
+        (file_of(column("x", "long"), block_of(2**50, b"\x02")), "cannot hold them"),
+        (file_of(column("x", "long"), block_of(-1, b"\x02")), "has -1 rows"),
+        (file_of(column("x", "long"), block_of(1, b"\x02\0")), "they end elsewhere"),
+        (file_of(column("x", "string"), block_of(1, long(9) + b"a")), "are not 1 rows"),
+        (
+            file_of(column("x", "long"), long(1) + long(1) + b"\x02" + b"?" * 16),
+            "does not end with the sync marker",
+        ),
+        (file_of(column("x", "long"), long(1) + long(99)), "must have 99 bytes; 0 are"),
+        (BOMB, "unpacks to more; that is taken for a bomb"),
+        (
+            file_of(column("x", "long"), block_of(1, b"?"), codec=b"xz"),
+            "the block at byte .* is not xz",
+        ),
+        (
+            file_of(
+                column("x", {"type": "enum", "name": "E", "symbols": ["A"]}),
+                block_of(1, long(7)),
+            ),
+            "cannot be read as Avro",
+        ),
+    ],
+)
+def test_damage_is_one_error_that_says_what(
+    tmp_path: Folder, data: bytes, says: str
+) -> None:
+    """With the file and the place; never a crash, never memory without bounds."""
+    (tmp_path / "a.avro").write_bytes(data)
+    with pytest.raises(InputError, match=says) as caught:
+        read(tmp_path)
+    assert "a.avro" in str(caught.value)
+    assert len(str(caught.value).encode()) <= 1024
+
+
+def test_bombs_of_every_codec_are_refused(tmp_path: Folder) -> None:
+    """By what a block unpacks to, of which no more is unpacked."""
+    big = bytes(65 << 20)
+    packed = {
+        "bzip2": bz2.compress(big),
+        "xz": lzma.compress(big, preset=0),
+        "zstandard": zstandard(big),
+        "snappy": snappy(big),
+        "null": big,
+    }
+    for codec, data in packed.items():
+        whole = file_of(column("x", "long"), block_of(1, data), codec=codec.encode())
+        (tmp_path / "a.avro").write_bytes(whole)
+        with pytest.raises(InputError, match="taken for a bomb"):
+            read(tmp_path)
+
+
+def test_named_types_that_multiply_are_refused(tmp_path: Folder) -> None:
+    """Thirty types of two fields each would be a billion columns."""
+    kind: Any = "long"
+    for level in range(30):
+        fields = [
+            {"name": "a", "type": kind},
+            {"name": "b", "type": f"T{level - 1}" if level else "long"},
+        ]
+        kind = {"type": "record", "name": f"T{level}", "fields": fields}
+    (tmp_path / "a.avro").write_bytes(file_of(kind))
+    with pytest.raises(InputError, match="over 10,000 types"):
+        read(tmp_path)
+
+
+def test_a_library_that_is_missing_is_named(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the extra that brings it."""
+    write(tmp_path / "a.avro", [{"x": 1}], column("x", "long"))
+    monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
+    with pytest.raises(UsageError, match=r"beam-tfrecord\[avro\]"):
+        read(tmp_path)
