@@ -115,7 +115,7 @@ def convert(
       settings: every setting of a spec, by its name, as below.
 
     Raises:
-      UsageError: the job cannot be done as it stands.
+      UsageError: the job cannot be done.
       BeamTFRecordError: it failed; nothing was committed.
     """
     with raising_in_python():

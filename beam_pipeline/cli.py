@@ -119,7 +119,7 @@ def convert(
     """Convert SOURCE into the TFRecord dataset OUTPUT.
 
     SOURCE is a folder of images, or a file, folder or quoted pattern of CSV, JSON
-    lines, Parquet and more; the README lists all formats. No option is needed:
+    lines, Parquet and more; --format lists all. No option is needed:
 
     \b
       beam-tfrecord convert photos out/photos

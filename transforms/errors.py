@@ -1,7 +1,7 @@
 """The exception tree: every failure that a user can meet has a type here.
 
     BeamTFRecordError             exit 1: the run failed, nothing was committed
-     +- UsageError                exit 2: what was asked for cannot be done as it stands
+     +- UsageError                exit 2: what was asked for cannot be done
      |   +- SpecError             a setting is wrong; the message names it
      |   +- SourceError           the source is not there, or the job cannot use it
      |   |   +- InputError        exit 4: it is there, but its content does not fit
@@ -114,7 +114,7 @@ class BeamTFRecordError(Exception):
 
 
 class UsageError(BeamTFRecordError):
-    """What was asked for cannot be done as it stands."""
+    """What was asked for cannot be done."""
 
     exit_code = 2
 

@@ -211,7 +211,7 @@ def prepare(spec: Spec) -> Prepared:
     """Looks at the target and lists the inputs.
 
     Raises:
-      UsageError: the job cannot be done as it stands; its type says what is wrong.
+      UsageError: the job cannot be done; its type says what is wrong.
     """
     standing = files.standing(spec.source)
     if standing == "folder" and files.is_inside(spec.output, spec.source):
@@ -285,7 +285,7 @@ def make_plan(spec: Spec | Prepared) -> Plan:
     """Samples the source and decides everything else.
 
     Raises:
-      UsageError: the job cannot be done as it stands; its type says what is wrong.
+      UsageError: the job cannot be done; its type says what is wrong.
     """
     prepared = prepare(spec) if isinstance(spec, Spec) else spec
     spec, inputs = prepared.spec, prepared.inputs
