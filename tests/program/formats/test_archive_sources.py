@@ -1,5 +1,6 @@
 """Archives as sources: images, WebDataset samples and tables, from plan to records."""
 
+import collections
 import csv
 import functools
 import gzip
@@ -26,6 +27,7 @@ from tests.program.test_convert import convert, payloads, refused, rejects
 from transforms.core.example import messages
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError, SourceError, SpecError
+from transforms.formats.archive import listing, tables
 from transforms.formats.archive.webdataset import key_and_column
 from transforms.formats.source import Source
 
@@ -469,6 +471,33 @@ def test_csv_in_archives(name: str, packed: bool, tmp_path: Folder) -> None:
     assert skipped(planned, tmp_path) == {"other_suffix": 1}
     limited = plan(tmp_path / name, tmp_path, limit=150)
     assert [r["id"] for r in rows_of(limited, tmp_path)] == list(range(150))
+
+
+@pytest.mark.parametrize("name", ["csv.zip", "csv.tar.gz", "samples.tar.gz"])
+def test_a_plan_looks_at_each_archive_once(
+    name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, each is listed once, and each member opened once."""
+    seen: collections.Counter[str] = collections.Counter()
+
+    def count(module: Any, function: str) -> None:
+        real = getattr(module, function)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            seen[function] += 1
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, function, counted)
+
+    count(listing, "list_members")
+    count(tables, "stream_member")
+    for i in range(4):
+        table = [(f"{i}.csv", csv_of(3 * i, 3))]
+        members = shard(3 * i, 3) if name.startswith("samples") else table
+        write(tmp_path / "in" / f"{i}{name}", members)
+    plan(tmp_path / "in", tmp_path)
+    streams = {"stream_member": 4} if name.endswith(".zip") else {}
+    assert seen == {"list_members": 4, **streams}
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])

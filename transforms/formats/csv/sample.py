@@ -198,11 +198,17 @@ def _parsed(
     texts: Iterator[tuple[bytes, int]], names: Sequence[str], file: SampleInput
 ) -> Iterator[tuple[Records, int]]:
     """Parses the texts, the next one being read and parsed meanwhile."""
+    begun = list(itertools.islice(texts, 2))
+    if len(begun) < 2:
+        # As of thousands of small files, for which a pool each would cost most.
+        for text, used in begun:
+            yield parse(text, names, names, file.dialect), used
+        return
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         waiting: collections.deque[tuple[concurrent.futures.Future[Records], int]] = (
             collections.deque()
         )
-        for text, used in texts:
+        for text, used in itertools.chain(begun, texts):
             parsing = pool.submit(parse, text, names, names, file.dialect)
             waiting.append((parsing, used))
             if len(waiting) > _THREADS:
