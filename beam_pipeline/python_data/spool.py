@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from transforms.core.rows.common_type import as_type, canonical_type, wider_type
+from transforms.core.arrow_types import PYTHON, plain_type, wider_type
+from transforms.core.rows.common_type import as_type
 from transforms.core.rows.python_kinds import OddValueError
 from transforms.errors import InputError
 
@@ -74,9 +75,9 @@ def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:
 def _wider_schema(known: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
     fields = {field.name: field.type for field in known}
     for field in new:
-        kind = canonical_type(field.type)
+        kind = plain_type(field.type, PYTHON)
         before = fields.get(field.name, pa.null())
-        wide = wider_type(before, kind)
+        wide = wider_type(before, kind, PYTHON)
         if wide is None:
             raise odd_row(
                 field.name,

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_list
+from transforms.core.arrow_types import FILES, PYTHON, plain_type
 from transforms.core.model import Block, Reason
 from transforms.core.rows.column import is_list_view
 from transforms.core.rows.common_type import (
     as_type,
-    canonical_type,
     decoded,
     is_encoded,
 )
@@ -28,7 +28,6 @@ from transforms.errors import InputError, bounded
 from transforms.formats.columnar.arrow_types import (
     Columns,
     is_plain_struct,
-    plain_type,
     wanted_fields,
 )
 from transforms.formats.table import (
@@ -183,13 +182,13 @@ def _plain(array: pa.Array) -> pa.Array:
         array = array.storage
     while is_encoded(array.type):
         array = decoded(array)
-    target = plain_type(array.type)
+    target = plain_type(array.type, FILES)
     if array.type == target:
         return array
     if pa.types.is_large_string(array.type):
         return array.cast(target) if _text_bytes(array) <= _MAX_OFFSET else array
     if not _has_cast(array.type):
-        array = as_type(array, canonical_type(array.type))
+        array = as_type(array, plain_type(array.type, PYTHON))
     return array.cast(target)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from transforms.core.arrays import is_list
+from transforms.core.arrow_types import FILES, is_image_file, plain_type, wider_type
 from transforms.core.nesting import MAX_NESTING, has_arrays, type_nesting
 from transforms.errors import InputError, first_few
 
@@ -25,7 +26,6 @@ __all__ = [
     "wanted_paths",
     "merged_columns",
     "is_plain_struct",
-    "plain_type",
     "listed",
 ]
 
@@ -70,7 +70,7 @@ def _flat_type(
     name: str, path: str, kind: pa.DataType
 ) -> Iterator[tuple[str, str, pa.DataType]]:
     """Yields flat columns: name, the path of structs that leads there, type."""
-    kind = plain_type(kind)
+    kind = plain_type(kind, FILES)
     if is_plain_struct(kind):
         for field in kind:
             inner = f"{path}.{field.name}"
@@ -102,33 +102,7 @@ def _sources(schema: pa.Schema, wanted: Iterable[str]) -> Iterator[tuple[str, st
 
 def is_plain_struct(kind: pa.DataType) -> bool:
     """Whether values are flattened to columns."""
-    return pa.types.is_struct(kind) and not _is_image(kind)
-
-
-def _is_image(kind: pa.DataType) -> bool:
-    fields = {field.name: field.type for field in kind}
-    return fields.keys() == {"bytes", "path"} and _is_binary(fields["bytes"])
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Returns the type that `_plain` gives, large strings aside."""
-    if isinstance(kind, pa.FixedShapeTensorType):
-        return kind
-    if isinstance(kind, pa.BaseExtensionType):
-        return plain_type(kind.storage_type)
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return plain_type(kind.value_type)
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(plain_type(kind.value_type), kind.list_size)
-    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(plain_type(kind.value_type))
-    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
-        return pa.large_list(plain_type(kind.value_type))
-    return kind
+    return pa.types.is_struct(kind) and not is_image_file(kind)
 
 
 def merged_columns(
@@ -162,7 +136,7 @@ def merged_columns(
         if name not in known:
             out[name] = kind
             continue
-        wide = _wider(known[name], kind)
+        wide = wider_type(known[name], kind, FILES)
         if wide is None:
             facts.append(
                 f"{name[:60]!r} is {_short(known[name])} in {before} and "
@@ -188,37 +162,3 @@ def listed(names: Sequence[str]) -> str:
 
 def _short(kind: pa.DataType) -> str:
     return str(kind)[:60]
-
-
-def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Returns the type that holds the values of both; None where kinds differ."""
-    if a.equals(b) or pa.types.is_null(b):
-        return a
-    if pa.types.is_null(a):
-        return b
-    if pa.types.is_integer(a) and pa.types.is_integer(b):
-        if pa.types.is_unsigned_integer(a) and pa.types.is_unsigned_integer(b):
-            return pa.uint64()
-        return None if pa.uint64() in (a, b) else pa.int64()
-    if pa.types.is_floating(a) and pa.types.is_floating(b):
-        return pa.float64()
-    if pa.types.is_decimal(a) and pa.types.is_decimal(b):
-        scale = max(a.scale, b.scale)
-        digits = max(a.precision - a.scale, b.precision - b.scale) + scale
-        return pa.decimal256(digits, scale) if digits <= 76 else None
-    if _is_binary(a) and _is_binary(b):
-        return pa.large_binary()
-    if is_list(a) and is_list(b):
-        inner = _wider(a.value_type, b.value_type)
-        return None if inner is None else pa.large_list(inner)
-    if pa.types.is_struct(a) and pa.types.is_struct(b) and _is_image(a) & _is_image(b):
-        return pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
-    return None
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )

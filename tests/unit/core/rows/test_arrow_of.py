@@ -12,12 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from transforms.core.arrow_types import PYTHON, plain_type, wider_type
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import (
     as_type,
-    canonical_type,
     decoded,
-    wider_type,
 )
 from transforms.core.rows.python_kinds import OddValueError
 
@@ -205,8 +204,8 @@ def test_wider_types(
     first: pa.DataType, second: pa.DataType, wide: pa.DataType | None
 ) -> None:
     """Two types have one that holds both, whichever comes first, or none."""
-    assert wider_type(first, second) == wide
-    assert wider_type(second, first) == wide
+    assert wider_type(first, second, PYTHON) == wide
+    assert wider_type(second, first, PYTHON) == wide
 
 
 def test_widening_keeps_every_value() -> None:
@@ -237,13 +236,13 @@ def test_ways_of_storing_do_not_count() -> None:
         texts.cast(pa.string_view()),
         pa.compute.run_end_encode(texts),
     ):
-        assert as_type(given, canonical_type(given.type)).equals(texts)
+        assert as_type(given, plain_type(given.type, PYTHON)).equals(texts)
     lists = pa.array([["a"], None], pa.large_list(pa.large_string()))
-    assert as_type(lists, canonical_type(lists.type)).equals(
+    assert as_type(lists, plain_type(lists.type, PYTHON)).equals(
         pa.array([["a"], None], pa.list_(pa.string()))
     )
     zoned = pa.array([0], pa.timestamp("s", "Europe/Paris"))
-    assert canonical_type(zoned.type) == pa.timestamp("s", "UTC")
+    assert plain_type(zoned.type, PYTHON) == pa.timestamp("s", "UTC")
 
 
 @pytest.mark.parametrize("index", ["int8", "uint8", "int32", "uint32", "uint64"])
@@ -268,7 +267,7 @@ def test_dictionaries_and_runs_are_their_values(values: pa.Array, index: str) ->
     places = [2, 0, None, 1, 1, 2]
     array = pa.DictionaryArray.from_arrays(pa.array(places, index), values)
     wanted = [None if place is None else values[place].as_py() for place in places]
-    kind = canonical_type(array.type)
+    kind = plain_type(array.type, PYTHON)
     for start in range(len(places) + 1):
         for size in range(len(places) + 1 - start):
             part = array.slice(start, size)
