@@ -70,7 +70,7 @@ def main() -> None:
     rows = _rows(arguments.rows)
     lists = _lists(rows)
     peer = RecordBatchToExamplesEncoder()
-    works = {"peer": lambda: peer.encode(lists)}
+    works: dict[str, Callable[[], Any]] = {"peer": lambda: peer.encode(lists)}
     if not arguments.peer_only:
         works["ours"] = _ours(rows)
     times: dict[str, list[float]] = {name: [] for name in works}

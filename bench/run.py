@@ -111,12 +111,14 @@ class Bench:
         """Returns a peer's seconds, taken from a run on fewer items if it was one."""
         with _fresh(self.scratch / "peer") as folder:
             given = [str(a).replace("OUTPUT", str(folder)) for a in arguments]
-            command = [self.peers_python, BENCH / "peers" / script, *given]
+            command = [self.peers_python, str(BENCH / "peers" / script), *given]
             measured = measure.run(command)
         facts = json.loads(measured.output.splitlines()[-1])
-        work = facts["work_seconds"]
-        start = measured.seconds - work - facts.get("prepare_seconds", 0.0)
-        return start + work * items / facts["items"]
+        work: float = facts["work_seconds"]
+        prepare: float = facts.get("prepare_seconds", 0.0)
+        start = measured.seconds - work - prepare
+        records: int = facts["items"]
+        return start + work * items / records
 
     def _interleave(self, contestants: Contestants) -> dict[str, float]:
         """Runs the contestants in turns; returns the median seconds of each."""
@@ -185,7 +187,7 @@ class Bench:
     def encode(self) -> list[Result]:
         """Encoding alone, in one process of the peers' environment."""
         environment = ["env", f"PYTHONPATH={ROOT}", self.peers_python]
-        command = [*environment, BENCH / "encode.py"]
+        command = [*environment, str(BENCH / "encode.py")]
         if self.peers_only:
             command.append("--peer-only")
         runs = [json.loads(measure.run(command).output) for _ in range(self.runs)]

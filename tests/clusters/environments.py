@@ -26,7 +26,15 @@ def environment(name: str, *wanted: str, pins: Sequence[str] = ()) -> str:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         constraints = folder / "constraints"
         constraints.write_text("\n".join(pins))
-        install = [python, "-m", "pip", "install", "--quiet", "-c", constraints]
+        install = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "-c",
+            str(constraints),
+        ]
         subprocess.run([*install, *wanted], check=True)
         stamp.write_text(content)
     return str(python)

@@ -193,8 +193,8 @@ def worker(
     package.write_bytes(fetched(google.storage, f"{BUCKET}/staging/{name}"))
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     python = folder / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", package]
-    subprocess.run(install, check=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*install, str(package)], check=True)
     # What it requires lies in the other environment, which is not searched for
     # programs in development: a path in a .pth file brings no .pth files of its own.
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"

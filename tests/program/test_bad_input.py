@@ -286,15 +286,15 @@ class TestTrees:
     def test_names_equal_in_nfc_are_refused(self, tmp_path: Folder) -> None:
         """Two names that some systems take for one are both named (row 126)."""
         name = "a/고양이.jpg"
-        twins = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
+        twins = [unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name)]
         self.refused(tmp_path, *twins)
 
     def test_labels_equal_in_nfc_are_one_class(self, tmp_path: Folder) -> None:
         """A folder in NFD is the class of the same name in NFC (row 126)."""
         label = "고양이"
         files = {
-            f"{split}/{unicodedata.normalize(form, label)}/1.jpg": JPEG
-            for split, form in (("train", "NFD"), ("test", "NFC"))
+            f"train/{unicodedata.normalize('NFD', label)}/1.jpg": JPEG,
+            f"test/{unicodedata.normalize('NFC', label)}/1.jpg": JPEG,
         }
         convert(write_files(tmp_path / "tree", files), tmp_path / "out")
         text = (tmp_path / "out" / "label.labels.txt").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ reject with its reason, one clear error, or survived;
 import gzip
 import pathlib
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,9 @@ def made(tmp_path: Folder, data: bytes | str, name: str = "t.csv") -> Folder:
     return write_files(tmp_path / "s", {name: raw}) / name
 
 
-def converted(tmp_path: Folder, data: bytes | str, *options: object) -> list[dict]:
+def converted(
+    tmp_path: Folder, data: bytes | str, *options: object
+) -> list[dict[str, Any]]:
     """Converts a file and returns its records in the file's order."""
     convert(made(tmp_path, data), tmp_path / "out", "--no-shuffle", *options)
     return rows(tmp_path / "out")
@@ -360,9 +363,10 @@ def test_fault_108_only_plain_numbers_and_bools_are_typed(
 ) -> None:
     """Decimal commas, thousands, hexadecimal and yes are text unless declared."""
     (row, _) = converted(tmp_path, f"x,n\n{cells},1\n{cells},2\n")
-    assert type(row["x"]) is kind
-    if kind is bytes:
-        assert row["x"].decode() == cells.strip('"')
+    cell = row["x"]
+    assert type(cell) is kind
+    if isinstance(cell, bytes):
+        assert cell.decode() == cells.strip('"')
 
 
 @pytest.mark.parametrize("infer", ["sample", "full"])

@@ -18,6 +18,7 @@ import textwrap
 import time
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -518,6 +519,7 @@ def test_fault_065_extreme_numbers_come_back_exactly() -> None:
 
 def test_fault_066_shards_that_disagree(tmp_path: Folder, capsys: Printed) -> None:
     """`inspect` shows the first record of each variant."""
+    rows: list[dict[str, Any]]
     rows = [{"a": 1, "b": "x"}, {"a": 2}, {"a": 0.5, "b": "y"}]
     write_records(tmp_path / "x.tfrecord", [example(row) for row in rows])
     assert inspect.show(str(tmp_path / "x.tfrecord")) == 0
@@ -533,12 +535,12 @@ def test_fault_066_shards_that_disagree_with_one_another(
     tmp_path: Folder, capsys: Printed
 ) -> None:
     """Of a folder without a manifest: type, number of values and absence, by file."""
-    shards = (
+    shards: list[list[dict[str, Any]]] = [
         [{"a": 1, "b": "x"}] * 3,
         [{"a": 2, "b": "y"}, {"a": 3}],
         [{"a": 0.5, "b": "z"}] * 2,
         [{"a": 1}],
-    )
+    ]
     for number, rows in enumerate(shards):
         path = tmp_path / f"x.tfrecord-{number:05d}-of-00004"
         write_records(path, [example(row) for row in rows])

@@ -33,6 +33,7 @@ from transforms import files
 from transforms.core.example import payload
 from transforms.core.model import ShardFile
 from transforms.errors import BeamTFRecordError
+from transforms.shards.write_shard import write_shard
 from transforms.stages import commit, write
 from transforms.tfrecord.write import WriteTFRecords
 
@@ -84,7 +85,6 @@ def test_row_9_a_shard_written_twice_is_one(
 ) -> None:
     """A bundle that is run again after it had written gives one copy."""
     run_directly(settings(table, tmp_path / "once", shards=3))
-    write_shard = write.write_shard
 
     def twice(*arguments: Any, **options: Any) -> Any:
         write_shard(*arguments, **options)
@@ -122,7 +122,7 @@ def test_row_11_a_commit_done_twice_is_one(
     """The second finds the first one's dataset and gives its digest."""
     out = tmp_path / "out"
     plain = commit.commit_dataset
-    digests = []
+    digests: list[str] = []
 
     def twice(*arguments: Any, **options: Any) -> str:
         digests.extend(plain(*arguments, **options) for _ in range(2))
@@ -254,7 +254,6 @@ def test_row_34_shards_are_read_again_before_the_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A bit that flips between the write and the commit is found, by default too."""
-    write_shard = write.write_shard
     out = tmp_path / "out"
 
     def spoilt(*arguments: Any, store: Any, **options: Any) -> Any:

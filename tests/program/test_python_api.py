@@ -535,7 +535,7 @@ class TestRefusals:
         """A misspelt setting is known before a row is asked for."""
         source = iter([{"a": 1}])
         with pytest.raises(SpecError, match="did you mean 'shards'"):
-            beam_pipeline.convert(source, tmp_path / "o", shard=2)
+            beam_pipeline.convert(source, tmp_path / "o", shard=2)  # type: ignore[call-arg]
         assert next(source) == {"a": 1}
 
     def test_existing_target(self, tmp_path: Folder) -> None:
@@ -709,7 +709,8 @@ def test_categories_of_polars_are_their_texts(tmp_path: Folder, kind: str) -> No
     frame.write_ipc_stream(tmp_path / "in" / "a.arrows")
     frame.write_parquet(tmp_path / "in" / "a.parquet")
     sources = [frame, columns, *sorted((tmp_path / "in").iterdir())]
-    for options in ({}, {"label_column": "y"}):
+    settings: list[dict[str, Any]] = [{}, {"label_column": "y"}]
+    for options in settings:
         wanted = beam_pipeline.convert(plain, tmp_path / "wanted", name="x", **options)
         for index, source in enumerate(sources):
             out = tmp_path / f"{index}"

@@ -3,6 +3,7 @@
 import pathlib
 import re
 from importlib import metadata
+from typing import Any
 
 import pytest
 
@@ -86,10 +87,9 @@ def test_errors_of_the_program(tmp_path: Folder) -> None:
 
 def test_errors_stay_short(tmp_path: Folder) -> None:
     """Keywords that are longer than their options leave a message within 1 KiB."""
+    unknown: dict[str, Any] = {f"{'n' * 300}{i}": 1 for i in range(9)}
     with pytest.raises(SpecError) as caught:
-        beam_pipeline.convert(
-            "a", tmp_path / "x", **{f"{'n' * 300}{i}": 1 for i in range(9)}
-        )
+        beam_pipeline.convert("a", tmp_path / "x", **unknown)
     assert len(str(caught.value).encode()) <= 1024
     assert isinstance(caught.value, BeamTFRecordError)
 

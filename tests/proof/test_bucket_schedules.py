@@ -1,6 +1,7 @@
 """Several writers on one target in an object store, step by step in any order."""
 
 import itertools
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def test_uploads_of_the_dead_alone_are_given_up(
     foreign, late = [("out2/a", "4"), ("out.rejected/a", "5")], [("out/c", "6")]
     client.unfinished = dead + foreign
     client.put(f"{_WORK}/others/gone", b"{}")
-    ask = bucket.others
+    ask = bucket_runs.others
 
     def asked(folder: str) -> Any:
         client.unfinished += late
@@ -188,7 +189,7 @@ def test_a_process_that_cannot_be_looked_at_lives(
         raise PermissionError
 
     monkeypatch.setattr(bucket_runs, "open", refused, raising=False)
-    monkeypatch.setattr(bucket_runs.os, "kill", refused)
+    monkeypatch.setattr(os, "kill", refused)
     assert bucket_runs._start_of(1) != ""
     assert bucket_runs._may_live(bucket_runs._this_run() | {"process": "1"})
 

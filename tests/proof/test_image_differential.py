@@ -6,6 +6,7 @@ test time from fixed seeds.
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ POLICIES = {
 }
 
 # (format, modes, options): what Pillow can write of the list.
-WRITTEN = (
+WRITTEN: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("GIF", "1 L P RGB RGBA", {}),
     ("GIF", "P RGB", {"interlace": 0}),
     ("WEBP", "L RGB RGBA", {"quality": 70}),

@@ -525,10 +525,10 @@ def late_exchange(late: Folder) -> None:
     """Puts a file into the target after the last look at it, before the exchange."""
     plain = folders.exchange
 
-    def exchange(source: str, out: str) -> bool:
+    def exchange(source: str, target: str) -> bool:
         folders.exchange = plain
         late.write_bytes(b"late")
-        return plain(source, out)
+        return plain(source, target)
 
     folders.exchange = exchange
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import PIL.Image
@@ -425,7 +425,9 @@ def test_the_comment_on_a_list_of_open_inner_size_shapes_it(
 @reads
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_the_comment_on_a_timestamp_decodes_it(
-    tmp_path: Folder, capsys: pytest.CaptureFixture[str], unit: str
+    tmp_path: Folder,
+    capsys: pytest.CaptureFixture[str],
+    unit: Literal["s", "ms", "us", "ns"],
 ) -> None:
     """NumPy's instants, of the unit that the number has."""
     tensorflow = pytest.importorskip("tensorflow")

@@ -523,7 +523,7 @@ def test_lists_of_a_shape_that_tfds_has_not(tmp_path: Folder) -> None:
 def test_boxes_and_their_labels(tmp_path: Folder) -> None:
     """Four parallel lists, and the names of the labels; none is as good as some."""
     features = [Feature("box", Kind.BOX), Feature("what", Kind.LABEL, shape=(None,))]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "box": [[0.0, 0.25, 0.5, 1.0], [0.5, 0.5, 0.75, 0.75]],
             "what": ["dog", "cat"],

@@ -309,6 +309,7 @@ MEASURES = (
 
 
 def _converted(source: Path, target: Path, flags: Sequence[str]) -> Path:
-    command = [sys.executable, "-m", "beam_pipeline", "convert", source, target]
-    subprocess.run([*command, *flags], cwd=_ROOT, check=True, capture_output=True)
+    command = [sys.executable, "-m", "beam_pipeline", "convert"]
+    command += [str(source), str(target), *flags]
+    subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
     return target

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import google_crc32c
 
@@ -39,16 +40,24 @@ class Done:
     err: str
 
 
+class HasEnvironment(Protocol):
+    """A server that says how a program reaches it."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables of the program's environment."""
+
+
 class Program:
     """The program, with what its environment says of a server.
 
     Attributes:
-      server: it.
       environment: of the program.
     """
 
-    def __init__(self, server: Server, folder: Path, **environment: str) -> None:
-        self.server = server
+    def __init__(
+        self, server: HasEnvironment, folder: Path, **environment: str
+    ) -> None:
         self._folder = folder
         # A user's accounts are taken off by the fixtures; what is left is the server.
         self.environment = {**os.environ, **server.environment, **environment}

@@ -27,7 +27,7 @@ def test_any_schedule(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         committed += "committed" in writers.outcomes
         if f"{target}/{MANIFEST_NAME}" in server.keys(f"{target}/"):
             manifest = check_dataset(
-                lambda name, target=target: server.read(f"{target}/{name}"),
+                lambda name: server.read(f"{target}/{name}"),  # noqa: B023
                 pointers=True,
             )
             expected = [f"{target}/{name}" for name in names_of(manifest)]

@@ -8,6 +8,7 @@ import urllib.parse
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ def _assert_the_same(
     source: str,
     *,
     beside: Mapping[str, str] | None = None,
-    **settings: str,
+    **settings: Any,
 ) -> None:
     """A source in `in/` of the bucket gives the dataset that its copy here gives.
 
@@ -37,13 +38,14 @@ def _assert_the_same(
       beside: setting -> file below the folder, at hand to each run where it lies.
       settings: of both runs.
     """
-    files = beside or {}
+    files: dict[str, Any]
+    files = {key: str(folder / file) for key, file in (beside or {}).items()}
     here = beam_pipeline.convert(
         str(folder / source),
         str(folder.parent / "local"),
         name="same",
         **settings,
-        **{key: str(folder / file) for key, file in files.items()},
+        **files,
     )
     place = f"{server.url}/in"
     given = {
@@ -120,6 +122,7 @@ def test_labels_vocabulary_split_ids_and_locks(server: Server, folder: Path) -> 
     (folder / "rows.csv").write_text("\n".join(["id,weight,kind", *rows, ""]))
     server.write_tree("in", folder)
     program = Program(server, folder.parent)
+    flags: tuple[str, ...]
     flags = ("--key-column", "id", "--split-ids", f"{server.url}/in/ids.csv")
     rows_in = f"{server.url}/in/rows.csv"
     program.run("convert", rows_in, f"{server.url}/by-ids", *flags)

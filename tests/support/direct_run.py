@@ -86,8 +86,8 @@ def _run(job: Job, plan: Plan, resumes: bool) -> str:
         shards.setdefault(key, []).append(segment)
     writing = write._WriteFile(job.layout, job.store)
     for key in sorted(shards):
-        outputs = writing.process((key, shards[key]), shard_counts)
-        facts += _sorted(list(outputs), {write.REJECTS: facts})
+        done = writing.process((key, shards[key]), shard_counts)
+        facts += _sorted(list(done), {write.REJECTS: facts})
     return commit_dataset(
         facts, shard_counts, publication=job.publication, store=job.store
     )

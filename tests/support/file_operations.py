@@ -53,9 +53,12 @@ def watched(hook: Hook) -> Iterator[None]:
             return done + super().write(view[done:])
 
         def close(self) -> None:
-            if not self.closed:
-                hook("close", str(self.name))
-            super().close()
+            # A close that fails frees the descriptor all the same.
+            try:
+                if not self.closed:
+                    hook("close", str(self.name))
+            finally:
+                super().close()
 
     def opening(file: Any, mode: str = "r", *rest: Any, **options: Any) -> Any:
         if not set(mode) & set("wxa+"):

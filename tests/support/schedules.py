@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import random
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from transforms.errors import CommitError, StorageError, TargetError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
 from transforms.sidecars import tfds
-from transforms.stages.commit import Publication, commit_dataset
+from transforms.stages.commit import Facts, Publication, commit_dataset
 from transforms.storage import file_systems
 from transforms.work.receipts import ShardDone, find_shard, keep_shard
 from transforms.work.store import Store
@@ -131,7 +132,7 @@ class Writers:
             patch.setattr(file_systems, "_numbered", in_turn)
             patch.setattr(bucket_runs, "_this_run", this_run)
             patch.setattr(bucket_runs, "_start_of", start_of)
-            patch.setattr(bucket_runs.socket, "gethostname", host)
+            patch.setattr(socket, "gethostname", host)
             yield
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
@@ -288,7 +289,11 @@ def _commit(
         # Two that have begun at the same time differ in nothing here.
         run={"started": "now"},
     )
-    facts = [ReadFacts("a", 0, len(shards)), PlaceFacts("a", 0, rows, {}), *shards]
+    facts: list[Facts] = [
+        ReadFacts("a", 0, len(shards)),
+        PlaceFacts("a", 0, rows, {}),
+        *shards,
+    ]
     classes = {"kind": pa.array(["x"])} if _has_labels(writer.job) else {}
     commit_dataset(
         facts, ShardCounts(rows, classes), publication=publication, store=store

@@ -8,6 +8,7 @@ import random
 import resource
 import time
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -39,6 +40,13 @@ def repair(source: Folder, target: Folder, **options: object) -> int:
     return repair_command.run(str(source), str(target), **given)  # type: ignore[arg-type]
 
 
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "none": bytes,
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+}
+
+
 def names(folder: Folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -48,8 +56,7 @@ def test_a_sound_file_is_copied_byte_for_byte(
     compression: str, tmp_path: Folder
 ) -> None:
     """Also one that another program deflated at another level."""
-    pack = {"none": bytes, "gzip": gzip.compress, "zlib": zlib.compress}[compression]
-    (tmp_path / "a").write_bytes(pack(PLAIN))
+    (tmp_path / "a").write_bytes(PACKERS[compression](PLAIN))
     assert repair(tmp_path / "a", tmp_path / "b") == 0
     assert (tmp_path / "b").read_bytes() == (tmp_path / "a").read_bytes()
     assert names(tmp_path) == ["a", "b"]
@@ -62,8 +69,7 @@ def test_a_damaged_file_gives_what_is_sound(
     """Every record but one; its range on the terminal and in the report."""
     damaged = flipped(PLAIN, len(frame(RECORDS[0])) + 30)
     start, end = len(frame(RECORDS[0])), len(frame(RECORDS[0] + RECORDS[1])) + 16
-    pack = {"none": bytes, "gzip": gzip.compress, "zlib": zlib.compress}[compression]
-    (tmp_path / "a").write_bytes(pack(damaged))
+    (tmp_path / "a").write_bytes(PACKERS[compression](damaged))
     report = tmp_path / "report.json"
     assert repair(tmp_path / "a", tmp_path / "b", report_json=str(report)) == 0
     assert list(TFRecordReader(tmp_path / "b", compression=compression)) == [

@@ -32,7 +32,7 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 @contextlib.contextmanager
 def started(
     csv: Folder, folder: Folder, *flags: str, under: Sequence[str] = ()
-) -> Iterator[subprocess.Popen]:
+) -> Iterator[subprocess.Popen[str]]:
     """Runs the command in a session of its own; ends it in any case."""
     command = [*under, sys.executable, "-m", "beam_pipeline", "convert", str(csv)]
     command += ["out"]
@@ -80,7 +80,7 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if (seen := status(pid)) and seen[0] not in "ZX"]
 
 
-def wait_for(condition: Any, process: subprocess.Popen | None = None) -> None:
+def wait_for(condition: Any, process: subprocess.Popen[str] | None = None) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -93,7 +93,7 @@ def reading(folder: Folder) -> bool:
     return any(folder.glob(".out.beam-tfrecord/*/segments/*"))
 
 
-def workers_of(process: subprocess.Popen, folder: Folder, count: int) -> list[int]:
+def workers_of(process: subprocess.Popen[str], folder: Folder, count: int) -> list[int]:
     """Waits until the workers are at work and returns their ids."""
     wait_for(lambda: reading(folder), process)
     found = children(process.pid)
@@ -101,7 +101,7 @@ def workers_of(process: subprocess.Popen, folder: Folder, count: int) -> list[in
     return found
 
 
-def finished(process: subprocess.Popen) -> tuple[int, str]:
+def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, errors = process.communicate(timeout=SECONDS)
     return process.returncode, errors
 
@@ -114,16 +114,16 @@ def check_only_finished_work_left(folder: Folder, pids: list[int]) -> None:
     assert list(folder.rglob("*.tmp")) == []
 
 
-def starting(process: subprocess.Popen, folder: Folder) -> bool:
+def starting(process: subprocess.Popen[str], folder: Folder) -> bool:
     return len(children(process.pid)) == 2
 
 
-def writing(process: subprocess.Popen, folder: Folder) -> bool:
+def writing(process: subprocess.Popen[str], folder: Folder) -> bool:
     """Whether the last stages are under way: a shard is finished."""
     return any(folder.glob(".out.beam-tfrecord/*/dataset/*"))
 
 
-def at_work(process: subprocess.Popen, folder: Folder) -> bool:
+def at_work(process: subprocess.Popen[str], folder: Folder) -> bool:
     return reading(folder)
 
 
@@ -132,7 +132,7 @@ def at_work(process: subprocess.Popen, folder: Folder) -> bool:
     [(starting, 0), (at_work, 0), (at_work, 1), (writing, 0)],
 )
 def test_killed_worker_ends_the_run(
-    csv: Folder, tmp_path: Folder, moment: Callable, which: int
+    csv: Folder, tmp_path: Folder, moment: Callable[..., bool], which: int
 ) -> None:
     """Killed at any moment: a clear error within 5 s, no orphan (row 12).
 
@@ -303,7 +303,9 @@ def test_a_pool_ends_with_its_body(tmp_path: Folder) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def script(code: str, folder: Folder, *arguments: str) -> subprocess.CompletedProcess:
+def script(
+    code: str, folder: Folder, *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Runs Python code; ends it and its workers when it hangs."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],

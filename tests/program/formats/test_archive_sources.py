@@ -28,7 +28,7 @@ from transforms.core.example import messages
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError, SourceError, SpecError
 from transforms.formats.archive import listing, tables
-from transforms.formats.archive.webdataset import key_and_column
+from transforms.formats.archive.webdataset_samples import key_and_column
 from transforms.formats.source import Source
 
 Folder = pathlib.Path

@@ -94,7 +94,7 @@ def test_columns_that_are_near_nothing(cells: list[str | None]) -> None:
 def test_many_texts_stop_a_kind() -> None:
     """The most frequent ones are named, and that there are more."""
     rng = np.random.default_rng(1)
-    cells = [str(n) for n in rng.integers(0, 10**6, 5_000)]
+    cells: list[str | None] = [str(n) for n in rng.integers(0, 10**6, 5_000)]
     cells[::25] = [f"~{n}" for n in range(200)]
     cells[1::100] = ["-"] * 50
     found = near(cells)

@@ -505,7 +505,7 @@ def test_vocabularies_given_and_found(tmp_path: Folder) -> None:
     """A list, a file of one name a line, or the sorted names; equal in all splits."""
     source = labelled(tmp_path / "a.csv", *["b", "a", "c"] * 20)
     (tmp_path / "names.txt").write_text("c\nb\na\n")
-    ways = {
+    ways: dict[str, tuple[dict[str, Any], list[str]]] = {
         "found": ({}, ["a", "b", "c"]),
         "list": ({"vocabulary": ["b", "a", "c"]}, ["b", "a", "c"]),
         "file": ({"vocabulary": str(tmp_path / "names.txt")}, ["c", "b", "a"]),
@@ -685,7 +685,10 @@ def test_the_evidence_for_each_feature(tmp_path: Folder) -> None:
     source = table(
         tmp_path / "a.csv",
         ["y", "n", "t"],
-        *[["cat", 10, "x"], ["dog", "", "5"], ["cat", -2, "7"], ["emu", 3, ""]],
+        ["cat", 10, "x"],
+        ["dog", "", "5"],
+        ["cat", -2, "7"],
+        ["emu", 3, ""],
     )
     spec = spec_file(tmp_path, {"features": {"t": {"kind": "int64"}}})
     out = command("schema", source, "--label-column", "y", "--spec", spec).out

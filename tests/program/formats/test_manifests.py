@@ -467,8 +467,7 @@ def test_a_manifest_that_changes_after_planning(
     path = tmp_path / "m.csv"
     path.write_text(planned + "\n")
     file = InputFile("m.csv", str(path), path.stat().st_size)
-    reader = automl.AutomlReader()
-    reader = reader.plan([file]).reader
+    reader = automl.AutomlReader().plan([file]).reader
     (block,) = reader.blocks(file, block_bytes=1 << 20, limit_rows=None)
     (before,) = reader.read(file, block, [])
     assert before.numbers.tolist() == [0]

@@ -264,7 +264,7 @@ def test_bad_json_members_are_rejects(tmp_path: Folder) -> None:
         6: (r'{"y": 1, "t": "\udfaa"}', "invalid_encoding"),
         7: (r'{"y": 1, "t": ["\udfaa"]}', "invalid_encoding"),
     }
-    members = {}
+    members: dict[str, bytes] = {}
     for index in range(20):
         text = bad[index][0] if index in bad else '{"y": 1, "t": "\u00e9"}'
         members |= {f"{index:03}.cls": b"1", f"{index:03}.json": text.encode()}

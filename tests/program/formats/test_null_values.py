@@ -147,4 +147,8 @@ def test_formats_without_texts_refuse_it(tmp_path: Folder) -> None:
     message = refused(2, photos, tmp_path / "out", "--null-values", "-")
     assert "null_values is for tables" in message
     with pytest.raises(SpecError, match="true must be a text, in quotes"):
-        beam_pipeline.convert(photos, tmp_path / "out", null_values=[True])
+        beam_pipeline.convert(
+            photos,
+            tmp_path / "out",
+            null_values=[True],  # type: ignore[list-item]
+        )

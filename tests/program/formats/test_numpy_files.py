@@ -123,7 +123,7 @@ def test_fault_133_object_arrays_are_never_loaded(
     assert not (tmp_path / "exploded").exists()
 
 
-def saved(array: npt.NDArray[Any]) -> bytes:
+def saved(array: npt.NDArray[Any] | np.float64) -> bytes:
     out = io.BytesIO()
     np.save(out, array)
     return out.getvalue()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from PIL import Image
@@ -171,7 +171,8 @@ def test_every_way_to_open_a_file(
 
 def test_arguments_from_a_pipe(place: Folder) -> None:
     """`--spec /dev/stdin` is refused where it is a pipe, and read from a file."""
-    arguments = [SCRIPT, "convert", "t.csv", "out", "--spec", "/dev/stdin"]
+    arguments = [str(SCRIPT), "convert", "t.csv", "out", "--spec", "/dev/stdin"]
+    options: dict[str, Any]
     options = {"cwd": place, "capture_output": True, "text": True, "timeout": SECONDS}
     piped = subprocess.run(arguments, input="seed: 1\n", check=False, **options)
     assert piped.returncode == 2

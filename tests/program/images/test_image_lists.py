@@ -3,6 +3,7 @@
 import json
 import pathlib
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -253,11 +254,8 @@ def test_tfds_is_told_of_images_that_it_can_stack(
         derived = Feature(f"x/{role}", Kind.INT64, derived=role, shape=(None,))
         facts.append(FeatureFacts(derived, Statistics(2, *bounds)))
 
-    class Manifest:
-        features = tuple(facts)
-        records = 2
-
-    shown = show_features(Manifest(), frozenset())
+    manifest = Mock(features=tuple(facts), records=2)
+    shown = show_features(manifest, frozenset())
     inner = shown.features["x"]["sequence"]["feature"]["pythonClassName"]
     assert inner.endswith(f".{name}")
     assert bool(shown.notes) == (name == "Scalar")

@@ -6,6 +6,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
@@ -47,7 +48,9 @@ def zipped(folder: Folder) -> Folder:
     return folder / "in.zip"
 
 
-def packed(folder: Folder, name: str, mode: str, **members: bytes) -> Folder:
+def packed(
+    folder: Folder, name: str, mode: Literal["w", "w:gz"], **members: bytes
+) -> Folder:
     folder.mkdir()
     with tarfile.open(folder / name, mode) as archive:
         for member, data in members.items():

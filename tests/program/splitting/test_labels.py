@@ -7,7 +7,7 @@ import pathlib
 import shlex
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -84,9 +84,11 @@ def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_fault_126_names_match_in_any_normal_form(form: str, tmp_path: Folder) -> None:
+def test_fault_126_names_match_in_any_normal_form(
+    form: Literal["NFC", "NFD"], tmp_path: Folder
+) -> None:
     """The table may be in NFC and the file system in NFD, or the other way round."""
-    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    other: Literal["NFC", "NFD"] = "NFD" if form == "NFC" else "NFC"
     tree(tmp_path / "in", [unicodedata.normalize(form, name) for name in NAMES])
     ids = [unicodedata.normalize(other, stem) for stem in stems()]
     labels = table(tmp_path / "t.csv", [("id", "n"), *((i, 1) for i in ids)])
@@ -192,6 +194,7 @@ def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
     """The reject of the image names the table's row, column and value."""
     names = [f"{number:03}.jpg" for number in range(120)]
     tree(tmp_path / "in", names)
+    rows: list[tuple[str, object]]
     rows = [(name[:-4], number) for number, name in enumerate(names)]
     rows[7] = ("007", "many")
     labels = table(tmp_path / "t.csv", [("id", "count"), *rows])

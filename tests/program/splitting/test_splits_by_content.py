@@ -340,7 +340,7 @@ def test_a_lock_of_places_is_refused_by_name(source: Folder, tmp_path: Folder) -
     )
     assert {key: after[key] for key in before} == before
     lock.unlink()
-    by_column = {"splits": None, "split_column": "animal"}
+    by_column: dict[str, Any] = {"splits": None, "split_column": "animal"}
     convert(source, tmp_path / "out", split_lock=str(lock), **by_column)
     with pytest.raises(
         SpecError, match=r"rows\.lock.*by their content.*by their place"
@@ -357,12 +357,16 @@ def test_rejected_rows_go_where_they_would_have_gone(tmp_path: Folder) -> None:
     """By the columns of the dataset that rejected them, dropped since or not."""
     path = tmp_path / "a.csv"
     write_rejects(path)
-    whole = {"features": {"x": {"kind": "text"}}}
+    whole: dict[str, Any] = {"features": {"x": {"kind": "text"}}}
     _, wanted = convert(path, tmp_path / "whole", **whole)
-    declared = {"features": {"x": {"kind": "int64"}}, "max_reject_rate": 0.2}
+    declared: dict[str, Any] = {
+        "features": {"x": {"kind": "int64"}},
+        "max_reject_rate": 0.2,
+    }
     first, found = convert(path, tmp_path / "out", **declared)
     assert first.account.rejected
-    for settings in (whole, {"drop": ["x"]}):
+    leaner: dict[str, Any] = {"drop": ["x"]}
+    for settings in (whole, leaner):
         _, rest = convert(
             path, tmp_path / "rest", only_rejected=str(tmp_path / "out"), **settings
         )
@@ -375,6 +379,7 @@ def test_rejected_rows_follow_a_dataset_of_places(tmp_path: Folder) -> None:
     path = tmp_path / "a.csv"
     write_rejects(path)
     output = tmp_path / "out"
+    settings: dict[str, Any]
     settings = {"features": {"x": {"kind": "int64"}}, "max_reject_rate": 0.2}
     manifest, _ = convert(path, output, splits=None, **settings)
     assert not manifest.content_columns

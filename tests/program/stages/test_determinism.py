@@ -295,7 +295,7 @@ def in_blocks(make: Callable[[str], Any], size: int) -> Callable[[str], Any]:
 class Backwards:
     """`os.scandir` on a file system that lists names in descending order."""
 
-    scandir = staticmethod(os.scandir)
+    scandir: Any = staticmethod(os.scandir)
 
     def __init__(self, path: str) -> None:
         with self.scandir(path) as found:

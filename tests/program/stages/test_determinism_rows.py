@@ -95,7 +95,7 @@ def test_fault_138_floats_never_go_through_text(tmp_path: Folder) -> None:
     bits = rng.integers(0, 2**32, 4000, np.uint32)
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
-    values[:4] = [-0.0, 1e-45, np.float32(0.1), np.finfo(np.float32).max]
+    values[:4] = np.array([-0.0, 1e-45, 0.1, np.finfo(np.float32).max], np.float32)
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"f": values}), path)
     convert(path, tmp_path / "out", "--no-shuffle")

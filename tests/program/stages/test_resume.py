@@ -30,6 +30,7 @@ from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
+from transforms.shards.write_shard import write_shard
 from transforms.stages import write
 from transforms.storage import folders
 
@@ -76,7 +77,7 @@ class Work:
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     """Watches the stages of runs in this process."""
     seen = Work()
-    write_shard, cut = write.write_shard, CsvReader.blocks
+    cut = CsvReader.blocks
 
     for kind in (TableSource, RunSource):
         plain = kind.read
@@ -300,7 +301,8 @@ class TestUpToDate:
     def test_it_takes_less_than_two_seconds(self, tmp_path: Folder) -> None:
         """As a process of its own, from the interpreter's start; other load aside."""
         source, out = tables(tmp_path / "in"), tmp_path / "out"
-        line = [sys.executable, "-m", "beam_pipeline", "convert", source, out]
+        line = [sys.executable, "-m", "beam_pipeline", "convert"]
+        line += [str(source), str(out)]
         subprocess.run(line, check=True, capture_output=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(line, check=True, capture_output=True, text=True)

@@ -10,6 +10,7 @@ import resource
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -81,7 +82,10 @@ def fails(code: int, times: int, path: str | None = None) -> Callable[..., None]
 
 
 def now_and_then(
-    real: Callable, code: int, every: int, only: Callable[..., Any] = lambda *_: True
+    real: Callable[..., Any],
+    code: int,
+    every: int,
+    only: Callable[..., Any] = lambda *_: True,
 ) -> Callable[..., Any]:
     """Returns the function, failing at every n-th call that counts."""
     calls = itertools.count(1)
@@ -141,7 +145,7 @@ class TestPolicy:
     ) -> None:
         """Work that takes long to fail is given up sooner."""
         now = itertools.count(0, 20)
-        monkeypatch.setattr(retry.time, "monotonic", lambda: float(next(now)))
+        monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
         with pytest.raises(StorageError, match="tried 2 times"):
             persistently(fails(errno.ETIMEDOUT, 99))
 
@@ -240,7 +244,9 @@ class TestFiles:
 
             stat = is_dir
 
-        for look in (local._is_directory, lambda e: local._entry("a", e)):
+        looks: list[Callable[[Any], object]]
+        looks = [local._is_directory, lambda e: local._entry("a", e)]
+        for look in looks:
             with pytest.raises(OSError, match="x"):
                 look(Entry())
 
@@ -365,7 +371,7 @@ def flaky_writes(
             path = file.name
         return Raw(path, "wb")
 
-    def patched(function: Callable) -> Callable:
+    def patched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(first: Any, *rest: Any) -> Any:
             # A folder that cannot be synced is another matter: it is not made anew.
             if not isinstance(first, int) or stat.S_ISREG(os.fstat(first).st_mode):
@@ -605,7 +611,7 @@ class TestThreads:
         calls = itertools.count()
         real = image_loading._load
 
-        def fail(*arguments: object) -> object:
+        def fail(*arguments: Any) -> object:
             if next(calls) == 5:
                 raise RuntimeError("the loader broke")
             return real(*arguments)

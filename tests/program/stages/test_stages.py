@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -67,7 +67,7 @@ def plan_of(source: Folder, **settings: Any) -> Plan:
 
 
 def run(
-    plan: Plan, *flags: str, between: beam.PTransform | None = None
+    plan: Plan, *flags: str, between: beam.PTransform[Any, Any] | None = None
 ) -> tuple[Manifest, Any]:
     """Runs a plan as a Beam user would; returns the manifest and Beam's result."""
     with open_work_folder(plan) as (store, _):
@@ -215,7 +215,7 @@ def test_counters(source: Folder) -> None:
     ids=["drops rows", "drops batches", "doubles batches", "splits batches"],
 )
 def test_steps_that_lose_or_double(
-    source: Folder, step: beam.PTransform, segments: str
+    source: Folder, step: beam.PTransform[Any, Any], segments: str
 ) -> None:
     """A step that is not one for one fails the sums, and nothing is committed."""
     plan = plan_of(source, segments=segments)
@@ -298,7 +298,7 @@ def test_stages_check_their_input(source: Folder, stage: str) -> None:
     """Each stage refuses a PCollection of other elements."""
     plan = plan_of(source)
     job = make_job(plan, Store(plan.work_folder))
-    transform: beam.PTransform = ReadBlocks(job.source, job.store)
+    transform: beam.PTransform[Any, Any] = ReadBlocks(job.source, job.store)
     if stage == "place":
         transform = PlaceRows(job.layout.schema, job.sharding, job.store)
     texts = beam.Pipeline(runner="FnApiRunner") | beam.Create(["no block"])
@@ -321,7 +321,7 @@ SCHEMA = Schema((Feature("x", Kind.INT64),))
 
 
 def batch_of(
-    count: int, *, splits: list[str | None] | None = None, origin: str = "a.csv"
+    count: int, *, splits: Sequence[str | None] | None = None, origin: str = "a.csv"
 ) -> Batch:
     block = Block(origin, 0, 1000, rows=count)
     rows = pa.record_batch([pa.array(range(count), pa.int64())], SCHEMA.row_schema)

@@ -89,11 +89,11 @@ def with_folder(name: str) -> Callable[[Folder, Folder], None]:
     return make
 
 
-LAYOUTS: dict[str, Callable[[Folder, Folder], None]] = {
+LAYOUTS: dict[str, Callable[[Folder, Folder], object]] = {
     "link to a folder": with_link(""),
     "link to nothing": with_link("", "nothing"),
     "link to itself": lambda at, mine: at.symlink_to(at),
-    "file": lambda at, mine: at.write_bytes(b"precious") and None,
+    "file": lambda at, mine: at.write_bytes(b"precious"),
     "pipe": with_pipe(""),
     "foreign folder": with_folder(""),
     "foreign run": with_folder(RUN),
@@ -109,7 +109,7 @@ LAYOUTS: dict[str, Callable[[Folder, Folder], None]] = {
 @pytest.fixture(params=LAYOUTS)
 def layout(
     request: pytest.FixtureRequest, parent: Folder, tmp_path: Folder
-) -> Callable[[Folder], None]:
+) -> Callable[[Folder], object]:
     """Puts something that is not ours under the name of a work folder."""
     mine = precious(tmp_path / "mine")
     return lambda at: LAYOUTS[request.param](at, mine)

@@ -140,8 +140,9 @@ def test_forked_asks_for_workers_by_an_environment() -> None:
     own = forked._ForkedEnvironment.default()
     assert own.to_runner_api_parameter(None) == (forked._URN, b"")
     assert set(own.capabilities()) == set(environments.python_sdk_capabilities())
-    message = own.to_runner_api(None)
-    assert type(kind.from_runner_api(message, None)) is forked._ForkedEnvironment
+    unused: Any = None
+    message = own.to_runner_api(unused)
+    assert type(kind.from_runner_api(message, unused)) is forked._ForkedEnvironment
 
 
 def test_forked_gives_the_runner_an_environment() -> None:
