@@ -56,9 +56,10 @@ def source_of(
     table = listing_of(listed)
     with pa.OSFile(listing, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table)
-    kind = RunSource if isinstance(planned.reader, FileRunReader) else TableSource
+    kind: Any = RunSource if isinstance(planned.reader, FileRunReader) else TableSource
     schema = Schema(planned.features)
-    return kind(planned.reader, str(root), listing, schema, **options)
+    source: RowSource = kind(planned.reader, str(root), listing, schema, **options)
+    return source
 
 
 def readings(source: RowSource) -> Iterator[Reading]:

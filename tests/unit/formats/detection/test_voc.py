@@ -461,6 +461,7 @@ def test_runs_of_any_length_give_the_same(root: Folder, block_files: int) -> Non
 def test_a_plain_table_source_reads_them_too(root: Folder) -> None:
     """Under `TableSource` each file is an input and a block; the rows are the same."""
     runs = source_of(example(root), VocReader(), ".xml")
+    assert isinstance(runs.reader, VocReader)
     plain = TableSource(runs.reader, runs.root, runs.listing, runs.schema)
     assert len(list(plain.inputs())) == 3
     assert read_all(plain) == read_all(runs)
