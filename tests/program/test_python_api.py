@@ -135,18 +135,19 @@ SAME_TYPES = (
 ).split()
 
 
-class TestSources:
-    @pytest.fixture(scope="class")
-    def made(self, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
-        """The records of the sources that the tutorial's row must come from."""
-        folder = tmp_path_factory.mktemp("sources")
-        sources = shapes_of(w1(50), folder / "s")
-        out = {}
-        for name in ("arrays", "pandas", "lists", "generator", "csv", "npz file"):
-            beam_pipeline.convert(sources[name], folder / name, name="rows")
-            out[name] = payloads(folder / name)
-        return out
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
+    """The records of the sources that the tutorial's row must come from."""
+    folder = tmp_path_factory.mktemp("sources")
+    sources = shapes_of(w1(50), folder / "s")
+    out = {}
+    for name in ("arrays", "pandas", "lists", "generator", "csv", "npz file"):
+        beam_pipeline.convert(sources[name], folder / name, name="rows")
+        out[name] = payloads(folder / name)
+    return out
 
+
+class TestSources:
     def test_tutorial_row_is_its_message(self, made: dict[str, list[bytes]]) -> None:
         """(False, 4, b'goat', 0.9876) gives the 84 bytes' message, from all (W1)."""
         wanted = text_format.Parse(W1_TEXT, messages.Example())

@@ -35,13 +35,14 @@ def parsed_elsewhere(messages: Iterable[bytes]) -> Iterator[Any]:
                 yield pickle.load(child.stdout)
             except (EOFError, BrokenPipeError):
                 # Only a signal ends it so; anything else is a fault of this test.
-                assert child.wait(60) < 0, child.returncode
+                child.communicate(timeout=60)
+                assert child.returncode < 0, child.returncode
                 child = None
                 yield CRASHED
     finally:
         if child is not None:
             child.kill()
-            child.wait()
+            child.communicate()
 
 
 def main() -> None:
