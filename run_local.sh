@@ -120,12 +120,9 @@ lint() {
     return "$status"
 }
 
+# types [PATH..]: without one, all that pyproject.toml lists.
 types() {
-    MYPYPATH=scripts "$venv/bin/python" -m mypy "$@"
-}
-
-types_of_all() {
-    types beam_pipeline beam_tfrecord transforms scripts/clusters
+    "$venv/bin/python" -m mypy "$@"
 }
 
 # quick_paths WHAT: prints the code and the unit tests of a folder or module, a line each.
@@ -161,7 +158,7 @@ quick)
     status=0
     if [ -z "$what" ]; then
         lint . || status=1
-        types_of_all || status=1
+        types || status=1
         tests_side_by_side --quiet tests/unit || status=1
         exit "$status"
     fi
@@ -240,7 +237,7 @@ check)
     cd "$root"
     status=0
     lint . || status=1
-    types_of_all || status=1
+    types || status=1
     docs || status=1
     exit "$status"
     ;;
