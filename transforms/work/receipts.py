@@ -65,6 +65,14 @@ class PieceDone:
     segments: tuple[tuple[ShardKey, Segment], ...]
     fingerprints: Fingerprints | None
 
+    def parts(self) -> list[Segment]:
+        """Returns the parts of files that belong to it; those in memory too."""
+        return [*(segment for _, segment in self.segments), *_prints(self)]
+
+    def logs(self) -> list[RejectLog]:
+        """Returns its rejects, in files or none."""
+        return [*self.rejects]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardDone:
@@ -74,15 +82,27 @@ class ShardDone:
     rejects: RejectLog | None
     fingerprints: Fingerprints | None
 
+    def parts(self) -> list[Segment]:
+        """Returns the parts of files that belong to it, beside the shard."""
+        return _prints(self)
+
+    def logs(self) -> list[RejectLog]:
+        """Returns its rejects, in a file or none."""
+        return [] if self.rejects is None else [self.rejects]
+
 
 Done = PieceDone | ShardDone
+
+
+def _prints(done: Done) -> list[Segment]:
+    return [] if done.fingerprints is None else [done.fingerprints.segment]
 
 
 def keep_piece(store: Store, piece: Piece, done: PieceDone) -> None:
     """Leaves the receipt of a piece whose segments are stored."""
     facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
-    logs = [log for log in done.rejects if log.path]
-    _keep(store, f"{piece.input_digest}-{piece.number}.piece", [facts, _sums(logs)])
+    name = f"{piece.input_digest}-{piece.number}.piece"
+    _keep(store, name, [facts, _sums(done.logs())])
 
 
 def keep_block(store: Store, input_digest: str, pieces: int) -> None:
@@ -105,10 +125,7 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
             return None
         facts, sums = found
         done = _moved(PieceDone(*facts), store)
-        prints = [] if done.fingerprints is None else [done.fingerprints.segment]
-        segments = [segment for _, segment in done.segments]
-        logs = [log for log in done.rejects if log.path]
-        if not _whole([*segments, *prints]) or _sums(logs) != sums:
+        if not _whole(done.parts()) or _sums(done.logs()) != sums:
             return None
         out.append(done)
     return out
@@ -117,8 +134,7 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
 def keep_shard(store: Store, input_digest: str, done: ShardDone) -> None:
     """Leaves the receipt of a shard that is under its name."""
     facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
-    logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
-    _keep(store, f"{input_digest}.shard", [facts, _sums(logs)])
+    _keep(store, f"{input_digest}.shard", [facts, _sums(done.logs())])
 
 
 def find_shard(store: Store, input_digest: str) -> ShardDone | None:
@@ -128,11 +144,11 @@ def find_shard(store: Store, input_digest: str) -> ShardDone | None:
         return None
     facts, sums = found
     done: ShardDone = _moved(ShardDone(*facts), store)
-    logs = [done.rejects] if done.rejects is not None and done.rejects.path else []
-    prints = [] if done.fingerprints is None else [done.fingerprints.segment]
     path = os.path.join(store.dataset, done.shard.name)
     stated = done.shard.bytes, done.shard.crc32c
-    if _checksum(path) != stated or not _whole(prints) or _sums(logs) != sums:
+    if _checksum(path) != stated or not _whole(done.parts()):
+        return None
+    if _sums(done.logs()) != sums:
         return None
     return done
 
@@ -175,12 +191,8 @@ def new_rejects(store: Store, seen: set[str]) -> int:
                 continue
             if (found := _find(store, name)) is None:
                 continue
-            logs: tuple[RejectLog | None, ...]
-            if kind == "piece":
-                logs = PieceDone(*found[0]).rejects
-            else:
-                logs = (ShardDone(*found[0]).rejects,)
-            count += sum(log.items for log in logs if log is not None)
+            done = PieceDone(*found[0]) if kind == "piece" else ShardDone(*found[0])
+            count += sum(log.items for log in done.logs())
     return count
 
 
@@ -201,10 +213,8 @@ def prune(store: Store, used: Sequence[str]) -> None:
             store.remove_file(os.path.join(store.receipts, name))
         elif kind == "piece" and (found := _find(store, name)) is not None:
             done = PieceDone(*found[0])
-            paths = [segment.path for _, segment in done.segments]
-            paths += [log.path for log in done.rejects]
-            if done.fingerprints is not None:
-                paths.append(done.fingerprints.segment.path)
+            paths = [part.path for part in done.parts()]
+            paths += [log.path for log in done.logs()]
             named.update(map(os.path.basename, paths))
     for folder in (store.segments, store.rejects):
         # In an object store there is no folder without files.
@@ -268,7 +278,9 @@ def _whole(segments: Sequence[Segment]) -> bool:
 
 
 def _sums(logs: Sequence[RejectLog]) -> list[list[int] | None]:
-    return [None if (s := _checksum(log.path)) is None else list(s) for log in logs]
+    """Returns the checksums of the logs that are in files."""
+    found = [_checksum(log.path) for log in logs if log.path]
+    return [None if sums is None else list(sums) for sums in found]
 
 
 def _checksum(path: str) -> tuple[int, int] | None:
