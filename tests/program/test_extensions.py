@@ -8,10 +8,78 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+FORMAT = '''"""A format: a name and a number on each line, with a colon between."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.model import Block
+from transforms.formats.table import (
+    InputFile,
+    Planned,
+    RawRows,
+    TableReader,
+    TableSample,
+)
+
+__all__ = ["PairsReader"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PairsReader(TableReader):
+    title: ClassVar[str] = "pairs"
+
+    null_values: tuple[str, ...] = ()
+
+    def plan(self, files: Sequence[InputFile]) -> Planned:
+        found = [_columns(file) for file in files]
+        columns = {
+            name: pa.chunked_array([each[name] for each in found])
+            for name in ("name", "number")
+        }
+        rows = len(columns["name"])
+        return Planned(self, TableSample(columns, rows, total_rows=rows, complete=True))
+
+    def blocks(
+        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
+    ) -> Iterator[Block]:
+        rows = len(_columns(file)["name"])
+        if rows:
+            yield file.whole(rows=min(rows, limit_rows or rows))
+
+    def read(
+        self, file: InputFile, block: Block, columns: Sequence[str]
+    ) -> Iterator[RawRows]:
+        found = {n: c[: block.rows] for n, c in _columns(file).items() if n in columns}
+        yield RawRows(block, found, np.arange(block.rows))
+
+
+def _columns(file: InputFile) -> dict[str, pa.Array]:
+    with file.open() as stream:
+        pairs = [line.split(":") for line in stream.read().decode().splitlines()]
+    return {
+        "name": pa.array([name for name, _ in pairs], pa.string()),
+        "number": pa.array([int(number) for _, number in pairs], pa.int64()),
+    }
+'''
+ENTRY = """    "pairs": Format(
+        "pairs",
+        "pairs.PairsReader",
+        suffixes=(".pairs",),
+        options=("null_values",),
+        in_archives=True,
+        stems=True,
+    ),
+"""
 SIDECAR = '''"""A sidecar: the number of records of each shard, one line each."""
 
 from collections.abc import Mapping
@@ -98,6 +166,27 @@ def run(program: pathlib.Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
+
+
+def test_format_is_one_module_and_one_entry(program: pathlib.Path) -> None:
+    """A new format is recognised, split by stems, read in archives and documented."""
+    formats = program / "transforms" / "formats"
+    (formats / "pairs.py").write_text(FORMAT, encoding="utf-8")
+    add_line(formats / "registry.py", '    "numpy": Format(', ENTRY)
+    source = program / "source"
+    source.mkdir()
+    (source / "train.pairs").write_text("a:1\nb:2\n-:3\n", encoding="utf-8")
+    (source / "test.pairs").write_text("d:4\n", encoding="utf-8")
+    run(program, "convert", "source", "out", "--null-values", "-")
+    manifest = json.loads((program / "out" / "manifest.json").read_text())
+    splits = {s["name"]: s["records"] for s in manifest["dataset"]["splits"]}
+    assert splits == {"train": 3, "test": 1}
+    with zipfile.ZipFile(program / "a.zip", "w") as archive:
+        archive.write(source / "train.pairs", "x/train.pairs")
+    run(program, "convert", "a.zip", "of-zip")
+    assert "3 records" in run(program, "verify", "of-zip")
+    said = " ".join(run(program, "convert", "--help").split())
+    assert "arrow, avro, pairs, numpy" in said
 
 
 def test_sidecar_is_one_module_and_one_line(program: pathlib.Path) -> None:

@@ -578,7 +578,10 @@ class _Types:
         return found
 
     def _wrong(self, what: str) -> InputError:
-        return _damaged(self._origin, f"its schema must be sound, but {what}")
+        return InputError(
+            f"{self._origin} cannot be read as Avro: its schema must be sound, and one "
+            f"of a table, but {what}. Write it again under another schema."
+        )
 
     def _type(
         self, schema: Any, namespace: str, inside: tuple[str, ...], depth: int
@@ -703,7 +706,7 @@ class _Types:
                     names = listed([str(each.type) for each in values])
                     raise self._wrong(
                         f"a union must be of null and one other type, or of numbers; "
-                        f"one is of {names}. Write these as columns of their own"
+                        f"one is of {names}"
                     )
         return _Type(plain, wide.raw, wide.type, 1, wide.finish)
 

@@ -1,5 +1,6 @@
 """Avro: fastavro reading whole files is the oracle; damage is one error by name."""
 
+import base64
 import bz2
 import datetime
 import decimal
@@ -390,7 +391,7 @@ BOMB = file_of(
         ),
         (
             with_schema(b"0123456789abcdef", b"{"),
-            "schema must be sound, but it is no JSON",
+            "schema must be sound, .* but it is no JSON",
         ),
         (with_schema(b"0123456789abcdef", b"[" * 100_000), "schema must be sound"),
         (file_of({"type": "nothing"}), "it names no type 'nothing'"),
@@ -468,6 +469,30 @@ def test_named_types_that_multiply_are_refused(tmp_path: Folder) -> None:
     (tmp_path / "a.avro").write_bytes(file_of(kind))
     with pytest.raises(InputError, match="over 10,000 types"):
         read(tmp_path)
+
+
+# weather-snappy.avro of Apache Avro's test files, written by its Java library.
+WEATHER = """
+T2JqAQQUYXZyby5jb2RlYwxzbmFwcHkWYXZyby5zY2hlbWHyAnsidHlwZSI6InJlY29yZCIsIm5h
+bWUiOiJXZWF0aGVyIiwibmFtZXNwYWNlIjoidGVzdCIsImRvYyI6IkEgd2VhdGhlciByZWFkaW5n
+LiIsImZpZWxkcyI6W3sibmFtZSI6InN0YXRpb24iLCJ0eXBlIjoic3RyaW5nIn0seyJuYW1lIjoi
+dGltZSIsInR5cGUiOiJsb25nIn0seyJuYW1lIjoidGVtcCIsInR5cGUiOiJpbnQifV19AGyPKb9o
+x8ksrnvJcSizymEKkAFmIBgwMTE5OTAtOQEBGP+jkOiHJAA2FAAUgfvWhyQsNhQALKWuwockFRgw
+MTI2NRE8GLeii5Qm3gE2FQAY29X2kyacAVBYyhFsjym/aMfJLK57yXEos8ph
+"""
+
+
+def test_a_file_of_the_java_library(tmp_path: Folder) -> None:
+    """Snappy with its checksum, a namespace, documentation in the schema."""
+    (tmp_path / "a.avro").write_bytes(base64.b64decode(WEATHER))
+    assert read(tmp_path).columns == {
+        "station": ["011990-99999"] * 3 + ["012650-99999"] * 2,
+        "time": [
+            *(-619524000000, -619506000000, -619484400000),
+            *(-655531200000, -655509600000),
+        ],
+        "temp": [0, 22, -11, 111, 78],
+    }
 
 
 def test_a_library_that_is_missing_is_named(
