@@ -273,7 +273,7 @@ def table_files(inputs: Inputs) -> list[InputFile]:
             os.path.join(inputs.root, entry.path),
             entry.size,
             start,
-            entry.stamp,
+            stamp=entry.stamp,
         )
         for entry, start in zip(inputs.entries, starts, strict=False)
     ]

@@ -41,7 +41,7 @@ def inputs(root: Folder, suffix: str) -> list[InputFile]:
     out, position = [], 0
     for entry in found:
         path = os.path.join(root, entry.path)
-        out.append(InputFile(entry.path, path, entry.size, position, entry.stamp))
+        out.append(InputFile(entry.path, path, entry.size, position, stamp=entry.stamp))
         position += entry.size
     return out
 

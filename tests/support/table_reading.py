@@ -15,6 +15,7 @@ from transforms.core.schema import Schema
 from transforms.formats.table import (
     InputFile,
     Planned,
+    SourceFile,
     TableFormat,
     TableReader,
     TableSample,
@@ -47,7 +48,7 @@ def listed(folder: Any, names: Sequence[str]) -> list[InputFile]:
         path = os.path.join(folder, name)
         status = os.stat(path)
         stamp = files.stamp(status.st_size, status.st_mtime_ns)
-        out.append(InputFile(name, path, status.st_size, position, stamp))
+        out.append(InputFile(name, path, status.st_size, position, stamp=stamp))
         position += status.st_size
     return out
 
@@ -76,7 +77,7 @@ def read_all(
             assert block.origin == file.origin
             assert block.stamp == file.stamp
             out.blocks.append(block)
-            bare = InputFile(file.origin, file.path, 0, stamp=file.stamp)
+            bare = SourceFile(file.origin, file.path, stamp=file.stamp)
             for raw in reader.read(bare, block, chosen):
                 piece = raw.block
                 assert piece.start not in seen

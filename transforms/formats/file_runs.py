@@ -19,6 +19,7 @@ from transforms.formats.table import (
     InputFile,
     RawRows,
     RowReader,
+    SourceFile,
     TableReader,
     unreadable,
 )
@@ -57,7 +58,7 @@ class FileRunReader(TableReader, RunReader):
 
     @abc.abstractmethod
     def read_files(
-        self, files: Sequence[InputFile], block: Block, columns: Sequence[str]
+        self, files: Sequence[SourceFile], block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a run of files; see `RunReader.read_run`."""
 
@@ -66,14 +67,10 @@ class FileRunReader(TableReader, RunReader):
     ) -> Iterator[RawRows]:
         """Yields the rows of a run of files."""
         files = [
-            InputFile(
-                row["path"],
-                os.path.join(root, row["path"]),
-                row["size"],
-                row["position"],
-                row["stamp"],
+            SourceFile(path, os.path.join(root, path), stamp=stamp)
+            for path, stamp in zip(
+                run["path"].to_pylist(), run["stamp"].to_pylist(), strict=True
             )
-            for row in run.to_pylist()
         ]
         yield from self.read_files(files, block, columns)
 
@@ -85,7 +82,7 @@ class FileRunReader(TableReader, RunReader):
             yield file.block(0, 1, rows=1)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the one row of a file."""
         yield from self.read_files([file], block, columns)

@@ -38,6 +38,7 @@ __all__ = [
     "Planned",
     "RawRows",
     "RowReader",
+    "SourceFile",
     "TableFormat",
     "TableReader",
     "TableSample",
@@ -55,26 +56,35 @@ _Column = TypeVar("_Column")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class InputFile:
-    """One file of a source as it was listed.
+class SourceFile:
+    """One file of a source, as it is read.
 
     Attributes:
       origin: its path relative to the source's root.
       path: where it is.
-      size: bytes.
-      position: bytes of the files before it.
-      stamp: see `transforms.files.stamp`.
+      stamp: of the file as it was listed; see `transforms.files.stamp`. 0 for unknown.
     """
 
     origin: str
     path: str
-    size: int
-    position: int = 0
-    stamp: int = 0
+    stamp: int = dataclasses.field(default=0, kw_only=True)
 
     def open(self) -> io.BufferedReader:
         """Opens the file; raises OSError, also where it has changed since listing."""
         return open_input(self.path, stamp=self.stamp)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputFile(SourceFile):
+    """One file of a source as it was listed.
+
+    Attributes:
+      size: bytes.
+      position: bytes of the files before it.
+    """
+
+    size: int
+    position: int = 0
 
     def block(
         self,
@@ -327,12 +337,12 @@ class TableReader(TableFormat, RowReader):
 
     @abc.abstractmethod
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the raw rows of a block: all of it at once, or piece by piece.
 
         Args:
-          file: the file (only `origin`, `path` and `stamp` are set).
+          file: the file.
           block: as `blocks` gave it.
           columns: the names of the columns that are wanted.
         """

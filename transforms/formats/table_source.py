@@ -41,6 +41,7 @@ from transforms.formats.table import (
     InputFile,
     RawRows,
     RowReader,
+    SourceFile,
     TableReader,
     unreadable,
 )
@@ -353,7 +354,7 @@ class TableSource(RowSource):
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a block that fit the schema, and the rest."""
         path = os.path.join(self.root, block.origin)
-        file = InputFile(block.origin, path, 0, stamp=block.stamp)
+        file = SourceFile(block.origin, path, stamp=block.stamp)
         beside = frozenset(self.reader.beside)
         asked = [name for name in self.content if name not in beside]
         wanted = list(dict.fromkeys([*self.wanted, *asked]))
@@ -386,7 +387,7 @@ class TableSource(RowSource):
             path,
             table["size"][index].as_py(),
             table["position"][index].as_py(),
-            table["stamp"][index].as_py(),
+            stamp=table["stamp"][index].as_py(),
         )
         try:
             yield from self.reader.blocks(

@@ -50,6 +50,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     TableSample,
 )
@@ -153,7 +154,7 @@ class ArchiveImages(TableReader):
             yield self._block(file, rows, first, len(rows))
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a block, piece by piece."""
         skipped: collections.Counter[str] = collections.Counter()
@@ -173,7 +174,7 @@ class ArchiveImages(TableReader):
         if piece or skipped or start == block.start:
             yield self._raw(piece, piece_of(block, start, len(piece), whole), skipped)
 
-    def _found(self, file: InputFile, block: Block) -> Iterator[Found]:
+    def _found(self, file: SourceFile, block: Block) -> Iterator[Found]:
         """Yields the items of a block; with its first, what the archive has besides."""
         left = block.rows
         with file.open() as stream:
@@ -254,10 +255,10 @@ class ArchiveImages(TableReader):
             places=np.arange(len(good)),
         )
 
-    def _list(self, file: InputFile) -> ArchiveListing:
+    def _list(self, file: SourceFile) -> ArchiveListing:
         return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
-    def _images(self, file: InputFile) -> tuple[Member, ...]:
+    def _images(self, file: SourceFile) -> tuple[Member, ...]:
         return _image_members(
             file.path,
             file.origin,

@@ -35,6 +35,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     TableSample,
 )
@@ -127,7 +128,7 @@ class ArchiveTables(TableReader):
                 return
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a member, or of all members of a packed tar."""
         archive = _archive_of(file, block)
@@ -177,10 +178,10 @@ class ArchiveTables(TableReader):
         found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
         return sum(block.rows for block in found)
 
-    def _list(self, file: InputFile) -> ArchiveListing:
+    def _list(self, file: SourceFile) -> ArchiveListing:
         return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
-    def _tables(self, file: InputFile, listing: ArchiveListing) -> list[Member]:
+    def _tables(self, file: SourceFile, listing: ArchiveListing) -> list[Member]:
         """Returns the members to read; raises InputError where one cannot be."""
         members = []
         for member in listing.members:
@@ -197,7 +198,7 @@ class ArchiveTables(TableReader):
         return dict(collections.Counter(str(r) for r in reasons if r is not None))
 
     @contextlib.contextmanager
-    def _member_file(self, file: InputFile, member: Member) -> Iterator[InputFile]:
+    def _member_file(self, file: SourceFile, member: Member) -> Iterator[InputFile]:
         """Holds a member of a zip or plain tar as a file in memory."""
         with contextlib.ExitStack() as stack:
             with file.open() as stream:
@@ -213,7 +214,7 @@ class ArchiveTables(TableReader):
             yield inner
 
     def _unpacked(
-        self, file: InputFile, members: Sequence[Member]
+        self, file: SourceFile, members: Sequence[Member]
     ) -> Iterator[contextlib.AbstractContextManager[InputFile]]:
         """Yields members of a packed tar as files in memory, to be entered."""
         wanted = {member.index for member in members}
@@ -303,7 +304,7 @@ def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
             while view:
                 view = view[file.write(view) :]
             size += len(chunk)
-        yield InputFile(origin, path, size, 0, files.stamp_of(file.fileno()))
+        yield InputFile(origin, path, size, stamp=files.stamp_of(file.fileno()))
 
 
 def _skip_reason(member: Member, format_name: str) -> Skipped | None:
@@ -315,7 +316,7 @@ def _skip_reason(member: Member, format_name: str) -> Skipped | None:
     return None if table_format(member.name) == format_name else Skipped.OTHER_SUFFIX
 
 
-def _archive_of(file: InputFile, block: Block) -> InputFile:
+def _archive_of(file: SourceFile, block: Block) -> SourceFile:
     """Returns the archive that holds the member which `file` names.
 
     Raises:
@@ -326,10 +327,10 @@ def _archive_of(file: InputFile, block: Block) -> InputFile:
         path, origin = os.path.dirname(path), os.path.dirname(origin)
         if not origin:
             raise FileNotFoundError(errno.ENOENT, "No such file", file.path)
-    return InputFile(origin, path, files.size_of(path), stamp=block.stamp)
+    return SourceFile(origin, path, stamp=block.stamp)
 
 
-def _is_first(archive: InputFile, members: Sequence[Member], block: Block) -> bool:
+def _is_first(archive: SourceFile, members: Sequence[Member], block: Block) -> bool:
     names = [archive.origin]
     names += [f"{archive.origin}/{member.origin}" for member in members[:1]]
     return block.origin in names

@@ -62,6 +62,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     TableSample,
     rejection_of,
@@ -165,7 +166,7 @@ class WebDataset(TableReader):
         yield _block(file, samples, first, len(samples))
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the samples of a block, piece by piece."""
         skipped: collections.Counter[str] = collections.Counter()
@@ -184,7 +185,7 @@ class WebDataset(TableReader):
             part = piece_of(block, start, len(piece), whole, numbered=True)
             yield self._raw(piece, part, columns, skipped)
 
-    def _list(self, file: InputFile) -> ArchiveListing:
+    def _list(self, file: SourceFile) -> ArchiveListing:
         return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
     def _checked(self, member: Member) -> Member:
@@ -193,7 +194,7 @@ class WebDataset(TableReader):
         return bounded_image(member, self.max_image_bytes)
 
     def _samples(
-        self, file: InputFile, block: Block, skipped: collections.Counter[str]
+        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
     ) -> Iterator[tuple[Sample, list[Content]]]:
         """Yields the samples of a block; counts what the shard has besides."""
         with file.open() as stream:
@@ -218,7 +219,7 @@ class WebDataset(TableReader):
     def _sequential(
         self,
         stream: BinaryIO,
-        file: InputFile,
+        file: SourceFile,
         block: Block,
         skipped: collections.Counter[str],
     ) -> Iterator[tuple[Sample, list[Content]]]:
@@ -324,7 +325,7 @@ class WebDataset(TableReader):
         return arrays, wrong
 
     def _first_of(
-        self, file: InputFile, samples: Sequence[Sample], shards: int
+        self, file: SourceFile, samples: Sequence[Sample], shards: int
     ) -> list[tuple[Sample, list[Content]]]:
         """Returns the first samples of a shard, one of `shards`, and their content."""
         left = _SAMPLE_BYTES // shards

@@ -36,6 +36,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     TableSample,
     rejection_of,
@@ -124,7 +125,7 @@ class AutomlReader(TableReader):
             )
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a block; their numbers are those of their first rows.
 
@@ -167,7 +168,7 @@ class AutomlReader(TableReader):
             names=_ordered({name for each in labels for name in each}),
         )
 
-    def _rows(self, file: InputFile, items: Sequence[Item], block: Block) -> RawRows:
+    def _rows(self, file: SourceFile, items: Sequence[Item], block: Block) -> RawRows:
         refused: list[Complaint] = [
             (item.row, *item.fault) for item in items if item.fault is not None
         ]
@@ -238,7 +239,7 @@ class AutomlReader(TableReader):
         }
 
 
-def _changed(file: InputFile) -> InputError:
+def _changed(file: SourceFile) -> InputError:
     """Returns the error of a file that holds what planning has not found in it."""
     what = "it has changed since the job was planned"
     return unreadable(file.path, OSError(errno.ESTALE, what))
@@ -274,7 +275,9 @@ def _detection_columns(items: Sequence[Item]) -> dict[str, pa.Array]:
     return columns | dict.fromkeys(names, paths)
 
 
-def _part_rejection(file: InputFile, item: Item, found: Boxes, index: int) -> Rejection:
+def _part_rejection(
+    file: SourceFile, item: Item, found: Boxes, index: int
+) -> Rejection:
     mention = found.mentions[index]
     reason, message = found.faults[index] or (Reason.BAD_BOX, "")
     raw = "\0".join(mention.rest).encode()
@@ -283,7 +286,7 @@ def _part_rejection(file: InputFile, item: Item, found: Boxes, index: int) -> Re
 
 
 def _rejecter(
-    file: InputFile, items: Sequence[Item]
+    file: SourceFile, items: Sequence[Item]
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
     """Returns what makes rejections of complaints about some images."""
 

@@ -29,6 +29,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
 )
 
@@ -109,7 +110,7 @@ class RecordsReader(TableReader):
         )
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the records of a block; raises OSError, InputError."""
         data = files.read_range(file.path, block.start, block.stop, stamp=block.stamp)

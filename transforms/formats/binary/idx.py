@@ -38,6 +38,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     unreadable,
 )
@@ -135,7 +136,7 @@ class IdxReader(TableReader):
         )
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a block; of a compressed file piece by piece.
 
@@ -171,7 +172,7 @@ class IdxReader(TableReader):
         """Returns the split by the file's name, else by its folders'."""
         return split_of(origin)
 
-    def companions(self, file: InputFile) -> tuple[str, ...]:
+    def companions(self, file: SourceFile) -> tuple[str, ...]:
         """Returns the paths of the files of labels and class names beside an input."""
         folder, name = os.path.split(file.path)
         paths = [os.path.join(folder, label) for label in label_names(name)]
@@ -179,7 +180,7 @@ class IdxReader(TableReader):
             paths.append(os.path.join(folder, self.classes))
         return tuple(path for path in paths if files.is_file(path))
 
-    def _opened(self, file: InputFile) -> _Pair:
+    def _opened(self, file: SourceFile) -> _Pair:
         """Returns the files of an input; raises InputError where they do not agree."""
         folder, name = os.path.split(file.path)
         labels = [

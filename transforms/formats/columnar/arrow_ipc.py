@@ -38,6 +38,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     only,
 )
@@ -105,7 +106,7 @@ class ArrowReader(TableReader):
         yield from runs_of(file, counts, ends, block_bytes, limit_rows)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 16 MiB."""
         with _opened(file, columns) as ipc:
@@ -245,7 +246,7 @@ class _Stream:
 
 @contextlib.contextmanager
 def _opened(
-    file: InputFile, columns: Sequence[str] | None = None
+    file: SourceFile, columns: Sequence[str] | None = None
 ) -> Iterator[_File | _Stream]:
     with readable(file.origin, "Arrow IPC"), file.open() as stream:
         head = stream.read(len(_FILE))

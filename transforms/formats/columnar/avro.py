@@ -63,6 +63,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
 )
 
@@ -149,7 +150,7 @@ class AvroReader(TableReader):
                     return
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 4 MiB, once unpacked."""
         left = block.rows
@@ -401,7 +402,7 @@ class _AvroFile:
 
 
 @contextlib.contextmanager
-def _opened(file: InputFile) -> Iterator[_AvroFile]:
+def _opened(file: SourceFile) -> Iterator[_AvroFile]:
     with readable(file.origin, _TITLE), file.open() as stream:
         yield _AvroFile(stream, file.origin)
 

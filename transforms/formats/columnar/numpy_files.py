@@ -46,6 +46,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
 )
 
@@ -119,7 +120,7 @@ class NumpyReader(TableReader):
             )
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; of compressed files, in pieces of 16 MiB."""
         with self._opened(file, columns) as arrays:
@@ -136,7 +137,7 @@ class NumpyReader(TableReader):
 
     @contextlib.contextmanager
     def _opened(
-        self, file: InputFile, columns: Sequence[str] | None = None
+        self, file: SourceFile, columns: Sequence[str] | None = None
     ) -> Iterator["_Arrays"]:
         with file.open() as stream, contextlib.ExitStack() as stack:
             try:

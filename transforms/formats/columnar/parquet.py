@@ -44,6 +44,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     only,
 )
@@ -143,7 +144,7 @@ class ParquetReader(TableReader):
         yield from runs_of(file, counts, ends, block_bytes, limit_rows)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block in pieces of about 16 MiB, once decoded."""
         with (
@@ -166,14 +167,14 @@ class ParquetReader(TableReader):
             )
 
     def _lost_of(
-        self, file: InputFile, parquet: pq.ParquetFile, columns: Sequence[str]
+        self, file: SourceFile, parquet: pq.ParquetFile, columns: Sequence[str]
     ) -> LostInstants:
         opener = functools.partial(_opened, file)
         return LostInstants(opener, parquet, self.int96, columns)
 
 
 @contextlib.contextmanager
-def _opened(file: InputFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
+def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
     with (
         readable(file.origin, "Parquet"),
         file.open() as stream,

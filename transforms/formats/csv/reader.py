@@ -17,6 +17,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     TableSample,
 )
@@ -187,7 +188,7 @@ class CsvReader(TableReader):
         yield file.whole(rows=rows)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
         dialect, stamp = self.dialect_of(file.origin), block.stamp

@@ -54,6 +54,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     TableSample,
     rejection_of,
@@ -145,7 +146,7 @@ class CocoReader(TableReader):
             yield file.block(start, stop, rows=rows, before=before, first_row=start)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a block; annotations of no image come with the first."""
         coco = load_coco(file.path, block.stamp)
@@ -157,7 +158,11 @@ class CocoReader(TableReader):
         return split_in_path(origin)
 
     def _piece(
-        self, file: InputFile, coco: CocoFile, rows: Numbers, block: Block | None = None
+        self,
+        file: SourceFile,
+        coco: CocoFile,
+        rows: Numbers,
+        block: Block | None = None,
     ) -> RawRows:
         """Returns some images, and what is wrong with their boxes."""
         policy = box_policy(self.bad_box)
@@ -203,7 +208,7 @@ class CocoReader(TableReader):
         )
 
     def _image_columns(
-        self, file: InputFile, images: pa.RecordBatch
+        self, file: SourceFile, images: pa.RecordBatch
     ) -> dict[str, pa.Array]:
         names = images["file_name"]
         folder = self.images_root.rstrip("/") or self.folders.get(file.origin, "")
@@ -275,7 +280,7 @@ def _as_json(values: Mapping[str, Any]) -> bytes:
 
 
 def _part_rejection(
-    file: InputFile, row: int | None, found: Annotations, index: int
+    file: SourceFile, row: int | None, found: Annotations, index: int
 ) -> Rejection:
     reason, message = found.complaint(index)
     raw = _as_json(found.raw.slice(index, 1).to_pylist()[0])
@@ -292,7 +297,7 @@ def _part_rejection(
     )
 
 
-def _strays(file: InputFile, coco: CocoFile) -> list[Rejection]:
+def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
     """Returns a rejection for each annotation of no image."""
     rows = np.full(len(coco.strays), -1)
     found = judge(coco, coco.strays, rows, _ranks(coco), BoxPolicy.BOX)
@@ -307,7 +312,7 @@ def _strays(file: InputFile, coco: CocoFile) -> list[Rejection]:
 
 
 def _rejecter(
-    file: InputFile, coco: CocoFile
+    file: SourceFile, coco: CocoFile
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
     """Returns what makes rejections of complaints about images of the file."""
 

@@ -52,6 +52,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableSample,
 )
 
@@ -137,7 +138,7 @@ class VocReader(FileRunReader):
         return Planned(reader, sample, detection_features(columns), label_map)
 
     def read_files(
-        self, files: Sequence[InputFile], block: Block, columns: Sequence[str]
+        self, files: Sequence[SourceFile], block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the images of a run of XML files."""
         splits = _splits_of(files)
@@ -149,7 +150,7 @@ class VocReader(FileRunReader):
 
     def _rows_of(
         self,
-        files: Sequence[InputFile],
+        files: Sequence[SourceFile],
         block: Block,
         splits: Sequence[_Split],
         entries: Sequence["_Loaded | None"],
@@ -203,7 +204,7 @@ class VocReader(FileRunReader):
         )
 
     def _image_columns(
-        self, images: Sequence[VocImage], rows: Sequence[tuple[InputFile, str | None]]
+        self, images: Sequence[VocImage], rows: Sequence[tuple[SourceFile, str | None]]
     ) -> dict[str, pa.Array]:
         paths = [
             image_path(_root(file), file.origin, image.filename, self.images_root)
@@ -234,7 +235,7 @@ class _Loaded:
     data: bytes | None
 
 
-def _load(file: InputFile) -> _Loaded:
+def _load(file: SourceFile) -> _Loaded:
     try:
         data, stamp = storage.read_stamped(file.path)
     except FileNotFoundError:
@@ -253,11 +254,11 @@ def _load(file: InputFile) -> _Loaded:
         return _Loaded(Fault(Reason.MALFORMED, f"not a VOC annotation: {error}"), data)
 
 
-def _root(file: InputFile) -> str:
+def _root(file: SourceFile) -> str:
     return file.path[: len(file.path) - len(file.origin)]
 
 
-def _splits_of(files: Sequence[InputFile]) -> list[_Split]:
+def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     """Returns the split of each file, and whether it is to be skipped."""
     sets: dict[str, Mapping[str, str] | None] = {}
     out: list[_Split] = []
@@ -293,7 +294,7 @@ def _object_columns(found: Objects, keep: Mask, each: Numbers) -> dict[str, pa.A
     }
 
 
-def _part_rejection(file: InputFile, found: Objects, index: int) -> Rejection:
+def _part_rejection(file: SourceFile, found: Objects, index: int) -> Rejection:
     reason, message = found.complaint(index)
     raw = repr(found.items[index]).encode()
     return Rejection(
@@ -310,7 +311,7 @@ def _part_rejection(file: InputFile, found: Objects, index: int) -> Rejection:
 
 
 def _rejecter(
-    files: Sequence[InputFile], loaded: dict[int, _Loaded]
+    files: Sequence[SourceFile], loaded: dict[int, _Loaded]
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
     """Returns what makes rejections of complaints about files of a run."""
 

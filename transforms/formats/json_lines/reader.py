@@ -41,6 +41,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
 )
 from transforms.formats.unpacked import is_packed, open_unpacked
@@ -153,7 +154,7 @@ class JsonLinesReader(TableReader):
         yield file.whole(rows=rows)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the rows of a block; those of a compressed file in pieces."""
         if not is_packed(file.path):
@@ -267,7 +268,7 @@ def _texts(file: InputFile, sample_bytes: int, count: int) -> _Texts:
     return _Texts(pieces, sum(map(len, pieces)), False)
 
 
-def _all_pieces(file: InputFile) -> Iterator[bytes]:
+def _all_pieces(file: SourceFile) -> Iterator[bytes]:
     if is_packed(file.path):
         yield from (piece.data for piece, _ in _unpacked(file, None))
         return
@@ -276,7 +277,7 @@ def _all_pieces(file: InputFile) -> Iterator[bytes]:
 
 
 def _unpacked(
-    file: InputFile, limit: int | None, piece_bytes: int = PIECE_BYTES
+    file: SourceFile, limit: int | None, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[Cut, int]]:
     """Yields pieces of a compressed file, and how much of it was read so far."""
     with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:

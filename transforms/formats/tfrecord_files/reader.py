@@ -41,6 +41,7 @@ from transforms.formats.table import (
     InputFile,
     Planned,
     RawRows,
+    SourceFile,
     TableReader,
     rejection_of,
 )
@@ -172,10 +173,10 @@ class TFRecordFiles(TableReader):
                 begin, rows = end, rows + records
                 if limit_rows is not None and rows >= limit_rows:
                     return
-        check_stated(file, facts, rows)
+        check_stated(file.path, file.size, rows, facts)
 
     def read(
-        self, file: InputFile, block: Block, columns: Sequence[str]
+        self, file: SourceFile, block: Block, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         """Yields the records of a block; those of a compressed file in pieces."""
         with file.open() as stream:
@@ -187,7 +188,7 @@ class TFRecordFiles(TableReader):
         yield self.raw(block, _first(payloads, block.rows), columns)
 
     def _unpacked(
-        self, file: InputFile, block: Block, stream: BinaryIO, columns: Sequence[str]
+        self, file: SourceFile, block: Block, stream: BinaryIO, columns: Sequence[str]
     ) -> Iterator[RawRows]:
         rows = used = 0
         for payloads in unpacked(stream, file.path, PIECE_BYTES):
@@ -208,8 +209,7 @@ class TFRecordFiles(TableReader):
             if block.rows and rows >= block.rows:
                 return
         if not block.rows:
-            whole = dataclasses.replace(file, size=block.stop)
-            check_stated(whole, stated(file), rows)
+            check_stated(file.path, block.stop, rows, stated(file))
 
     def columns(self) -> Columns:
         """Returns the names and types of all raw columns."""
@@ -348,7 +348,7 @@ def _fields_of(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     return list(zip(schema.names, schema.types, strict=True))
 
 
-def _counted(stream: BinaryIO, file: InputFile, limit: int) -> int:
+def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
     """Returns how many records a compressed file has, up to a limit."""
     rows = 0
     for payloads in unpacked(stream, file.path, 0):

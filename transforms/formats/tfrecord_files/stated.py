@@ -8,7 +8,7 @@ from transforms import files
 from transforms.core.label_map import LABEL_MAP_NAME, parse_label_map
 from transforms.core.schema import Feature
 from transforms.errors import InputError, SpecError, TFRecordError
-from transforms.formats.table import InputFile
+from transforms.formats.table import InputFile, SourceFile
 from transforms.formats.tfrecord_files.dataset import Dataset, dataset_beside
 
 __all__ = [
@@ -45,7 +45,7 @@ def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
     return out
 
 
-def stated(file: InputFile) -> tuple[int, int | None] | None:
+def stated(file: SourceFile) -> tuple[int, int | None] | None:
     """Returns the records and bytes that a file must have; None for unknown."""
     dataset = dataset_beside(file.path, file.origin)
     if dataset is None or not dataset.shards:
@@ -54,15 +54,15 @@ def stated(file: InputFile) -> tuple[int, int | None] | None:
 
 
 def check_stated(
-    file: InputFile, stated: tuple[int, int | None] | None, rows: int
+    path: str, size: int, rows: int, stated: tuple[int, int | None] | None
 ) -> None:
     """Raises TFRecordError where a file has other records or bytes than stated."""
-    if stated is None or (rows == stated[0] and stated[1] in (None, file.size)):
+    if stated is None or (rows == stated[0] and stated[1] in (None, size)):
         return
     raise TFRecordError(
-        f"{file.path} must have {stated[0]:,} records, as stated beside it; found "
-        f"{rows:,} in {file.size:,} bytes. Fetch or convert the dataset again.",
-        path=file.path,
+        f"{path} must have {stated[0]:,} records, as stated beside it; found "
+        f"{rows:,} in {size:,} bytes. Fetch or convert the dataset again.",
+        path=path,
         record=rows,
         kind="truncated",
     )

@@ -516,7 +516,7 @@ def stored(path: Path, data: bytes) -> InputFile:
     path.write_bytes(data)
     status = os.stat(path)
     stamp = files.stamp(status.st_size, status.st_mtime_ns)
-    return InputFile(path.name, str(path), len(data), 0, stamp)
+    return InputFile(path.name, str(path), len(data), stamp=stamp)
 
 
 def planned(*inputs: InputFile, **settings: Any) -> Any:
