@@ -85,7 +85,7 @@ def split_flags(
             )
     paths = [named[key] for key in _ARGUMENTS if key in named]
     if list(named) == ["output"]:
-        raise UsageError("--output needs --source beside it, or both stand in --spec.")
+        raise UsageError("--output needs --source beside it, or both belong in --spec.")
     return [*out, "--", *paths] if paths else out, rest
 
 

@@ -182,7 +182,7 @@ def _check_target(tasks: list[_Task], *, overwrite: bool) -> None:
             )
     if os.path.lexists(os.path.join(folder, MANIFEST_NAME)):
         raise TargetError(
-            f"The output must lie outside of datasets, whose manifests say what is in "
+            f"The output must be outside of datasets, whose manifests say what is in "
             f"them; {folder!r} has one. Name another folder."
         )
     try:

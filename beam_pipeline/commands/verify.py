@@ -343,7 +343,7 @@ def _misleading(directory: str, manifest: Manifest) -> list[Finding]:
     if not names or (says and all(texts)):
         return []
     message = (
-        f"must say that the files lie in {manifest.folder!r}, or TFDS does not find "
+        f"must say that the files are in {manifest.folder!r}, or TFDS does not find "
         f"them; it does not. Run the same 'convert' again, which writes it."
     )
     return [Finding(names[0], "misleading", message, is_damage=False)]

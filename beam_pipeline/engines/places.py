@@ -70,7 +70,7 @@ def check_shared(
     if paths.is_remote(settings.output) and ours and not shares:
         raise UsageError(
             f"{who} must see the file that starts them; with an output in an object "
-            f"store it lies in this machine's {tempfile.gettempdir()!r}. Set TMPDIR to "
+            f"store it is in this machine's {tempfile.gettempdir()!r}. Set TMPDIR to "
             f"a folder that every machine sees under this very path and say "
             f"--shared-output, or use a master on this machine."
         )

@@ -215,7 +215,7 @@ class _Looker:
         if now - self.missed > _LEAVE_SECONDS:
             raise BeamTFRecordError(
                 f"A worker process ({gone[0]}) has ended in the middle of the job, "
-                f"perhaps for want of memory, and {self.engine.name} does not make up "
+                f"perhaps for lack of memory, and {self.engine.name} does not make up "
                 f"for that. Nothing was committed; run again, or without --runner."
             )
 

@@ -91,7 +91,7 @@ def required_here() -> list[str]:
         requirements = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError as error:
         raise UsageError(
-            f"Workers must be told what to install; {_NAME} itself is not installed "
+            f"Workers must know what to install; {_NAME} itself is not installed "
             f"here, so that is not known. Install it (pip install .), or name an "
             f"image that holds it after --: --sdk_container_image=IMAGE."
         ) from error

@@ -298,7 +298,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
     if wanted == "auto":
         wanted = "fixed" if spec.layout is not None else _claimed(entries, root)
     if wanted == "images":
-        raise SourceError("Images must lie in a folder: label/file or split/label/file")
+        raise SourceError("Images must be in a folder: label/file or split/label/file")
     if not wanted:
         raise SourceError(
             f"A file must have a suffix that is known, .csv or .parquet say, to be "

@@ -216,8 +216,8 @@ def prepare(spec: Spec) -> Prepared:
     standing = files.standing(spec.source)
     if standing == "folder" and files.is_inside(spec.output, spec.source):
         raise TargetError(
-            f"The output must lie outside the source, or the next run would read it; "
-            f"{spec.output!r} lies in {spec.source!r}. Choose another output."
+            f"The output must be outside the source, or the next run would read it; "
+            f"{spec.output!r} is in {spec.source!r}. Choose another output."
         )
     _check_locks(spec, standing)
     seen = target.state(spec.output)

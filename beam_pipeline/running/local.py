@@ -43,9 +43,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
     for before, flag in zip(["", *flags], flags, strict=False):
         is_value = before.startswith("--") and "=" not in before
         if not flag.startswith("-") and not is_value:
-            raise SpecError(
-                f"What stands after -- must be flags of Beam; found {flag!r}."
-            )
+            raise SpecError(f"What follows -- must be flags of Beam; found {flag!r}.")
     known = set(PipelineOptions([]).get_all_options())
     given = PipelineOptions(list(flags)).get_all_options(retain_unknown_options=True)
     if engine is not None:
@@ -55,7 +53,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
         near = closest(unknown[0], known)
         hint = f" Did you mean --{near}?" if near else ""
         raise SpecError(
-            f"What stands after -- must be flags of Beam; --{unknown[0]} is none.{hint}"
+            f"What follows -- must be flags of Beam; --{unknown[0]} is none.{hint}"
         )
 
 
@@ -199,6 +197,6 @@ def _run_watched(
 
 def _ended(pid: int) -> BeamTFRecordError:
     return BeamTFRecordError(
-        f"A worker process ({pid}) was ended from outside, perhaps for want of memory. "
+        f"A worker process ({pid}) was ended from outside, perhaps for lack of memory. "
         f"Run again, with fewer --workers if memory is short."
     )

@@ -264,7 +264,7 @@ def _check_expansion(data: Any, size: int) -> None:
         if level > MAX_NESTING:
             raise yaml.YAMLError(TOO_DEEP)
         if seen + len(inside) > most:
-            raise yaml.YAMLError("its aliases stand for too many values")
+            raise yaml.YAMLError("its aliases expand to too many values")
 
 
 class _UniqueKeysLoader(yaml.SafeLoader):

@@ -159,7 +159,7 @@ def _names(value: Any) -> Any:
     for name in value:
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise ValueError(
-                f"class names are texts; {shown(name)} must stand in quotes, as in 'no'"
+                f"class names are texts; {shown(name)} must be in quotes, as in 'no'"
             )
     return [str(name) for name in value]
 

@@ -158,7 +158,7 @@ def test_aliases_do_not_expand_without_end(setting: str, tmp_path: Folder) -> No
     lines += [f"- &a{i} [{f'*a{i - 1}, ' * 10}]" for i in range(1, 9)]
     path = tmp_path / "s.yaml"
     path.write_text("\n".join(lines))
-    with at_most(), pytest.raises(SpecError, match="aliases stand for too many values"):
+    with at_most(), pytest.raises(SpecError, match="aliases expand to too many values"):
         make_spec(load_spec(str(path)))
 
 

@@ -372,7 +372,7 @@ def _has_splits(parts: Sequence[Sequence[str]], root: str, *, by_folders: bool) 
                 f"{', '.join(sorted(SPLIT_WORDS))}"
             )
         raise InputError(
-            f"Images must lie as {rule} below {root!r}; found "
+            f"Images must be arranged as {rule} below {root!r}; found "
             f"{'; '.join(examples)}. Point at the folder that holds the labels (or "
             f"the splits), leave files out with --exclude, or use --unlabelled where "
             f"they have no labels."

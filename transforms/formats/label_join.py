@@ -106,7 +106,7 @@ def join_labels(
         elif text in places:
             first, second = int(numbers[places[text]]) + 1, int(numbers[place]) + 1
             raise InputError(
-                f"Every id must stand once in the table of labels; in {table} {text!r} "
+                f"Every id must occur once in the table of labels; in {table} {text!r} "
                 f"stands in rows {first} and {second}. Remove one."
             )
         else:

@@ -122,7 +122,7 @@ def check_contents(directory: str) -> Manifest | None:
         manifest = read_manifest(directory)
     except (DamageError, OSError) as error:
         raise TargetError(
-            f"What stands at {directory!r} cannot be replaced safely: {error} "
+            f"What is at {directory!r} cannot be replaced safely: {error} "
             f"Move it away, or choose another output."
         ) from error
     if foreign := sorted(set(found) - set(manifest.file_names)):
@@ -247,7 +247,7 @@ def _confirm(target: str) -> None:
         cause = error.__cause__ if isinstance(error, StorageError) else error
         raise StorageError(
             f"The disk must confirm that a published dataset would survive a power "
-            f"loss; it has not: {cause or error}. The dataset stands at {target!r}, "
+            f"loss; it has not: {cause or error}. The dataset is at {target!r}, "
             f"whole; look after the disk, and check it with `beam-tfrecord verify`."
         ) from error
 

@@ -153,14 +153,14 @@ def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
     if scheme in _KNOWN and ":" in authority and "@" not in authority:
         form = "container:key" if scheme.startswith("abfs") else "key:secret"
         raise SpecError(
-            f"What stands before a bucket must be {form}@, each / in it written %2F; "
+            f"What comes before a bucket must be {form}@, each / in it written %2F; "
             f"found a ':' after {scheme}:// and no '@' before the next /. Write it so; "
             f"a server's address is given at the end of the path, as in "
             f"?endpoint_override=HOST:PORT."
         )
     if _SECRET_IN_KEY.search(key):
         raise SpecError(
-            f"URI parameters must stand at the end of a path, as in "
+            f"URI parameters must be at the end of a path, as in "
             f"?name=value&name=value; found a secret of a {scheme}:// path elsewhere. "
             f"Write each ? in a value as %3F, and each & as %26."
         )

@@ -370,7 +370,7 @@ def abandoning(target: Target) -> Iterator[None]:
             "None of this run's files stays."
             if abandon(target)
             else f"Undoing its renames failed too: until the next run with the same "
-            f"prefix puts them back, old files lie in {target.work!r}."
+            f"prefix puts them back, old files are in {target.work!r}."
         )
         found = str(error)
         if isinstance(error, OSError):

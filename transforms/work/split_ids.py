@@ -77,7 +77,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
         for name in names:
             check_split_name(name)
     except SpecError as error:
-        raise InputError(f"{error} It stands in the table of ids {path!r}.") from error
+        raise InputError(f"{error} It is in the table of ids {path!r}.") from error
     codes = np.asarray(pc.index_in(splits, value_set=pa.array(names, pa.string())))
     return _sorted(keys, codes.astype(np.int64), names, path, identity, without_split)
 

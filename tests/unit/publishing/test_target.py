@@ -413,7 +413,7 @@ def test_a_lasting_error_at_a_step_of_a_publication(
         return
     assert contents(place.directory) == place.wanted
     if step == "fsync":
-        assert f"stands at {str(place.directory)!r}, whole" in str(caught.value)
+        assert f"is at {str(place.directory)!r}, whole" in str(caught.value)
         assert len(str(caught.value).encode()) <= MAX_MESSAGE_BYTES
     target.recover(str(folder), str(place.directory))
     place.check(folder)

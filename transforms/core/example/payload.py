@@ -228,7 +228,7 @@ def _integers(array: pa.Array, present: Mask | None, place: _Place) -> Words:
             position = int(np.argmax(words >= np.uint64(1 << 63)))
             raise place.error(
                 position,
-                "an integer must be at most 2**63 - 1 to stand in an Int64List; "
+                "an integer must be at most 2**63 - 1 to fit into an Int64List; "
                 f"found {int(words[position])}; store it as text, bytes or float",
             )
         return words

@@ -65,7 +65,7 @@ def encode_png(pixels: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> pa.Arr
     channels = png_channels(str(pixels.dtype), shape)
     if channels is None or pixels[:1].nbytes > MAX_PNG_BYTES:
         raise EncodingError(
-            f"A PNG is made of uint8 or uint16 pixels, (height, width) or (height, "
+            f"A PNG has uint8 or uint16 pixels, (height, width) or (height, "
             f"width, 1 to 4), of 1 GiB at most; found {pixels.dtype} {shape}."
         )
     height, width = shape[:2]

@@ -221,7 +221,7 @@ def _check_quote(names: Sequence[str], dialect: CsvDialect, origin: str) -> None
             len(name) > 1 and name[0] == name[-1] == mark for name in names
         ):
             raise InputError(
-                f"{origin}: all names of the header stand in {mark}, with "
+                f"{origin}: all names of the header are in {mark}, with "
                 f"{dialect.quote or 'none'} as the quote, {names[0][:60]} say; is it "
                 f"{mark}? Say so with --quote"
             )

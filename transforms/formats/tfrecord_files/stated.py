@@ -88,7 +88,7 @@ def check_all_known(
     for file in files:
         if os.path.dirname(file.origin) not in datasets:
             raise InputError(
-                f"class names stand beside some files of the source, but none beside "
+                f"class names are beside some files of the source, but not beside "
                 f"{file.origin}: what its ids mean is unknown. Convert it by itself."
             )
 

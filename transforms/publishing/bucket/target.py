@@ -127,7 +127,7 @@ def _contents(directory: str) -> tuple[Manifest | None, list[str]]:
             manifest = published(directory)
         except (DamageError, OSError) as error:
             raise TargetError(
-                f"What stands at {directory!r} cannot be replaced safely: {error} "
+                f"What is at {directory!r} cannot be replaced safely: {error} "
                 f"Move it away, or choose another output."
             ) from error
     return manifest, sorted(set(names) - _known(directory, manifest))
