@@ -35,8 +35,6 @@ from transforms.core.example.parse import (
 )
 from transforms.errors import ExampleError
 
-pytestmark = pytest.mark.reads_with_tensorflow
-
 TOKENS = (
     *(b"\x0a\x00", b"\x12\x02\x1a\x00", b"\x1b", b"\x1c", b"\x1b\x1c", b"\xff" * 11),
     *(b"\x0a\xff\xff\xff\xff\x0f", b"\x80" * 9 + b"\x01", b"\x80" * 10 + b"\x01"),

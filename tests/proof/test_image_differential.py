@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import Headline
+from tests.readers.core.image.test_image import tensorflow_shape
 from tests.support.stress import count
 from tests.unit.core.image.test_image import (
     ARITHMETIC,
@@ -23,7 +24,6 @@ from tests.unit.core.image.test_image import (
     picture,
     real_images,
     saved,
-    tensorflow_shape,
 )
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
@@ -117,7 +117,6 @@ def refused_by_tensorflow(result: PreparedImage) -> bool:
     return tensorflow_shape(result.data) != (info.height, info.width, info.depth)
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_intact_file_is_refused(intact: list[tuple[str, bytes]], name: str) -> None:
     """Every format on the list goes through every policy, and TensorFlow reads it."""
@@ -131,7 +130,6 @@ def test_no_intact_file_is_refused(intact: list[tuple[str, bytes]], name: str) -
     ] == []
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "trusting"])
 def test_fault_84_tensorflow_decodes_what_is_accepted(
     broken: list[tuple[str, bytes]], name: str, headline: Headline
@@ -159,7 +157,6 @@ def decoded_by_tensorflow(data: bytes, channels: int = 0) -> np.ndarray:
     return image.numpy().astype(int)
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize("adobe", [True, False])
 def test_fault_80_cmyk_becomes_the_same_rgb(adobe: bool) -> None:
     """Inverted inks or not: what is encoded shows what TensorFlow shows."""
@@ -173,7 +170,6 @@ def test_fault_80_cmyk_becomes_the_same_rgb(adobe: bool) -> None:
     assert error.max() <= 1
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize(
     "data",
     [
@@ -204,7 +200,6 @@ def test_fault_81_changed_images_show_what_tensorflow_saw(data: bytes) -> None:
     np.testing.assert_array_equal(found, seen)
 
 
-@pytest.mark.reads_with_tensorflow
 def test_gray_is_the_luminance_of_tensorflow() -> None:
     """One channel of a JPEG is its Y, as decode_image(channels=1) gives it."""
     for data in [*real_images()[:3], saved(picture(), "JPEG", quality=90)]:

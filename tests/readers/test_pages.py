@@ -8,7 +8,6 @@ from tests.support.page_sources import write_everything
 from tests.support.pages import PAGES, packages_of, run_page
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize("page", [page for page in PAGES if packages_of(page)])
 def test_every_block_works(page: str, tmp_path: pathlib.Path) -> None:
     """The blocks of a page succeed in order, those for TensorFlow among them."""

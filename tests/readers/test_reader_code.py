@@ -19,7 +19,6 @@ from transforms.core.statistics import Statistics
 from transforms.errors import UsageError
 
 Folder = pathlib.Path
-reads = pytest.mark.reads_with_tensorflow
 
 
 def printed(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
@@ -39,7 +38,6 @@ def run(code: str, split: str = "train") -> tuple[dict[str, Any], list[dict[str,
     return names, rows
 
 
-@reads
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
 def test_the_text_reads_every_record(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
@@ -62,7 +60,6 @@ def test_the_text_reads_every_record(
     assert run(printed(tmp_path / "out", capsys), "x")[1] == []
 
 
-@reads
 def test_absent_values_become_defaults_that_no_record_holds(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,7 +100,6 @@ def test_absent_values_become_defaults_that_no_record_holds(
     assert "# in 0 % of the records" in code
 
 
-@reads
 @pytest.mark.parametrize(
     "name", ["이름 있는", 'quote"s and {braces}', "back\\slash", "tab\tand\x1b[31m"]
 )
@@ -176,7 +172,6 @@ def read(split):
     )
 
 
-@reads
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_the_number_of_records_is_known_and_checked(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str], compression: str
@@ -196,7 +191,6 @@ def test_the_number_of_records_is_known_and_checked(
         list(names["read"]("train"))
 
 
-@reads
 def test_the_comment_on_an_image_decodes_it_inside_a_map(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,7 +330,6 @@ LISTS: list[tuple[Feature, list[Any], list[Any], Any]] = [
 ]
 
 
-@reads
 @pytest.mark.parametrize(("feature", "values", "wanted", "absent"), LISTS)
 def test_lists_with_and_without_missing_values(
     tmp_path: Folder,
@@ -366,7 +359,6 @@ def test_lists_with_and_without_missing_values(
     assert len(columns(printed(tmp_path / "never", capsys))["x"]) == 1
 
 
-@reads
 @pytest.mark.parametrize(
     "dtype", "bool int8 uint16 uint32 uint64 int64 float16 float32 float64".split()
 )
@@ -395,7 +387,6 @@ def test_the_comment_on_a_tensor_decodes_it(
     assert absent == b""
 
 
-@reads
 def test_a_tensor_of_several_open_sizes_is_flat(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -410,7 +401,6 @@ def test_a_tensor_of_several_open_sizes_is_flat(
     assert decoded(code, "x", columns(code)["x"][0]).numpy().tolist() == array.tolist()
 
 
-@reads
 def test_the_comment_on_a_list_of_open_inner_size_shapes_it(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -422,7 +412,6 @@ def test_the_comment_on_a_list_of_open_inner_size_shapes_it(
     assert found.numpy().tolist() == [[1, 2], [3, 4]]
 
 
-@reads
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_the_comment_on_a_timestamp_decodes_it(
     tmp_path: Folder,
@@ -440,7 +429,6 @@ def test_the_comment_on_a_timestamp_decodes_it(
     assert decoded(code, "x", value) == moment
 
 
-@reads
 def test_boxes_and_several_images(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,6 @@ from transforms.core.statistics import Statistics
 from transforms.sidecars import tfds
 
 Folder = pathlib.Path
-reads = pytest.mark.reads_with_tensorflow
 
 INT64_MIN = -(2**63)
 FLOAT_MIN = pytest.approx(-3.4028235e38)
@@ -73,7 +72,6 @@ def picture(mode: str, kind: str, size: tuple[int, int] = (4, 3)) -> Row:
     }
 
 
-@reads
 def test_every_kind_in_several_shards_and_splits(tmp_path: Folder) -> None:
     """All rows of all splits, with an empty shard."""
     write_dataset(
@@ -103,7 +101,6 @@ def test_every_kind_in_several_shards_and_splits(tmp_path: Folder) -> None:
     assert info.name == "animals"
 
 
-@reads
 @pytest.mark.parametrize("empty", [[], [[]], [[], []]])
 def test_splits_without_records(tmp_path: Folder, empty: list[list[Row]]) -> None:
     """They are not listed: TFDS would then fail for all splits at once."""
@@ -115,7 +112,6 @@ def test_splits_without_records(tmp_path: Folder, empty: list[list[Row]]) -> Non
     assert (name, len(list(rows))) == ("train", 3)
 
 
-@reads
 def test_dataset_without_records(tmp_path: Folder) -> None:
     """TFDS opens it, and knows its features."""
     write_dataset(tmp_path / "out", {"train": [[]]})
@@ -123,7 +119,6 @@ def test_dataset_without_records(tmp_path: Folder) -> None:
     assert set(info.features) == {feature.name for feature in ANIMALS}
 
 
-@reads
 @pytest.mark.parametrize(
     ("kind", "values", "missing"),
     [
@@ -159,7 +154,6 @@ def test_each_kind_with_and_without_missing_values(
     assert found[0] == found[1] == missing
 
 
-@reads
 def test_names_with_slashes_and_korean_classes(tmp_path: Folder) -> None:
     """The labels file has '.' for '/', and the label still finds it."""
     features = (
@@ -179,7 +173,6 @@ def test_names_with_slashes_and_korean_classes(tmp_path: Folder) -> None:
     assert info.features["image/class/label"].names == classes
 
 
-@reads
 @pytest.mark.parametrize(
     "classes",
     [
@@ -213,7 +206,6 @@ def test_labels_that_need_the_same_file(tmp_path: Folder) -> None:
     assert sidecars.files.keys() == {"dataset_info.json", "features.json"}
 
 
-@reads
 @pytest.mark.parametrize(
     "name",
     ["Rows", "a-b.c", "1abc", "한국어 데이터", "my{SPLIT}", "a%20b", "-x", "a:b"],
@@ -224,7 +216,6 @@ def test_any_dataset_name(tmp_path: Folder, name: str) -> None:
     assert [row["id"] for row in read(tmp_path / "out")] == [0, 1]
 
 
-@reads
 @pytest.mark.parametrize(
     ("rows", "channels"),
     [
@@ -249,7 +240,6 @@ def test_images(tmp_path: Folder, rows: Sequence[Row], channels: int | None) -> 
     ] == [(row["height"], row["width"], channels or row["depth"]) for row in rows]
 
 
-@reads
 def test_image_that_is_not_always_there(tmp_path: Folder) -> None:
     """It is a Sequence of at most one."""
     rows = [picture("RGB", "PNG"), {"label": "none"}]
@@ -257,7 +247,6 @@ def test_image_that_is_not_always_there(tmp_path: Folder) -> None:
     assert [len(row["image"]) for row in read(tmp_path / "out")] == [1, 0]
 
 
-@reads
 @pytest.mark.parametrize(
     ("features", "row", "keys"),
     [
@@ -431,7 +420,6 @@ LISTS: list[tuple[Feature, list[Any], list[Any], Any]] = [
 ]
 
 
-@reads
 @pytest.mark.parametrize(("feature", "values", "wanted", "absent"), LISTS)
 def test_lists_with_and_without_missing_values(
     tmp_path: Folder,
@@ -455,7 +443,6 @@ def test_lists_with_and_without_missing_values(
         assert inner.names == ["a", "b", "c"]
 
 
-@reads
 @pytest.mark.parametrize("dtype", "bool int8 uint16 uint64 float16 float64".split())
 @pytest.mark.parametrize("shape", [(), (2, 3), (None, 3)])
 def test_raw_tensors(
@@ -474,7 +461,6 @@ def test_raw_tensors(
     assert shown(tmp_path / "some", "x") == [[array.tolist()], []]
 
 
-@reads
 @pytest.mark.parametrize(
     ("feature", "why"),
     [
@@ -496,7 +482,6 @@ def test_tensors_that_tfds_cannot_decode(
     assert shown(tmp_path / "out", "x") == [bytes(8), b""]
 
 
-@reads
 def test_labels_of_two_dimensions(tmp_path: Folder) -> None:
     """They are plain ids in their shape, and a note says so."""
     feature = Feature("x", Kind.LABEL, shape=(2, 2))
@@ -507,7 +492,6 @@ def test_labels_of_two_dimensions(tmp_path: Folder) -> None:
     assert shown(tmp_path / "out", "x") == [[[1, 0], [0, 1]]]
 
 
-@reads
 def test_lists_of_a_shape_that_tfds_has_not(tmp_path: Folder) -> None:
     """Several open sizes, and sizes of 0 that TensorFlow would divide by: flat."""
     for number, shape in enumerate([(None, None, 2), (None, 0)]):
@@ -519,7 +503,6 @@ def test_lists_of_a_shape_that_tfds_has_not(tmp_path: Folder) -> None:
         assert shown(tmp_path / f"{number}", "x") == [values]
 
 
-@reads
 def test_boxes_and_their_labels(tmp_path: Folder) -> None:
     """Four parallel lists, and the names of the labels; none is as good as some."""
     features = [Feature("box", Kind.BOX), Feature("what", Kind.LABEL, shape=(None,))]
@@ -543,7 +526,6 @@ def test_boxes_and_their_labels(tmp_path: Folder) -> None:
     assert builder(tmp_path / "out").info.features["what"].names == ["cat", "dog"]
 
 
-@reads
 def test_several_images_in_a_record(tmp_path: Folder) -> None:
     """Each has the channels of what is derived from it; text is derived too."""
     features = [
@@ -571,7 +553,6 @@ def test_several_images_in_a_record(tmp_path: Folder) -> None:
     assert found["colour/format"].numpy() == b"png"
 
 
-@reads
 def test_what_is_internal_is_not_shown(tmp_path: Folder) -> None:
     """It is in no record, so that TFDS is not told of it either."""
     features = [Feature("x", Kind.INT64), Feature("y", Kind.LABEL, internal=True)]

@@ -16,7 +16,6 @@ from tests.program.test_convert import command, convert, dataset, payloads, writ
 Folder = pathlib.Path
 Row = dict[str, Any]
 
-pytestmark = pytest.mark.reads_with_tensorflow
 
 MISSING_WORDS = {"NA", "N/A", "null", "None"}
 

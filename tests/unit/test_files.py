@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import time
 import unicodedata
@@ -131,17 +130,6 @@ try:
 except OSError:
     sys.exit(7)
 """
-
-
-def test_create_notices_a_short_write(tmp_path: Folder, attempts: Folder) -> None:
-    """When the disk is full in the middle of a write, no shorter file appears.
-
-    `write(2)` then returns how much it took, and fails at the next call only.
-    """
-    path = tmp_path / "file"
-    done = subprocess.run([sys.executable, "-c", _FULL_DISK, str(path), str(attempts)])
-    assert not path.exists() or path.stat().st_size == 1500
-    assert done.returncode == 7
 
 
 def write(folder: Folder, *names: str) -> None:
@@ -351,21 +339,6 @@ def test_read_bytes_of_what_has_no_size() -> None:
     if not os.path.exists("/proc/self/status"):
         pytest.skip("no /proc here")
     assert b"Pid:" in files.read_bytes("/proc/self/status")
-
-
-def test_read_bytes_does_not_wait_for_a_writer(tmp_path: Folder) -> None:
-    """A named pipe among the files is an error, not a run that never ends."""
-    os.mkfifo(tmp_path / "a.jpg")
-    code = "import sys; from transforms import files; files.read_bytes(sys.argv[1])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "a.jpg")], stderr=subprocess.PIPE
-    )
-    try:
-        _, errors = process.communicate(timeout=5)
-    finally:
-        process.kill()
-        process.communicate()
-    assert b"Error" in errors
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (3, 7), (4, 4), (9, 10)])

@@ -51,8 +51,6 @@ Row = dict[str, Any]
 TOLERANT = ("--max-reject-rate", 1)
 BOX_KEYS = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
 
-pytestmark = pytest.mark.reads_with_tensorflow
-
 
 @pytest.fixture(scope="module")
 def tf() -> Any:

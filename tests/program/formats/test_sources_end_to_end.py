@@ -190,7 +190,6 @@ def hwc(records: Array, labels: int = 1) -> Array:
     return records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize("encode", ["raw", "png"])
 def test_cifar10(tmp_path: Folder, encode: str) -> None:
     """TensorFlow reads the arrays that NumPy transposes to, raw and as PNG."""
@@ -346,7 +345,6 @@ def write_runs(root: Folder) -> Array:
     return made
 
 
-@pytest.mark.reads_with_tensorflow
 def test_described_layout(tmp_path: Folder) -> None:
     """Header, offset, endianness and order are as described; TensorFlow reads it."""
     tf = pytest.importorskip("tensorflow")
@@ -547,7 +545,6 @@ def tensorflow_example(number: int) -> bytes:
     return bytes(message.SerializeToString(deterministic=True))
 
 
-@pytest.mark.reads_with_tensorflow
 def test_bare_files_of_tensorflow(tmp_path: Folder) -> None:
     """Plain, gzip and zlib by content, whatever the names; records as they were."""
     tf = pytest.importorskip("tensorflow")
@@ -570,7 +567,6 @@ def test_bare_files_of_tensorflow(tmp_path: Folder) -> None:
     assert sorted(read) == sorted(payloads(tmp_path / "out"))
 
 
-@pytest.mark.reads_with_tensorflow
 def test_directory_written_by_tfds(tmp_path: Folder) -> None:
     """What TFDS has written keeps its splits, classes and images, and is read again."""
     tfds = pytest.importorskip("tensorflow_datasets")
@@ -919,7 +915,6 @@ def write_instances(root: Folder, images: list[Any], annotations: list[Any]) -> 
 BOXES = [(8, 12, 16, 24), (20, 4, 30, 10), (32, 24, 32, 24)]
 
 
-@pytest.mark.reads_with_tensorflow
 def test_coco(tmp_path: Folder) -> None:
     """TensorFlow parses the names of its Object Detection API as pycocotools has it."""
     pytest.importorskip("tensorflow")

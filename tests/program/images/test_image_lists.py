@@ -261,7 +261,6 @@ def test_tfds_is_told_of_images_that_it_can_stack(
     assert bool(shown.notes) == (name == "Scalar")
 
 
-@pytest.mark.reads_with_tensorflow
 @pytest.mark.parametrize("sizes", [(6, 6), (6, 9)])
 def test_tfds_reads_lists_of_images(sizes: tuple[int, int], tmp_path: Folder) -> None:
     """Decoded where they have one size, as files where they do not."""

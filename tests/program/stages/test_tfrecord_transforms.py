@@ -265,7 +265,6 @@ def test_read_by_beam_and_back(tmp_path: Folder) -> None:
     assert read(tmp_path / "beam-*") == sorted(RECORDS)
 
 
-@pytest.mark.reads_with_tensorflow
 def test_read_by_tensorflow(tmp_path: Folder) -> None:
     """tf.data finds every record, plain, gzip and zlib."""
     tf = pytest.importorskip("tensorflow")

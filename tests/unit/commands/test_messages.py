@@ -1,8 +1,5 @@
 """The message classes: TensorFlow's bytes, and no clash with TensorFlow's own."""
 
-import subprocess
-import sys
-
 import pytest
 
 from transforms.core.example.messages import (
@@ -51,29 +48,3 @@ def test_values_of_the_wrong_type_are_refused() -> None:
     """A float is no int64, as in TensorFlow's classes."""
     with pytest.raises(TypeError):
         Int64List(value=[1.5])
-
-
-@pytest.mark.reads_with_tensorflow
-def test_tensorflow_parses_the_same_message() -> None:
-    """TensorFlow's own class, loaded beside ours, reads and writes the same."""
-    tf = pytest.importorskip("tensorflow")
-    data = MESSAGE.SerializeToString()
-    theirs = tf.train.Example.FromString(data)
-    assert str(theirs) == str(MESSAGE)
-    assert Example.FromString(theirs.SerializeToString()) == MESSAGE
-
-
-def test_importing_the_messages_does_not_touch_the_default_pool() -> None:
-    """The default pool knows no tensorflow.Example after the import."""
-    code = (
-        "import transforms.core.example.messages\n"
-        "from google.protobuf import descriptor_pool\n"
-        "try:\n"
-        "    descriptor_pool.Default().FindMessageTypeByName('tensorflow.Example')\n"
-        "except KeyError:\n"
-        "    print('unknown')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "unknown"

@@ -5,8 +5,6 @@ import gzip
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -400,20 +398,6 @@ def test_progress_is_for_terminals_and_large_inputs(
     assert report.is_sound
     assert "100 %" in terminal.text
     assert terminal.text.endswith("\r")
-
-
-def test_starts_without_what_is_slow() -> None:
-    """A small file is checked before those could be imported."""
-    code = """
-import sys
-import beam_pipeline.commands.verify
-slow = {"rich", "pydantic", "click", "pandas", "apache_beam", "pyarrow", "PIL"}
-print(sorted(slow & sys.modules.keys()))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_report_of_a_manifest_from_elsewhere(folder: Folder) -> None:

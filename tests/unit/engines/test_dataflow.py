@@ -3,10 +3,7 @@
 import gzip
 import importlib.metadata
 import importlib.util
-import os
 import pathlib
-import subprocess
-import sys
 import tarfile
 from collections.abc import Sequence
 
@@ -205,29 +202,6 @@ def test_source_distribution_holds_the_program(tmp_path: Folder) -> None:
         for path in (ROOT / package).rglob(pattern)
     }
     assert names == wanted | {"PKG-INFO", "pyproject.toml", "setup.py"}
-
-
-def test_source_distribution_is_one(tmp_path: Folder) -> None:
-    """Its setup.py says packages and requirements, without anything of ours around."""
-    path = write_source_distribution(str(tmp_path))
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path, filter="data")
-    folder = path.removesuffix(".tar.gz")
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "egg_info"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if importlib.util.find_spec("setuptools") is None:
-        pytest.skip("setuptools is not installed here; pip brings its own")
-    assert done.returncode == 0, done.stderr
-    facts = os.path.join(folder, "beam_tfrecord.egg-info")
-    required = Folder(facts, "requires.txt").read_text().split()
-    assert sorted(required) == sorted(required_here())
-    tops = Folder(facts, "top_level.txt").read_text().split()
-    assert tops == list(PACKAGES)
 
 
 def test_workers_get_the_versions_of_here() -> None:

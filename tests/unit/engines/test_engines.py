@@ -4,9 +4,6 @@ import json
 import logging
 import os
 import pathlib
-import stat
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,7 +24,6 @@ from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.java import JavaError, find_java, version_in
 from beam_pipeline.engines.table import ENGINES, engine_of
-from beam_pipeline.engines.worker_boot import write_worker
 from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags
@@ -37,7 +33,6 @@ from transforms.errors import (
     RejectLimitError,
     SpecError,
     StorageError,
-    TargetError,
     UsageError,
 )
 from transforms.work.store import Store
@@ -199,46 +194,6 @@ def test_missing_job_server_names_the_command(cache: Folder, java: Folder) -> No
         choose(spec(runner="prism"), [])
 
 
-def test_job_server_by_flag(cache: Folder, java: Folder) -> None:
-    """A job server of one's own needs none in the cache."""
-    chosen = choose(spec(runner="spark"), ["--spark_job_server_jar=/my.jar"])
-    assert chosen is not None
-    assert chosen.place.program == "/my.jar"
-    assert chosen.place.java == str(java)
-
-
-def test_masters(cache: Folder, java: Folder) -> None:
-    """Beam's flag, then ours, then the cluster started last, then the usual port."""
-    put_jar("spark")
-    settings = {"runner": "spark", "spark_master": "spark://localhost:2"}
-
-    def master(flags: Sequence[str] = (), **said: object) -> str:
-        chosen = choose(spec(runner="spark", **said), flags)
-        assert chosen is not None
-        return chosen.place.master
-
-    assert master() == "spark://localhost:7077"
-    living("spark", "old", "spark://127.0.0.1:3", started=1.0)
-    living("spark", "new", "spark://127.0.0.1:4", started=2.0)
-    living("flink", "newest", "127.0.0.1:5", started=3.0)
-    assert master() == "spark://127.0.0.1:4"
-    assert master(spark_master=settings["spark_master"]) == "spark://localhost:2"
-    own = ["--spark_master_url=spark://localhost:1"]
-    assert master(own, spark_master=settings["spark_master"]) == own[0][19:]
-
-
-def test_size_of_the_cluster_decides_parallelism(cache: Folder, java: Folder) -> None:
-    """Two machines of two slots take four tasks; --workers says otherwise."""
-    put_jar("spark")
-    living("spark", "default", "spark://127.0.0.1:4", started=1.0)
-    chosen = choose(spec(runner="spark"), [])
-    assert chosen is not None
-    assert (chosen.place.parallelism, chosen.place.slots) == (4, 2)
-    chosen = choose(spec(runner="spark", workers=3), [])
-    assert chosen is not None
-    assert chosen.place.parallelism == 3
-
-
 def test_dead_clusters_are_passed_over(cache: Folder) -> None:
     """A note whose master is gone, another of its number, or a torn note, is none."""
     noted = living("flink", "default", "127.0.0.1:5", started=1.0)
@@ -252,13 +207,6 @@ def test_dead_clusters_are_passed_over(cache: Folder) -> None:
     path.write_text(path.read_text()[:40])
     assert cluster.read_cluster("flink", "default") is None
     assert cluster.last_started("flink") is None
-
-
-def test_flink_that_is_not_there(cache: Folder, java: Folder) -> None:
-    """A master that does not answer is refused before anything is started."""
-    put_jar("flink")
-    with pytest.raises(UsageError, match=r"'localhost:1'.*scripts/cluster flink up"):
-        choose(spec(runner="flink", flink_master="localhost:1"), [])
 
 
 @pytest.mark.parametrize(
@@ -275,13 +223,6 @@ def test_versions_of_java(says: str, version: int | None) -> None:
     assert version_in(says) == version
 
 
-def test_old_java_is_refused(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what is needed, what was found, and what to do."""
-    write_java(tmp_path / "old", 'openjdk version "11.0.2"', monkeypatch)
-    with pytest.raises(JavaError, match=r"Java 17 .* is Java 11\. .*JAVA_HOME"):
-        find_java()
-
-
 def test_missing_java_is_refused(
     cache: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,41 +233,6 @@ def test_missing_java_is_refused(
         choose(spec(runner="spark"), [])
     with pytest.raises(JavaError, match="the PATH holds none"):
         find_java({"PATH": "/nowhere"})
-
-
-def test_local_paths_are_refused_for_remote_workers(
-    cache: Folder, java: Folder
-) -> None:
-    """Workers elsewhere do not see this machine's folders, unless the user says so."""
-    put_jar("spark")
-    far = {"runner": "spark", "spark_master": "spark://far.example:7077"}
-    with pytest.raises(TargetError, match=r"'far.example' must see .*--shared-output"):
-        choose(spec(**far), [])
-    assert choose(spec(**far, shared_output=True), []) is not None
-    assert choose(spec(runner="spark", spark_master="local[2]"), []) is not None
-
-
-def test_remote_workers_must_see_what_starts_them(
-    cache: Folder, java: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store holds no executable: it lies in TMPDIR, which must then be shared."""
-    put_jar("spark")
-    stores = {"source": "s3://bucket/rows.csv", "output": "s3://bucket/out"}
-    far = {"runner": "spark", "spark_master": "spark://far.example:7077", **stores}
-    refused = r"'far.example' must see the file that starts.*TMPDIR.*--shared-output"
-    monkeypatch.delenv("TMPDIR", raising=False)
-    for shared in (False, True):
-        with pytest.raises(UsageError, match=refused):
-            choose(spec(**far, shared_output=shared), [])
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with pytest.raises(UsageError, match=refused):
-        choose(spec(**far), [])
-    assert choose(spec(**far, shared_output=True), []) is not None
-    monkeypatch.delenv("TMPDIR")
-    own = ['--environment_config={"command": "/opt/worker"}']
-    assert choose(spec(**far), own) is not None
-    here = {**far, "spark_master": "spark://localhost:7077"}
-    assert choose(spec(**here), []) is not None
 
 
 def test_what_starts_a_worker_lies_in_tmpdir(
@@ -357,32 +263,6 @@ def test_a_master_is_no_path(
     assert ended.value.code == 2
     # As far as that: there is no job server in an empty cache.
     assert "Beam's job server" in capfd.readouterr().err
-
-
-def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
-    """The file is executable, and starts this interpreter with this module path."""
-    folder = tmp_path / "a 'folder' of $HOME"
-    folder.mkdir()
-    path = folder / "worker"
-    write_worker(str(path), notes=str(folder))
-    assert path.stat().st_mode & stat.S_IXUSR
-    done = subprocess.run(
-        [path, "--id=1"], capture_output=True, text=True, cwd="/", check=False
-    )
-    # It has come as far as its arguments.
-    assert done.returncode == 2
-    assert "required: --provision_endpoint" in done.stderr
-    # And has signed on before.
-    assert len(notes.absent(str(folder))) == 1
-
-
-def test_workers_that_are_gone(tmp_path: Folder) -> None:
-    """Of those that have signed on, who does not run any more."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for pid in (os.getpid(), gone.pid):
-        (tmp_path / f"{pid}{notes.WORKER}").touch()
-    assert notes.absent(str(tmp_path)) == [gone.pid]
 
 
 def leave(folder: Folder, error: str) -> None:
@@ -457,18 +337,3 @@ def test_submitted_job_stays_small(tmp_path: Folder) -> None:
             sizes.append(pipeline.to_runner_api().ByteSize())
     assert max(sizes) < 1_000_000
     assert abs(sizes[1] - sizes[0]) < 2_000
-
-
-def test_cluster_script_answers_before_anything_is_installed(cache: Folder) -> None:
-    """It needs the standard library alone: -S and -I leave nothing else."""
-    script = Folder(__file__).parents[3] / "scripts" / "cluster"
-    command = [sys.executable, "-I", "-S", str(script)]
-    done = subprocess.run(
-        [*command, "flink", "status"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "flink 'default' is down\n")
-    done = subprocess.run(
-        [*command, "flimk", "up"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr

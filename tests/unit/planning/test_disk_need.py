@@ -38,18 +38,6 @@ def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(disk_need, "free_bytes", lambda directory: size)
 
 
-def test_what_is_needed(table: Folder, tmp_path: Folder) -> None:
-    """The shards, and the segments where they are files; within 20 % of what it is."""
-    inline = estimate(planned(table, tmp_path))
-    filed = estimate(planned(table, tmp_path, segments="files"))
-    assert inline.segments == 0
-    assert filed.segments == table.stat().st_size
-    assert filed.shards == inline.shards
-    assert command("convert", table, tmp_path / "out").code == 0
-    size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*tfrecord*"))
-    assert inline.shards == pytest.approx(size, rel=0.2)
-
-
 def test_a_limit_counts(table: Folder, tmp_path: Folder) -> None:
     """Ten rows of a large table need little room, in files too."""
     need = estimate(planned(table, tmp_path, segments="files", limit=10))

@@ -202,30 +202,3 @@ def test_files_are_counted_while_they_are_listed(
     assert len(files.list_tree(str(tmp_path / "in"))) == 3
     assert seen[1:] == [0, 1, 2]
     assert files.listed_so_far() == 3
-
-
-def test_rejects_so_far_are_shown(
-    tmp_path: Folder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What finished tasks rejected is counted once, in the line of progress."""
-    from beam_pipeline.running.convert import convert_plan
-
-    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
-    source = tmp_path / "rows.csv"
-    rows = ["x" if n % 1000 == 7 else str(n) for n in range(10_000)]
-    source.write_text("a\n" + "\n".join(rows) + "\n")
-    made = make_plan(
-        make_spec(
-            {
-                "source": str(source),
-                "output": str(tmp_path / "out"),
-                "segments": "files",
-                "keep_work": True,
-            }
-        )
-    )
-    convert_plan(made)
-    with shown_progress(made, quiet=False) as watch:
-        watch()
-        watch()
-    assert capfd.readouterr().err.count(", 10 rejected") == 2

@@ -257,17 +257,3 @@ def test_the_tag_survives_changes_of_pixels() -> None:
         whole = prepared(data, ImagePolicy(output="png", animation="first"))
         assert tag(whole.data) == 6
     assert pixels(prepared(files[0]).data).dtype == np.uint16
-
-
-@pytest.mark.reads_with_tensorflow
-@pytest.mark.parametrize("output", ["jpeg", "png"])
-def test_tensorflow_reads_what_carries_a_tag(output: Any) -> None:
-    """The tag changes neither shape nor pixels of what TensorFlow decodes."""
-    tf = pytest.importorskip("tensorflow")
-    for kind in ("JPEG", "PNG", "TIFF", "WEBP"):
-        for policy in (ImagePolicy(output=output), SMALLER):
-            turned = prepared(oriented(kind, 6), policy).data
-            upright = prepared(oriented(kind, 1), policy).data
-            np.testing.assert_array_equal(
-                tf.io.decode_image(turned), tf.io.decode_image(upright)
-            )

@@ -10,13 +10,11 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.placing.test_place_keys import batch_of
 from transforms.core import segment
-from transforms.core.model import Batch, Segment
+from transforms.core.model import Segment
 from transforms.core.placing.leakage import (
     Fingerprints,
     Leaks,
@@ -27,12 +25,10 @@ from transforms.core.placing.leakage import (
     fingerprint_image,
     pack_fingerprints,
 )
-from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.stages.leak_check import CheckLeaks, check_leaks
-from transforms.stages.place import PlaceRows
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -172,35 +168,6 @@ def test_examples_are_few_and_the_same(store: Store) -> None:
     assert len(leaks.examples) == 20
     assert all(len(example) == 3 for example in leaks.examples)
     assert check_leaks(parts[::-1], stage).leaks == (leaks,)
-
-
-def test_the_same_key_in_two_splits(store: Store) -> None:
-    """A key whose rows a column puts into two splits is found, with its rows."""
-    rule = SplitRule(SplitSource.COLUMN, ("train", "test"))
-    keys = ["a", "b", "a", "c", "b"]
-    first = batch_of(
-        range(5), keys=keys, splits=["train", "train", "train", "test", "test"]
-    )
-    second = batch_of([0], keys=["c"], splits=["train"], origin="b.csv")
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        placed = (
-            pipeline
-            | beam.Create([first, second]).with_output_types(Batch)
-            | PlaceRows(
-                SCHEMA, Sharding(rule, {}, keyed=True), store, with_fingerprints=True
-            )
-        )
-        checked = placed.fingerprints | CheckLeaks(store, keyed=True)
-        leaks = checked | beam.Map(
-            lambda s: [(leak.items, dict(leak.pairs)) for leak in s.leaks]
-        )
-        assert_that(leaks, equal_to([[(2, {("train", "test"): 2})]]), label="leaks")
-        places = checked | "Places" >> beam.Map(lambda s: sorted(s.leaks[0].examples))
-        wanted = [
-            (Place("test", "a.csv", 3), Place("train", "b.csv", 0)),
-            (Place("test", "a.csv", 4), Place("train", "a.csv", 1)),
-        ]
-        assert_that(places, equal_to([wanted]), label="places")
 
 
 def test_nothing_to_check(store: Store) -> None:

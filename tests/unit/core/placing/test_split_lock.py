@@ -3,29 +3,24 @@
 import json
 import pathlib
 
-import apache_beam as beam
 import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.placing.test_place_keys import batch_of, splits_of
-from transforms.core.model import Batch, Reason, RejectLog
+from transforms.core.model import RejectLog
 from transforms.core.placing.identity import key_hashes
-from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
+from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, SourceError, SpecError
-from transforms.stages import place
-from transforms.stages.leak_check import CheckLeaks
 from transforms.work.rejects import read_piece
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import install_lock, open_assignments, write_table
-from transforms.work.store import Store
 
 Folder = pathlib.Path
 NAMES = ("train", "test")
@@ -233,48 +228,9 @@ def test_the_same_id_twice_is_one(tmp_path: Folder) -> None:
     assert (len(found.assignments), found.repeated) == (2, 1)
 
 
-@pytest.fixture
-def store(tmp_path: Folder) -> Store:
-    store = Store(str(tmp_path / "work"))
-    store.make()
-    return store
-
-
 def said_of(log: RejectLog) -> list[tuple[int, bool]]:
     """Returns (row, whether the strange key is named) of each line of a log."""
     pieces = [place for _, run in log.runs for place in run]
     lines = [t for place in pieces for t in read_piece(log, *place)["line"].to_pylist()]
     items = [json.loads(line) for line in lines]
     return [(item["row"], "'strange'" in item["message"]) for item in items]
-
-
-def test_ids_as_stages(store: Store, tmp_path: Folder) -> None:
-    """Rows without an id in the table are rejects; ids without a row are reported."""
-    path = tmp_path / "ids.csv"
-    path.write_text("id,split\na,train\nb,test\ngone,test\naway,train\n")
-    table = str(tmp_path / "table")
-    found = read_split_ids(str(path), identity="key")
-    write_table(found.to_table(), table, attempts=str(tmp_path))
-    rule = SplitRule(SplitSource.TABLE, NAMES)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        batch = batch_of([0, 1, 2], keys=["a", "strange", "b"])
-        placed = (
-            pipeline
-            | beam.Create([batch]).with_output_types(Batch)
-            | place.PlaceRows(
-                SCHEMA,
-                Sharding(rule, {}, keyed=True),
-                store,
-                table=table,
-                with_fingerprints=True,
-            )
-        )
-        checked = placed.fingerprints | CheckLeaks(store, keyed=True, table=table)
-        rows = placed.segments | beam.MapTuple(lambda key, piece: (key, piece.rows))
-        assert_that(rows, equal_to([(("train", 0), 1), (("test", 0), 1)]), label="rows")
-        logs = placed.rejects | "Counts" >> beam.Map(lambda log: dict(log.counts))
-        assert_that(logs, equal_to([{Reason.BAD_SPLIT: 1}]), label="rejects")
-        said = placed.rejects | "Lines" >> beam.FlatMap(said_of)
-        assert_that(said, equal_to([(2, True)]), label="lines")
-        missing = checked | beam.Map(lambda s: (s.missing_ids, s.missing_examples))
-        assert_that(missing, equal_to([(2, ("away", "gone"))]), label="missing")

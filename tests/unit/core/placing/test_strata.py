@@ -5,11 +5,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +15,6 @@ from tests.unit.core.placing.test_place_keys import batch_of, splits_of
 from transforms.core.model import Batch, Block, Segment
 from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
 from transforms.core.placing.placement import (
-    Sharding,
     SplitRule,
     SplitSource,
     UInt64s,
@@ -34,10 +31,7 @@ from transforms.core.placing.strata import (
 )
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError
-from transforms.stages import place
-from transforms.stages.leak_check import CheckLeaks
-from transforms.stages.stratify import AwaitStrata, TakeStrata, hash_classes
-from transforms.work.split_locks import open_assignments, write_table
+from transforms.stages.stratify import hash_classes
 from transforms.work.store import Store
 
 Folder = pathlib.Path
@@ -314,115 +308,6 @@ def read(block: Block) -> Batch:
     return _Unmoved(batch.block, batch.rows, batch.numbers)
 
 
-def test_stratified_as_stages(store: Store) -> None:
-    """Read, count, read again, place: exact, and no batch waits in the runner."""
-    rule = rule_of("0.7", "0.2", "0.1")
-    batches = list(SOURCES.values())
-    strata = strata_of(batches, rule)
-    wanted: collections.Counter[str | None] = collections.Counter()
-    for batch in batches:
-        wanted.update(splits_of(batch, rule, SplitTables(strata=strata)))
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        blocks = (
-            pipeline
-            | beam.Create([b.block for b in batches]).with_output_types(Block)
-            | beam.Reshuffle()
-        )
-        first = blocks | "Read first" >> beam.Map(read).with_output_types(Batch)
-        strata = first | TakeStrata(rule, store)
-        found = beam.pvalue.AsSingleton(strata)
-        placed = (
-            blocks
-            | AwaitStrata(strata)
-            | "Read again" >> beam.Map(read).with_output_types(Batch)
-            | place.PlaceRows(SCHEMA, Sharding(rule, {}), store, strata=found)
-        )
-        rows = (
-            placed.segments
-            | beam.MapTuple(lambda key, piece: (key[0], piece.rows))
-            | beam.CombinePerKey(sum)
-        )
-        assert_that(rows, equal_to(list(wanted.items())))
-
-
 def loaded(piece: Segment, store: Store) -> Strata:
     """Returns the strata of two splits that a stage has stored."""
     return Strata(*unpack(store.get(piece), 1))
-
-
-@pytest.mark.parametrize("repeat", ["0", "1"])
-def test_strata_of_a_stage_are_the_oracles(store: Store, repeat: str) -> None:
-    """Bounds are those of plain loops, also when every bundle is done twice."""
-    rule = rule_of("3", "1")
-    wanted = strata_of(list(SOURCES.values()), rule)
-    flags = beam.options.pipeline_options.PipelineOptions(
-        [f"--direct_runner_bundle_repeat={repeat}"]
-    )
-    with beam.Pipeline(runner="FnApiRunner", options=flags) as pipeline:
-        blocks = [batch.block for batch in SOURCES.values()]
-        strata = (
-            pipeline
-            | beam.Create(blocks).with_output_types(Block)
-            | beam.Map(read).with_output_types(Batch)
-            | TakeStrata(rule, store)
-            | beam.Map(loaded, store)
-            | beam.Map(lambda s: (s.classes.to_pylist(), s.bounds.tolist()))
-        )
-        assert_that(
-            strata, equal_to([(wanted.classes.to_pylist(), wanted.bounds.tolist())])
-        )
-
-
-def test_no_rows_no_classes(store: Store) -> None:
-    """A source without rows has strata without classes."""
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        batches = pipeline | beam.Create([batch_of([])]).with_output_types(Batch)
-        taken = batches | TakeStrata(rule_of("1", "1"), store)
-        strata = taken | beam.Map(loaded, store)
-        assert_that(strata | beam.Map(lambda s: len(s.classes)), equal_to([0]))
-
-
-def test_locked_rows_stay_and_new_ones_fill(store: Store, tmp_path: Folder) -> None:
-    """A second run with more rows keeps all of the first, and is exact again."""
-    rule = rule_of("0.5", "0.3", "0.2")
-    old = random_batches(11, count=3)
-    strata = strata_of(old, rule)
-    before = [splits_of(batch, rule, SplitTables(strata=strata)) for batch in old]
-    units = np.concatenate([unit_hashes(b, purpose=LOCK) for b in old])
-    codes = [NAMES.index(str(name)) for each in before for name in each]
-    lock = Assignments.of(units, np.array(codes), names=NAMES, identity="row")
-    path = str(tmp_path / "lock")
-    write_table(lock.to_table(), path, attempts=str(tmp_path))
-
-    extra = random_batches(12, count=6)[3:]
-    batches = [*old, *extra]
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        created = pipeline | beam.Create(batches).with_output_types(Batch)
-        found = beam.pvalue.AsSingleton(created | TakeStrata(rule, store, lock=path))
-        placed = created | place.PlaceRows(
-            SCHEMA,
-            Sharding(rule, {}),
-            store,
-            strata=found,
-            lock=path,
-            with_fingerprints=True,
-        )
-        checked = placed.fingerprints | CheckLeaks(store, lock=path, make_lock=True)
-        rows = sum(batch.rows.num_rows for batch in extra)
-        facts = checked | beam.Map(lambda s: (s.locked, s.added))
-        assert_that(facts, equal_to([(len(codes), rows)]))
-    after = open_assignments(str(pathlib.Path(store.folder, "split_lock.arrow")))
-    moved = after.find(units) != np.array(codes)
-    assert not moved.any()
-    held: collections.Counter[tuple[str | None, str]] = collections.Counter()
-    for batch in batches:
-        labels = batch.rows["label"].to_pylist()
-        codes_now = after.find(unit_hashes(batch, purpose=LOCK)).tolist()
-        names = [after.names[code] for code in codes_now]
-        held.update(zip(labels, names, strict=True))
-    sizes = collections.Counter(
-        label for batch in batches for label in batch.rows["label"].to_pylist()
-    )
-    for label, size in sizes.items():
-        for name, share in zip(NAMES, rule.proportions(), strict=True):
-            assert abs(held[label, name] - size * share) < 1

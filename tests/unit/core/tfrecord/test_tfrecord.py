@@ -219,56 +219,6 @@ def run_child(code: str, *arguments: object) -> list[str]:
     return done.stdout.split()
 
 
-@needs_proc
-def test_hostile_lengths_cost_no_memory(tmp_path: pathlib.Path) -> None:
-    """Plain and gzip: below 16 MiB of growth over checking a good file."""
-    good = tmp_path / "good"
-    good.write_bytes(write([bytes(1000)] * 3000)[0])
-    paths = []
-    for length in HOSTILE:
-        plain = tmp_path / f"{length}"
-        plain.write_bytes(frame.header(length) + bytes(100))
-        packed = tmp_path / f"{length}.gz"
-        packed.write_bytes(gzip.compress(plain.read_bytes()))
-        paths += [plain, packed]
-    bomb = tmp_path / "bomb"
-    with gzip.open(bomb, "wb", compresslevel=6) as file:
-        file.write(frame.header(2**40))
-        for _ in range(300):
-            file.write(bytes(1 << 20))
-    assert bomb.stat().st_size < 350_000
-    code = """
-        verify_file(sys.argv[1])
-        before = peak_kib()
-        for path in sys.argv[2:]:
-            for use in (verify_file, lambda path: list(TFRecordReader(path))):
-                try:
-                    use(path)
-                except TFRecordError as error:
-                    print(error.kind)
-        print(peak_kib() - before)
-    """
-    *kinds, growth_kib = run_child(code, good, *paths, bomb)
-    assert kinds == ["too-long"] * (2 * len(paths) + 2)
-    assert int(growth_kib) < 16 * 1024
-
-
-@needs_proc
-def test_verify_of_a_long_record_costs_no_memory(tmp_path: pathlib.Path) -> None:
-    """A record of 200 MiB is checksummed on its way."""
-    path = tmp_path / "long"
-    sink = path.open("wb")
-    with sink, TFRecordWriter(sink, compression="gzip") as writer:
-        writer.write(bytes(200 << 20))
-    code = """
-        before = peak_kib()
-        print(verify_file(sys.argv[1]).payload_bytes, peak_kib() - before)
-    """
-    payload_bytes, growth_kib = map(int, run_child(code, path))
-    assert payload_bytes == 200 << 20
-    assert growth_kib < 16 * 1024
-
-
 def test_record_above_the_limit_is_an_error() -> None:
     """The limit holds for small records too, and for good ones."""
     stored, _ = write([b"a" * 10, b"b" * 11, b"c" * 10])
@@ -531,48 +481,6 @@ def test_lengths_beyond_4_gib_are_not_wrapped(tmp_path: pathlib.Path) -> None:
         verify_file(path)
     with pytest.raises(TFRecordError, match=r"4,294,967,301 bytes, 4,294,967,300 are"):
         verify_file(path, max_record_bytes=1 << 40)
-
-
-def test_checking_imports_nothing_heavy() -> None:
-    """`verify` starts at once: neither Arrow nor pandas nor Beam nor protobuf."""
-    code = """
-        import sys
-        import transforms.core.tfrecord
-        heavy = {"pyarrow", "pandas", "apache_beam", "pydantic", "rich"}
-        print(sorted((heavy | {"google.protobuf"}) & set(sys.modules)))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.mark.reads_with_tensorflow
-@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
-def test_tensorflow_reads_what_we_write(
-    tmp_path: pathlib.Path, compression: str
-) -> None:
-    """TFRecordDataset, told of the compression, gives the same payloads."""
-    tensorflow = pytest.importorskip("tensorflow")
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(write(RECORDS, compression)[0])
-    kind = "" if compression == "none" else compression.upper()
-    dataset = tensorflow.data.TFRecordDataset(str(path), compression_type=kind)
-    assert list(dataset.as_numpy_iterator()) == RECORDS
-
-
-@pytest.mark.reads_with_tensorflow
-@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-def test_we_read_what_tensorflow_writes(
-    tmp_path: pathlib.Path, compression: str
-) -> None:
-    """Compression is found without being told."""
-    tensorflow = pytest.importorskip("tensorflow")
-    path = tmp_path / "a.tfrecord"
-    with tensorflow.io.TFRecordWriter(str(path), compression) as writer:
-        for record in RECORDS:
-            writer.write(record)
-    assert list(TFRecordReader(path)) == RECORDS
-    assert verify_file(path).records == len(RECORDS)
 
 
 @settings(max_examples=cases(300))

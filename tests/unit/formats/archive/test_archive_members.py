@@ -11,10 +11,8 @@ import io
 import lzma
 import pathlib
 import random
-import shutil
 import stat
 import struct
-import subprocess
 import tarfile
 import tracemalloc
 import unicodedata
@@ -159,28 +157,6 @@ def test_members_are_read_in_any_order(writer: str) -> None:
         stream = MemberStream(file, "a", member)
         pieces = iter(functools.partial(stream.read, 100), b"")
         assert b"".join(pieces) == FILES[member.name]
-
-
-@pytest.mark.parametrize("tool", ["zip", "tar", "tar -z", "tar -J", "tar -j", "tar -I"])
-def test_archives_of_the_command_line_tools(tool: str, tmp_path: pathlib.Path) -> None:
-    """What zip and tar write is read, with long names, folders and `./` before."""
-    name = tool.partition(" ")[0]
-    if shutil.which(name) is None or (tool == "tar -I" and not shutil.which("zstd")):
-        pytest.skip(f"no {tool} here")
-    files = {**FILES, f"deep/{'d' * 120}/{'n' * 150}.jpg": b"long"}
-    for path, data in files.items():
-        target = tmp_path / "in" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    archive = tmp_path / "out.archive"
-    options = {"tar -I": ["-I", "zstd -q"]}.get(tool, tool.split(" ")[1:])
-    if name == "zip":
-        archive = tmp_path / "out.zip"
-        command = ["zip", "-q", "-r", str(archive), "."]
-    else:
-        command = ["tar", *options, "-cf", str(archive), "."]
-    subprocess.run(command, cwd=tmp_path / "in", check=True)
-    assert contents(archive.read_bytes()) == files
 
 
 def test_zip_from_a_pipe_and_with_zip64() -> None:
@@ -340,18 +316,6 @@ def test_fault_116_members_that_are_no_files_in_zip(kind: int) -> None:
         archive.writestr(info, "/etc/passwd")
         archive.writestr("good.jpg", b"good")
     assert faults(out.getvalue()) == {"link.jpg": Reason.NOT_A_FILE}
-
-
-def test_fault_116_symlinks_of_the_zip_tool(tmp_path: pathlib.Path) -> None:
-    """`zip --symlinks` marks them as such."""
-    if shutil.which("zip") is None:
-        pytest.skip("no zip here")
-    (tmp_path / "a.jpg").write_bytes(b"a")
-    (tmp_path / "b.jpg").symlink_to("a.jpg")
-    command = ["zip", "-q", "--symlinks", "out.zip", "a.jpg", "b.jpg"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    data = (tmp_path / "out.zip").read_bytes()
-    assert faults(data) == {"b.jpg": Reason.NOT_A_FILE}
 
 
 def test_fault_117_bomb_in_a_zip_is_not_unpacked() -> None:
@@ -658,21 +622,6 @@ def test_fault_122_names_of_another_encoding_in_tar() -> None:
     assert contents(data, name_encoding="cp949") == {"고양이.jpg": b"cat"}
 
 
-def test_fault_123_encrypted_member(tmp_path: pathlib.Path) -> None:
-    """A member with a password is a fault, also as the zip tool writes it."""
-    data = bytearray(zip_of({"a.jpg": b"secret", "b.jpg": b"plain"}))
-    data[6] |= 1
-    data[data.index(b"PK\x01\x02") + 8] |= 1
-    assert faults(bytes(data)) == {"a.jpg": Reason.ENCRYPTED}
-    if shutil.which("zip") is None:
-        pytest.skip("no zip here")
-    (tmp_path / "a.jpg").write_bytes(b"secret")
-    command = ["zip", "-q", "-P", "password", "out.zip", "a.jpg"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    made = (tmp_path / "out.zip").read_bytes()
-    assert faults(made) == {"a.jpg": Reason.ENCRYPTED}
-
-
 def test_fault_123_unsupported_method() -> None:
     """A method that is not read is a fault that names it."""
     data = zip_of({"a.jpg": b"content"}, zipfile.ZIP_LZMA)
@@ -680,23 +629,6 @@ def test_fault_123_unsupported_method() -> None:
     assert isinstance(fault, MemberFault)
     assert fault.reason is Reason.UNSUPPORTED_METHOD
     assert "lzma" in fault.message
-
-
-def test_fault_123_sparse_member(tmp_path: pathlib.Path) -> None:
-    """A sparse file's data are a map and pieces, not its content: a fault."""
-    if shutil.which("tar") is None:
-        pytest.skip("no tar here")
-    with open(tmp_path / "a.bin", "wb") as file:
-        file.truncate(10_000_000)
-        file.seek(5_000_000)
-        file.write(b"x")
-    for made in ("gnu", "pax"):
-        command = ["tar", "--sparse", f"--format={made}", "-cf", "out.tar", "a.bin"]
-        subprocess.run(command, cwd=tmp_path, check=True)
-        found = found_in((tmp_path / "out.tar").read_bytes())
-        assert [type(i) for i in found] == [MemberFault]
-        assert isinstance(found[0], MemberFault)
-        assert found[0].reason is Reason.UNSUPPORTED_METHOD
 
 
 def test_fault_124_names_with_newlines_and_bytes_that_are_no_text() -> None:

@@ -1,6 +1,5 @@
 """CIFAR in its binary version: pixels against NumPy, names, splits and damage."""
 
-import io
 import os
 import pathlib
 import pickle
@@ -8,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
@@ -98,25 +95,6 @@ def test_real_records(cifar10: pathlib.Path, name: str) -> None:
         Feature("label", Kind.LABEL, is_label=True, vocabulary=CLASSES),
         Feature("image", Kind.TENSOR, shape=(32, 32, 3), dtype="uint8", encoding="raw"),
     )
-
-
-def test_real_images_as_png(cifar10: pathlib.Path) -> None:
-    """PNG-encoded, Pillow and TensorFlow read every pixel back."""
-    path = cifar10 / "test_batch.bin"
-    records = np.fromfile(path, np.uint8).reshape(-1, 3073)
-    reader = Cifar10Reader("png")
-    files = rows_of(read_all(reader, listed(path), ["image"]), "image")
-    assert len(files) == len(records)
-    for data, wanted in zip(files, pixels_of(records), strict=True):
-        with Image.open(io.BytesIO(data)) as image:
-            assert np.array_equal(np.array(image), wanted)
-    assert check_image(files[0], "decode") == ImageInfo("png", 32, 32, 3)
-    kinds = {f.name: f.kind for f in reader.plan([listed(path)]).features}
-    assert kinds["image"] is Kind.IMAGE
-    assert {"height", "width", "depth"} <= set(kinds)
-    tf = pytest.importorskip("tensorflow")
-    for data, wanted in list(zip(files, pixels_of(records), strict=True))[:50]:
-        assert np.array_equal(tf.io.decode_image(data).numpy(), wanted)
 
 
 def test_cifar_100(tmp_path: pathlib.Path) -> None:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.stress import cases
-from transforms.core.image.check import ImageInfo, check_image
 from transforms.core.image.png_encode import encode_png
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
@@ -225,25 +224,6 @@ def noise(shape: tuple[int, ...], dtype: str, *, smooth: bool = False) -> np.nda
     if smooth:
         values = (np.cumsum(values % 7, axis=2) % (top + 1)).astype(dtype)
     return values
-
-
-@pytest.mark.parametrize("channels", [0, 1, 2, 3, 4])
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize("sides", [(1, 1), (5, 3), (32, 32), (150, 500), (1, 70_000)])
-def test_png_decodes_to_its_pixels(
-    channels: int, dtype: str, sides: tuple[int, int]
-) -> None:
-    """TensorFlow gives back every pixel, and our own check the right facts."""
-    tf = pytest.importorskip("tensorflow")
-    shape = (3, *sides, channels) if channels else (3, *sides)
-    for pixels in (noise(shape, dtype), noise(shape, dtype, smooth=True)):
-        files = encode_png(pixels).to_pylist()
-        assert len(files) == 3
-        for data, wanted in zip(files, pixels, strict=True):
-            found = tf.io.decode_png(data, dtype=dtype).numpy()
-            assert np.array_equal(found, wanted.reshape(found.shape))
-            info = ImageInfo("png", *sides, channels or 1)
-            assert check_image(data, "decode") == info
 
 
 def test_png_decodes_with_pillow() -> None:

@@ -111,21 +111,6 @@ def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
             assert np.array_equal(np.array(image), wanted)
 
 
-def test_png(tmp_path: pathlib.Path) -> None:
-    """PNG-encoded, TensorFlow reads one channel back as it was."""
-    tf = pytest.importorskip("tensorflow")
-    images, labels = digits(20)
-    file = write(tmp_path, images, labels)
-    reader = IdxReader("png")
-    for data, wanted in zip(
-        rows_of(read_all(reader, file), "image"), images, strict=True
-    ):
-        assert np.array_equal(tf.io.decode_image(data).numpy()[..., 0], wanted)
-    features = reader.plan([file]).features
-    assert [f.name for f in features] == ["image", "height", "width", "depth", "label"]
-    assert features[0].inline
-
-
 def test_images_stored_by_column(tmp_path: pathlib.Path) -> None:
     """EMNIST's images lie on their side; the order "F" sets them up."""
     images, labels = digits(5, (3, 4))

@@ -17,7 +17,6 @@ from tests.support.detection import (
     POLICIES,
     inputs,
     read_all,
-    records,
     source_of,
     write_image,
     write_json,
@@ -161,48 +160,6 @@ def test_features(root: Folder) -> None:
     assert schema["image/encoded"].kind is Kind.IMAGE
     assert schema["image/key/sha256"].derived == "sha256"
     assert schema["image/stated_width"].internal
-
-
-@pytest.mark.reads_with_tensorflow
-def test_tensorflow_reads_the_records(root: Folder) -> None:
-    """The Object Detection API's own way of parsing gives boxes, classes and images."""
-    tf = pytest.importorskip("tensorflow")
-    source = source_of(tree(root, EXAMPLE), CocoReader(), ".json")
-    varlen = {
-        **{
-            f"image/object/bbox/{s}": tf.float32
-            for s in ("xmin", "ymin", "xmax", "ymax")
-        },
-        "image/object/class/text": tf.string,
-        "image/object/class/label": tf.int64,
-        "image/object/is_crowd": tf.int64,
-        "image/object/area": tf.float32,
-    }
-    parsed = tf.io.parse_example(
-        records(source, root),
-        {
-            "image/encoded": tf.io.FixedLenFeature((), tf.string),
-            "image/filename": tf.io.FixedLenFeature((), tf.string, ""),
-            "image/source_id": tf.io.FixedLenFeature((), tf.string, ""),
-            **{name: tf.io.VarLenFeature(kind) for name, kind in varlen.items()},
-        },
-    )
-    assert parsed["image/source_id"].numpy().tolist() == [b"9", b"2", b"7"]
-    values = {
-        name: [
-            list(row[row != filler])
-            for row in tf.sparse.to_dense(parsed[name], filler).numpy()
-        ]
-        for name, kind in varlen.items()
-        for filler in [b"" if kind == tf.string else -1]
-    }
-    assert values["image/object/bbox/ymin"] == [[0], [0.125, 0.5], []]
-    assert values["image/object/bbox/xmax"] == [[1], [0.375, 1], []]
-    assert values["image/object/class/text"] == [[b"person"], [b"car", b"brush"], []]
-    assert values["image/object/class/label"] == [[1], [3, 90], []]
-    assert values["image/object/area"] == [[300.5], [300.5, 7.25], []]
-    shapes = [tf.io.decode_jpeg(d).shape for d in parsed["image/encoded"].numpy()]
-    assert shapes == [(48, 64, 3), (96, 64, 3), (48, 64, 3)]
 
 
 @settings(

@@ -1,0 +1,76 @@
+"""Tests of `unit/core/tfrecord/test_tfrecord.py` that start processes."""
+
+import gzip
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+from tests.unit.core.tfrecord.test_tfrecord import HOSTILE, needs_proc, run_child, write
+from transforms.core.tfrecord import (
+    TFRecordWriter,
+    frame,
+)
+
+
+@needs_proc
+def test_hostile_lengths_cost_no_memory(tmp_path: pathlib.Path) -> None:
+    """Plain and gzip: below 16 MiB of growth over checking a good file."""
+    good = tmp_path / "good"
+    good.write_bytes(write([bytes(1000)] * 3000)[0])
+    paths = []
+    for length in HOSTILE:
+        plain = tmp_path / f"{length}"
+        plain.write_bytes(frame.header(length) + bytes(100))
+        packed = tmp_path / f"{length}.gz"
+        packed.write_bytes(gzip.compress(plain.read_bytes()))
+        paths += [plain, packed]
+    bomb = tmp_path / "bomb"
+    with gzip.open(bomb, "wb", compresslevel=6) as file:
+        file.write(frame.header(2**40))
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    assert bomb.stat().st_size < 350_000
+    code = """
+        verify_file(sys.argv[1])
+        before = peak_kib()
+        for path in sys.argv[2:]:
+            for use in (verify_file, lambda path: list(TFRecordReader(path))):
+                try:
+                    use(path)
+                except TFRecordError as error:
+                    print(error.kind)
+        print(peak_kib() - before)
+    """
+    *kinds, growth_kib = run_child(code, good, *paths, bomb)
+    assert kinds == ["too-long"] * (2 * len(paths) + 2)
+    assert int(growth_kib) < 16 * 1024
+
+
+@needs_proc
+def test_verify_of_a_long_record_costs_no_memory(tmp_path: pathlib.Path) -> None:
+    """A record of 200 MiB is checksummed on its way."""
+    path = tmp_path / "long"
+    sink = path.open("wb")
+    with sink, TFRecordWriter(sink, compression="gzip") as writer:
+        writer.write(bytes(200 << 20))
+    code = """
+        before = peak_kib()
+        print(verify_file(sys.argv[1]).payload_bytes, peak_kib() - before)
+    """
+    payload_bytes, growth_kib = map(int, run_child(code, path))
+    assert payload_bytes == 200 << 20
+    assert growth_kib < 16 * 1024
+
+
+def test_checking_imports_nothing_heavy() -> None:
+    """`verify` starts at once: neither Arrow nor pandas nor Beam nor protobuf."""
+    code = """
+        import sys
+        import transforms.core.tfrecord
+        heavy = {"pyarrow", "pandas", "apache_beam", "pydantic", "rich"}
+        print(sorted((heavy | {"google.protobuf"}) & set(sys.modules)))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

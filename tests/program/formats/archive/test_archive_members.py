@@ -1,0 +1,85 @@
+"""Tests of `unit/formats/archive/test_archive_members.py` that start processes."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from tests.unit.formats.archive.test_archive_members import (
+    FILES,
+    contents,
+    faults,
+    found_in,
+    zip_of,
+)
+from transforms.core.model import Reason
+from transforms.formats.archive.model import (
+    MemberFault,
+)
+
+
+@pytest.mark.parametrize("tool", ["zip", "tar", "tar -z", "tar -J", "tar -j", "tar -I"])
+def test_archives_of_the_command_line_tools(tool: str, tmp_path: pathlib.Path) -> None:
+    """What zip and tar write is read, with long names, folders and `./` before."""
+    name = tool.partition(" ")[0]
+    if shutil.which(name) is None or (tool == "tar -I" and not shutil.which("zstd")):
+        pytest.skip(f"no {tool} here")
+    files = {**FILES, f"deep/{'d' * 120}/{'n' * 150}.jpg": b"long"}
+    for path, data in files.items():
+        target = tmp_path / "in" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    archive = tmp_path / "out.archive"
+    options = {"tar -I": ["-I", "zstd -q"]}.get(tool, tool.split(" ")[1:])
+    if name == "zip":
+        archive = tmp_path / "out.zip"
+        command = ["zip", "-q", "-r", str(archive), "."]
+    else:
+        command = ["tar", *options, "-cf", str(archive), "."]
+    subprocess.run(command, cwd=tmp_path / "in", check=True)
+    assert contents(archive.read_bytes()) == files
+
+
+def test_fault_116_symlinks_of_the_zip_tool(tmp_path: pathlib.Path) -> None:
+    """`zip --symlinks` marks them as such."""
+    if shutil.which("zip") is None:
+        pytest.skip("no zip here")
+    (tmp_path / "a.jpg").write_bytes(b"a")
+    (tmp_path / "b.jpg").symlink_to("a.jpg")
+    command = ["zip", "-q", "--symlinks", "out.zip", "a.jpg", "b.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    data = (tmp_path / "out.zip").read_bytes()
+    assert faults(data) == {"b.jpg": Reason.NOT_A_FILE}
+
+
+def test_fault_123_encrypted_member(tmp_path: pathlib.Path) -> None:
+    """A member with a password is a fault, also as the zip tool writes it."""
+    data = bytearray(zip_of({"a.jpg": b"secret", "b.jpg": b"plain"}))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    assert faults(bytes(data)) == {"a.jpg": Reason.ENCRYPTED}
+    if shutil.which("zip") is None:
+        pytest.skip("no zip here")
+    (tmp_path / "a.jpg").write_bytes(b"secret")
+    command = ["zip", "-q", "-P", "password", "out.zip", "a.jpg"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    made = (tmp_path / "out.zip").read_bytes()
+    assert faults(made) == {"a.jpg": Reason.ENCRYPTED}
+
+
+def test_fault_123_sparse_member(tmp_path: pathlib.Path) -> None:
+    """A sparse file's data are a map and pieces, not its content: a fault."""
+    if shutil.which("tar") is None:
+        pytest.skip("no tar here")
+    with open(tmp_path / "a.bin", "wb") as file:
+        file.truncate(10_000_000)
+        file.seek(5_000_000)
+        file.write(b"x")
+    for made in ("gnu", "pax"):
+        command = ["tar", "--sparse", f"--format={made}", "-cf", "out.tar", "a.bin"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        found = found_in((tmp_path / "out.tar").read_bytes())
+        assert [type(i) for i in found] == [MemberFault]
+        assert isinstance(found[0], MemberFault)
+        assert found[0].reason is Reason.UNSUPPORTED_METHOD

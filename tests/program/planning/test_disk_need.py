@@ -1,0 +1,27 @@
+"""Tests of `unit/planning/test_disk_need.py` that start processes."""
+
+import pytest
+
+from beam_pipeline.planning.disk_need import (
+    estimate,
+)
+from tests.program.test_convert import command, write_csv
+from tests.unit.planning.test_disk_need import Folder, planned
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    lines = (f"{number},w{number % 7}" for number in range(20_000))
+    return write_csv(tmp_path_factory.mktemp("table") / "t.csv", "n,w", lines)
+
+
+def test_what_is_needed(table: Folder, tmp_path: Folder) -> None:
+    """The shards, and the segments where they are files; within 20 % of what it is."""
+    inline = estimate(planned(table, tmp_path))
+    filed = estimate(planned(table, tmp_path, segments="files"))
+    assert inline.segments == 0
+    assert filed.segments == table.stat().st_size
+    assert filed.shards == inline.shards
+    assert command("convert", table, tmp_path / "out").code == 0
+    size = sum(path.stat().st_size for path in (tmp_path / "out").glob("*tfrecord*"))
+    assert inline.shards == pytest.approx(size, rel=0.2)

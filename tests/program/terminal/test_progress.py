@@ -1,0 +1,35 @@
+"""Tests of `unit/terminal/test_progress.py` that start processes."""
+
+import pytest
+
+from beam_pipeline.commands.progress import shown_progress
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+from tests.unit.terminal.test_progress import Folder
+
+
+def test_rejects_so_far_are_shown(
+    tmp_path: Folder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What finished tasks rejected is counted once, in the line of progress."""
+    from beam_pipeline.running.convert import convert_plan
+
+    monkeypatch.setattr("beam_pipeline.commands.progress._LINE_SECONDS", 0.0)
+    source = tmp_path / "rows.csv"
+    rows = ["x" if n % 1000 == 7 else str(n) for n in range(10_000)]
+    source.write_text("a\n" + "\n".join(rows) + "\n")
+    made = make_plan(
+        make_spec(
+            {
+                "source": str(source),
+                "output": str(tmp_path / "out"),
+                "segments": "files",
+                "keep_work": True,
+            }
+        )
+    )
+    convert_plan(made)
+    with shown_progress(made, quiet=False) as watch:
+        watch()
+        watch()
+    assert capfd.readouterr().err.count(", 10 rejected") == 2

@@ -1,0 +1,121 @@
+"""Tests of `unit/core/image/test_image.py` with TensorFlow."""
+
+import random
+
+import pytest
+
+from tests.unit.core.image.test_image import (
+    KINDS_OF_DAMAGE,
+    Verdict,
+    damaged,
+    fault_of,
+    intact_images,
+    overflowing_jpeg,
+    picture,
+    real_images,
+    saved,
+)
+from transforms.core.image.check import ImageInfo, check_image
+from transforms.core.image.choices import Check
+from transforms.core.model import Reason
+from transforms.core.reasons import Fault
+
+
+def tensorflow_shape(data: bytes) -> tuple[int, ...] | None:
+    """The shape that both ways of decoding agree on, or None if one refuses."""
+    import tensorflow as tf
+
+    shapes = []
+    for options in ({}, {"expand_animations": False}):
+        try:
+            shapes.append(tuple(tf.io.decode_image(data, **options).shape))
+        except tf.errors.InvalidArgumentError:
+            return None
+    assert shapes[0] == shapes[1]
+    return shapes[0]
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    """1,300 intact files and more than 5,000 damaged ones, as TensorFlow sees them."""
+    pytest.importorskip("tensorflow")
+    rng = random.Random(20)
+    small = list(intact_images(seed=20, rounds=32))
+    large = [("jpeg real", data) for data in real_images()]
+    files = [(kind, "", data) for kind, data in small + large]
+    for number in range(6000 if large else 5100):
+        kind, data = rng.choice(large if number >= 5100 else small)
+        damage = rng.choice(KINDS_OF_DAMAGE)
+        files.append((kind, damage, damaged(data, damage, rng)))
+    return [
+        Verdict(kind, damage, data, tensorflow_shape(data))
+        for kind, damage, data in files
+    ]
+
+
+def test_corpus_is_large_enough(verdicts: list[Verdict]) -> None:
+    """The corpus has both kinds, and TensorFlow is of two minds about the damaged."""
+    broken = [v for v in verdicts if v.damage]
+    assert len(verdicts) - len(broken) >= 1000
+    assert len(broken) >= 5000
+    assert 1000 < sum(v.shape is None for v in broken) < len(broken) - 1000
+
+
+@pytest.mark.parametrize("check", ["structure", "decode"])
+def test_no_accepted_file_fails_in_tensorflow(
+    verdicts: list[Verdict], check: Check
+) -> None:
+    """What the check lets through, TensorFlow decodes."""
+    assert [
+        (v.kind, v.damage, info)
+        for v in verdicts
+        if v.shape is None and isinstance(info := check_image(v.data, check), ImageInfo)
+    ] == []
+
+
+@pytest.mark.parametrize("check", ["structure", "decode", "none"])
+def test_no_intact_file_is_refused(verdicts: list[Verdict], check: Check) -> None:
+    """Both TensorFlow and the check read every file that nobody damaged."""
+    assert [
+        (v.kind, v.shape, info)
+        for v in verdicts
+        if not v.damage
+        and (isinstance(info := check_image(v.data, check), Fault) or not v.shape)
+    ] == []
+
+
+@pytest.mark.parametrize("check", ["structure", "none"])
+def test_dimensions_are_those_of_tensorflow(
+    verdicts: list[Verdict], check: Check
+) -> None:
+    """Height, width and depth are the decoded shape, for damaged files too."""
+    assert [
+        (v.kind, v.damage, v.shape, info)
+        for v in verdicts
+        if v.shape is not None
+        and isinstance(info := check_image(v.data, check), ImageInfo)
+        and (info.height, info.width, info.depth) != v.shape
+    ] == []
+
+
+def test_few_files_are_refused_that_tensorflow_reads(verdicts: list[Verdict]) -> None:
+    """Strictness costs little: stray bytes and ancillary checksums, nothing else."""
+    readable = [v for v in verdicts if v.damage and v.shape is not None]
+    refused = [v for v in readable if isinstance(check_image(v.data), Fault)]
+    assert len(refused) < 0.2 * len(readable)
+
+
+def test_tensorflow_notices_the_overflow_too() -> None:
+    """The limit of 65,536 blocks is TensorFlow's, to the block."""
+    pytest.importorskip("tensorflow")
+    assert tensorflow_shape(overflowing_jpeg(2048, 2048)) == (2048, 2048, 1)
+    assert tensorflow_shape(overflowing_jpeg(2048, 2056)) is None
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_animations_would_have_four_dimensions(mode: str) -> None:
+    """Why GIF and WebP are refused: TensorFlow gives them a dimension for frames."""
+    tf = pytest.importorskip("tensorflow")
+    data = saved(picture("RGB").convert(mode), "GIF")
+    assert len(tf.io.decode_image(data).shape) == 4
+    assert fault_of(data).reason is Reason.UNSUPPORTED_FORMAT
