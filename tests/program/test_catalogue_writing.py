@@ -195,9 +195,10 @@ def test_row_26_runs_of_one_second_share_no_names(tmp_path: Folder) -> None:
 def test_row_28_changed_inputs_are_another_job(table: Folder, tmp_path: Folder) -> None:
     """A changed cell or option gives another digest; old shards are not reused."""
     out = tmp_path / "out"
-    jobs = []
-    for change in ({}, {"seed": 1}, {"shards": 2}):
-        jobs.append(make_plan(make_spec(settings(table, out, **change))).digest)
+    jobs = [
+        make_plan(make_spec(settings(table, out, **change))).digest
+        for change in ({}, {"seed": 1}, {"shards": 2})
+    ]
     table.write_text(table.read_text().replace("7,1.75", "7,1.5"))
     os.utime(table, ns=(1, 1))
     jobs.append(make_plan(make_spec(settings(table, out))).digest)

@@ -119,8 +119,10 @@ def test_lone_surrogates_are_written(keeping: Store) -> None:
 def test_merged_logs_have_one_order(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Against a plain sort: any logs, in any order of arrival, with pieces of any size;
-    ties stay in the order of the logs' tasks and of their rejections."""
+    """Against a plain sort: any logs, in any order of arrival, with pieces of any size.
+
+    Ties stay in the order of the logs' tasks and of their rejections.
+    """
     dice = random.Random(seed)
     monkeypatch.setattr("transforms.work.rejects.PIECE_ROWS", dice.choice([1, 3, 64]))
     monkeypatch.setattr("transforms.work.reject_files.PIECE_ROWS", 4)
@@ -248,8 +250,10 @@ def test_large_rejects_are_in_parts(keeping: Store, part_bytes: int) -> None:
 
 
 def test_items_are_kept(keeping: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line has a record with the item, in the lines' order; too long a one, and
-    one that could not be read, have all but the bytes."""
+    """Each line has a record with the item, in the lines' order.
+
+    Records of items that are too long or could not be read lack the bytes.
+    """
     monkeypatch.setattr("transforms.work.rejects.MAX_KEPT_BYTES", 1_000)
     raws = [b"", b"\x00\xff\n", bytes(1_000), bytes(1_001), None]
     found = [

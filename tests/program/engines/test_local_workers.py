@@ -69,11 +69,11 @@ def status(pid: int | str) -> tuple[str, int] | None:
 
 
 def children(pid: int) -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (seen := status(name)) and seen[1] == pid:
-            found.append(int(name))
-    return found
+    return [
+        int(name)
+        for name in os.listdir("/proc")
+        if name.isdigit() and (seen := status(name)) and seen[1] == pid
+    ]
 
 
 def alive(pids: list[int]) -> list[int]:

@@ -739,8 +739,8 @@ def test_paths_of_every_kind(tf: Any, tmp_path: Folder) -> None:
     rows = []
     for name in names:
         whole = str(tmp_path / name)
-        for path in (f"../{name}", whole, "file://" + urllib.parse.quote(whole)):
-            rows.append({"image_path": path, "n": names.index(name)})
+        paths = (f"../{name}", whole, "file://" + urllib.parse.quote(whole))
+        rows += [{"image_path": path, "n": names.index(name)} for path in paths]
     source = tmp_path / "tables/list.csv"
     write_metadata(source, rows)
     convert(source, tmp_path / "out")

@@ -92,8 +92,11 @@ class TestTables:
     def test_mended_rows_are_a_dataset_of_their_own(
         self, tmp_path: Folder, spec: Folder
     ) -> None:
-        """Both datasets together are that of the mended table: the same records in the
-        same splits, class ids included, though the second has one class only."""
+        """Both datasets together are that of the corrected table.
+
+        They have the same records in the same splits and the same class ids, though the
+        second has one class only.
+        """
         options = ("--spec", spec, "--splits", "train=0.6,test=0.4", *ALL)
         source = table(tmp_path / "t.csv", BAD)
         convert(source, tmp_path / "a", *options)
@@ -141,8 +144,11 @@ class TestTables:
         assert rows(tmp_path / "b")[0]["id"] == 5
 
     def test_many_rows_of_many_blocks(self, tmp_path: Folder, spec: Folder) -> None:
-        """More rejects than are made at once, of two files, in any order of blocks:
-        the same dataset whether rows wait in memory or in files."""
+        """The dataset is the same whether rows wait in memory or in files.
+
+        There are more rejects than are made at once, of two files, in any order of
+        blocks.
+        """
         bad = {row: f"x{row},cat,1.5" for row in range(1, 12_001) if row % 2}
         for name in ("p.csv", "q.csv"):
             table(tmp_path / "in" / name, bad, 12_000)
@@ -244,8 +250,10 @@ class TestTables:
         ids=["10 MB", "control characters", "direction marks"],
     )
     def test_hostile_cells(self, tmp_path: Folder, spec: Folder, cell: bytes) -> None:
-        """H11: whatever a cell holds, its message has at most 1 KiB on one line, its
-        item is kept as it stood in the file, and the terminal stays as it was."""
+        """H11: whatever a cell holds, its message has at most 1 KiB on one line.
+
+        Its item is kept as it is in the file, and the terminal stays as it was.
+        """
         text = table(tmp_path / "in" / "t.csv", {}).read_bytes()
         record = cell + b",cat,1.5"
         source = write_files(tmp_path / "in", {"t.csv": text + record + b"\n"})

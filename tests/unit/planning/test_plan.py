@@ -165,8 +165,10 @@ def test_a_dataset_at_the_target_is_told_before_the_source_is_read(
 def test_default_names(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, source: str, name: str
 ) -> None:
-    """The source's base name, in characters that a file name takes anywhere; where it
-    is none, or that of a split, the output's."""
+    """The source's base name, in characters that a file name takes anywhere.
+
+    Where there is none, or it is that of a split, it is the output's.
+    """
     monkeypatch.chdir(tmp_path)
     assert default_name(source, files.standing(source), "out/sets") == name
 

@@ -542,11 +542,11 @@ def test_neighbours_are_never_touched(
 
 def neighbours(parent: Folder) -> dict[str, bytes | str | None]:
     own = ("out", os.path.basename(target.work_folder(str(parent / "out"))))
-    found = {}
-    for path, data in contents(parent).items():
-        if path.partition("/")[0] not in own:
-            found[path] = data
-    return found
+    return {
+        path: data
+        for path, data in contents(parent).items()
+        if path.partition("/")[0] not in own
+    }
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_ranges(
 
 
 def test_shares_are_those_of_inspect() -> None:
-    """ "100 %" and "0 %" only where that is exact."""
+    """Shares of 100 % and 0 % are only said where they are exact."""
     for missing, shown in [(0, "100 %"), (1000, "0 %"), (6, "99.4 %"), (999, "0.1 %")]:
         assert present_text(evidence(None, None, missing)) == shown
 

@@ -158,7 +158,7 @@ def test_wrong_trailer_is_damage(position: int) -> None:
 
 @pytest.mark.parametrize("bit", range(1, 8))
 def test_flipped_header_flags_are_damage(bit: int) -> None:
-    """Never an empty stream. (Bit 0, FTEXT, is a remark without any effect.)"""
+    """Never an empty stream; bit 0, FTEXT, is a remark without any effect."""
     stored = bytearray(deflate(bytes(range(256)), GZIP))
     stored[3] ^= 1 << bit
     assert damage(bytes(stored)) in {"compression", "truncated"}

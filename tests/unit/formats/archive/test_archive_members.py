@@ -454,10 +454,12 @@ def test_fault_118_truncated_zip(writer: str) -> None:
 
 
 def collect(data: bytes) -> tuple[list[str], BeamTFRecordError | None]:
-    names = []
+    names: list[str] = []
     try:
-        for item in iter_members(io.BytesIO(data), "x.tar"):
-            names.append(item.member.name)
+        # What came before an error stays.
+        names.extend(
+            each.member.name for each in iter_members(io.BytesIO(data), "x.tar")
+        )
     except BeamTFRecordError as error:
         return names, error
     return names, None
@@ -655,10 +657,10 @@ def test_large_numbers_and_long_names_in_tar() -> None:
 
 
 def first_of(data: bytes) -> list[Member]:
-    listed = []
+    listed: list[Member] = []
     with contextlib.suppress(DamageError):
-        for member in list_members(io.BytesIO(data), "x"):
-            listed.append(member)
+        # What came before the damage stays.
+        listed.extend(list_members(io.BytesIO(data), "x"))
     return listed
 
 

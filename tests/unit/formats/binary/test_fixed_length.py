@@ -67,18 +67,17 @@ numbers = {
 @given(st.data())
 def test_decoding_agrees_with_struct(data: st.DataObject) -> None:
     """Any layout gives the numbers that struct packed, record by record."""
-    fields: list[BinaryField] = []
-    for i in range(data.draw(st.integers(1, 4))):
-        fields.append(
-            BinaryField(
-                f"field {i}",
-                data.draw(st.sampled_from(DTYPES)),
-                data.draw(st.sampled_from([(), (3,), (2, 2)])),
-                endianness=data.draw(st.sampled_from(["little", "big"])),
-                skip=data.draw(st.integers(0, 3)),
-                store="list",
-            )
+    fields: list[BinaryField] = [
+        BinaryField(
+            f"field {i}",
+            data.draw(st.sampled_from(DTYPES)),
+            data.draw(st.sampled_from([(), (3,), (2, 2)])),
+            endianness=data.draw(st.sampled_from(["little", "big"])),
+            skip=data.draw(st.integers(0, 3)),
+            store="list",
         )
+        for i in range(data.draw(st.integers(1, 4)))
+    ]
     layout = Layout(tuple(fields), header_bytes=3)
     records, expected = [], []
     for _ in range(data.draw(st.integers(0, 5))):

@@ -32,20 +32,19 @@ def write(path: pathlib.Path, lines: list[str], end: str = "\n") -> None:
 
 def sampled(count: int) -> list[dict[str, Any]]:
     """Rows of every type, flat, as they are expected back."""
-    rows = []
-    for i in range(count):
-        rows.append(
-            {
-                "i": i - 3,
-                "big": 2**53 + 1 + i,
-                "f": i / 7,
-                "t": f'x{i}\n"é',
-                "b": i % 2 == 0,
-                "o": {"p": i, "q": {"r": "s"}},
-                "l": [i, None, 2],
-                "objs": [{"id": i, "name": "n"}, {"id": None, "name": "m"}],
-            }
-        )
+    rows = [
+        {
+            "i": i - 3,
+            "big": 2**53 + 1 + i,
+            "f": i / 7,
+            "t": f'x{i}\n"é',
+            "b": i % 2 == 0,
+            "o": {"p": i, "q": {"r": "s"}},
+            "l": [i, None, 2],
+            "objs": [{"id": i, "name": "n"}, {"id": None, "name": "m"}],
+        }
+        for i in range(count)
+    ]
     return rows
 
 
