@@ -5,6 +5,7 @@ import pathlib
 import struct
 import tarfile
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -111,6 +112,10 @@ def _tables(folder: Folder) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "events.jsonl").write_text(text)
     pyarrow.parquet.write_table(pa.Table.from_pylist(rows), folder / "events.parquet")
+    types = {"id": "long", "tags": {"type": "array", "items": "string"}}
+    fields = [{"name": n, "type": t} for n, t in {**types, "size": "double"}.items()]
+    with (folder / "events.avro").open("wb") as avro:
+        fastavro.writer(avro, {"type": "record", "name": "E", "fields": fields}, rows)
     patients = [f"{n},p{n // 4},{'yes' if n % 5 else 'no'}" for n in range(200)]
     lines = ["scan,patient,ill", *patients]
     (folder / "patients.csv").write_text("\n".join(lines))
