@@ -25,6 +25,7 @@ from typing import Any
 __all__ = [
     "COMMITTED_NOTE",
     "MAX_MESSAGE_BYTES",
+    "SHOWN_CHARS",
     "BeamTFRecordError",
     "CommitError",
     "ConservationError",
@@ -43,10 +44,13 @@ __all__ = [
     "closest",
     "first_few",
     "nearest",
+    "shortened",
     "source_error",
 ]
 
 MAX_MESSAGE_BYTES = 1024
+# Of a value: enough to recognise it, little enough for the whole message to fit.
+SHOWN_CHARS = 60
 # Noted on what stops a run in the instant after its dataset was published.
 COMMITTED_NOTE = "the dataset had been committed"
 # How alike two names are, of 1, before one is guessed for the other: "verbose" and
@@ -68,6 +72,11 @@ def bounded(message: str, limit: int = MAX_MESSAGE_BYTES) -> str:
     tail = limit - len(mark) - head
     kept = data[:head].decode("utf-8", "ignore").encode() + mark
     return (kept + data[-tail:]).decode("utf-8", "ignore")
+
+
+def shortened(text: str) -> str:
+    """Returns a value's text for a message, in at most `SHOWN_CHARS` characters."""
+    return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 3] + "..."
 
 
 def first_few(texts: Sequence[str], shown: int) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "flattened",
     "is_bytes",
     "is_list",
+    "is_number",
     "numpy_mask",
     "offsets_of",
     "raw_values",
@@ -51,6 +52,15 @@ def decoded(array: pa.Array) -> pa.Array:
         # `take` wraps the int32 offsets of results over 2 GiB without a word.
         values = values.cast(pa.large_binary())
     return values.take(array.indices)
+
+
+def is_number(arrow_type: pa.DataType) -> bool:
+    """Tells whether values are integers, floats or decimals."""
+    return bool(
+        pa.types.is_integer(arrow_type)
+        or pa.types.is_floating(arrow_type)
+        or pa.types.is_decimal(arrow_type)
+    )
 
 
 def numpy_mask(bools: pa.Array) -> npt.NDArray[np.bool_]:

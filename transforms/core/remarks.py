@@ -5,14 +5,13 @@ from fractions import Fraction
 
 from transforms.core.model import PlaceFacts, ReadFacts, Rounding
 from transforms.core.schema import Feature
-from transforms.errors import bounded, first_few
+from transforms.errors import SHOWN_CHARS, bounded, first_few
 
 __all__ = ["padding_remarks", "rounding_remarks", "share_remarks"]
 
 _SHOWN = 10
 # How far a split may be off its share, in parts of the share.
 _TOLERATED = Fraction(1, 5)
-_SHOWN_CHARS = 60
 
 
 def padding_remarks(features: Sequence[Feature]) -> list[str]:
@@ -25,7 +24,7 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
     padded = [name for name in columns if name != name.strip()]
     if not padded:
         return []
-    shown = first_few([repr(name[:_SHOWN_CHARS]) for name in padded], _SHOWN)
+    shown = first_few([repr(name[:SHOWN_CHARS]) for name in padded], _SHOWN)
     what = (
         "1 column name begins or ends"
         if len(padded) == 1

@@ -9,13 +9,12 @@ from beam_pipeline.terminal.words import share_text
 from transforms.core.infer.near_kind import NearKind
 from transforms.core.infer.texts import Evidence
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.errors import first_few
+from transforms.errors import SHOWN_CHARS, first_few
 
 __all__ = ["column_notes", "near_in_words"]
 
 # A table may have thousands of columns.
 _MOST_NOTES = 8
-_SHOWN_CHARS = 60
 _ARE = {Kind.BOOL: "true or false"}
 
 
@@ -51,7 +50,7 @@ def column_notes(
 
 
 def _note(feature: Feature, facts: Evidence) -> str:
-    name = feature.source_column[:_SHOWN_CHARS]
+    name = feature.source_column[:SHOWN_CHARS]
     if facts.near is None:
         if feature.kind is Kind.TEXT and facts.remark.startswith("decimal"):
             return f"column {name!r} is text: {facts.remark}"
@@ -75,9 +74,9 @@ def _note(feature: Feature, facts: Evidence) -> str:
 def _not_images(feature: Feature) -> str:
     name = feature.source_column
     return (
-        f"column {name[:_SHOWN_CHARS]!r} is named like one of images, but its values "
+        f"column {name[:SHOWN_CHARS]!r} is named like one of images, but its values "
         f"are not; if they are paths of images, say --image-columns "
-        f"{shlex.quote(name[:_SHOWN_CHARS])}"
+        f"{shlex.quote(name[:SHOWN_CHARS])}"
     )
 
 

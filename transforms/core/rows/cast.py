@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.arrays import is_bytes, numpy_mask
+from transforms.core.arrays import is_bytes, is_number, numpy_mask
 from transforms.core.model import Reason
 from transforms.core.rows.column import (
     Column,
@@ -81,7 +81,8 @@ def _nested(column: pa.Array, feature: Feature) -> Nested | None:
 def _tensors(column: pa.Array, feature: Feature) -> Column:
     kind = column.type
     is_text = pa.types.is_string(kind)
-    if feature.shape == () and (is_text or feature.dtype == STRING or _single(kind)):
+    is_single = is_text or is_number(kind) or pa.types.is_boolean(kind)
+    if feature.shape == () and (is_single or feature.dtype == STRING):
         starts = np.arange(len(column) + 1, dtype=np.int64)
         sizes = np.zeros((len(column), 0), np.int64)
         present = numpy_mask(column.is_valid())
@@ -92,15 +93,6 @@ def _tensors(column: pa.Array, feature: Feature) -> Column:
     if found is None:
         return nothing_fits(column, pa.binary(), Reason.WRONG_SHAPE)
     return tensors(found, feature)
-
-
-def _single(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-    )
 
 
 def cast_nested(found: Nested, feature: Feature) -> Column:

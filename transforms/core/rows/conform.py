@@ -20,12 +20,10 @@ from transforms.core.rows.column import Faults, Mask, fault, reason_of
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
-from transforms.errors import bounded
+from transforms.errors import bounded, shortened
 
 __all__ = ["Misfit", "conform"]
 
-# Enough to recognise a value, little enough for the whole message to fit.
-_SHOWN_CHARS = 60
 _NO_DOUBLES: Mapping[str, pa.Array] = {}
 
 
@@ -68,9 +66,7 @@ def _shown(value: pa.Scalar) -> str:
             found = found.decode()
         except UnicodeDecodeError:
             return f"{len(found)} bytes"
-    text = found if isinstance(found, str) else str(found)
-    if len(text) > _SHOWN_CHARS:
-        text = text[: _SHOWN_CHARS - 3] + "..."
+    text = shortened(str(found))
     return repr(text) if isinstance(found, str) else text
 
 

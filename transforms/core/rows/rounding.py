@@ -22,6 +22,7 @@ from transforms.core.rows.column import plain, taken
 from transforms.core.rows.float32 import doubles_of, is_large, large_places
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.errors import shortened
 
 __all__ = ["Losses", "losses", "roundings_of"]
 
@@ -40,7 +41,6 @@ _PIECE_BYTES = 1 << 16
 _MASKS = np.array([(2**64 - 1) >> 8 * n << 8 * n for n in range(8, -1, -1)], np.uint64)
 # Ways to write 0 that are looked at, a column.
 _WAYS = 4
-_SHOWN_CHARS = 60
 _NO_ROWS = np.zeros(0, np.int64)
 _NO_ERRORS = np.zeros(0, np.float64)
 
@@ -95,10 +95,7 @@ def roundings_of(
     def words(raw: pa.Array, at: Rows) -> str:
         if not len(at):
             return ""
-        shown = str(raw[int(at[0])].as_py())
-        if len(shown) > _SHOWN_CHARS:
-            shown = shown[: _SHOWN_CHARS - 3] + "..."
-        return place(int(at[0]), shown)
+        return place(int(at[0]), shortened(str(raw[int(at[0])].as_py())))
 
     out = {}
     for feature in schema.features:

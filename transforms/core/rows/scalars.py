@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, numpy_mask, raw_values
+from transforms.core.arrays import is_bytes, is_list, is_number, numpy_mask, raw_values
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import (
@@ -201,17 +201,9 @@ def _bool(column: pa.Array, feature: Feature) -> Column | None:
         return Column(column)
     if pa.types.is_string(kind):
         return _coerced(column, feature)
-    if _is_number(kind):
+    if is_number(kind):
         return nothing_fits(column, pa.bool_(), Reason.NOT_A_BOOL)
     return None
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-    )
 
 
 def _text(column: pa.Array, feature: Feature) -> Column | None:
@@ -228,7 +220,7 @@ def _text(column: pa.Array, feature: Feature) -> Column | None:
         return Column(pa.array(texts, pa.string(), mask=~numpy_mask(column.is_valid())))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    elif not (_is_number(kind) or pa.types.is_boolean(kind) or _is_day_or_time(kind)):
+    elif not (is_number(kind) or pa.types.is_boolean(kind) or _is_day_or_time(kind)):
         return None
     try:
         return Column(column.cast(pa.string()))

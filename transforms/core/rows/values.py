@@ -44,14 +44,13 @@ from transforms.core.rows.scalars import scalars
 from transforms.core.rows.tensor_proto import STRING
 from transforms.core.rows.tensors import elements, tensors
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
-from transforms.errors import EncodingError, bounded
+from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
 __all__ = ["column_of", "rows_of"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
-_SHOWN_CHARS = 60
 _NUMBER = (("int", "float"), "a number is needed")
 _BYTES = (("text", "bytes"), "bytes or text are needed")
 _PLAIN = (int, float, str, bytes)
@@ -108,7 +107,7 @@ def column_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
         value = values[error.index]
         raise EncodingError(
             f"row {error.index + 1}: feature {feature.name!r} of kind {feature.kind} "
-            f"cannot hold {bounded(repr(value), _SHOWN_CHARS)} "
+            f"cannot hold {bounded(repr(value), SHOWN_CHARS)} "
             f"({type(value).__name__}): {error}"
         ) from error
 

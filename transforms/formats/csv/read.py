@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Reason, Rejection, Skipped
-from transforms.errors import ConservationError, InputError, bounded
+from transforms.errors import ConservationError, InputError, bounded, shortened
 from transforms.formats.csv.dialect import (
     CsvDialect,
     file_encoding,
@@ -34,9 +34,6 @@ from transforms.formats.table import (
 )
 
 __all__ = ["read_raw"]
-
-# Enough to recognise a value, little enough for the whole message to fit.
-_SHOWN_CHARS = 60
 
 Mask = npt.NDArray[np.bool_]
 # Column -> its cells, and which of them are not valid text; None for none.
@@ -151,7 +148,7 @@ class _Source:
         # Undo `to_utf8`, to show the bytes as they stand in the file.
         lone = "surrogateescape" if self.encoding == "utf-8" else "surrogatepass"
         raw = value.decode("utf-8", lone).encode(self.encoding, "surrogateescape")
-        shown = _short(raw.decode(self.encoding, "backslashreplace"))
+        shown = shortened(raw.decode(self.encoding, "backslashreplace"))
         return bounded(f"column {column!r} holds '{shown}': not valid {self.encoding}")
 
     def rejections(self, complaints: Sequence[Complaint]) -> list[Rejection]:
@@ -287,7 +284,3 @@ def _as_string(text: pa.Array, undecodable: Mask | None) -> pa.Array:
 def _miscount(found: int, expected: int) -> str:
     fields = "1 field" if found == 1 else f"{found} fields"
     return f"row has {fields}, {expected} expected"
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _SHOWN_CHARS else value[: _SHOWN_CHARS - 3] + "..."

@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 from transforms.core.model import Reason
 from transforms.core.nesting import MAX_NESTING, check_json_nesting, check_key
 from transforms.core.reasons import FaultError
+from transforms.errors import shortened
 from transforms.formats.json_lines.types import EXACT, JsonType, Token, whole_number
 
 __all__ = ["ROW_NESTING", "objects_of", "parse_line", "typed_rows"]
@@ -34,7 +35,6 @@ __all__ = ["ROW_NESTING", "objects_of", "parse_line", "typed_rows"]
 # The object of a line, and the levels of its values.
 ROW_NESTING = 1 + MAX_NESTING
 
-_SHOWN_CHARS = 60
 _REASONS = {
     "bool": (Reason.NOT_A_BOOL, "not true or false"),
     "int64": (Reason.NOT_AN_INTEGER, "not an integer"),
@@ -258,4 +258,4 @@ def _shown(value: Any) -> str:
     is_text = isinstance(value, str) and not isinstance(value, Token)
     text = json.dumps(value, ensure_ascii=False) if is_text else _dumped(value)
     text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
+    return shortened(text)
