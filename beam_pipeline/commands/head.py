@@ -16,7 +16,7 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import count_text, instant_text, shape_text
 from transforms import files
 from transforms.core.example.decoder import parse_example
-from transforms.core.image.check import ImageInfo, check_image
+from transforms.core.image.check import ImageFacts, check_image
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import BOX_SIDES, Feature, Kind
 from transforms.core.tfrecord import TFRecordReader
@@ -317,8 +317,9 @@ def describe_bytes(value: bytes) -> str:
     parts = [f"{len(value):,} byte{'' if len(value) == 1 else 's'}"]
     if value[:2] in (b"\xff\xd8", b"\x89P", b"BM"):
         image = check_image(value, "none")
-        if isinstance(image, ImageInfo):
-            parts.append(f"{image.format.upper()} {image.width}x{image.height}")
+        if isinstance(image, ImageFacts):
+            info = image.info
+            parts.append(f"{info.format.upper()} {info.width}x{info.height}")
     if value:
         word = "starts " if len(value) > _MAX_BYTES else ""
         parts.append(f"{word}{value[:_MAX_BYTES].hex(' ')}")

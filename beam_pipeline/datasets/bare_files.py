@@ -37,12 +37,10 @@ class BareFiles:
 
     Attributes:
       paths: in byte order.
-      others: paths of what was left out by its name or content.
       is_folder: whether all files of a folder are meant, not those of a glob.
     """
 
     paths: tuple[str, ...]
-    others: tuple[str, ...]
     is_folder: bool
 
 
@@ -75,8 +73,7 @@ def find_bare_files(path: str) -> BareFiles | None:
             f"{some}, by name or content. Name a TFRecord file, or make a dataset with "
             f"'convert'."
         )
-    kept = set(paths)
-    return BareFiles(paths, tuple(p for p in found if p not in kept), is_folder)
+    return BareFiles(paths, is_folder)
 
 
 def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:

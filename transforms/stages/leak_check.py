@@ -229,13 +229,8 @@ def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
 def _locked(
     findings: SplitFindings, given: Assignments, stage: CheckLeaks
 ) -> SplitFindings:
-    known = 0
     if stage.lock:
-        before = open_assignments(stage.lock)
-        known = len(before)
-        given = before.with_new(given)
+        given = open_assignments(stage.lock).with_new(given)
     path = os.path.join(stage.store.folder, NEW_LOCK)
     write_table(given.to_table(), path, attempts=stage.store.attempts)
-    return dataclasses.replace(
-        findings, lock=path, locked=known, added=len(given) - known
-    )
+    return dataclasses.replace(findings, lock=path)

@@ -32,7 +32,7 @@ from transforms.work.receipts import PieceDone, keep_piece
 from transforms.work.split_locks import open_assignments
 from transforms.work.store import Store
 
-__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "PlaceRows", "assign", "cut_batch"]
+__all__ = ["FACTS", "FINGERPRINTS", "REJECTS", "PlaceRows", "cut_batch"]
 
 FACTS = "facts"
 FINGERPRINTS = "fingerprints"
@@ -42,18 +42,6 @@ _NO_TABLES = SplitTables()
 # Rows of a batch that are looked at for frequent ones, and how many of these are kept.
 _SAMPLED_ROWS = 1024
 _FREQUENT = 4
-
-
-def assign(
-    batch: Batch, sharding: Sharding, tables: SplitTables = _NO_TABLES
-) -> tuple[list[ShardKey], npt.NDArray[np.int64]]:
-    """Returns the shards that may be touched, and for each row an index into them.
-
-    Raises:
-      EncodingError: the rule wants a split for every row and the batch has none.
-    """
-    splits = split_rows(batch, sharding.rule, tables)
-    return _shards(batch, sharding, splits, _order(batch, sharding))
 
 
 def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:

@@ -34,15 +34,11 @@ class SplitIds:
       assignments: of the keys' hashes.
       keys: n keys, in the order of the assignments.
       sizes: split -> number of keys, in the usual order of splits.
-      repeated: lines that say of a key again what was said.
-      without_split: keys that the table names without a split.
     """
 
     assignments: Assignments
     keys: pa.StringArray
     sizes: dict[str, int]
-    repeated: int
-    without_split: int
 
     def to_table(self) -> pa.Table:
         """Returns what `place` looks up; see `Assignments.to_table`."""
@@ -70,7 +66,6 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
             f"Every row of the table of ids {path!r} must have an id; data row "
             f"{row:,} has none. Remove it."
         )
-    without_split = splits.null_count
     keys, splits = keys.filter(named), splits.filter(named)
     names = usual_order(splits.unique().to_pylist())
     try:
@@ -79,7 +74,7 @@ def read_split_ids(path: str, *, identity: str) -> SplitIds:
     except SpecError as error:
         raise InputError(f"{error} It is in the table of ids {path!r}.") from error
     codes = np.asarray(pc.index_in(splits, value_set=pa.array(names, pa.string())))
-    return _sorted(keys, codes.astype(np.int64), names, path, identity, without_split)
+    return _sorted(keys, codes.astype(np.int64), names, path, identity)
 
 
 def _sorted(
@@ -88,7 +83,6 @@ def _sorted(
     names: list[str],
     path: str,
     identity: str,
-    without_split: int,
 ) -> SplitIds:
     units = key_hashes(keys)
     order = np.lexsort((codes, units))
@@ -114,8 +108,6 @@ def _sorted(
         assignments=assignments,
         keys=keys.filter(pa.array(kept)),
         sizes=dict(zip(names, counts, strict=True)),
-        repeated=int(again.sum()),
-        without_split=without_split,
     )
 
 

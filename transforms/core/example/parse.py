@@ -26,7 +26,7 @@ where both read a message they read the same values.
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,6 @@ __all__ = [
     "RowLengths",
     "UniformRowLength",
     "VarLenFeature",
-    "parse_example_batch",
     "parse_single_example",
     "read_examples",
 ]
@@ -78,37 +77,6 @@ def parse_single_example(data: bytes, description: Description) -> dict[str, Any
         else _value(name, spec, features.get(name))
         for name, spec in description.items()
     }
-
-
-def parse_example_batch(
-    payloads: Sequence[bytes], description: Description
-) -> dict[str, Any]:
-    """Returns the described features of n examples.
-
-    Fixed ones are one array of shape (n, *shape), others a list of n values as
-    `parse_single_example` gives them.
-
-    Raises:
-      ExampleError: as `parse_single_example`; the message names the example.
-    """
-    rows: list[dict[str, Any]] = []
-    for index, data in enumerate(payloads):
-        try:
-            rows.append(parse_single_example(data, description))
-        except ExampleError as error:
-            raise ExampleError(f"example {index:,}: {error}") from error
-    batch: dict[str, Any] = {}
-    for name, spec in description.items():
-        values = [row[name] for row in rows]
-        if isinstance(spec, FixedLenFeature):
-            shape = (len(rows), *_shape(spec))
-            array = np.empty(shape, TYPES[spec.dtype][1])
-            for index, value in enumerate(values):
-                array[index] = value
-            batch[name] = array
-        else:
-            batch[name] = values
-    return batch
 
 
 def read_examples(

@@ -25,7 +25,6 @@ Words = npt.NDArray[np.uint64]
 INLINE_BYTES = 12
 
 _SIZE = np.uint64(0xFFFFFFFF)
-_32 = np.uint64(32)
 
 
 @dataclasses.dataclass(slots=True)

@@ -29,7 +29,6 @@ __all__ = [
     "ImageFacts",
     "ImageInfo",
     "check_image",
-    "inspect_image",
 ]
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
@@ -77,7 +76,7 @@ class ImageFacts(NamedTuple):
 
 def check_image(
     data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
-) -> ImageInfo | Fault:
+) -> ImageFacts | Fault:
     """Decides whether TensorFlow will read these bytes, and as which shape.
 
     Args:
@@ -90,14 +89,6 @@ def check_image(
     Returns:
       The image's facts, or the fault. Bad input is a value, never an exception.
     """
-    found = inspect_image(data, check, max_pixels)
-    return found if isinstance(found, Fault) else found.info
-
-
-def inspect_image(
-    data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
-) -> ImageFacts | Fault:
-    """Returns what `check_image` does, with all that it saw on the way."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             return _check_jpeg(data, check, max_pixels)

@@ -62,27 +62,6 @@ class Geometry:
                 out[:, :, axis] = out[:, ::-1, axis]
         return out.reshape(-1, 4)
 
-    def visible(
-        self, boxes: "npt.ArrayLike"
-    ) -> "tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]":
-        """Maps boxes and cuts them at the edges of the result.
-
-        Args:
-          boxes: as for `map_boxes`.
-
-        Returns:
-          the boxes, n x 4 within 0 to 1; and of each the share of its area that is
-          left, n of 0 to 1: 0 for what was cropped away wholly, and for boxes without
-          area.
-        """
-        import numpy as np
-
-        mapped = self.map_boxes(boxes)
-        cut = mapped.clip(0.0, 1.0)
-        whole, left = _areas(mapped), _areas(cut)
-        share = np.divide(left, whole, out=np.zeros_like(whole), where=whole > 0)
-        return cut, share.clip(0.0, 1.0)
-
 
 AS_STORED = Geometry()
 
@@ -105,8 +84,3 @@ def oriented(orientation: int) -> Geometry:
     x = (-1.0, 1.0) if mirror_x else (1.0, 0.0)
     y = (-1.0, 1.0) if mirror_y else (1.0, 0.0)
     return Geometry(swapped).then(x=x, y=y)
-
-
-def _areas(boxes: "npt.NDArray[np.float64]") -> "npt.NDArray[np.float64]":
-    widths, heights = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
-    return widths * heights

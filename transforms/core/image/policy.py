@@ -20,7 +20,7 @@ from transforms.core.image.check import (
     TENSORFLOW_MAX_PIXELS,
     ImageFacts,
     ImageInfo,
-    inspect_image,
+    check_image,
 )
 from transforms.core.image.choices import (
     MAX_BYTES,
@@ -177,7 +177,7 @@ def prepare_image(
     """
     if len(data) > policy.max_bytes:
         return too_many_bytes(len(data), policy.max_bytes)
-    found = inspect_image(data, policy.check, policy.max_pixels)
+    found = check_image(data, policy.check, policy.max_pixels)
     try:
         if isinstance(found, ImageFacts):
             info = found.info
@@ -240,7 +240,7 @@ def _prepare_native(
         return PreparedImage(data, info, source, AS_STORED, notes)
     if policy.check == "none":
         # What a decoder is given has been checked, whatever the policy trusts.
-        checked = inspect_image(data, "structure", policy.max_pixels)
+        checked = check_image(data, "structure", policy.max_pixels)
         if isinstance(checked, Fault):
             return checked
     image = image_pixels.decode(

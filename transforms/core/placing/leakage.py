@@ -104,7 +104,6 @@ class SplitFindings:
     Attributes:
       leaks: what is in more than one split, for each subject that was looked at.
       lock: where the new split lock is, in the work folder; empty for none.
-      locked, added: units that the lock had, and new ones.
       overruled: rows whose lock said another split than the rule.
       missing_ids: keys of the table of ids that no row has.
       missing_examples: some of them.
@@ -112,8 +111,6 @@ class SplitFindings:
 
     leaks: tuple[Leaks, ...] = ()
     lock: str = ""
-    locked: int = 0
-    added: int = 0
     overruled: int = 0
     missing_ids: int = 0
     missing_examples: tuple[str, ...] = ()

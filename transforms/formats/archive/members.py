@@ -41,7 +41,6 @@ from transforms.formats.archive.zip_directory import list_zip
 __all__ = [
     "ArchiveKind",
     "MemberError",
-    "MemberStream",
     "kind_of",
     "iter_members",
     "list_members",
@@ -195,35 +194,6 @@ def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
             )
         left -= len(data)
         yield data
-
-
-class MemberStream:
-    """A member of a zip or plain tar as a stream that is read front to back.
-
-    Args:
-      file, path, member: see `stream_member`.
-    """
-
-    def __init__(self, file: BinaryIO, path: str, member: Member) -> None:
-        self._path = path
-        self._member = member
-        self._chunks = stream_member(file, path, member)
-        self._rest = memoryview(b"")
-
-    def read(self, size: int, /) -> bytes:
-        """Returns 1 to `size` bytes, or b"" at the end, when all was found right.
-
-        Raises:
-          DamageError: the member or the archive is damaged.
-        """
-        if not self._rest:
-            try:
-                self._rest = memoryview(next(self._chunks, b""))
-            except MemberError as damage:
-                fault = _damaged(self._member, damage)
-                raise DamageError(f"{self._path}: {fault.message}") from damage
-        given, self._rest = self._rest[:size], self._rest[size:]
-        return bytes(given)
 
 
 def _check_encoding(encoding: str) -> None:

@@ -278,12 +278,6 @@ class Layout:
         ]
         return cls(**{**plain, "fields": tuple(made)})
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Inverse of `from_mapping`, without what is at its default."""
-        out = _differing(self)
-        out["fields"] = [_differing(field) for field in self.fields]
-        return out
-
 
 _TYPES: Mapping[str, type] = {
     **dict.fromkeys("name dtype order endianness store classes".split(), str),
@@ -323,13 +317,4 @@ def _checked(data: object, made: type, where: str) -> dict[str, Any]:
                 continue
             wanted = _TYPES[key].__name__
             raise SpecError(f"{key} in {where} must be {wanted}; found {value!r}")
-    return out
-
-
-def _differing(item: Layout | BinaryField) -> dict[str, Any]:
-    out = {}
-    for field in dataclasses.fields(item):
-        value = getattr(item, field.name)
-        if value != field.default:
-            out[field.name] = list(value) if isinstance(value, tuple) else value
     return out

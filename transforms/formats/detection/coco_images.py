@@ -17,7 +17,6 @@ from transforms.formats.table import Complaint, InputFile
 
 __all__ = ["image_folder", "unusable", "whole_pixels"]
 
-Numbers = npt.NDArray[np.int64]
 
 # Images whose files are looked for, to learn in which folder they are.
 _PROBED_IMAGES = 16

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.support.images import check_image
 from tests.unit.core.image.test_image import (
     KINDS_OF_DAMAGE,
     Verdict,
@@ -15,7 +16,7 @@ from tests.unit.core.image.test_image import (
     real_images,
     saved,
 )
-from transforms.core.image.check import ImageInfo, check_image
+from transforms.core.image.check import ImageInfo
 from transforms.core.image.choices import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault

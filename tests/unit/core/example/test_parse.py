@@ -14,7 +14,6 @@ from transforms.core.example.parse import (
     RowLengths,
     UniformRowLength,
     VarLenFeature,
-    parse_example_batch,
     parse_single_example,
     read_examples,
 )
@@ -86,11 +85,6 @@ VARYING: list[tuple[Values, str]] = [
 ]
 
 
-def ours(payloads: list[bytes], wanted: Wanted) -> Any:
-    shape, dtype, default = wanted
-    return parse_example_batch(payloads, {"a": FixedLenFeature(shape, dtype, default)})
-
-
 def assert_same_array(found: Any, expected: Any) -> None:
     assert np.shape(found) == np.shape(expected)
     if isinstance(expected, bytes):
@@ -128,12 +122,10 @@ def test_defaults_are_not_shared() -> None:
     ],
 )
 def test_errors_name_feature_and_finding(values: Values, message: str) -> None:
-    """In a batch also the example."""
+    """Of a scalar feature of integers."""
     description = {"a": FixedLenFeature([], "int64")}
     with pytest.raises(ExampleError, match=message):
         parse_single_example(serialise(values), description)
-    with pytest.raises(ExampleError, match="example 1: .*" + message):
-        parse_example_batch([serialise(ONE), serialise(values)], description)
 
 
 @pytest.mark.parametrize("dtype", ["int32", np.float64, bool, None, 3, "tf.int64"])
@@ -143,27 +135,11 @@ def test_types_that_no_example_holds(dtype: Any) -> None:
         VarLenFeature(dtype)
 
 
-def test_batch_of_nothing() -> None:
-    """Shapes and types are there without any example."""
-    description = {"a": FixedLenFeature([2], "int64"), "b": VarLenFeature("string")}
-    batch = parse_example_batch([], description)
-    assert batch["a"].shape == (0, 2)
-    assert batch["b"] == []
-
-
-def test_varying_features_of_a_batch_are_a_list_of_arrays() -> None:
-    """One array an example."""
-    batch = parse_example_batch(
-        [ints(a=[1, 2]), b"", ints(a=3)], {"a": VarLenFeature("int64")}
-    )
-    assert [array.tolist() for array in batch["a"]] == [[1, 2], [], [3]]
-
-
-def test_strings_of_a_batch_keep_trailing_zeros() -> None:
+def test_strings_keep_trailing_zeros() -> None:
     """They are objects, not NumPy's fixed-width bytes."""
-    payloads = [serialise({"a": ("bytes_list", [b"x\0"])})] * 2
-    batch = parse_example_batch(payloads, {"a": FixedLenFeature([], "string")})
-    assert batch["a"].tolist() == [b"x\0", b"x\0"]
+    data = serialise({"a": ("bytes_list", [b"x\0"])})
+    found = parse_single_example(data, {"a": FixedLenFeature([1], "string")})
+    assert found["a"].tolist() == [b"x\0"]
 
 
 def write_shard(path: pathlib.Path, values: list[int], **options: Any) -> ShardFacts:
@@ -304,15 +280,15 @@ def as_lists(value: Any) -> Any:
     return value.tolist()
 
 
-def test_ragged_features_of_a_batch_are_a_list() -> None:
-    """One value an example, and a feature's own key where none is named."""
+def test_ragged_features_of_one_key_and_of_two() -> None:
+    """A feature's own key where none is named; what is absent is empty."""
     spec = RaggedFeature("int64", partitions=[RowLengths("n")])
     plain = RaggedFeature("int64")
     payloads = [ints(a=[1, 2, 3], n=[1, 2]), b"", ints(a=[4], n=[0, 1])]
-    batch = parse_example_batch(payloads, {"a": spec})
-    assert as_lists(batch["a"]) == [[[1], [2, 3]], [], [[], [4]]]
-    batch = parse_example_batch(payloads, {"a": plain})
-    assert as_lists(batch["a"]) == [[1, 2, 3], [], [4]]
+    found = [parse_single_example(data, {"a": spec})["a"] for data in payloads]
+    assert as_lists(found) == [[[1], [2, 3]], [], [[], [4]]]
+    found = [parse_single_example(data, {"a": plain})["a"] for data in payloads]
+    assert as_lists(found) == [[1, 2, 3], [], [4]]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transforms.core.image.check import ImageInfo, check_image
+from tests.support.images import check_image
+from transforms.core.image.check import ImageInfo
 from transforms.core.image.choices import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault

@@ -141,18 +141,9 @@ def test_fault_79_boxes_follow_the_pixels(orientation: int, resize: Resize) -> N
     np.testing.assert_allclose(found, expected, atol=1.01)
 
 
-def test_visible_cuts_boxes_and_says_what_is_left() -> None:
-    """The share of area tells boxes that a crop took away from those it kept."""
+def test_no_boxes_are_mapped_to_none() -> None:
+    """An empty array of boxes stays one."""
     crop = Resize("crop", 50, 50).lay_out(100, 200).after(AS_STORED)
-    boxes = np.array(
-        [[0.25, 0, 0.75, 1], [0, 0, 0.5, 1], [0, 0, 0.1, 1], [0.5, 0.5, 0.5, 0.6]]
-    )
-    cut, share = crop.visible(boxes)
-    np.testing.assert_allclose(
-        cut,
-        np.array([[0, 0, 1, 1], [0, 0, 0.5, 1], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.6]]),
-    )
-    np.testing.assert_allclose(share, [1, 0.5, 0, 0])
     assert crop.map_boxes(np.zeros((0, 4))).shape == (0, 4)
 
 

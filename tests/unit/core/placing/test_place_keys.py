@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.unit.core.placing.test_placement import MASK, mixed
 from transforms.core import segment
-from transforms.core.model import Batch, Block
+from transforms.core.model import Batch, Block, ShardKey
 from transforms.core.placing.identity import (
     LOCK,
     ORDER,
@@ -34,6 +35,7 @@ from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
 from transforms.errors import EncodingError
 from transforms.stages import place
 
+IntArray = npt.NDArray[np.int64]
 TEXTS = ["", "a", "user-17", "eight by", "nine byte", "고양이", "x" * 128, "x" * 129]
 GOLDEN_SPLIT = [
     0xBBAC7547479D3670,
@@ -204,6 +206,12 @@ def test_a_row_without_group_is_its_own() -> None:
     assert found == hash_rows("a.csv", np.array([1]), purpose=SPLIT, seed=0)[0]
 
 
+def assign(batch: Batch, sharding: Sharding) -> tuple[list[ShardKey], IntArray]:
+    """Returns the shards that may be touched, and for each row an index into them."""
+    splits = split_rows(batch, sharding.rule, SplitTables())
+    return place._shards(batch, sharding, splits, place._order(batch, sharding))
+
+
 KEYS = st.lists(st.integers(0, 10**6).map(str), unique=True, min_size=1, max_size=60)
 
 
@@ -216,7 +224,7 @@ def test_keys_decide_alone(keys: list[str], data: st.DataObject) -> None:
 
     def found(order: Sequence[str], origin: str) -> dict[str, tuple[str, int]]:
         batch = batch_of(range(len(order)), keys=order, origin=origin)
-        shards, index = place.assign(batch, sharding)
+        shards, index = assign(batch, sharding)
         return {key: shards[i] for key, i in zip(order, index.tolist(), strict=True)}
 
     before = found(keys, "a.csv")
@@ -277,7 +285,7 @@ def test_groups_stay_together() -> None:
         found.setdefault(group, set()).add(split)
     assert all(len(splits) == 1 for splits in found.values())
     assert {split for splits in found.values() for split in splits} == {"train", "test"}
-    shards, index = place.assign(batch, Sharding(SHARES, {"train": 4, "test": 4}))
+    shards, index = assign(batch, Sharding(SHARES, {"train": 4, "test": 4}))
     one = {shards[i][1] for i, g in zip(index, groups, strict=True) if g == groups[0]}
     assert len(one) == 4
 

@@ -32,11 +32,11 @@ from transforms.core.model import Reason, Skipped
 from transforms.errors import BeamTFRecordError, DamageError, SourceError, SpecError
 from transforms.formats.archive.members import (
     ArchiveKind,
-    MemberStream,
     iter_members,
     kind_of,
     list_members,
     read_member,
+    stream_member,
 )
 from transforms.formats.archive.model import (
     Content,
@@ -154,9 +154,7 @@ def test_members_are_read_in_any_order(writer: str) -> None:
         content = read_member(file, "a", member)
         assert isinstance(content, Content)
         assert content.data == FILES[member.name]
-        stream = MemberStream(file, "a", member)
-        pieces = iter(functools.partial(stream.read, 100), b"")
-        assert b"".join(pieces) == FILES[member.name]
+        assert b"".join(stream_member(file, "a", member)) == FILES[member.name]
 
 
 def test_zip_from_a_pipe_and_with_zip64() -> None:

@@ -1,0 +1,16 @@
+"""What the checks of images say, without what a policy decides by."""
+
+from transforms.core.image import check
+from transforms.core.image.check import ImageInfo
+from transforms.core.image.choices import MAX_PIXELS, Check
+from transforms.core.reasons import Fault
+
+__all__ = ["check_image"]
+
+
+def check_image(
+    data: bytes, how: Check = "structure", max_pixels: int = MAX_PIXELS
+) -> ImageInfo | Fault:
+    """Returns what TensorFlow will make of an image, or the fault."""
+    found = check.check_image(data, how, max_pixels)
+    return found if isinstance(found, Fault) else found.info
