@@ -30,8 +30,8 @@ from transforms.storage import folders, retry
 Folder = pathlib.Path
 
 STORED = ("files", "inline")
-# Of the operations of a run every so many-th is tried where not all are.
-STEP = count(29, 1)
+# Of the operations of a run, each 43rd is tried where not all are.
+STEP = count(43, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -535,4 +535,4 @@ def late_exchange(late: Folder) -> None:
 
 def test_what_counts_as_all() -> None:
     """The full counts are what the headline figures ask for."""
-    assert (1 if STRESS else 29) == STEP
+    assert (1 if STRESS else 43) == STEP

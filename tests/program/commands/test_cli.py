@@ -587,10 +587,10 @@ class TestTerminal:
             ("convert", table, tmp_path / "new", "--resize", "224"),
             ("convert", table, out, "--seed", "9"),
         ):
-            piped = process(*arguments)
+            piped = command(*arguments)
             _, shown = in_terminal(arguments, environment)
             shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
-            lines = (piped.stdout + piped.stderr).splitlines()
+            lines = (piped.out + piped.err).splitlines()
             prose = [line for line in lines if len(line) > columns]
             assert prose
             for line in shown.splitlines():
