@@ -28,6 +28,7 @@ from beam_tfrecord import FixedLenFeature, VarLenFeature, read_examples
 
 version: str = b.__version__
 report: b.Report = b.convert("photos", "out/photos", splits={"train": 0.9, "test": 0.1})
+b.convert("rows.csv", "out/rows", shards=4, compression="gzip", overwrite=True)
 records: int = report.records
 by_reason: dict[str, int] = report.rejected
 plan = b.make_plan(b.make_spec({"source": "rows.csv", "output": "out/rows"}))
@@ -66,6 +67,9 @@ except (b.StorageError, b.ConservationError, b.CommitError, b.BeamTFRecordError)
 b.read_exampels  # wrong
 b.convert("photos")  # wrong
 b.convert("photos", 1)  # wrong
+b.convert("photos", "out/photos", shrads=4)  # wrong
+b.convert("photos", "out/photos", shards="many")  # wrong
+b.convert("photos", "out/photos", overwrite=1)  # wrong
 b.convert("photos", "out/photos", shrads=4)  # wrong
 b.convert("photos", "out/photos", shards="4")  # wrong
 b.convert("photos", "out/photos", compression="gzp")  # wrong

@@ -2,7 +2,8 @@
 
     list -> Block -> read -> Batch -> place -> (shard, Segment) -> write -> ShardFile
                        |                |                            |
-                       +- RejectLog     +- BlockFacts                +- RejectLog
+                       +- ReadFacts     +- PlaceFacts                +- RejectLog
+                       +- RejectLog     +- RejectLog
 
 Row numbers (`row`) are 0-based inside the program and 1-based wherever a person
 reads them; lines are 1-based everywhere.

@@ -1,7 +1,7 @@
 """tf.train.Example, to and from Arrow columns.
 
 encoder.py    columns -> serialised Examples, a column at a time; with entry.py,
-              payload.py, records.py, varint.py, views.py and arrays.py
+              payload.py, records.py, varint.py and views.py
 decoder.py    serialised Examples -> columns; with example_layout.py
 parse.py      serialised Examples -> what a feature_description asks for
 messages.py   the protobuf messages: oracle, and reader of odd shapes
