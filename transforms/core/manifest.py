@@ -46,7 +46,11 @@ _FOLDER = re.compile("data-[0-9a-f]{32}(-[0-9a-f]{12})?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileFacts:
-    """A file of the dataset that is not a shard: name, bytes, CRC32C."""
+    """A file of the dataset that is not a shard: name, bytes, CRC32C.
+
+    >>> FileFacts("features.json", 812, 0xBEEF).to_json()
+    {'file': 'features.json', 'bytes': 812, 'crc32c': '0000beef'}
+    """
 
     file: str
     bytes: int
@@ -75,6 +79,11 @@ class SplitFacts:
     """A split: its shards in order and, by label feature, records by class name.
 
     Of a feature with lists of labels, `classes` says how often each name occurs.
+
+        >>> name = "rows-train.tfrecord-00000-of-00001"
+        >>> shard = ShardFacts(name, 180, 0, records=5, payload_bytes=100)
+        >>> SplitFacts("train", (shard,)).records
+        5
     """
 
     name: str
@@ -140,6 +149,9 @@ class FeatureFacts:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
     """Where every item of the source went; `balance` is 0 when nothing is lost.
+
+        >>> Account(read=10, written=7, rejected={"not_an_integer": 2}).balance
+        1
 
     Attributes:
       read: items of the source.

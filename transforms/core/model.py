@@ -52,6 +52,11 @@ class Block:
     For a CSV file `start` and `stop` are byte offsets, at true record ends; for a
     tree of files they are positions in the sorted listing, and `origin` is empty.
 
+    The second and third row of a CSV file with the header `id` and three rows:
+
+        >>> Block("a.csv", start=5, stop=9, first_row=1, first_line=3, rows=2).rows
+        2
+
     Attributes:
       origin: path relative to the source's root, `/` between, NFC.
       start: where the piece begins.
@@ -76,6 +81,11 @@ class Block:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
     """Typed rows of one block.
+
+        >>> rows = pa.record_batch({"id": [7, 8]})
+        >>> batch = Batch(Block("a.csv", 3, 7, rows=2), rows, np.arange(2))
+        >>> batch.filter(np.array([False, True])).rows.to_pylist()
+        [{'id': 8}]
 
     Attributes:
       block: the block they come from.
@@ -164,6 +174,12 @@ _PER_ROW = ("origins", "stamps", "splits", "keys", "groups", "positions")
 class Rejection:
     """One item that did not become a record, and why.
 
+        >>> message = "column 'id': 'x' is not an integer"
+        >>> reason = Reason.NOT_AN_INTEGER
+        >>> one = Rejection("a.csv", 3, 4, "read", reason, message, sha256=None)
+        >>> one.in_words()
+        "a.csv, row 3, line 4: column 'id': 'x' is not an integer"
+
     Attributes:
       source: the item's origin, relative to the source's root.
       row: 1-based data record (header and blank lines not counted); None for files.
@@ -228,6 +244,9 @@ RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
 class RejectLog:
     """The rejections of one task; `transforms.work.rejects` draws how they are.
 
+        >>> RejectLog({Reason.NOT_AN_INTEGER: 2, Reason.FIELD_COUNT: 1}).items
+        3
+
     Attributes:
       counts: rejected items by reason.
       examples: one of each, in words.
@@ -261,6 +280,11 @@ class RejectLog:
 class Rounding:
     """What float32 made of the tiny and the large numbers of a column.
 
+    Of the values 1e-50 and 16777217:
+
+        >>> Rounding(1, "1e-50", large=1, first_large="16777217", error=1.0).zeros
+        1
+
     Attributes:
       zeros: how many values are not 0 and became 0.
       first_zero: the first of them in words.
@@ -279,6 +303,11 @@ class Rounding:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
     """What became of the rows of one block, or of one piece of it.
+
+        >>> rows = pa.record_batch({"id": [7, 8]})
+        >>> batch = Batch(Block("a.csv", 3, 8, rows=3), rows, np.array([0, 2]))
+        >>> Reading(batch, skipped={"repeated_header": 1}).rejections
+        []
 
     Attributes:
       batch: the rows that fit; its block is the piece.
@@ -299,7 +328,11 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadFacts:
-    """What `read` saw of one block, or of one piece of it; see `Reading`."""
+    """What `read` saw of one block, or of one piece of it; see `Reading`.
+
+    >>> ReadFacts("a.csv", start=3, rows=2, skipped={"repeated_header": 1}).skipped
+    {'repeated_header': 1}
+    """
 
     origin: str
     start: int
@@ -313,6 +346,11 @@ class ReadFacts:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
     """What `read` did with one piece of a block, for runs that take its rows over.
+
+    The second piece of a block, without rejections:
+
+        >>> Piece("c0ffee", 1, ReadFacts("a.csv", start=3, rows=2), rejects=None).number
+        1
 
     Attributes:
       input_digest: digest of what decides the rows of the whole block.
@@ -330,6 +368,10 @@ class Piece:
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlaceFacts:
     """What `place` did with one batch.
+
+        >>> rows = {("train", 0): 5, ("test", 0): 1}
+        >>> sum(PlaceFacts("a.csv", 3, rows, labels={}).rows.values())
+        6
 
     Attributes:
       origin, start: of its block.
@@ -354,6 +396,11 @@ class Segment:
 
     Segments of a shard sort by (origin, start): that is source order, and it breaks
     ties between equal order keys.
+
+        >>> late, early = Segment("a.csv", 90, 2, 400), Segment("a.csv", 3, 5, 700)
+        >>> ordered = sorted([late, early], key=lambda each: (each.origin, each.start))
+        >>> [each.rows for each in ordered]
+        [5, 2]
 
     Attributes:
       origin, start: of the block.
@@ -380,6 +427,11 @@ class Segment:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardFile:
     """A finished file.
+
+        >>> name = "rows-train.tfrecord-00000-of-00002"
+        >>> shard = ShardFile(name, "train", 0, 5, 180, 100, 0xBEEF, {})
+        >>> shard.bytes - shard.payload_bytes == 16 * shard.records
+        True
 
     Attributes:
       name: its file name.

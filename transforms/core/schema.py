@@ -134,6 +134,12 @@ BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 class Feature:
     """One feature of every record.
 
+        >>> box = Feature("box", Kind.BOX)
+        >>> box.record_keys
+        ('box/xmin', 'box/ymin', 'box/xmax', 'box/ymax')
+        >>> Feature("id", Kind.INT64, column="ID").to_json()
+        {'name': 'id', 'kind': 'int64', 'column': 'ID'}
+
     Attributes:
       name: the key in the tf.train.Example.
       kind: what it means.
@@ -251,7 +257,15 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schema:
-    """The features of a dataset, in the source's order; names are unique."""
+    """The features of a dataset, in the source's order; names are unique.
+
+    >>> animal = Feature("animal", Kind.LABEL, is_label=True)
+    >>> schema = Schema((Feature("id", Kind.INT64), animal))
+    >>> schema.names, schema.label.name
+    (('id', 'animal'), 'animal')
+    >>> schema.row_schema.types
+    [DataType(int64), DataType(string)]
+    """
 
     features: tuple[Feature, ...]
 
