@@ -36,6 +36,13 @@ for _number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(_number, lambda number, frame: None)
 
 _PROPERTY = "headline"
+# The servers run on in sessions of their own, and clients of stores keep connections.
+# Files that are left open fail these tests as well.
+_OF_SERVERS = (
+    r"ignore:subprocess \d+ is still running:ResourceWarning",
+    "ignore:unclosed <(socket|ssl):ResourceWarning",
+    "ignore::DeprecationWarning:botocore",
+)
 
 
 class Headline(Protocol):
@@ -65,6 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         file = item.nodeid.partition("::")[0]
         group = "readers" if file.startswith("tests/readers/") else file
         item.add_marker(pytest.mark.xdist_group(group))
+        if file.startswith(("tests/clusters/", "tests/storage/")):
+            for each in _OF_SERVERS:
+                item.add_marker(pytest.mark.filterwarnings(each))
         if "headline" in getattr(item, "fixturenames", ()):
             item.add_marker("stress")
 
