@@ -90,10 +90,13 @@ def test_loading_spares_what_beam_does_not_need(module: str) -> None:
     """Beam imports where the library is missing; the program's own jobs are built."""
     code = (
         "import sys\n"
-        f"sys.modules[{module!r}] = None\n"
+        "from beam_pipeline.beam_internals import loading\n"
+        f"loading._NOT_NEEDED = frozenset([{module!r}])\n"
+        "sys.meta_path.insert(0, loading._Spared())\n"
         "import apache_beam as beam\n"
         "import beam_pipeline.running.convert\n"
         "beam.Pipeline(runner='FnApiRunner') | beam.Create([1])\n"
+        f"assert {module!r} not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
