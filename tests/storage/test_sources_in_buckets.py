@@ -38,14 +38,14 @@ def _assert_the_same(
       beside: setting -> file below the folder, at hand to each run where it lies.
       settings: of both runs.
     """
-    files: dict[str, Any]
-    files = {key: str(folder / file) for key, file in (beside or {}).items()}
+    files = beside or {}
+    local: dict[str, Any] = {key: str(folder / file) for key, file in files.items()}
     here = beam_pipeline.convert(
         str(folder / source),
         str(folder.parent / "local"),
         name="same",
         **settings,
-        **files,
+        **local,
     )
     place = f"{server.url}/in"
     given = {
