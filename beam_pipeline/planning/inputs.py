@@ -19,7 +19,7 @@ from transforms.core.placing.placement import (
 from transforms.core.schema import Schema
 from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
-from transforms.formats import images
+from transforms.formats.choose_files import choose_files
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
 from transforms.formats.source import Source
@@ -200,7 +200,7 @@ def find_inputs(
     if is_companion is not None:
         rest = [entry for entry in entries if not is_companion(entry.path)]
         beside = [entry for entry in entries if is_companion(entry.path)]
-    kept, skipped = images.select(
+    kept, skipped = choose_files(
         rest,
         takes=known.takes,
         include=spec.include,
@@ -312,7 +312,7 @@ def _named_files(spec: Spec, paths: Sequence[str]) -> Inputs:
             f"All files of a source must be of one format; {other[0]!r} is no "
             f"{known.title}. Correct the pattern, or use --include."
         )
-    kept, skipped = images.select(
+    kept, skipped = choose_files(
         entries, takes=lambda _: True, include=spec.include, exclude=spec.exclude
     )
     if not kept:

@@ -23,11 +23,10 @@ written. The listing is one Arrow IPC file, so a job stays small for a million f
 
 import collections
 import dataclasses
-import fnmatch
 import functools
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -59,7 +58,6 @@ __all__ = [
     "arrange",
     "image_schema",
     "in_source_order",
-    "select",
     "with_background",
 ]
 
@@ -174,42 +172,6 @@ def with_background(feature: Feature) -> Feature:
         return feature
     return dataclasses.replace(
         feature, vocabulary=(BACKGROUND,), unknown=Unknown.APPEND
-    )
-
-
-def select(
-    entries: Sequence[FileEntry],
-    *,
-    takes: Callable[[str], bool],
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> tuple[list[FileEntry], dict[str, int]]:
-    """Returns the files to read, and how many were left out by reason.
-
-    A pattern is matched against the whole relative path and against the file name;
-    `*` crosses folders. With `include`, what it matches is read whatever its suffix;
-    without, what `takes` says.
-    """
-    kept: list[FileEntry] = []
-    skipped: collections.Counter[str] = collections.Counter()
-    for entry in entries:
-        name = entry.path.rpartition("/")[2]
-        if entry.skipped:
-            skipped[Skipped.HIDDEN] += 1
-        elif include and not _matches(entry.path, name, include):
-            skipped[Skipped.NOT_INCLUDED] += 1
-        elif _matches(entry.path, name, exclude):
-            skipped[Skipped.EXCLUDED] += 1
-        elif not include and not takes(entry.path):
-            skipped[Skipped.OTHER_SUFFIX] += 1
-        else:
-            kept.append(entry)
-    return kept, {str(reason): n for reason, n in sorted(skipped.items())}
-
-
-def _matches(path: str, name: str, patterns: Sequence[str]) -> bool:
-    return any(
-        fnmatch.fnmatchcase(path, p) or fnmatch.fnmatchcase(name, p) for p in patterns
     )
 
 

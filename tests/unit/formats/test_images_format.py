@@ -16,6 +16,7 @@ from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
 from transforms.files import FileEntry
 from transforms.formats import images
+from transforms.formats.choose_files import choose_files
 from transforms.formats.file_runs import RunSource
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import ImageListReader, Listing
@@ -38,7 +39,7 @@ def column(listing: Listing, name: str) -> list[Any]:
 def select(
     *paths: str, include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, int]]:
-    kept, skipped = images.select(
+    kept, skipped = choose_files(
         entries(*paths),
         takes=is_image_name,
         include=include,
@@ -128,7 +129,7 @@ def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"x")
-    kept, skipped = images.select(files.list_tree(str(tmp_path)), takes=is_image_name)
+    kept, skipped = choose_files(files.list_tree(str(tmp_path)), takes=is_image_name)
     listing = images.arrange(kept, skipped, root=str(tmp_path))
     assert column(listing, "path") == ["cat/1.jpg"]
     assert listing.labels == ("cat",)
@@ -189,7 +190,7 @@ def test_every_file_is_accounted_for(
 ) -> None:
     """A file is kept or skipped for exactly one reason of the closed list."""
     listed = [FileEntry(p, 1, 0, "hidden" if h else "") for p, h in found]
-    kept, skipped = images.select(
+    kept, skipped = choose_files(
         listed, takes=is_image_name, include=include, exclude=exclude
     )
     assert len(kept) + sum(skipped.values()) == len(listed)

@@ -99,7 +99,6 @@ _TRUTH_STARTS = _bytes(b"tTfF")
 # nan, inf, infinity; true, false
 _WORD_LENGTHS = (3, 8)
 _TRUTH_LENGTHS = (4, 5)
-_TRUTH = pa.array(["false", "true"])
 
 
 def _base(kind: str) -> np.uint64:
@@ -475,7 +474,9 @@ def _of_different(texts: pa.Array) -> _Words:
     truth = np.flatnonzero(_TRUTH_STARTS[first] & np.isin(lengths, _TRUTH_LENGTHS))
     if len(truth):
         lower = pc.ascii_lower(texts.take(pa.array(truth)))
-        which = pc.index_in(lower.cast(pa.string()), value_set=_TRUTH)
+        # Made here: the first `pa.array` of a process imports pandas.
+        words = pa.array(["false", "true"])
+        which = pc.index_in(lower.cast(pa.string()), value_set=words)
         said = which.is_valid().to_numpy(zero_copy_only=False) & rest[truth]
         values = which.fill_null(0).to_numpy().astype(np.uint64)
         words[truth[said]] = _BOOL + values[said]
