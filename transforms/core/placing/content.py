@@ -475,8 +475,8 @@ def _of_different(texts: pa.Array) -> _Words:
     if len(truth):
         lower = pc.ascii_lower(texts.take(pa.array(truth)))
         # Made here: the first `pa.array` of a process imports pandas.
-        words = pa.array(["false", "true"])
-        which = pc.index_in(lower.cast(pa.string()), value_set=words)
+        names = pa.array(["false", "true"])
+        which = pc.index_in(lower.cast(pa.string()), value_set=names)
         said = which.is_valid().to_numpy(zero_copy_only=False) & rest[truth]
         values = which.fill_null(0).to_numpy().astype(np.uint64)
         words[truth[said]] = _BOOL + values[said]
