@@ -1,7 +1,8 @@
-"""Unit tests are pure: here they start no process, and Beam and TensorFlow stay out."""
+"""Unit tests are pure: no process, no pipeline, no TensorFlow."""
 
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -18,10 +19,16 @@ def _note(event: str, arguments: tuple[object, ...]) -> None:
 sys.addaudithook(_note)
 
 
+def _no_run(*_: object, **__: object) -> NoReturn:
+    pytest.fail("a test that runs a pipeline belongs into tests/program")
+
+
 @pytest.fixture(autouse=True)
-def _pure() -> Iterator[None]:
-    """Fails a test that starts a process or loads TensorFlow."""
+def _pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that starts a process, runs a pipeline or loads TensorFlow."""
     _started.clear()
+    if beam := sys.modules.get("apache_beam"):
+        monkeypatch.setattr(beam.Pipeline, "run", _no_run)
     loaded = "tensorflow" in sys.modules
     yield
     assert _started == [], "a test that starts processes belongs into tests/program"
