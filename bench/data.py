@@ -58,7 +58,7 @@ def csv_of(rows: int) -> pathlib.Path:
 
 
 def _drawn_images(count: int) -> list[tuple[str, bytes]]:
-    """Returns (label, JPEG) pairs of some 20 KB each, for want of real photos."""
+    """Returns (label, JPEG) pairs of some 20 KB each, in place of real photos."""
     from PIL import Image
 
     rng = np.random.default_rng(21)

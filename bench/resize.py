@@ -28,7 +28,7 @@ from transforms.core.reasons import Fault
 
 # Of OpenCV's rate: one worker with its two threads, and one thread alone.
 REQUIRED = {2: 1.0, 1: 0.55}
-# A thread takes so many files at a time, as the reader of images does.
+# Files that a thread takes at a time, as in the reader of images.
 TASK_FILES = 16
 
 
@@ -58,7 +58,7 @@ def by_us(data: bytes, policy: ImagePolicy) -> bytes:
 def seconds(
     work: Callable[[bytes], bytes], files: Sequence[bytes], threads: int
 ) -> float:
-    """The wall time of all files, in so many threads of this process."""
+    """The wall time of all files, in this many threads of this process."""
     tasks = [files[i : i + TASK_FILES] for i in range(0, len(files), TASK_FILES)]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         start = time.perf_counter()

@@ -27,7 +27,7 @@ import measure
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 
-# Peers are slow: on so many items at most, and their rate taken.
+# Peers are slow: they get this many items at most, and their rate is used.
 BEAM_ROWS = 300_000
 TUTORIAL_ROWS = 500_000
 TFX_BSL_ROWS = 2_000_000
@@ -337,7 +337,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--images", type=int, default=20_000)
     runs = int(os.environ.get("BENCH_RUNS", "3"))
-    parser.add_argument("--runs", type=int, default=runs, help="medians of so many")
+    parser.add_argument("--runs", type=int, default=runs, help="runs per median")
     parser.add_argument("--ours", default=os.fspath(ROOT / ".venv/bin/python"))
     parser.add_argument("--peers", default=os.fspath(BENCH / ".venv/bin/python"))
     parser.add_argument("--peers-only", action="store_true", help="leave ours out")

@@ -321,8 +321,8 @@ def _split_words(spec: Spec, reader: TableReader, columns: Mapping[str, Any]) ->
         return _Words()
     if spec.splits and "UNASSIGNED" not in found:
         # Shares over a manifest that leaves them nothing: all of it is split again.
-        anew = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
-        return _Words(name, anew)
+        by_shares = dict.fromkeys(["", *_SPLIT_WORDS], BY_SHARES) | {"DISCARD": DISCARD}
+        return _Words(name, by_shares)
     return _Words(name, _SPLIT_WORDS)
 
 

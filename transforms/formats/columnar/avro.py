@@ -635,7 +635,7 @@ class _Types:
         inside: tuple[str, ...],
         depth: int,
     ) -> _Type:
-        """Returns a named type, each time anew: fastavro needs names of their own."""
+        """Returns a fresh copy of a named type: fastavro needs a name for each use."""
         if full in inside:
             raise self._wrong(
                 f"{full[:60]!r} holds values of its own type, which no feature holds"
