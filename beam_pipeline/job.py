@@ -10,8 +10,7 @@ import apache_beam as beam
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.version import deciding_versions
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
-from transforms.core.placing.placement import Sharding, SplitSource
-from transforms.core.placing.vocabulary import Vocabulary
+from transforms.core.placing.placement import SplitSource
 from transforms.core.schema import Kind
 from transforms.formats.source import Source
 from transforms.shards.write_shard import ShardLayout
@@ -31,30 +30,24 @@ __all__ = ["Job", "build", "make_job"]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What the stages are given; each of them gets its own values only.
+    """A plan, and what its stages get beside it; each of them gets its own values only.
 
     Attributes:
-      source: where rows come from.
-      sharding: where rows go.
-      layout: what decides the bytes of a shard.
+      plan: of the job.
       store: the work folder.
+      source: where rows come from: all of the inputs, or a selection.
+      layout: where rows go, and what decides the bytes of a shard.
       publication: what is published, and where.
-      vocabularies: class names that are known beforehand, by label feature.
-      keeps_work: whether the next run finds the segments of this one.
-      resumes: whether an earlier run has left any.
+      leak_check: the stage that looks for leaks between splits, if there may be any.
+      resumes: whether an earlier run has left segments in the work folder.
     """
 
-    source: Source
-    sharding: Sharding
-    layout: ShardLayout
+    plan: Plan
     store: Store
+    source: Source
+    layout: ShardLayout
     publication: Publication
-    vocabularies: dict[str, Vocabulary]
-    split_table: str
-    split_lock: str
     leak_check: CheckLeaks | None
-    fingerprint_units: bool
-    keeps_work: bool
     resumes: bool
 
 
@@ -68,15 +61,16 @@ def build(
       job: the planned job; its work folder must exist.
       between: own steps from Batch to Batch, one for one, between read and place.
     """
-    store = job.store
-    kept = store if job.keeps_work else None
+    store, splits = job.store, job.plan.splits
+    kept = store if job.publication.keeps_work else None
     blocks = pipeline | "List" >> ListBlocks(job.source, kept)
     strata = None
-    if job.sharding.rule.source is SplitSource.STRATIFIED:
+    sharding = job.layout.sharding
+    if sharding.rule.source is SplitSource.STRATIFIED:
         stratified = _strata(blocks, job, between)
         blocks = blocks | "Await strata" >> AwaitStrata(stratified)
         strata = beam.pvalue.AsSingleton(stratified)
-    by_position = not job.sharding.shuffle
+    by_position = not sharding.shuffle
     # A user's step may depend on more than the block, so nothing can be reused.
     reused = None
     if job.resumes and strata is None and between is None:
@@ -88,15 +82,14 @@ def build(
     batches: beam.PCollection[Batch] = read.batches
     if between is not None:
         batches = batches | "Between" >> between
-    schema = job.layout.schema
     placed = batches | "Place" >> PlaceRows(
-        schema,
-        job.sharding,
+        job.layout.schema,
+        sharding,
         store,
         strata=strata,
-        table=job.split_table,
-        lock=job.split_lock,
-        with_fingerprints=job.fingerprint_units,
+        table=splits.table_in(store),
+        lock=splits.lock_in(store),
+        with_fingerprints=splits.with_fingerprints,
     )
     place_facts, segments, prints = placed.facts, placed.segments, placed.fingerprints
     if reused is not None:
@@ -105,7 +98,7 @@ def build(
         segments = (segments, reused.segments) | "Join segments" >> beam.Flatten()
         prints = (prints, reused.fingerprints) | "Join prints" >> beam.Flatten()
     shard_counts = beam.pvalue.AsSingleton(
-        place_facts | "Count shards" >> CountShards(job.vocabularies)
+        place_facts | "Count shards" >> CountShards(job.plan.vocabularies)
     )
     written = (
         segments
@@ -150,7 +143,8 @@ def _strata(
     batches = batches.batches
     if between is not None:
         batches = batches | "Between first" >> between
-    taking = TakeStrata(job.sharding.rule, job.store, lock=job.split_lock)
+    lock = job.plan.splits.lock_in(job.store)
+    taking = TakeStrata(job.layout.sharding.rule, job.store, lock=lock)
     return batches | "Stratify" >> taking
 
 
@@ -180,13 +174,16 @@ def _shares(plan: Plan) -> dict[str, Fraction]:
     return dict(zip(rule.names, rule.proportions(), strict=True))
 
 
-def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
-    """Returns what the stages are given for a plan; each its own values only.
+def make_job(
+    plan: Plan, store: Store, *, resumes: bool = False, token: str = ""
+) -> Job:
+    """Returns a plan with what its stages get beside it.
 
     Args:
       plan: of the job.
       store: its work folder, made.
       resumes: whether an earlier run has left segments in the work folder.
+      token: see `transforms.stages.commit.Publication`.
     """
     spec, planned = plan.spec, plan.planned
     source: Source = planned.make(store.listing)
@@ -194,60 +191,45 @@ def make_job(plan: Plan, store: Store, *, resumes: bool = False) -> Job:
     if plan.selection is not None:
         source = plan.selection.of(source, store)
     leak_check = _leak_check(plan, source, store)
-    return Job(
-        source=source,
+    layout = ShardLayout(
+        name=plan.name,
+        schema=planned.schema,
         sharding=plan.sharding,
-        layout=ShardLayout(
-            name=plan.name,
-            schema=planned.schema,
-            seed=spec.seed,
-            shuffle=spec.shuffle,
-            compression=spec.compression,
-            root=plan.inputs.root,
-            image_policy=spec.image_policy,
-            many_origins=source.many_origins,
-            keyed=plan.splits.keyed,
-            fingerprints=leak_check is not None,
-        ),
-        store=store,
-        publication=Publication(
-            directory=plan.directory,
-            seen=plan.seen,
-            job=plan.digest,
-            name=plan.name,
-            schema=planned.schema,
-            compression=spec.compression,
-            splits=planned.rule.names,
-            settings=plan.settings,
-            inputs=plan.inputs.facts(),
-            run={
-                "spec": spec.to_json(),
-                "started": started,
-                "request": plan.request.to_json(),
-                "workers": plan.workers,
-                "notes": planned.notes,
-                "versions": {
-                    "apache-beam": beam.version.__version__,
-                    "python": platform.python_version(),
-                    **deciding_versions(),
-                },
-            },
-            skipped=planned.skipped,
-            expected_rows=planned.expected_rows,
-            max_reject_rate=spec.max_reject_rate,
-            allow_empty=spec.allow_empty,
-            label_map=planned.label_map,
-            new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
-            keeps_work=spec.keep_work,
-            selected=0 if plan.selection is None else len(plan.selection.places),
-            shares=_shares(plan),
-            verified=spec.verify,
-        ),
-        vocabularies=plan.vocabularies,
-        split_table=plan.splits.table_in(store),
-        split_lock=plan.splits.lock_in(store),
-        leak_check=leak_check,
-        fingerprint_units=plan.splits.with_fingerprints,
-        keeps_work=spec.keep_work,
-        resumes=resumes,
+        compression=spec.compression,
+        root=plan.inputs.root,
+        image_policy=spec.image_policy,
+        many_origins=source.many_origins,
+        fingerprints=leak_check is not None,
     )
+    publication = Publication(
+        directory=plan.directory,
+        seen=plan.seen,
+        job=plan.digest,
+        layout=layout,
+        settings=plan.settings,
+        inputs=plan.inputs.facts(),
+        run={
+            "spec": spec.to_json(),
+            "started": started,
+            "request": plan.request.to_json(),
+            "workers": plan.workers,
+            "notes": planned.notes,
+            "versions": {
+                "apache-beam": beam.version.__version__,
+                "python": platform.python_version(),
+                **deciding_versions(),
+            },
+        },
+        skipped=planned.skipped,
+        expected_rows=planned.expected_rows,
+        max_reject_rate=spec.max_reject_rate,
+        allow_empty=spec.allow_empty,
+        label_map=planned.label_map,
+        new_lock=plan.splits.new_lock_in(store) if plan.splits.lock_path else "",
+        keeps_work=spec.keep_work,
+        selected=0 if plan.selection is None else len(plan.selection.places),
+        shares=_shares(plan),
+        verified=spec.verify,
+        token=token,
+    )
+    return Job(plan, store, source, layout, publication, leak_check, resumes)

@@ -216,9 +216,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
     name = flag_given(hooks.beam_flags, "job_name") or "without a name"
     token = secrets.token_hex(_TOKEN_BYTES)
     with open_work_folder(plan, say=hooks.say, stays=True) as (store, resumes):
-        job = make_job(plan, store, resumes=resumes)
-        publication = dataclasses.replace(job.publication, token=token)
-        job = dataclasses.replace(job, publication=publication)
+        job = make_job(plan, store, resumes=resumes, token=token)
         # Before there is a job: it may be done before this run is.
         title = engine.name.capitalize()
         bucket_runs.note_job(plan.directory, name, engine=title, token=token)

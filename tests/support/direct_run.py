@@ -66,7 +66,7 @@ def _run(job: Job, plan: Plan, resumes: bool) -> str:
         )
     reading = read._ReadRows(read.ReadBlocks(job.source, job.store, remembered=True))
     placing = place._CutByShard(
-        place.PlaceRows(job.layout.schema, job.sharding, job.store)
+        place.PlaceRows(job.layout.schema, job.layout.sharding, job.store)
     )
     placing.setup()
     for block in blocks:
@@ -75,7 +75,7 @@ def _run(job: Job, plan: Plan, resumes: bool) -> str:
             for batch in _sorted([output], {read.FACTS: facts, read.REJECTS: facts}):
                 kept = {place.FACTS: facts, place.REJECTS: facts}
                 segments += _sorted(list(placing.process(batch)), kept)
-    merge = _MergeFacts(job.vocabularies)
+    merge = _MergeFacts(job.plan.vocabularies)
     sums = merge.create_accumulator()
     for fact in facts:
         if isinstance(fact, PlaceFacts):

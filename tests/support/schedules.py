@@ -25,12 +25,14 @@ from beam_pipeline.running.convert import open_work_folder
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.model import PlaceFacts, ReadFacts, ShardFile
+from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.core.statistics import Statistics
 from transforms.errors import CommitError, StorageError, TargetError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import runs as bucket_runs
+from transforms.shards.write_shard import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import Facts, Publication, commit_dataset
 from transforms.storage import file_systems
@@ -280,10 +282,7 @@ def _commit(
         directory=directory,
         seen=seen,
         job=writer.digest,
-        name="d",
-        schema=Schema(tuple(features)),
-        compression="none",
-        splits=("train",),
+        layout=ShardLayout("d", Schema(tuple(features)), Sharding(SplitRule(), {})),
         settings={"job": writer.job},
         inputs={},
         # Two that have begun at the same time differ in nothing here.

@@ -18,6 +18,7 @@ from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import RejectLog, Segment, ShardFile, ShardKey
 from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
+from transforms.core.placing.placement import Sharding
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows.record_columns import (
     count_parts,
@@ -60,24 +61,21 @@ class ShardLayout:
     Attributes:
       name: of the dataset.
       schema: of the rows.
-      seed, shuffle: see `transforms.core.placing.placement.Sharding`.
+      sharding: where rows go; its seed decides their order.
       compression: "none", "gzip" or "zlib".
       root: folder that images are under.
       image_policy: what is done to images.
       many_origins: whether each row has an origin of its own.
-      keyed: see `transforms.core.placing.placement.Sharding`.
       fingerprints: whether images are compared over splits.
     """
 
     name: str
     schema: Schema
-    seed: int = 0
-    shuffle: bool = True
+    sharding: Sharding
     compression: str = "none"
     root: str = ""
     image_policy: ImagePolicy = _AS_IT_IS
     many_origins: bool = False
-    keyed: bool = False
     fingerprints: bool = False
 
 
@@ -122,7 +120,7 @@ def _write_once(
     schema = segment.segment_schema(
         layout.schema.row_schema,
         many_origins=layout.many_origins,
-        keyed=layout.keyed,
+        keyed=layout.sharding.keyed,
     )
     pieces = segment.in_source_order(segments)
     rows = ShardRows.of(
@@ -130,8 +128,8 @@ def _write_once(
             (piece.origin, segment.deserialize(message, schema))
             for piece, message in zip(pieces, store.get_all(pieces), strict=True)
         ],
-        seed=layout.seed,
-        shuffle=layout.shuffle,
+        seed=layout.sharding.seed,
+        shuffle=layout.sharding.shuffle,
     )
     table = number_labels(rows.table, layout.schema.features, shard_counts.classes)
     rows = dataclasses.replace(rows, table=table)

@@ -44,6 +44,7 @@ from transforms.errors import (
 )
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket import publication as bucket_publication
+from transforms.shards.write_shard import ShardLayout
 from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage.retry import storing
 from transforms.work.reject_files import leave_rejects, remove_left, write_rejects
@@ -67,8 +68,7 @@ class Publication:
       directory: the target.
       seen: what `target.state` said of it at the start.
       job: digest of the job; a second attempt knows its own work by it.
-      name, schema, compression: of the dataset.
-      splits: their order, as far as it is known beforehand.
+      layout: of the shards: it has the dataset's name, schema, compression and splits.
       settings: what decides bytes, for the manifest.
       inputs: facts of the inputs, for the manifest.
       run: for the manifest's `run` part; `notes` are what planning has found.
@@ -92,10 +92,7 @@ class Publication:
     directory: str
     seen: str
     job: str
-    name: str
-    schema: Schema
-    compression: str
-    splits: tuple[str, ...]
+    layout: ShardLayout
     settings: Mapping[str, Any]
     inputs: Mapping[str, Any]
     run: Mapping[str, Any]
@@ -414,21 +411,22 @@ def _manifest(
     shard_counts: ShardCounts,
     publication: Publication,
 ) -> Manifest:
-    by_split: dict[str, list[ShardFile]] = {name: [] for name in publication.splits}
+    layout, known = publication.layout, publication.layout.sharding.rule.names
+    by_split: dict[str, list[ShardFile]] = {name: [] for name in known}
     for shard in shards:
         by_split.setdefault(shard.split, []).append(shard)
     merged = merge_all([shard.statistics for shard in shards])
     records = sum(shard.records for shard in shards)
     features = []
-    for feature in publication.schema.stored:
+    for feature in layout.schema.stored:
         facts = merged.get(feature.name, Statistics())
         found = shard_counts.classes.get(feature.name)
         classes = () if found is None else tuple(found.to_pylist())
         always = facts.present == records
         features.append(FeatureFacts(feature, facts, classes, always))
     return Manifest(
-        name=publication.name,
-        compression=publication.compression,
+        name=layout.name,
+        compression=layout.compression,
         features=tuple(features),
         splits=tuple(
             SplitFacts(
@@ -437,10 +435,10 @@ def _manifest(
                     ShardFacts(s.name, s.bytes, s.crc32c, s.records, s.payload_bytes)
                     for s in mine
                 ),
-                _class_counts(mine, publication.schema, shard_counts),
+                _class_counts(mine, layout.schema, shard_counts),
             )
             for name, mine in by_split.items()
-            if mine or name in publication.splits
+            if mine or name in known
         ),
         files=(),
         account=account,

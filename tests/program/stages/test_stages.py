@@ -300,7 +300,7 @@ def test_stages_check_their_input(source: Folder, stage: str) -> None:
     job = make_job(plan, Store(plan.work_folder))
     transform: beam.PTransform[Any, Any] = ReadBlocks(job.source, job.store)
     if stage == "place":
-        transform = PlaceRows(job.layout.schema, job.sharding, job.store)
+        transform = PlaceRows(job.layout.schema, job.layout.sharding, job.store)
     texts = beam.Pipeline(runner="FnApiRunner") | beam.Create(["no block"])
     with pytest.raises(beam.typehints.TypeCheckError):
         texts | transform
