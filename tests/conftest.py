@@ -22,7 +22,10 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-from tests.support.stress import QUICK, STRESS
+# Before their import, so that an assertion in them shows its values when it fails.
+pytest.register_assert_rewrite("tests.support", "tests.storage.program")
+
+from tests.support.stress import QUICK, STRESS  # noqa: E402
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("fixed"), max_examples=30)

@@ -14,20 +14,9 @@ from collections.abc import Callable
 import pytest
 from PIL import Image
 
-from tests.program.test_convert import (
-    EMPTY_SHA256,
-    account,
-    command,
-    convert,
-    dataset,
-    names,
-    process,
-    refused,
-    rejects,
-    rows,
-    write_csv,
-    write_files,
-)
+from tests.support.outputs import EMPTY_SHA256, account, dataset, names, rejects, rows
+from tests.support.runs import command, convert, process, refused
+from tests.support.sources import write_csv, write_files
 from transforms.errors import MAX_MESSAGE_BYTES
 
 Folder = pathlib.Path

@@ -13,17 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.program.test_convert import (
-    account,
-    convert,
-    dataset,
-    manifest,
-    names,
-    refused,
-    rejects,
-    rows,
-    write_files,
-)
+from tests.support.outputs import account, dataset, manifest, names, rejects, rows
+from tests.support.runs import convert, refused
+from tests.support.sources import write_files
 
 Folder = pathlib.Path
 AB = [{"n": 1, "w": b"a"}, {"n": 2, "w": b"b"}]

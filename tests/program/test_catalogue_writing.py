@@ -18,17 +18,12 @@ from beam_pipeline.job import make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.settings.spec import make_spec
-from tests.program.test_convert import (
-    command,
-    contents,
-    convert,
-    manifest,
-    refused,
-    write_csv,
-)
 from tests.support import direct_run
 from tests.support.direct_run import run_directly
 from tests.support.file_operations import watched
+from tests.support.outputs import contents, manifest
+from tests.support.runs import command, convert, refused
+from tests.support.sources import write_csv
 from transforms import files
 from transforms.core.example import payload
 from transforms.core.model import ShardFile

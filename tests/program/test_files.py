@@ -1,12 +1,15 @@
 """Tests of `unit/test_files.py` that start processes."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from tests.unit.test_files import _FULL_DISK, Folder
+from tests.unit.test_files import _FULL_DISK
+
+Folder = pathlib.Path
 
 
 @pytest.fixture

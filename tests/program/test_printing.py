@@ -14,7 +14,8 @@ import beam_pipeline
 from beam_pipeline.terminal import standard_error
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import json_text, printable
-from tests.program.test_convert import command, convert, write_files
+from tests.support.runs import command, convert
+from tests.support.sources import write_files
 
 Folder = pathlib.Path
 

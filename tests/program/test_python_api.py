@@ -24,14 +24,9 @@ import beam_pipeline
 from beam_pipeline import api
 from beam_pipeline.python_data.store import store_rows
 from beam_pipeline.settings.spec import Spec
-from tests.program.test_convert import (
-    command,
-    dataset,
-    payloads,
-    rejects,
-    rows,
-    write_csv,
-)
+from tests.support.outputs import dataset, payloads, rejects, rows
+from tests.support.runs import command
+from tests.support.sources import write_csv
 from transforms.core.example import messages
 from transforms.errors import (
     BeamTFRecordError,

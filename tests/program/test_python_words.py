@@ -9,7 +9,8 @@ import pytest
 
 import beam_pipeline
 from beam_pipeline.settings.python_words import in_python
-from tests.program.test_convert import command, write_csv
+from tests.support.runs import command
+from tests.support.sources import write_csv
 from transforms.errors import (
     BeamTFRecordError,
     RejectLimitError,

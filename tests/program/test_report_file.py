@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from tests.program.test_convert import command, names
+from tests.support.outputs import names
+from tests.support.runs import command
 
 Folder = pathlib.Path
 

@@ -19,7 +19,7 @@ from tests.program.stages.test_determinism import (
     measures,
     pets,
 )
-from tests.program.test_convert import contents, dataset
+from tests.support.outputs import contents, dataset
 from tests.support.stress import STRESS
 
 Folder = pathlib.Path

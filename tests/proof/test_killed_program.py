@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tests.conftest import Headline
-from tests.program.test_convert import write_csv
+from tests.support.sources import write_csv
 from tests.support.stress import count
 
 Folder = pathlib.Path

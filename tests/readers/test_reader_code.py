@@ -10,9 +10,9 @@ import pytest
 
 from beam_pipeline.commands import reader_code
 from beam_pipeline.datasets.dataset import Dataset
-from tests.program.test_convert import convert
 from tests.support.datasets import ANIMALS, animals, write_dataset, write_records
 from tests.support.kinds import write_kinds
+from tests.support.runs import convert
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Feature, Kind, Unknown
 from transforms.core.statistics import Statistics

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from beam_pipeline import sample
-from tests.program.test_convert import command, convert, dataset, payloads, write_csv
+from tests.support.outputs import dataset, payloads
+from tests.support.runs import command, convert
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 Row = dict[str, Any]

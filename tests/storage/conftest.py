@@ -23,8 +23,6 @@ import pyarrow.fs as pafs
 import pytest
 from PIL import Image
 
-pytest.register_assert_rewrite("tests.storage.program")
-
 _ROOT = Path(__file__).parents[2]
 _RETRY_SECONDS = 5
 

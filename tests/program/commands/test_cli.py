@@ -15,16 +15,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.program.test_convert import (
-    command,
-    contents,
-    convert,
-    names,
-    process,
-    refused,
-    rows,
-    write_csv,
-)
+from tests.support.outputs import contents, names, rows
+from tests.support.runs import command, convert, process, refused
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from tests.program.test_convert import command, convert, write_csv
 from tests.support.datasets import write_records
+from tests.support.runs import command, convert
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 READERS = ("inspect", "head", "verify", "repair")

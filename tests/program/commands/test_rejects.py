@@ -17,9 +17,9 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from tests.program.test_convert import command
 from tests.support.datasets import example, write_records
 from tests.support.file_operations import failing_once, watched
+from tests.support.runs import command
 from transforms.core.example import messages
 from transforms.core.model import Rejection, RejectLog
 from transforms.core.reasons import Reason

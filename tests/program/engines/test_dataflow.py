@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,9 @@ from beam_pipeline.engines.worker_package import (
     required_here,
     write_source_distribution,
 )
-from tests.unit.engines.test_dataflow import PACKAGES, Folder
+from tests.unit.engines.test_dataflow import PACKAGES
+
+Folder = pathlib.Path
 
 
 def test_source_distribution_is_one(tmp_path: Folder) -> None:

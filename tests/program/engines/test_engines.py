@@ -1,6 +1,7 @@
 """Tests of `unit/engines/test_engines.py` that start processes."""
 
 import os
+import pathlib
 import stat
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from beam_pipeline.engines import notes
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.worker_boot import write_worker
 from tests.support.engines import choose
-from tests.unit.engines.test_engines import Folder, living, put_jar, spec, write_java
+from tests.unit.engines.test_engines import living, put_jar, spec, write_java
 from transforms.errors import (
     TargetError,
     UsageError,
 )
+
+Folder = pathlib.Path
 
 
 @pytest.fixture

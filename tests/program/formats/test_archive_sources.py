@@ -23,7 +23,8 @@ from PIL import Image
 from beam_pipeline.planning.inputs import PlannedSource, find_inputs
 from beam_pipeline.planning.tables import plan_tables
 from beam_pipeline.settings.spec import make_spec
-from tests.program.test_convert import convert, payloads, refused, rejects
+from tests.support.outputs import payloads, rejects
+from tests.support.runs import convert, refused
 from transforms.core.example import messages
 from transforms.core.model import Block, Reading
 from transforms.errors import DamageError, SourceError, SpecError

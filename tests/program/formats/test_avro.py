@@ -11,8 +11,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from tests.program.test_convert import command, convert, dataset, refused
-from tests.program.test_convert import rows as rows_of_dataset
+from tests.support.outputs import dataset
+from tests.support.outputs import rows as rows_of_dataset
+from tests.support.runs import command, convert, refused
 
 Folder = pathlib.Path
 

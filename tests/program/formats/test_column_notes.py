@@ -13,7 +13,9 @@ from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.program.formats.test_features import png
-from tests.program.test_convert import command, convert, rejects, rows, write_files
+from tests.support.outputs import rejects, rows
+from tests.support.runs import command, convert
+from tests.support.sources import write_files
 from transforms.core.infer.near_kind import NearKind
 from transforms.core.infer.texts import infer_batches, infer_features
 from transforms.core.schema import Kind, Schema

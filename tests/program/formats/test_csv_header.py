@@ -11,7 +11,9 @@ import beam_pipeline
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
 from tests.program.formats.test_features import png
-from tests.program.test_convert import convert, dataset, refused, rows, write_files
+from tests.support.outputs import dataset, rows
+from tests.support.runs import convert, refused
+from tests.support.sources import write_files
 from transforms.core.manifest import Manifest
 from transforms.errors import InputError, SpecError
 from transforms.publishing import target

@@ -19,14 +19,8 @@ import yaml
 from PIL import Image
 
 import beam_pipeline
-from tests.program.test_convert import (
-    command,
-    contents,
-    convert,
-    dataset,
-    payloads,
-    refused,
-)
+from tests.support.outputs import contents, dataset, payloads
+from tests.support.runs import command, convert, refused
 from transforms.core.example import messages
 
 Folder = pathlib.Path

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.program.test_convert import convert, rejects, rows
+from tests.support.outputs import rejects, rows
+from tests.support.runs import convert
 from transforms.core.example.parse import read_examples
 from transforms.formats.columnar import parquet
 from transforms.publishing import target

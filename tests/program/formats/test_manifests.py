@@ -26,15 +26,8 @@ from PIL import Image
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.program.test_convert import (
-    account,
-    command,
-    convert,
-    dataset,
-    refused,
-    rejects,
-    rows,
-)
+from tests.support.outputs import account, dataset, rejects, rows
+from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.automl import reader as automl

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import beam_pipeline
 from beam_pipeline.settings.spec import load_spec
-from tests.program.test_convert import account, convert, dataset, refused, rejects
+from tests.support.outputs import account, dataset, rejects
+from tests.support.runs import convert, refused
 from tests.support.table_reading import read_all
 from transforms.core.model import Reason
 from transforms.core.nesting import (

@@ -11,7 +11,9 @@ import pytest
 
 import beam_pipeline
 from tests.program.formats.test_features import png
-from tests.program.test_convert import convert, refused, rejects, rows, write_files
+from tests.support.outputs import rejects, rows
+from tests.support.runs import convert, refused
+from tests.support.sources import write_files
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Kind
 from transforms.errors import SpecError

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from tests.program.test_convert import convert, dataset, refused
+from tests.support.outputs import dataset
+from tests.support.runs import convert, refused
 from tests.support.table_reading import listed, read_all, source_of
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError

@@ -13,23 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.program.test_convert import (
-    Folder,
+from tests.support.outputs import (
     account,
-    command,
-    convert,
     dataset,
     manifest,
     names,
     payloads,
-    refused,
     rejects,
     rows,
-    write_csv,
-    write_files,
 )
+from tests.support.runs import command, convert, refused
+from tests.support.sources import write_csv, write_files
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
+
+Folder = pathlib.Path
 
 ALL = ("--max-reject-rate", "1", "--workers", "1")
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from PIL import Image
 
-from tests.program.test_convert import command
+from tests.support.runs import command
 from transforms.core.example.parse import read_examples
 from transforms.errors import SpecError
 from transforms.formats.pattern_trial import try_pattern

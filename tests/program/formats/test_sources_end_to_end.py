@@ -27,17 +27,15 @@ from PIL import Image
 
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.program.test_convert import (
+from tests.support.outputs import (
     account,
-    command,
     contents,
-    convert,
     dataset,
     payloads,
-    refused,
     rejects,
     split_sizes,
 )
+from tests.support.runs import command, convert, refused
 from transforms.core.example import messages
 
 Folder = pathlib.Path

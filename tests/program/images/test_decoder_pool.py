@@ -13,8 +13,10 @@ import pytest
 from PIL import Image, features
 
 from tests.program.test_bad_input import FRAMES
-from tests.program.test_convert import convert, rejects, rows, write_files
 from tests.support.hostile_decoder import ordered, prepare
+from tests.support.outputs import rejects, rows
+from tests.support.runs import convert
+from tests.support.sources import write_files
 from tests.unit.core.image.test_image import make_bmp, picture, saved
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize

@@ -18,15 +18,8 @@ from tests.program.formats.test_manifests import (
     write_images,
     write_metadata,
 )
-from tests.program.test_convert import (
-    account,
-    command,
-    convert,
-    dataset,
-    payloads,
-    refused,
-    rejects,
-)
+from tests.support.outputs import account, dataset, payloads, rejects
+from tests.support.runs import command, convert, refused
 from transforms.core.example import messages
 from transforms.core.manifest import FeatureFacts
 from transforms.core.schema import Feature, Kind

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.program.splitting.test_labels import records, rejects
 from tests.program.test_bad_input import picture
-from tests.program.test_convert import convert, refused
+from tests.support.runs import convert, refused
 
 Folder = pathlib.Path
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.program.images.test_image_options import encoded, noise, tree
 from tests.program.splitting.test_labels import records, rejects
-from tests.program.test_convert import convert
 from tests.proof.test_memory import LIMIT, converted
+from tests.support.runs import convert
 from transforms import files
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import Reason

@@ -1,12 +1,17 @@
 """Tests of `unit/planning/test_disk_need.py` that start processes."""
 
+import pathlib
+
 import pytest
 
 from beam_pipeline.planning.disk_need import (
     estimate,
 )
-from tests.program.test_convert import command, write_csv
-from tests.unit.planning.test_disk_need import Folder, planned
+from tests.support.runs import command
+from tests.support.sources import write_csv
+from tests.unit.planning.test_disk_need import planned
+
+Folder = pathlib.Path
 
 
 @pytest.fixture(scope="module")

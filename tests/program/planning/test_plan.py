@@ -1,9 +1,12 @@
 """Tests of `unit/planning/test_plan.py` that start processes."""
 
+import pathlib
 import subprocess
 import sys
 
-from tests.unit.planning.test_plan import Folder, everything, write_csv
+from tests.unit.planning.test_plan import everything, write_csv
+
+Folder = pathlib.Path
 
 
 def test_the_command_writes_nothing_and_loads_no_beam(tmp_path: Folder) -> None:

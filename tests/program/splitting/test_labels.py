@@ -13,7 +13,7 @@ import pytest
 
 import beam_pipeline
 from tests.program.test_bad_input import picture
-from tests.program.test_convert import command, convert, refused
+from tests.support.runs import command, convert, refused
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 from transforms.publishing import target

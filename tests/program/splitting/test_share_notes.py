@@ -5,7 +5,9 @@ import pathlib
 import pytest
 
 import beam_pipeline
-from tests.program.test_convert import command, convert, manifest, write_csv
+from tests.support.outputs import manifest
+from tests.support.runs import command, convert
+from tests.support.sources import write_csv
 
 Folder = pathlib.Path
 

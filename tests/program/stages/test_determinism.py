@@ -16,19 +16,9 @@ import pytest
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.program.test_convert import (
-    command,
-    contents,
-    convert,
-    dataset,
-    payloads,
-    process,
-    row_of,
-    rows,
-    split_sizes,
-    write_csv,
-    write_files,
-)
+from tests.support.outputs import contents, dataset, payloads, row_of, rows, split_sizes
+from tests.support.runs import command, convert, process
+from tests.support.sources import write_csv, write_files
 
 Folder = pathlib.Path
 

@@ -14,18 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.program.stages.test_determinism import measures, pets
-from tests.program.test_convert import (
+from tests.support.outputs import (
     contents,
-    convert,
     dataset,
     manifest,
     names,
     payloads,
-    process,
     row_of,
     rows,
-    write_csv,
 )
+from tests.support.runs import convert, process
+from tests.support.sources import write_csv
 from transforms.core.example.parse import VarLenFeature, read_examples
 from transforms.core.placing import identity, placement
 

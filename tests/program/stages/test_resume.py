@@ -16,15 +16,9 @@ from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.version import deciding_versions
 from tests.program.stages.test_determinism import bmp
-from tests.program.test_convert import (
-    command,
-    contents,
-    convert,
-    manifest,
-    refused,
-    write_csv,
-    write_files,
-)
+from tests.support.outputs import contents, manifest
+from tests.support.runs import command, convert, refused
+from tests.support.sources import write_csv, write_files
 from transforms.core.model import Block
 from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource

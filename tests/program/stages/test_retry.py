@@ -17,15 +17,9 @@ from typing import Any
 import pytest
 
 from beam_pipeline import sample
-from tests.program.test_convert import (
-    command,
-    contents,
-    convert,
-    names,
-    process,
-    refused,
-    write_csv,
-)
+from tests.support.outputs import contents, names
+from tests.support.runs import command, convert, process, refused
+from tests.support.sources import write_csv
 from transforms import files
 from transforms.core.tfrecord import TFRecordWriter
 from transforms.errors import MAX_MESSAGE_BYTES, StorageError

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import apache_beam as beam
 import pytest
 
-from tests.program.test_convert import command
 from tests.support.direct_run import forked, run_directly
 from tests.support.file_operations import failing_once, watched
+from tests.support.runs import command
 from transforms import files
 from transforms.errors import TargetError
 from transforms.publishing.own_folder import OwnFolder

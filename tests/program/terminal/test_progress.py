@@ -1,11 +1,14 @@
 """Tests of `unit/terminal/test_progress.py` that start processes."""
 
+import pathlib
+
 import pytest
 
 from beam_pipeline.commands.progress import shown_progress
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.unit.terminal.test_progress import Folder
+
+Folder = pathlib.Path
 
 
 def test_rejects_so_far_are_shown(

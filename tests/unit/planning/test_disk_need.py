@@ -17,7 +17,8 @@ from beam_pipeline.planning.disk_need import (
 )
 from beam_pipeline.planning.plan import Plan, make_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.program.test_convert import command, write_csv
+from tests.support.runs import command
+from tests.support.sources import write_csv
 from transforms.errors import StorageError
 
 Folder = pathlib.Path

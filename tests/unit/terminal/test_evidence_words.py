@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipeline.commands.evidence import examples_text, extent_text, present_text
-from tests.program.test_convert import command, write_csv
+from tests.support.runs import command
+from tests.support.sources import write_csv
 from transforms.core.infer.example_text import example_text
 from transforms.core.infer.texts import Evidence
 from transforms.core.schema import Feature, Kind

@@ -1,10 +1,12 @@
 """Tests of `unit/core/placing/test_leakage.py` that start processes."""
 
+import pathlib
+
 import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.unit.core.placing.test_leakage import SCHEMA, Folder
+from tests.unit.core.placing.test_leakage import SCHEMA
 from tests.unit.core.placing.test_place_keys import batch_of
 from transforms.core.model import Batch
 from transforms.core.placing.leakage import (
@@ -14,6 +16,8 @@ from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.place import PlaceRows
 from transforms.work.store import Store
+
+Folder = pathlib.Path
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Tests of `unit/core/placing/test_split_lock.py` that start processes."""
 
+import pathlib
+
 import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
 from tests.unit.core.placing.test_place_keys import batch_of
-from tests.unit.core.placing.test_split_lock import NAMES, SCHEMA, Folder, said_of
+from tests.unit.core.placing.test_split_lock import NAMES, SCHEMA, said_of
 from transforms.core.model import Batch, Reason
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.stages import place
@@ -13,6 +15,8 @@ from transforms.stages.leak_check import CheckLeaks
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import write_table
 from transforms.work.store import Store
+
+Folder = pathlib.Path
 
 
 @pytest.fixture

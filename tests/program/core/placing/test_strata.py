@@ -13,7 +13,6 @@ from tests.unit.core.placing.test_strata import (
     NAMES,
     SCHEMA,
     SOURCES,
-    Folder,
     loaded,
     random_batches,
     read,
@@ -32,6 +31,8 @@ from transforms.stages.leak_check import CheckLeaks
 from transforms.stages.stratify import AwaitStrata, TakeStrata
 from transforms.work.split_locks import open_assignments, write_table
 from transforms.work.store import Store
+
+Folder = pathlib.Path
 
 
 @pytest.fixture(params=[True, False], ids=["inline", "files"])

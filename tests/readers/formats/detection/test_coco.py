@@ -1,13 +1,17 @@
 """Tests of `unit/formats/detection/test_coco.py` with TensorFlow."""
 
+import pathlib
+
 import pytest
 
 from tests.support.detection import (
     records,
     source_of,
 )
-from tests.unit.formats.detection.test_coco import EXAMPLE, Folder, tree
+from tests.unit.formats.detection.test_coco import EXAMPLE, tree
 from transforms.formats.detection.coco import CocoReader
+
+Folder = pathlib.Path
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
 """Tests of `unit/formats/detection/test_voc.py` with TensorFlow."""
 
+import pathlib
+
 import pytest
 
 from tests.support.detection import (
     records,
     source_of,
 )
-from tests.unit.formats.detection.test_voc import Folder, example
+from tests.unit.formats.detection.test_voc import example
 from transforms.formats.detection.voc import VocReader
+
+Folder = pathlib.Path
 
 
 @pytest.fixture

@@ -1,0 +1,352 @@
+"""The settings of `convert`, as flags and in files, from end to end."""
+
+import json
+import pathlib
+
+import pytest
+import yaml
+
+from beam_pipeline import sample
+from tests.support.outputs import (
+    account,
+    contents,
+    dataset,
+    manifest,
+    names,
+    payloads,
+    rejects,
+    rows,
+    split_sizes,
+)
+from tests.support.runs import command, convert, refused
+from tests.support.sources import write_csv, write_files
+
+Folder = pathlib.Path
+
+
+class TestSpec:
+    def test_yaml_gives_the_settings(self, small: Folder, tmp_path: Folder) -> None:
+        """A spec with everything in it needs no argument at all."""
+        settings = {"source": str(small), "output": str(tmp_path / "out"), "shards": 3}
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
+        assert command("convert", "--spec", tmp_path / "job.yaml").code == 0
+        convert(small, tmp_path / "flags", "--shards", 3)
+        assert contents(tmp_path / "out") == contents(tmp_path / "flags")
+
+    def test_flags_win(self, small: Folder, tmp_path: Folder) -> None:
+        """What stands in the spec and as a flag is taken from the flag."""
+        (tmp_path / "job.yaml").write_text("shards: 3\nseed: 4\nshuffle: false\n")
+        options = ("--spec", tmp_path / "job.yaml", "--shards", 2, "--shuffle")
+        convert(small, tmp_path / "out", *options)
+        convert(small, tmp_path / "flags", "--shards", 2, "--seed", 4)
+        assert contents(tmp_path / "out") == contents(tmp_path / "flags")
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ("--splits", "a=0.7,b=0.3", "--seed", 5, "--shards", 2),
+            ("--label-column", "word", "--no-shuffle", "--name", "other"),
+            ("--compression", "zlib", "--limit", 7, "--include", "*.csv"),
+        ],
+    )
+    def test_a_manifest_is_a_spec(
+        self, options: tuple[object, ...], small: Folder, tmp_path: Folder
+    ) -> None:
+        """The spec in a manifest makes the same bytes again."""
+        convert(small, tmp_path / "out", *options)
+        spec = manifest(tmp_path / "out")["run"]["spec"]
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(spec))
+        for name, path in (
+            ("whole", tmp_path / "out" / "manifest.json"),
+            ("part", tmp_path / "job.yaml"),
+        ):
+            convert(small, tmp_path / name, "--spec", path)
+            assert contents(tmp_path / name) == contents(tmp_path / "out")
+            assert dataset(tmp_path / name) == dataset(tmp_path / "out")
+
+    def test_typo_gets_the_nearest_setting(
+        self, small: Folder, tmp_path: Folder
+    ) -> None:
+        """An unknown setting is exit code 2 and names the one that was meant."""
+        (tmp_path / "job.yaml").write_text("shrads: 3\n")
+        message = refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
+        assert "'shards'" in message
+
+    def test_every_fault_is_named_at_once(
+        self, small: Folder, tmp_path: Folder
+    ) -> None:
+        """Three mistakes take one try to see."""
+        (tmp_path / "job.yaml").write_text("limit: abc\nspilts: {a: 1}\nseed: -1\n")
+        message = refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
+        for word in ("limit", "'splits'", "seed"):
+            assert word in message
+
+    @pytest.mark.parametrize("text", ["- a\n", "a: [", "", "\xff\x00", "just text"])
+    def test_what_is_no_mapping_is_refused(
+        self, text: str, small: Folder, tmp_path: Folder
+    ) -> None:
+        """A spec that is not YAML, or no mapping, is exit code 2 and named."""
+        (tmp_path / "job.yaml").write_text(text, encoding="latin-1")
+        message = refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
+        assert "job.yaml" in message
+
+    def test_a_split_named_twice_is_refused(
+        self, small: Folder, tmp_path: Folder
+    ) -> None:
+        """The second share of a split does not silently replace the first."""
+        (tmp_path / "job.yaml").write_text("splits: {a: 0.8, b: 0.1, a: 0.1}\n")
+        refused(2, small, tmp_path / "out", "--spec", tmp_path / "job.yaml")
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        "name", ["a\nb", "\x1b[31m", "a\x9b", "a\u202eb", "a\u2028b"]
+    )
+    def test_a_name_has_no_control_characters(
+        self, name: str, small: Folder, tmp_path: Folder
+    ) -> None:
+        """It becomes the name of files, and listings show these in terminals."""
+        message = refused(2, small, tmp_path / "out", "--name", name)
+        assert "no control characters" in message
+        assert name not in message
+
+    def test_quiet_prints_nothing(self, small: Folder, tmp_path: Folder) -> None:
+        """--quiet leaves both streams empty."""
+        run = convert(small, tmp_path / "out", "--quiet")
+        assert (run.out, run.err) == ("", "")
+
+    def test_quiet_still_prints_errors(self, small: Folder, tmp_path: Folder) -> None:
+        """--quiet does not hide why a run failed."""
+        convert(small, tmp_path / "out", "--quiet")
+        refused(2, small, tmp_path / "out", "--quiet", "--seed", 1)
+
+    def test_limit_takes_the_first_rows(self, tmp_path: Folder) -> None:
+        """--limit reads the first rows in source order, across files."""
+        write_csv(tmp_path / "t" / "a.csv", "n", range(3))
+        write_csv(tmp_path / "t" / "b.csv", "n", range(3, 9))
+        convert(tmp_path / "t", tmp_path / "out", "--limit", 5, "--no-shuffle")
+        assert [row["n"] for row in rows(tmp_path / "out")] == [0, 1, 2, 3, 4]
+
+    def test_limit_takes_the_first_images_and_counts_the_rest(
+        self, photos: Folder, tmp_path: Folder
+    ) -> None:
+        """Images beyond the limit are skipped, and said to be."""
+        convert(photos / "train", tmp_path / "out", "--limit", 7)
+        paths = sorted(
+            str(path.relative_to(photos / "train"))
+            for path in (photos / "train").rglob("*.*")
+        )
+        found = sorted(row["filename"].decode() for row in rows(tmp_path / "out"))
+        assert found == paths[:7]
+        assert account(tmp_path / "out")["skipped"] == {"beyond_limit": 53}
+
+    def test_limit_beyond_the_source_takes_all(
+        self, small: Folder, tmp_path: Folder
+    ) -> None:
+        """A limit that is not reached changes no record."""
+        convert(small, tmp_path / "out", "--limit", 1000)
+        convert(small, tmp_path / "all")
+        assert contents(tmp_path / "out") == contents(tmp_path / "all")
+
+    def test_shards_are_counted_for_each_split(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """--shards 3 gives every split three files of about the same size."""
+        convert(table, tmp_path / "out", "--splits", "a=0.5,b=0.5", "--shards", 3)
+        for split in dataset(tmp_path / "out")["splits"]:
+            assert [shard["file"] for shard in split["shards"]] == [
+                f"rows-{split['name']}.tfrecord-0000{i}-of-00003" for i in range(3)
+            ]
+            sizes = [shard["records"] for shard in split["shards"]]
+            assert min(sizes) > 0.8 * max(sizes)
+
+    def test_shard_size_decides_the_count(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Shards of 250 kB at most, about: a megabyte of records makes four or five."""
+        convert(table, tmp_path / "out", "--shard-size", "250kB")
+        (split,) = dataset(tmp_path / "out")["splits"]
+        assert len(split["shards"]) in (4, 5)
+        assert all(150_000 < shard["bytes"] < 300_000 for shard in split["shards"])
+
+    def test_fewer_rows_than_shards_make_no_empty_file(
+        self, small: Folder, tmp_path: Folder
+    ) -> None:
+        """No shard is empty, and the names count those there are (row 30)."""
+        convert(small, tmp_path / "out", "--shards", 50)
+        (split,) = dataset(tmp_path / "out")["splits"]
+        assert all(shard["records"] for shard in split["shards"])
+        count = len(split["shards"])
+        assert [shard["file"] for shard in split["shards"]] == [
+            f"small-train.tfrecord-{i:05}-of-{count:05}" for i in range(count)
+        ]
+
+    def test_no_shuffle_keeps_the_order_of_the_source(self, tmp_path: Folder) -> None:
+        """Over files and shards, records stand as the rows do."""
+        for index, name in enumerate(("a.csv", "b.csv")):
+            numbers = range(index * 3000, (index + 1) * 3000)
+            write_csv(tmp_path / "t" / name, "n", numbers)
+        convert(tmp_path / "t", tmp_path / "out", "--no-shuffle", "--shards", 4)
+        (split,) = dataset(tmp_path / "out")["splits"]
+        assert len(split["shards"]) == 4
+        assert [row["n"] for row in rows(tmp_path / "out")] == list(range(6000))
+
+    def test_no_shuffle_keeps_images_in_the_order_of_their_paths(
+        self, photos: Folder, tmp_path: Folder
+    ) -> None:
+        """Images stand in the byte order of their paths."""
+        convert(photos, tmp_path / "out", "--no-shuffle", "--shards", 2)
+        for split in ("train", "test", "validation"):
+            found = [row["filename"] for row in rows(tmp_path / "out", split)]
+            assert len(found) == sample.IMAGES_PER_SPLIT[split]
+            assert found == sorted(found)
+
+    def test_shuffling_changes_the_order_and_no_row(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """By default the order is another, of the same records."""
+        convert(table, tmp_path / "mixed")
+        convert(table, tmp_path / "plain", "--no-shuffle")
+        mixed, plain = payloads(tmp_path / "mixed"), payloads(tmp_path / "plain")
+        assert mixed != plain
+        assert sorted(mixed) == sorted(plain)
+
+    def test_splits_have_their_shares(self, table: Folder, tmp_path: Folder) -> None:
+        """10,000 rows fall near 70, 20 and 10 %, whatever the shares sum to."""
+        convert(table, tmp_path / "out", "--splits", "train=7,dev=2,test=1")
+        sizes = split_sizes(tmp_path / "out")
+        assert list(sizes) == ["train", "dev", "test"]
+        assert sizes["train"] == pytest.approx(7000, abs=200)
+        assert sizes["dev"] == pytest.approx(2000, abs=200)
+        assert sizes["test"] == pytest.approx(1000, abs=150)
+
+    def test_split_column_says_the_split(self, tmp_path: Folder) -> None:
+        """Each row goes where its cell says, and the cell is no feature."""
+        lines = [f"{'test' if n % 4 == 0 else 'train'},{n}" for n in range(40)]
+        source = write_csv(tmp_path / "t.csv", "part,n", lines)
+        convert(source, tmp_path / "out", "--split-column", "part")
+        test = {row["n"] for row in rows(tmp_path / "out", "test")}
+        train = {row["n"] for row in rows(tmp_path / "out", "train")}
+        assert test == set(range(0, 40, 4))
+        assert train == set(range(40)) - test
+        assert all(set(row) == {"n"} for row in rows(tmp_path / "out"))
+
+    def test_a_cell_that_names_no_split_is_a_reject(self, tmp_path: Folder) -> None:
+        """A blank, 'all' or odd name of a split loses the row, not the run."""
+        lines = [f"train,{n}" for n in range(10)] + [",1", "all,2", "a/b,3"]
+        source = write_csv(tmp_path / "t.csv", "part,n", lines)
+        options = ("--split-column", "part", "--max-reject-rate", 0.5)
+        convert(source, tmp_path / "out", *options)
+        assert [(r["row"], r["reason"]) for r in rejects(tmp_path / "out")] == [
+            (11, "bad_split"),
+            (12, "bad_split"),
+            (13, "bad_split"),
+        ]
+
+    def test_a_text_label_becomes_class_ids(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """Ids are positions in the sorted names, which stand in the labels file."""
+        convert(table, tmp_path / "out", "--label-column", "feature2")
+        text = (tmp_path / "out" / "feature2.labels.txt").read_text()
+        assert text == "cat\nchicken\ndog\ngoat\nhorse\n"
+        animals = ("cat", "dog", "chicken", "horse", "goat")
+        for row in rows(tmp_path / "out"):
+            assert text.split()[row["feature2"]] == animals[row["feature1"]]
+
+    def test_an_integer_label_stays_its_integers(
+        self, table: Folder, tmp_path: Folder
+    ) -> None:
+        """A label column of numbers is counted by number and gets no names."""
+        convert(table, tmp_path / "out", "--label-column", "feature1")
+        assert not [name for name in names(tmp_path / "out") if "labels" in name]
+        (split,) = dataset(tmp_path / "out")["splits"]
+        counts = split["classes"]["feature1"]
+        assert sum(counts.values()) == sample.ROWS
+        assert set(counts) == {"0", "1", "2", "3", "4"}
+
+    def test_include_and_exclude_choose_files(
+        self, photos: Folder, tmp_path: Folder
+    ) -> None:
+        """What they leave out is counted by reason."""
+        options = ("--include", "*.png", "--exclude", "test/*")
+        convert(photos, tmp_path / "out", *options)
+        found = [row["filename"].decode() for row in rows(tmp_path / "out")]
+        assert found
+        assert all(name.endswith(".png") for name in found)
+        assert not any(name.startswith("test/") for name in found)
+        facts = account(tmp_path / "out")
+        assert facts["read"] == 84
+        assert facts["skipped"] == {"excluded": 2, "not_included": 68}
+        assert facts["written"] == 14
+
+    @pytest.mark.parametrize(("form", "suffix"), [("gzip", "gz"), ("zlib", "zlib")])
+    def test_compressed_shards_come_without_tfds_files(
+        self, form: str, suffix: str, photos: Folder, tmp_path: Folder
+    ) -> None:
+        """TFDS reads none of it, and a line of the summary says so."""
+        run = convert(photos, tmp_path / "out", "--compression", form)
+        assert names(tmp_path / "out") == [
+            "manifest.json",
+            *(
+                f"photos-{split}.tfrecord-00000-of-00001.{suffix}"
+                for split in ("test", "train", "validation")
+            ),
+        ]
+        assert any("TFDS" in line and form in line for line in run.out.splitlines())
+        convert(photos, tmp_path / "plain")
+        assert payloads(tmp_path / "out") == payloads(tmp_path / "plain")
+
+    def test_tutorial_preset_has_the_tutorials_features(
+        self, photos: Folder, tmp_path: Folder
+    ) -> None:
+        """height, width, depth, label, image_raw, and nothing else (W5)."""
+        convert(photos, tmp_path / "out", "--preset", "tutorial")
+        for row in rows(tmp_path / "out"):
+            assert set(row) == {"height", "width", "depth", "label", "image_raw"}
+            assert type(row["image_raw"]) is bytes
+        stored = {row["image_raw"] for row in rows(tmp_path / "out", "test")}
+        files = (photos / "test").rglob("*.*")
+        assert stored == {path.read_bytes() for path in files}
+
+    def test_feature_names_are_settable(self, photos: Folder, tmp_path: Folder) -> None:
+        """A feature gets another name, or is left out by an empty one."""
+        options = ("--feature-name", "image=pixels", "--feature-name", "filename=")
+        convert(photos, tmp_path / "out", *options)
+        assert set(rows(tmp_path / "out")[0]) == {
+            *("pixels", "label", "height", "width", "depth")
+        }
+
+    def test_a_name_gives_the_prefix(self, small: Folder, tmp_path: Folder) -> None:
+        """--name replaces the source's base name in the shards' names."""
+        convert(small, tmp_path / "out", "--name", "other.v2")
+        assert "other.v2-train.tfrecord-00000-of-00001" in names(tmp_path / "out")
+
+    def test_header_only_is_refused(self, tmp_path: Folder) -> None:
+        """A CSV without a row is no dataset, by default (rows 29, 101)."""
+        source = write_csv(tmp_path / "t.csv", "a,b", [])
+        assert "--allow-empty" in refused(4, source, tmp_path / "out")
+        assert names(tmp_path) == ["t.csv"]
+
+    def test_header_only_with_allow_empty(self, tmp_path: Folder) -> None:
+        """With --allow-empty it is a committed dataset of no record."""
+        source = write_csv(tmp_path / "source" / "t.csv", "a,b", [])
+        convert(source, tmp_path / "out", "--allow-empty")
+        assert dataset(tmp_path / "out")["account"]["read"] == 0
+        assert not [name for name in names(tmp_path / "out") if "tfrecord" in name]
+        assert command("verify", tmp_path / "out").code == 0
+
+    def test_only_rejects_with_allow_empty(self, tmp_path: Folder) -> None:
+        """All images bad, all tolerated: the rejects are left; committed if allowed."""
+        source = write_files(tmp_path / "tree", {"a/x.jpg": b"", "a/y.jpg": b""})
+        options = ("--max-reject-rate", 1)
+        report = ("--report-json", tmp_path / "report.json")
+        message = refused(3, source, tmp_path / "out", *options, *report)
+        assert "all 2 were rejected: empty_file: 2, as a/x.jpg: " in message
+        assert "--allow-empty" in message
+        left = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
+        assert [json.loads(line)["reason"] for line in left] == ["empty_file"] * 2
+        found = json.loads(report[1].read_text())
+        assert (found["read"], found["rejected"]) == (2, {"empty_file": 2})
+        convert(source, tmp_path / "out", *options, "--allow-empty")
+        assert len(rejects(tmp_path / "out")) == 2

@@ -1,0 +1,214 @@
+"""Rejects of `convert`: how they are named, and how many a run tolerates."""
+
+import hashlib
+import json
+import pathlib
+
+import pytest
+
+import beam_pipeline
+from tests.support.outputs import EMPTY_SHA256, account, contents, names, rejects
+from tests.support.runs import convert, refused
+from tests.support.sources import write_csv, write_files
+from transforms.errors import RejectLimitError
+
+Folder = pathlib.Path
+
+
+class TestRejects:
+    CSV = (
+        'id,name\n1,a\n\n2,"x\ny"\n3\n4,d,e\nfive,z\n'
+        + "".join(f"{number},n\n" for number in range(6, 406))
+    ).encode()
+
+    def test_rows_of_csv_are_named_by_row_and_line(self, tmp_path: Folder) -> None:
+        """The rejects of a CSV, exactly: blank lines are lines and no rows."""
+        source = write_files(tmp_path / "source", {"t.csv": self.CSV}) / "t.csv"
+        run = convert(source, tmp_path / "out")
+        text = (tmp_path / "out" / "rejects.jsonl").read_text()
+        assert [list(json.loads(line)) for line in text.splitlines()] == [
+            ["source", "row", "line", "stage", "reason", "message", "sha256"]
+        ] * 3
+        common = {"source": "t.csv", "stage": "read"}
+        assert rejects(tmp_path / "out") == [
+            common
+            | {
+                "row": 3,
+                "line": 6,
+                "reason": "field_count",
+                "message": "row has 1 field, 2 expected",
+                "sha256": hashlib.sha256(b"3").hexdigest(),
+            },
+            common
+            | {
+                "row": 4,
+                "line": 7,
+                "reason": "field_count",
+                "message": "row has 3 fields, 2 expected",
+                "sha256": hashlib.sha256(b"4,d,e").hexdigest(),
+            },
+            common
+            | {
+                "row": 5,
+                "line": 8,
+                "reason": "not_an_integer",
+                "message": "column 'id' holds 'five': not an integer (a whole "
+                "decimal number, no leading zeros)",
+                "sha256": hashlib.sha256(b"five,z").hexdigest(),
+            },
+        ]
+        assert account(tmp_path / "out") == {
+            "read": 405,
+            "written": 402,
+            "rejected": {"field_count": 2, "not_an_integer": 1},
+            "skipped": {},
+        }
+        assert "rejected 3" in run.out
+
+    def test_files_have_neither_row_nor_line(
+        self, photos: Folder, jpeg: bytes, tmp_path: Folder
+    ) -> None:
+        """The rejects of a tree, exactly and sorted by path."""
+        good = {f"a/{number:03}.jpg": jpeg for number in range(20)}
+        bad = {"b/zero.jpg": b"", "a/zero.png": b"", "a/html.jpg": b"<html></html>"}
+        source = write_files(tmp_path / "tree", good | bad)
+        convert(source, tmp_path / "out", "--max-reject-rate", 0.2)
+        found = rejects(tmp_path / "out")
+        assert found[1] == {
+            "source": "a/zero.png",
+            "row": None,
+            "line": None,
+            "stage": "write",
+            "reason": "empty_file",
+            "message": "the file is empty",
+            "sha256": EMPTY_SHA256,
+        }
+        assert [(item["source"], item["reason"]) for item in found] == [
+            ("a/html.jpg", "not_an_image"),
+            ("a/zero.png", "empty_file"),
+            ("b/zero.jpg", "empty_file"),
+        ]
+
+    def test_rejects_of_many_files_are_sorted_by_source_and_row(
+        self, tmp_path: Folder
+    ) -> None:
+        """Lines of several files and blocks stand by file name, then by row."""
+        lines = [str(n) if n % 150 else "x" for n in range(1, 501)]
+        for name in ("b.csv", "a.csv", "c.csv"):
+            write_csv(tmp_path / "tables" / name, "n", lines)
+        convert(tmp_path / "tables", tmp_path / "out")
+        assert [(r["source"], r["row"]) for r in rejects(tmp_path / "out")] == [
+            (name, row)
+            for name in ("a.csv", "b.csv", "c.csv")
+            for row in (150, 300, 450)
+        ]
+
+    def test_no_rejects_no_file(self, small: Folder, tmp_path: Folder) -> None:
+        """`rejects.jsonl` is there only when something was rejected."""
+        convert(small, tmp_path / "out")
+        assert "rejects.jsonl" not in names(tmp_path / "out")
+
+    def test_more_than_tolerated_commits_nothing(self, tmp_path: Folder) -> None:
+        """Exit code 3 leaves the rejects beside the target, and no target."""
+        lines = [*range(199), "1,1", "2,2", "3,3"]
+        source = write_csv(tmp_path / "source" / "t.csv", "n", lines)
+        (tmp_path / "outs").mkdir()
+        message = refused(3, source, tmp_path / "outs" / "out")
+        # And the finished work, for a try that tolerates more.
+        assert names(tmp_path / "outs") == [".out.beam-tfrecord", "out.rejects.jsonl"]
+        left = (tmp_path / "outs" / "out.rejects.jsonl").read_text().splitlines()
+        assert [json.loads(line)["row"] for line in left] == [200, 201, 202]
+        assert f"beam-tfrecord rejects {tmp_path / 'outs' / 'out'}" in message
+        assert "--max-reject-rate 0.015" in message
+        assert "field_count: 3, as t.csv, row 200, line 201: row has 2" in message
+
+    def test_a_share_just_tolerated_commits(self, tmp_path: Folder) -> None:
+        """Two of 200 rows are 1 %, and that is tolerated by default."""
+        source = write_csv(tmp_path / "source" / "t.csv", "n", [*range(198), "x", "y"])
+        convert(source, tmp_path / "out")
+        assert account(tmp_path / "out")["rejected"] == {"not_an_integer": 2}
+
+    def test_one_of_ten_is_always_tolerated(self, tmp_path: Folder) -> None:
+        """A hundredth of 40 items is no item; by default, one reject is no failure."""
+        spec = write_files(tmp_path, {"s.yaml": b"features: {n: {kind: int64}}"})
+        options = ("--spec", spec / "s.yaml")
+        nine = write_csv(tmp_path / "nine.csv", "n", [*range(8), "x"])
+        assert "--max-reject-rate 0.12" in refused(3, nine, tmp_path / "a", *options)
+        ten = write_csv(tmp_path / "ten.csv", "n", [*range(9), "x"])
+        convert(ten, tmp_path / "b", *options)
+        assert account(tmp_path / "b")["written"] == 9
+        two = write_csv(tmp_path / "two.csv", "n", [*range(40), "x", "y"])
+        assert "--max-reject-rate 0.048" in refused(3, two, tmp_path / "c", *options)
+        convert(two, tmp_path / "c", *options, "--max-reject-rate", 0.048)
+
+    @pytest.mark.parametrize("rate", ["0", "0.01"])
+    def test_an_explicit_rate_is_taken_as_it_is(
+        self, rate: str, tmp_path: Folder
+    ) -> None:
+        """By flag, spec and Python alike, also where it is the usual one."""
+        source = write_csv(tmp_path / "t.csv", "n", [*range(40), "x"])
+        text = "features: {n: {kind: int64}}\n"
+        (tmp_path / "a.yaml").write_text(text)
+        (tmp_path / "b.yaml").write_text(f"{text}max_reject_rate: {rate}\n")
+        flag = ("--max-reject-rate", rate)
+        refused(3, source, tmp_path / "a", "--spec", tmp_path / "a.yaml", *flag)
+        refused(3, source, tmp_path / "b", "--spec", tmp_path / "b.yaml")
+        with pytest.raises(RejectLimitError):
+            beam_pipeline.convert(
+                source,
+                tmp_path / "c",
+                features={"n": "int64"},
+                max_reject_rate=float(rate),
+            )
+
+    def test_a_dataset_with_more_rejects_than_asked_for_is_not_up_to_date(
+        self, tmp_path: Folder
+    ) -> None:
+        """The rate is no part of the digest: it is looked at where nothing is done."""
+        source = write_csv(tmp_path / "t.csv", "n", [*range(999), "x"])
+        convert(source, tmp_path / "out")
+        before = contents(tmp_path / "out")
+        report = tmp_path / "report.json"
+        options = ("--report-json", report, "--max-reject-rate", 0)
+        message = refused(3, source, tmp_path / "out", *options)
+        assert "1 of 1,000 were: not_an_integer: 1." in message
+        assert json.loads(report.read_text())["rejects"] == str(tmp_path / "out")
+        assert contents(tmp_path / "out") == before
+        convert(source, tmp_path / "out", "--max-reject-rate", 0.001)
+        convert(source, tmp_path / "out")
+
+    def test_a_report_of_too_many_rejects_has_the_counts(
+        self, tmp_path: Folder
+    ) -> None:
+        """Read, rejected by reason, skipped, and where the rejects are."""
+        write_csv(tmp_path / "s" / "t.csv", "n", [*range(199), "1,", "2,", "3,"])
+        write_files(tmp_path / "s", {"notes.txt": b"-"})
+        report = tmp_path / "report.json"
+        refused(3, tmp_path / "s", tmp_path / "out", "--report-json", report)
+        found = json.loads(report.read_text())
+        assert found["read"] == 203
+        assert found["rejected"] == {"field_count": 3}
+        assert found["skipped"] == {"other_suffix": 1}
+        assert found["rejects"] == str(tmp_path / "out.rejects.jsonl")
+        # A run that fails sooner has none, whatever the one before has left.
+        (tmp_path / "s" / "t.csv").write_text('n\n"1\n')
+        refused(4, tmp_path / "s", tmp_path / "out", "--report-json", report)
+        found = json.loads(report.read_text())
+        assert found["read"] is found["rejected"] is found["rejects"] is None
+
+    def test_none_tolerated(self, tmp_path: Folder) -> None:
+        """With a rate of 0 one reject is too many."""
+        source = write_csv(tmp_path / "source" / "t.csv", "n", [*range(999), "x"])
+        refused(3, source, tmp_path / "out", "--max-reject-rate", 0)
+
+    def test_old_dataset_survives_too_many_rejects(
+        self, small: Folder, tmp_path: Folder
+    ) -> None:
+        """Exit code 3 with --overwrite leaves the old dataset as it was."""
+        convert(small, tmp_path / "out")
+        before = contents(tmp_path / "out")
+        bad = write_csv(
+            tmp_path / "source" / "bad.csv", "n", [*range(99), "1,1", "2,2"]
+        )
+        refused(3, bad, tmp_path / "out", "--overwrite")
+        assert contents(tmp_path / "out") == before

@@ -1,0 +1,77 @@
+"""What a committed dataset holds: its manifest, files, records and rejects."""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+from transforms.core.example import messages
+from transforms.core.tfrecord import TFRecordReader
+
+Folder = pathlib.Path
+
+
+TFDS_FILES = ["dataset_info.json", "features.json"]
+
+
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
+def manifest(directory: Folder) -> dict[str, Any]:
+    return json.loads((directory / "manifest.json").read_bytes())
+
+
+def dataset(directory: Folder) -> dict[str, Any]:
+    """Returns the part of the manifest that input and spec decide."""
+    return manifest(directory)["dataset"]
+
+
+def names(directory: Folder) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def contents(directory: Folder) -> dict[str, bytes]:
+    """Returns every file but the manifest, by name."""
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.name != "manifest.json"
+    }
+
+
+def payloads(directory: Folder, split: str | None = None) -> list[bytes]:
+    """Returns the records of a split, or of all splits, in the shards' order."""
+    return [
+        payload
+        for facts in dataset(directory)["splits"]
+        if split in (None, facts["name"])
+        for shard in facts["shards"]
+        for payload in TFRecordReader(str(directory / shard["file"]))
+    ]
+
+
+def row_of(payload: bytes) -> dict[str, Any]:
+    """Returns a record of scalars as plain values."""
+    row = {}
+    for name, feature in messages.Example.FromString(payload).features.feature.items():
+        (value,) = getattr(feature, feature.WhichOneof("kind")).value
+        row[name] = value
+    return row
+
+
+def rows(directory: Folder, split: str | None = None) -> list[dict[str, Any]]:
+    return [row_of(payload) for payload in payloads(directory, split)]
+
+
+def rejects(directory: Folder) -> list[dict[str, Any]]:
+    text = (directory / "rejects.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def account(directory: Folder) -> dict[str, Any]:
+    return dataset(directory)["account"]
+
+
+def split_sizes(directory: Folder) -> dict[str, int]:
+    return {split["name"]: split["records"] for split in dataset(directory)["splits"]}

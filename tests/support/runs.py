@@ -1,0 +1,71 @@
+"""Runs of the command line, in this process or in one of its own."""
+
+import contextlib
+import dataclasses
+import io
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from beam_pipeline.cli import main
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run of the command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: object) -> Run:
+    """Runs the command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as stop,
+        ):
+            main([str(argument) for argument in arguments])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert isinstance(stop.value.code, int)
+    return Run(stop.value.code, out.getvalue(), err.getvalue())
+
+
+def convert(source: object, output: object, *options: object) -> Run:
+    """Runs `convert`; it must end with 0."""
+    run = command("convert", source, output, *options)
+    assert run.code == 0, run.err
+    return run
+
+
+def refused(code: int, source: object, output: object, *options: object) -> str:
+    """Runs `convert`, which must end with `code`; returns its message."""
+    run = command("convert", source, output, *options)
+    assert run.code == code, run
+    assert run.out == ""
+    assert "Traceback" not in run.err
+    # Before it may stand what the run is doing to what it has found.
+    said, mark, error = run.err.rpartition("error: ")
+    assert mark
+    assert said == "" or said.endswith("\n")
+    assert len(error.encode()) <= 1024 + len("\n")
+    return mark + error
+
+
+def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        **{"timeout": 60, **options},
+    )
