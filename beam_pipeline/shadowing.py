@@ -20,7 +20,7 @@ _PATH_CHARS = 500
 
 
 def check_packages() -> None:
-    """Does nothing where Python finds our `transforms`.
+    """Raises where Python would import another `transforms` than ours.
 
     Raises:
       ImportError: it finds another file or folder first; the message names it.

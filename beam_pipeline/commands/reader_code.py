@@ -298,6 +298,7 @@ def _default(facts: FeatureFacts) -> tuple[str, str]:
 
 
 def _is_listed(facts: FeatureFacts) -> bool:
+    """Whether the class names of a label are few enough to be printed."""
     few = len(facts.classes) <= _MAX_CLASSES
     return facts.feature.kind is Kind.LABEL and few and not facts.feature.internal
 

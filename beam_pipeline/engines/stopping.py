@@ -13,7 +13,7 @@ _FIRST_SECONDS = 1.0
 
 
 def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
-    """Says that nothing may be published, and ends what would.
+    """Forbids a run to publish anything more, and ends its workers or its job.
 
     A store that is away is asked for seconds and refuses in the end: that neither holds
     up the end nor takes the place of the error which has stopped the run.

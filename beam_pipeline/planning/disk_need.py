@@ -91,10 +91,13 @@ def free_bytes(directory: str) -> int:
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize + _held(target.work_folder(directory))
+    return status.f_bavail * status.f_frsize + _bytes_below(
+        target.work_folder(directory)
+    )
 
 
-def _held(folder: str) -> int:
+def _bytes_below(folder: str) -> int:
+    """Returns how many bytes the files below a folder take."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

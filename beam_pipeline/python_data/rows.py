@@ -167,6 +167,7 @@ def _is_image_like(value: Any) -> bool:
 def _batch(
     rows: Sequence[Mapping[str, Any]], start: int, images: frozenset[str]
 ) -> pa.RecordBatch:
+    """Returns rows of Python values as one Arrow batch, a column for each name."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     arrays = []
     for name in names:

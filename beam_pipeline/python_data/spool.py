@@ -121,6 +121,7 @@ def _join(parts: list[str], schema: pa.Schema, path: str) -> None:
 
 
 def _batches_of(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    """Yields the record batches of an Arrow file, one in memory at a time."""
     reader = pa.ipc.open_file(source)
     for index in range(reader.num_record_batches):
         yield reader.get_batch(index)

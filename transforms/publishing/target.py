@@ -82,7 +82,7 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
 
 
 def check_contents(directory: str) -> Manifest | None:
-    """Returns the manifest of the dataset at the target, or None.
+    """Refuses a target with foreign files; returns the manifest of its dataset, if any.
 
     Raises:
       TargetError: it cannot be made, or holds anything but a dataset of ours and

@@ -235,6 +235,8 @@ def _size(loaded: Loaded) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Pending:
+    """Rows whose images are being loaded by other threads."""
+
     table: pa.Table
     positions: npt.NDArray[np.int64]
     tasks: list[list[concurrent.futures.Future[list[Loaded]]]]

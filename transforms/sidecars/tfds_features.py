@@ -160,6 +160,7 @@ def _sequence(feature: _Json, length: int | None = None) -> _Json:
 
 
 def _dimensions(shape: tuple[int | None, ...]) -> _Json:
+    """Returns a shape as TFDS's JSON has it: sizes as text, -1 for any."""
     return {"dimensions": ["-1" if n is None else str(n) for n in shape]}
 
 

@@ -195,7 +195,7 @@ def _sum_counts(parts: Iterable[ClassCounts], splits: int) -> ClassCounts:
 
 
 def _share_out(counts: ClassCounts, rule: SplitRule, store: Store) -> list[Segment]:
-    """Stores what each bucket wants: its classes in order, and rows for each split."""
+    """Stores how many rows of each class go to each split, in buckets of classes."""
     classes, wanted = share_out(counts, rule.proportions())
     buckets = _buckets(classes)
     out = []

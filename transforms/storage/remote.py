@@ -264,7 +264,7 @@ def _modified_ns(file: Any, path: str) -> int:
 
 
 def remembered(path: str) -> bytes:
-    """Returns a file that this process reads often, again when it has changed."""
+    """Returns the bytes of a file from a cache; reads it again after a change."""
     known = _remembered.get(path)
     if known is None or look(path) != known[0]:
         data, modified_ns = read_all(path)

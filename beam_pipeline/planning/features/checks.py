@@ -148,7 +148,9 @@ def _check_images(features: Sequence[Feature]) -> None:
 def _check_feature(feature: Feature) -> None:
     name, kind = feature.name, feature.kind
     if feature.constant is not None and kind in _NO_CONSTANT:
-        raise SpecError(f"Feature {name!r}: a constant cannot be {_a(kind)}.")
+        raise SpecError(
+            f"Feature {name!r}: a constant cannot be {_with_article(kind)}."
+        )
     if feature.vocabulary is not None and kind is not Kind.LABEL:
         raise SpecError(f"Feature {name!r}: a vocabulary is for labels, not {kind}.")
     if feature.unknown is not Unknown.REJECT and kind is not Kind.LABEL:
@@ -169,17 +171,22 @@ def _check_feature(feature: Feature) -> None:
             f"Feature {name!r}: inexact_integers is for floats, not {kind}."
         )
     if feature.is_label and kind not in _PREDICTED:
-        raise SpecError(f"Feature {name!r}: {_a(kind)} cannot be what is predicted.")
+        raise SpecError(
+            f"Feature {name!r}: {_with_article(kind)} cannot be what is predicted."
+        )
 
 
-def _a(kind: Kind) -> str:
+def _with_article(kind: Kind) -> str:
+    """Returns "an image" or "a label", for messages."""
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def _check_shape(feature: Feature) -> None:
     name, kind, shape = feature.name, feature.kind, list(feature.shape)
     if shape and kind is Kind.BOX:
-        raise SpecError(f"Feature {name!r}: {_a(kind)} has no shape; leave it out.")
+        raise SpecError(
+            f"Feature {name!r}: {_with_article(kind)} has no shape; leave it out."
+        )
     if len(shape) > 1 and kind is Kind.IMAGE:
         raise SpecError(
             f"Feature {name!r}: several images are a list, of a shape like [null]; "

@@ -198,7 +198,7 @@ def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, st
 
 
 def _said_kinds(spec: Spec) -> dict[str, str]:
-    """Returns the kinds that the job says of columns; of several, that of images."""
+    """Returns the declared kind of each column; of several, "image" wins."""
     out: dict[str, str] = {}
     for name, said in spec.features.items():
         column = said.column or name

@@ -292,6 +292,7 @@ def _starts_as_image(head: bytes, size: int) -> bool:
 
 
 def _evidence(column: Column, feature: Feature) -> Evidence:
+    """Casts a sampled column to a feature; counts missing values and misfits."""
     missing = misfits = 0
     low: int | float | None = None
     high: int | float | None = None

@@ -220,7 +220,7 @@ def share_out(
 
 
 def _cut_short(rests: Sequence[int], denied: Sequence[int]) -> list[int]:
-    """Returns the splits that rounding down cuts short, those first that lack most.
+    """Returns the splits that lose rows by rounding down, the largest loss first.
 
     Args:
       rests: rows times `whole` that rounding takes from each split.

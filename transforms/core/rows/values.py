@@ -219,7 +219,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _size_of(row: Any, levels: int) -> list[int] | None:
-    """Returns the sizes of a row, along one dimension or all; None for others."""
+    """Returns the length of a nested list, or its lengths at all levels; else None."""
     shape = _shape_of(row)
     if shape is None:
         return None

@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recognised:
-    """What of the files of a source is of one format.
+    """Binary format found in a source: its reader, and the files that belong to it.
 
     Attributes:
       reader: reads them.
@@ -173,7 +173,7 @@ class RecordsReader(TableReader):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FixedLengthReader(RecordsReader):
-    """Reads what a layout describes.
+    """Reads records of equal size, whose fields a layout describes.
 
     Attributes:
       layout: of the records; must be given before anything is read.

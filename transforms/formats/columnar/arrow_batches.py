@@ -204,6 +204,7 @@ def _has_cast(kind: pa.DataType) -> bool:
 
 
 def _text_bytes(array: pa.Array) -> int:
+    """Returns how many bytes the texts of an array take."""
     return pc.sum(pc.binary_length(array)).as_py() or 0
 
 

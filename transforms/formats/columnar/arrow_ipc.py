@@ -301,6 +301,7 @@ def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _size(batch: pa.RecordBatch) -> int:
+    """Returns how many bytes a batch takes; 0 without rows."""
     # Arrow 25 crashes on the size of a union without rows.
     return batch.nbytes if batch.num_rows else 0
 

@@ -446,8 +446,8 @@ def _long_bytes(value: int) -> bytes:
     return bytes(out)
 
 
-def _unpacked_by(start: Callable[[], Any]) -> Callable[[bytes], bytes]:
-    """Returns what unpacks with a decompressor of the standard library."""
+def _decompressor(start: Callable[[], Any]) -> Callable[[bytes], bytes]:
+    """Returns a function that unpacks one block, at most `_MAX_BLOCK_BYTES` of it."""
 
     def unpack(packed: bytes) -> bytes:
         unpacker = start()
@@ -486,11 +486,11 @@ def _unsnapped(packed: bytes) -> bytes:
 # Codec -> what unpacks a block, to one byte more than may be at most.
 _UNPACKED: Mapping[str, Callable[[bytes], bytes]] = {
     "null": lambda packed: packed,
-    "deflate": _unpacked_by(lambda: zlib.decompressobj(-zlib.MAX_WBITS)),
+    "deflate": _decompressor(lambda: zlib.decompressobj(-zlib.MAX_WBITS)),
     "snappy": _unsnapped,
     "zstandard": _unzstd,
-    "bzip2": _unpacked_by(bz2.BZ2Decompressor),
-    "xz": _unpacked_by(lzma.LZMADecompressor),
+    "bzip2": _decompressor(bz2.BZ2Decompressor),
+    "xz": _decompressor(lzma.LZMADecompressor),
 }
 
 

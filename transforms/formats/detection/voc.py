@@ -295,6 +295,7 @@ def _object_columns(found: Objects, keep: Mask, each: Numbers) -> dict[str, pa.A
 
 
 def _part_rejection(file: SourceFile, found: Objects, index: int) -> Rejection:
+    """Returns the reject of one box of an image that is kept."""
     reason, message = found.complaint(index)
     raw = repr(found.items[index]).encode()
     return Rejection(

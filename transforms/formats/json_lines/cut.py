@@ -32,7 +32,7 @@ _Longs = npt.NDArray[np.int64]
 
 
 class Stream(Protocol):
-    """What lines are read from."""
+    """An open file, or anything else with its `read`."""
 
     def read(self, size: int, /) -> bytes:
         """Returns up to `size` bytes, none at the end."""

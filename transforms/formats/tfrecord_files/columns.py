@@ -192,11 +192,12 @@ def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
         )
         for name, kind in types.items()
     }
-    whole = {name: _whole(column) for name, column in merged.items()}
+    whole = {name: _one_chunk(column) for name, column in merged.items()}
     return Decoded(whole, places[order], refused)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Returns the values of a chunked column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

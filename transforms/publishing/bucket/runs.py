@@ -131,7 +131,7 @@ def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
 
 
 def others(folder: str) -> list[tuple[str, dict[str, str]]]:
-    """Returns (note, run) of what may work beside the holder; forgets the dead."""
+    """Returns (path, note) of other runs that may be alive; removes dead notes."""
     found = []
     for name in names_in(f"{folder}/{OTHERS}"):
         path = f"{folder}/{OTHERS}/{name}"

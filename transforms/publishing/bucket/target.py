@@ -119,7 +119,7 @@ def check_contents(directory: str) -> Manifest | None:
 
 
 def _contents(directory: str) -> tuple[Manifest | None, list[str]]:
-    """Returns the manifest of a target, and the names in it that are none of ours."""
+    """Returns the manifest of a target, if any, and the names of foreign files."""
     names = names_in(directory)
     manifest = None
     if MANIFEST_NAME in names:
@@ -241,7 +241,7 @@ def foreign_names(folder: str) -> list[str]:
 
 
 def works_in(folder: str) -> list[str]:
-    """Returns the names of the folders of jobs in a work folder."""
+    """Lists the folders in a work folder, one for each job."""
     return [name for name in names_in(folder) if _WORK.fullmatch(name)]
 
 
