@@ -2,7 +2,7 @@
 
 What follows the language of a fenced block says what it is for:
 
-    sh                 commands of the program, each of which must succeed
+    sh                 commands of the program, which must succeed; `> FILE` may follow
     console            commands after `$ `, each followed by what it prints
     python             a program
     python WORD        a program that needs the package WORD: tensorflow, torch
@@ -128,7 +128,14 @@ def _without_times(printed: str) -> str:
 def _run(line: str, folder: pathlib.Path, where: str) -> str:
     program, *arguments = shlex.split(line)
     assert program == "beam-tfrecord", f"{where}: {line}"
-    return _execute([sys.executable, "-m", "beam_pipeline", *arguments], folder, where)
+    target = None
+    if arguments[-2:-1] == [">"]:
+        *arguments, _, target = arguments
+    command = [sys.executable, "-m", "beam_pipeline", *arguments]
+    printed = _execute(command, folder, where)
+    if target:
+        (folder / target).write_text(printed, encoding="utf-8")
+    return printed
 
 
 def _execute(command: list[str], folder: pathlib.Path, where: str) -> str:
