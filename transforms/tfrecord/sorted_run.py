@@ -27,7 +27,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.frame import MASK_DELTA, header
+from transforms.core.tfrecord.frame import header, mask_all
 
 __all__ = ["Fetch", "SortedRun", "cut_run", "frame_records", "merge_runs", "pack"]
 
@@ -152,8 +152,7 @@ def frame_records(records: Sequence[bytes]) -> bytes:
     """Returns the framed records, one after another."""
     count = len(records)
     crcs = np.fromiter(map(google_crc32c.value, records), np.uint32, count)
-    masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(MASK_DELTA)
-    packed = masked.astype("<u4").tobytes()
+    packed = mask_all(crcs).astype("<u4").tobytes()
     footers = [packed[at : at + 4] for at in range(0, 4 * count, 4)]
     headers = map(_header, map(len, records))
     parts = zip(headers, records, footers, strict=True)

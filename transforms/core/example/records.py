@@ -6,9 +6,6 @@ Parts that are the same bytes in every row, but for values at fixed positions, a
 gathered in runs; other parts are one Arrow binary view a row.
 """
 
-import functools
-import struct
-
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +21,12 @@ from transforms.core.example.views import (
     join,
     matrix_views,
 )
-from transforms.core.tfrecord.frame import FOOTER_BYTES, HEADER_BYTES, MASK_DELTA
+from transforms.core.tfrecord.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    length_crcs,
+    mask_all,
+)
 
 __all__ = ["Records", "write_footers"]
 
@@ -109,8 +111,7 @@ class Records:
         lengths = sizes + tags.sizes + 1
         stores: list[Store] = []
         if framed:
-            crcs = _masked_length_crcs(lengths)
-            stores = [(0, lengths.astype("<u8")), (8, crcs)]
+            stores = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
         if isinstance(tags.sizes, int):
             width = lead + 1 + tags.sizes
             stores += varint_stores(lead + 1, tags.sizes, tags)
@@ -231,33 +232,4 @@ def write_footers(data: pa.Buffer, offsets: Sizes) -> None:
     crcs = np.fromiter(map(google_crc32c.value, payloads.tolist()), np.uint32, count)
     # A uint32 at every byte: footers are at any alignment.
     words = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
-    words[offsets[1:] - FOOTER_BYTES] = _masked(crcs)
-
-
-def _masked(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Returns the masked forms of CRCs, as `frame.mask` does for one."""
-    return (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(MASK_DELTA)
-
-
-@functools.cache
-def _length_crc_tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """Returns what the low and the high 16 bits of a length give to its CRC32C.
-
-    A CRC is linear over XOR but for a constant, which is in the first table: the
-    CRC of a length is the XOR of the two. 17 bits settle 65,536 entries.
-    """
-    zero = google_crc32c.value(bytes(8))
-    tables = []
-    for first, shift in ((zero, 0), (0, 16)):
-        table = np.array([first], np.uint32)
-        for bit in range(16):
-            crc = google_crc32c.value(struct.pack("<Q", 1 << shift + bit)) ^ zero
-            table = np.concatenate((table, table ^ np.uint32(crc)))
-        tables.append(table)
-    return tables[0], tables[1]
-
-
-def _masked_length_crcs(lengths: Sizes) -> npt.NDArray[np.uint32]:
-    """Returns the masked CRC32C of lengths below 2**32, as headers hold it."""
-    low, high = _length_crc_tables()
-    return _masked(low[lengths & 0xFFFF] ^ high[lengths >> 16])
+    words[offsets[1:] - FOOTER_BYTES] = mask_all(crcs)

@@ -12,7 +12,8 @@ import google_crc32c
 import numpy as np
 
 from transforms.core.salvage.resync import header_places, length_of
-from transforms.core.tfrecord.chunk import boundaries, first_damage, length_crc
+from transforms.core.tfrecord.chunk import boundaries, first_damage
+from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -105,9 +106,9 @@ class Content:
         if position + OVERHEAD_BYTES > self.stop:
             return None
         data = self.fetch(position, position + HEADER_BYTES)
-        (length,) = _LENGTH.unpack_from(data)
-        if _CRC.unpack_from(data, 8)[0] != length_crc(length):
+        if not is_frame_header(data):
             return None
+        (length,) = _LENGTH.unpack_from(data)
         return int(length) if length <= self.max_record_bytes else None
 
     def is_payload(self, start: int, stop: int) -> bool:

@@ -22,6 +22,7 @@ from transforms.core.tfrecord.frame import (
     MASK_DELTA,
     OVERHEAD_BYTES,
     header,
+    length_crcs,
 )
 
 __all__ = ["header_places", "length_of"]
@@ -55,9 +56,7 @@ def header_places(data: bytes, room: int, max_record_bytes: int) -> _Longs:
     fits = lengths.astype(np.int64) <= room - OVERHEAD_BYTES - places
     places, lengths = places[fits], lengths[fits]
     words: _Words = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
-    sound: npt.NDArray[np.bool_] = words[places + _LENGTH_BYTES] == _length_crcs(
-        lengths, width
-    )
+    sound: npt.NDArray[np.bool_] = words[places + _LENGTH_BYTES] == length_crcs(lengths)
     return places[sound]
 
 
@@ -77,33 +76,6 @@ def _plausible(
     crc_bytes = octets[_LENGTH_BYTES : _LENGTH_BYTES + count]
     plausible &= ~empty | (crc_bytes == _EMPTY_CRC_BYTE)
     return plausible
-
-
-def _length_crcs(lengths: npt.NDArray[np.uint64], width: int) -> _Words:
-    """Returns the masked checksums of many lengths of at most `width` bytes."""
-    tables, zero = _crc_tables()
-    crcs = np.full(len(lengths), zero, np.uint32)
-    for byte, table in enumerate(tables[:width]):
-        crcs ^= table[(lengths >> np.uint64(8 * byte)) & np.uint64(255)]
-    right, left = np.uint32(15), np.uint32(17)
-    masked: _Words = ((crcs >> right) | (crcs << left)) + np.uint32(MASK_DELTA)
-    return masked
-
-
-@functools.cache
-def _crc_tables() -> tuple[_Words, int]:
-    """Returns what each value of each of the 8 bytes adds, and the CRC of zeros.
-
-    A CRC is linear: that of a length is that of zeros, changed by its bytes one by
-    one.
-    """
-    zero = google_crc32c.value(bytes(_LENGTH_BYTES))
-    tables = np.empty((_LENGTH_BYTES, 256), np.uint32)
-    for byte in range(_LENGTH_BYTES):
-        for value in range(256):
-            length = (value << (8 * byte)).to_bytes(_LENGTH_BYTES, "little")
-            tables[byte, value] = google_crc32c.value(length) ^ zero
-    return tables, zero
 
 
 def length_of(crc: int) -> int:

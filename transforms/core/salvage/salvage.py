@@ -29,10 +29,10 @@ file: nothing is held but some steps of 1 MiB.
 """
 
 import dataclasses
-import struct
 from collections.abc import Iterator
 
 from transforms.core.salvage.content import LOOKAHEAD_BYTES, Content, Fetch
+from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import (
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
@@ -51,8 +51,6 @@ _MAX_SHARE = 16
 # How often a stretch that an intact header claims may be read in search of a run that
 # leads out of it. Only made-up headers ask for more.
 _MAX_READS = 4
-
-_LENGTH = struct.Struct("<Q")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -215,8 +213,7 @@ class Salvage:
         if position + OVERHEAD_BYTES > self._stop:
             return "truncated"
         data = self._content.fetch(position, position + HEADER_BYTES)
-        is_valid = header(_LENGTH.unpack_from(data)[0]) == data
-        return "too-long" if is_valid else "length-crc"
+        return "too-long" if is_frame_header(data) else "length-crc"
 
     def _rebuilt(self, position: int, stop: int, kind: str) -> Iterator[Kept | Skipped]:
         body = position + HEADER_BYTES

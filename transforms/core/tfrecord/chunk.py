@@ -10,7 +10,6 @@
 3. Payloads: the records of one length are gathered by one strided copy.
 """
 
-import functools
 import itertools
 import struct
 from typing import Any
@@ -22,12 +21,12 @@ import numpy.typing as npt
 from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
-    MASK_DELTA,
     OVERHEAD_BYTES,
-    header,
+    length_crcs,
+    mask_all,
 )
 
-__all__ = ["LARGE_BYTES", "boundaries", "first_damage", "gather", "length_crc"]
+__all__ = ["LARGE_BYTES", "boundaries", "first_damage", "gather"]
 
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
@@ -38,7 +37,6 @@ LARGE_BYTES = 1 << 13
 # A run of equal lengths is worth one array operation from this many records.
 _RUN_RECORDS = 8
 _LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
 
 
 def boundaries(data: bytes) -> tuple[_Longs, int]:
@@ -106,10 +104,10 @@ def first_damage(
     ordered = lengths[order]
     edges = np.flatnonzero(np.diff(ordered, prepend=-1))
     counts = np.diff(edges, append=len(ordered))
-    expected = np.array([length_crc(n) for n in ordered[edges].tolist()], np.uint32)
+    expected = np.repeat(length_crcs(ordered[edges]), counts)
     begins = starts[order]
 
-    wrong = words[begins - FOOTER_BYTES] != np.repeat(expected, counts)
+    wrong = words[begins - FOOTER_BYTES] != expected
     if wrong.any():
         first = int(order[wrong].min())
         # Beyond it nothing is where it seems to be; before it all is.
@@ -120,8 +118,7 @@ def first_damage(
         before = _damage_before(data, starts, lengths, max_record_bytes, first)
         return before or (first, "too-long")
     crcs = _payload_crcs(data, begins, ordered, edges)
-    masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(MASK_DELTA)
-    wrong = words[begins + ordered] != masked
+    wrong = words[begins + ordered] != mask_all(crcs)
     if wrong.any():
         return int(order[wrong].min()), "data-crc"
     return None
@@ -177,9 +174,3 @@ def gather(data: bytes, starts: _Longs, length: int) -> list[bytes]:
     items: Any = np.ndarray((count,), f"V{length}", data, 0, (1,))
     payloads: list[bytes] = items[starts].tolist()
     return payloads
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def length_crc(length: int) -> int:
-    """Returns the masked checksum that a header of this length carries."""
-    return int(_CRC.unpack_from(header(length), 8)[0])

@@ -10,9 +10,12 @@ The mask is `rotate_right(crc, 15) + 0xa282ead8 mod 2**32`. Source: TensorFlow,
 `tensorflow/core/lib/io/record_writer.h` and `lib/hash/crc32c.h`.
 """
 
+import functools
 import struct
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 __all__ = [
     "DAMAGE_KINDS",
@@ -24,9 +27,12 @@ __all__ = [
     "footer",
     "frame",
     "header",
+    "length_crcs",
     "mask",
-    "masked_crc32c",
+    "mask_all",
 ]
+
+_Words = npt.NDArray[np.uint32]
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -51,20 +57,46 @@ def mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & 0xFFFFFFFF
 
 
-def masked_crc32c(data: bytes) -> int:
-    """Returns the masked CRC32C of `data`."""
-    return mask(google_crc32c.value(data))
+def mask_all(crcs: _Words) -> _Words:
+    """Returns the masked forms of n CRC32Cs, as `mask` does for one."""
+    return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(MASK_DELTA)
 
 
 def header(length: int) -> bytes:
     """Returns the 12 header bytes of a payload of `length` bytes."""
     prefix = struct.pack("<Q", length)
-    return prefix + struct.pack("<I", masked_crc32c(prefix))
+    return prefix + struct.pack("<I", mask(google_crc32c.value(prefix)))
+
+
+def length_crcs(lengths: npt.NDArray[np.integer]) -> _Words:
+    """Returns the masked CRC32Cs that the headers of n lengths, 0 or more, carry."""
+    # A CRC is linear over XOR but for a constant, so each 16 bits of a length change
+    # it on their own: one lookup a row instead of one call.
+    crcs = _length_crc_table(0)[lengths & 0xFFFF]
+    largest = int(lengths.max(initial=0))
+    for part in range(1, 4):
+        if largest >> 16 * part:
+            crcs ^= _length_crc_table(part)[lengths >> 16 * part & 0xFFFF]
+    return mask_all(crcs)
+
+
+@functools.cache
+def _length_crc_table(part: int) -> _Words:
+    """Returns what each value of 16 bits of a length contributes to its CRC32C.
+
+    `part` counts them from the lowest; the constant, the CRC of 0, is in part 0.
+    """
+    zero = google_crc32c.value(bytes(8))
+    table = np.array([0 if part else zero], np.uint32)
+    for bit in range(16 * part, 16 * part + 16):
+        crc = google_crc32c.value(struct.pack("<Q", 1 << bit)) ^ zero
+        table = np.concatenate((table, table ^ np.uint32(crc)))
+    return table
 
 
 def footer(data: bytes) -> bytes:
     """Returns the 4 footer bytes of a payload."""
-    return struct.pack("<I", masked_crc32c(data))
+    return struct.pack("<I", mask(google_crc32c.value(data)))
 
 
 def frame(data: bytes) -> bytes:

@@ -20,7 +20,6 @@ from transforms.core.tfrecord.chunk import (
     boundaries,
     first_damage,
     gather,
-    length_crc,
 )
 from transforms.core.tfrecord.compression import (
     STEP_BYTES,
@@ -257,10 +256,9 @@ class TFRecordReader:
 
     def _pending(self, data: bytes) -> int:
         """Returns the length in a record's header, once it is to be believed."""
-        (length,) = _LENGTH.unpack_from(data)
-        (crc,) = _CRC.unpack_from(data, 8)
-        if crc != length_crc(length):
+        if not is_frame_header(data):
             self._fail("length-crc", data)
+        (length,) = _LENGTH.unpack_from(data)
         if length > self._max_record_bytes:
             self._fail(
                 "too-long",

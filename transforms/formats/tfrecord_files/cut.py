@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.tfrecord.chunk import boundaries, first_damage, length_crc
+from transforms.core.tfrecord.chunk import boundaries, first_damage
 from transforms.core.tfrecord.compression import Compression, detect, is_frame_header
 from transforms.core.tfrecord.frame import (
     DAMAGE_KINDS,
@@ -21,6 +21,7 @@ from transforms.core.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
     OVERHEAD_BYTES,
+    length_crcs,
 )
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
 from transforms.errors import TFRecordError
@@ -38,7 +39,7 @@ __all__ = [
 _Longs = npt.NDArray[np.int64]
 
 _STEP_BYTES = 1 << 20
-_HEADER = struct.Struct("<QI")
+_LENGTH = struct.Struct("<Q")
 # How far to look for a record from a place inside a file.
 _SEARCH_BYTES = 1 << 22
 _MAX_TRIES = 1 << 14
@@ -92,9 +93,9 @@ def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, in
 def _skip(stream: BinaryIO, data: bytes, offset: int, size: int, path: str) -> int:
     """Goes behind a record longer than what was read of it; returns its length."""
     if len(data) >= HEADER_BYTES:
-        length, crc = _HEADER.unpack_from(data)
+        (length,) = _LENGTH.unpack_from(data)
         total = length + OVERHEAD_BYTES
-        if crc == length_crc(length) and offset + total <= size:
+        if is_frame_header(data) and offset + total <= size:
             stream.seek(offset + total)
             return int(total)
     raise damage_of(path)
@@ -104,8 +105,7 @@ def _check_headers(data: bytes, starts: _Longs, stop: int, path: str) -> None:
     lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
     words: npt.NDArray[np.uint32] = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
     distinct, inverse = np.unique(lengths, return_inverse=True)
-    expected = np.array([length_crc(n) for n in distinct.tolist()], np.uint32)
-    if (words[starts - FOOTER_BYTES] != expected[inverse]).any():
+    if (words[starts - FOOTER_BYTES] != length_crcs(distinct)[inverse]).any():
         raise damage_of(path)
 
 
