@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_bytes, is_list
 from transforms.core.example.example_layout import LayoutReader, learn_layout
 from transforms.core.example.messages import Example
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
-__all__ = ["decode_examples", "message", "parse_example", "payload_array"]
+__all__ = ["decode_examples", "gathered", "message", "parse_example"]
 
 _Longs = npt.NDArray[np.int64]
 
@@ -57,9 +57,10 @@ def parse_example(data: bytes) -> dict[str, list[Any]]:
     return {name: _values(features[name]) for name in sorted(features)}
 
 
-def payload_array(batch: PayloadBatch) -> pa.LargeBinaryArray:
-    """Returns the payloads of a reader's batch as one Arrow array."""
-    return _gathered(batch.data, batch.starts, batch.starts + batch.lengths)
+def _values(feature: Any) -> list[Any]:
+    kind = feature.WhichOneof("kind")
+    # A slice of a repeated field is a list; `list` takes three times as long.
+    return [] if kind is None else getattr(feature, kind).value[:]
 
 
 def decode_examples(
@@ -129,7 +130,7 @@ def _decode_one_layout(
     kinds = layout.kinds
     names = sorted(kinds)
     arrays = [
-        _gathered(data, *reader.columns[name])
+        gathered(data, *reader.columns[name])
         if kinds[name] == "bytes_list"
         else pa.array(reader.columns[name])
         for name in names
@@ -137,8 +138,11 @@ def _decode_one_layout(
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _gathered(data: bytes, starts: _Longs, stops: _Longs) -> pa.LargeBinaryArray:
-    """Returns the pieces of `data` as one array; they are in order and do not touch."""
+def gathered(data: bytes, starts: _Longs, stops: _Longs) -> pa.LargeBinaryArray:
+    """Returns the n pieces [start, stop) of `data` as one array.
+
+    They ascend and do not overlap, as the values of records do.
+    """
     # Pieces and gaps in turn are one array over the same bytes; every second item is
     # then taken, which copies each piece once.
     bounds = np.empty(2 * len(starts), np.int64)
@@ -216,12 +220,6 @@ def _collect(payloads: Sequence[bytes]) -> dict[str, _Column]:
     return columns
 
 
-def _values(feature: Any) -> list[Any]:
-    kind = feature.WhichOneof("kind")
-    # A slice is a list too, and made three times as fast as by `list`.
-    return [] if kind is None else getattr(feature, kind).value[:]
-
-
 def _field(column: _Column) -> pa.Field:
     if not column.kind:
         return pa.field(column.name, pa.null())
@@ -279,7 +277,7 @@ def _kind(name: str, value_type: pa.DataType) -> str:
         return "int64_list"
     if value_type == pa.float32():
         return "float_list"
-    if any(is_type(value_type) for is_type in _BYTES_TYPES):
+    if is_bytes(value_type):
         return "bytes_list"
     if value_type == pa.null():
         return ""
@@ -287,11 +285,3 @@ def _kind(name: str, value_type: pa.DataType) -> str:
         f"column {name!r} must be of int64, float32, binary or string, or a list of "
         f"them; found {value_type}"
     )
-
-
-_BYTES_TYPES = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_string,
-    pa.types.is_large_string,
-)

@@ -26,7 +26,15 @@ import pyarrow as pa
 from transforms.core.example.varint import Varints, varint, varint_size
 from transforms.core.example.views import DataBuffers, Words, matrix_views
 
-__all__ = ["Entry", "Form", "Kind", "Layout", "Store", "VarintField", "varint_stores"]
+__all__ = [
+    "Entry",
+    "Form",
+    "Kind",
+    "PrefixLayout",
+    "Store",
+    "VarintField",
+    "varint_stores",
+]
 
 # Prefixes of payloads below this size are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13
@@ -63,7 +71,7 @@ class VarintField:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class PrefixLayout:
     """The prefix of all payloads of a range of sizes.
 
     Attributes:
@@ -101,7 +109,7 @@ class Entry:
         self._key = b"\x0a" + varint(len(key)) + key
         self._kind = kind.value
         self._form = form
-        self._layouts: dict[tuple[int, int], Layout | None] = {}
+        self._layouts: dict[tuple[int, int], PrefixLayout | None] = {}
         self._table: _Table | None = None
 
     def prefix(self, size: int) -> bytes:
@@ -112,7 +120,7 @@ class Entry:
         key = self._key
         return b"\x0a" + varint(len(key) + len(tail) + size) + key + tail
 
-    def layout(self, smallest: int, largest: int) -> Layout | None:
+    def layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         """Returns the one layout of all sizes of a range; None if it has several."""
         found = self._layouts.get((smallest, largest))
         if found is None and (smallest, largest) not in self._layouts:
@@ -152,10 +160,10 @@ class Entry:
         e = f + 1 + varint_size(f) + len(self._key)
         return varint_size(e), varint_size(f), varint_size(g), inner
 
-    def _new_layout(self, smallest: int, largest: int) -> Layout | None:
+    def _new_layout(self, smallest: int, largest: int) -> PrefixLayout | None:
         template = self.prefix(smallest)
         if smallest == largest:
-            return Layout(template, ())
+            return PrefixLayout(template, ())
         # The widths never shrink with the size: equal ends, equal in between.
         shape = self._shape(smallest)
         if shape != self._shape(largest):
@@ -170,7 +178,7 @@ class Entry:
             VarintField(at_g, shape[2], end - at_g - shape[2]),
             VarintField(at_l, shape[3], 0),
         )
-        return Layout(template, fields if shape[3] else fields[:3])
+        return PrefixLayout(template, fields if shape[3] else fields[:3])
 
     def _new_table(self, sizes: npt.NDArray[np.int64]) -> "_Table":
         """Returns the prefixes of distinct sizes in ascending order."""

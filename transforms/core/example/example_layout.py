@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from transforms.core.example.varint import MAX_VARINT_BYTES, varint
+
 __all__ = ["Layout", "LayoutReader", "learn_layout"]
 
 _Longs = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
 _TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
-_MAX_VARINT_BYTES = 10
 # Lengths are read from 4 bytes: 28 bits. Longer records are left to protobuf.
 _MAX_BYTES = 1 << 28
 # Reads of whole words past the last cursor must stay inside the data.
@@ -128,7 +129,7 @@ class LayoutReader:
         self._require(stop <= self._stops)
         # Where it does not hold, reads must stay inside the data all the same.
         stop = np.where(self.matches, stop, cursor)
-        cursor = self._expect(cursor, b"\x0a" + _varint(len(key)) + key + b"\x12")
+        cursor = self._expect(cursor, b"\x0a" + varint(len(key)) + key + b"\x12")
         cursor = self._last_length(cursor, stop)
         cursor = self._expect(cursor, bytes([tag]))
         cursor = self._last_length(cursor, stop)
@@ -182,7 +183,7 @@ class LayoutReader:
 
     def _integers(self, cursor: _Longs, sizes: _Longs) -> _Longs:
         """Returns the varints at the cursor, which must have exactly these sizes."""
-        self._require((sizes >= 1) & (sizes <= _MAX_VARINT_BYTES))
+        self._require((sizes >= 1) & (sizes <= MAX_VARINT_BYTES))
         cursor = np.where(self.matches, cursor, self._starts)
         sizes = np.where(self.matches, sizes, 1)
         value = np.zeros(len(cursor), np.uint64)
@@ -194,11 +195,3 @@ class LayoutReader:
             group = (byte & np.uint8(0x7F)).astype(np.uint64)
             value |= np.where(inside, group << np.uint64(7 * index), np.uint64(0))
         return value.view(np.int64)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.example.entry import Entry, Layout, Store, varint_stores
+from transforms.core.example.entry import Entry, PrefixLayout, Store, varint_stores
 from transforms.core.example.payload import Payload
 from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
@@ -197,7 +197,7 @@ class Records:
             self._varying = self._varying + sizes
 
 
-def _store_layout(run: _Run, layout: Layout, sizes: Sizes | None) -> None:
+def _store_layout(run: _Run, layout: PrefixLayout, sizes: Sizes | None) -> None:
     """Appends a prefix to a run, with the varints that count the payload in it."""
     start = len(run.template)
     run.template += layout.template

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.core.example.decoder import message, payload_array
+from transforms.core.example.decoder import gathered, message
 from transforms.core.example.example_layout import Layout, LayoutReader, learn_layout
 from transforms.core.model import Reason
 from transforms.core.tfrecord.reader import PayloadBatch
@@ -251,8 +251,7 @@ def _columns_of(
             continue
         if kinds[name] == "bytes_list":
             starts, stops = (each[matches] for each in reader.columns[name])
-            pieces = PayloadBatch(data, starts, stops - starts, 0, starts)
-            values = payload_array(pieces)
+            values = gathered(data, starts, stops)
         else:
             values = pa.array(reader.columns[name][matches])
         if pa.types.is_list(kind):
