@@ -130,10 +130,10 @@ def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
       DamageError: the header makes no sense.
     """
     frames = 1
-    if name == "gif":
-        frames = _bounded(gif.read_header(data), max_pixels).frames
-    elif name == "webp":
-        frames = _bounded(webp.read_header(data), max_pixels).frames
+    if name in ("gif", "webp"):
+        header = (gif if name == "gif" else webp).read_header(data)
+        _bound(header.height, header.width, max_pixels)
+        frames = header.frames
     elif name == "jpeg2000":
         _bound_codestreams(data, max_pixels)
     plugin = _plugin(name)
@@ -264,18 +264,26 @@ def _bits(data: bytes, name: str, image: ImageFile.ImageFile) -> int:
         found = _pixel_information(data[:65_536])
         return found[1][0] if found else 8
     if name == "jpeg2000":
-        at = data.find(_SIZ)
-        if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
-            raise DamageError("jpeg2000: there is no codestream")
-        depth: int = _SIZ_FIELDS.unpack_from(data, at + 4)[-1]
-        return (depth & 0x7F) + 1
+        # Whether samples are signed is in the top bit.
+        return (_siz_fields(data)[-1] & 0x7F) + 1
     if name == "pnm":
         return 16 if image.mode == "I" else 1 if image.mode == "1" else 8
     return 8
 
 
 def _bound_codestreams(data: bytes, max_pixels: int) -> None:
-    """Looks at the SIZ marker (T.800 A.5.1), which need not agree with JP2's header.
+    """Checks the size in the codestream, which need not agree with JP2's header."""
+    _, _, right, bottom, left, top, *_, components, _ = _siz_fields(data)
+    if right <= left or bottom <= top or not 1 <= components <= 4:
+        raise DamageError(
+            f"jpeg2000: {right - left} x {bottom - top} pixels of {components} "
+            f"components at byte {data.find(_SIZ)}"
+        )
+    _bound(bottom, right, max_pixels)
+
+
+def _siz_fields(data: bytes) -> tuple[int, ...]:
+    """Returns the fields of the codestream's SIZ marker (T.800 A.5.1).
 
     FF 4F | FF 51 | length, 2 | capabilities, 2 | Xsiz, 4 | Ysiz, 4 | XOsiz, 4
     | YOsiz, 4 | XTsiz, 4 | YTsiz, 4 | XTOsiz, 4 | YTOsiz, 4 | components, 2 | bits, 1
@@ -283,22 +291,7 @@ def _bound_codestreams(data: bytes, max_pixels: int) -> None:
     at = data.find(_SIZ)
     if at < 0 or len(data) < at + 4 + _SIZ_FIELDS.size:
         raise DamageError("jpeg2000: there is no codestream")
-    _, _, right, bottom, left, top, *_, components, _ = _SIZ_FIELDS.unpack_from(
-        data, at + 4
-    )
-    if right <= left or bottom <= top or not 1 <= components <= 4:
-        raise DamageError(
-            f"jpeg2000: {right - left} x {bottom - top} pixels of {components} "
-            f"components at byte {at}"
-        )
-    _bound(bottom, right, max_pixels)
-
-
-def _bounded(
-    header: "gif.GifHeader | webp.WebPHeader", max_pixels: int
-) -> "gif.GifHeader | webp.WebPHeader":
-    _bound(header.height, header.width, max_pixels)
-    return header
+    return _SIZ_FIELDS.unpack_from(data, at + 4)
 
 
 def _bound(height: int, width: int, max_pixels: int) -> None:

@@ -14,6 +14,7 @@ not read.
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from transforms.core.image import exif
@@ -228,6 +229,20 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
     return PngExtras(at + 12, tuple(metadata), frames)
 
 
+def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Yields (type, start and stop of the payload) of the chunks up to IEND.
+
+    Nothing is checked on the way.
+    """
+    at = 8
+    while at + 12 <= len(data):
+        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+        yield kind, at + 8, at + 8 + length
+        if kind == b"IEND":
+            return
+        at += 12 + length
+
+
 def read_extras(data: bytes) -> PngExtras:
     """Finds what `walk` returns without checking anything on the way.
 
@@ -237,18 +252,15 @@ def read_extras(data: bytes) -> PngExtras:
     has_data = False
     metadata: list[tuple[bytes, int, int]] = []
     frames = 1
-    at = 8
-    while at + 12 <= len(data):
-        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+    for kind, start, stop in _chunks(data):
         if kind == b"IEND":
-            return PngExtras(at + 12, tuple(metadata), frames)
+            return PngExtras(start + 4, tuple(metadata), frames)
         if kind == b"IDAT":
             has_data = True
         elif kind in _METADATA:
-            metadata.append((kind, at + 8, at + 8 + length))
-        elif kind == b"acTL" and length == 8 and not has_data:
-            frames = _UINT32.unpack_from(data, at + 8)[0]
-        at += 12 + length
+            metadata.append((kind, start, stop))
+        elif kind == b"acTL" and stop - start == 8 and not has_data:
+            frames = _UINT32.unpack_from(data, start)[0]
     return PngExtras(len(data), tuple(metadata), frames)
 
 
@@ -316,16 +328,13 @@ def pixels_only(data: bytes) -> bytes:
     Args:
       data: a file that `walk` has accepted.
     """
-    pieces = [SIGNATURE]
-    at = 8
-    kind = b""
-    while kind != b"IEND":
-        length, kind = _CHUNK_HEADER.unpack_from(data, at)
-        stop = at + 12 + length
-        if kind[0] < 0x61 or kind == b"tRNS":
-            pieces.append(data[at:stop])
-        at = stop
-    return b"".join(pieces)
+    pieces = [
+        # With length and type in front of the payload, and the CRC behind it.
+        data[start - 8 : stop + 4]
+        for kind, start, stop in _chunks(data)
+        if kind[0] < 0x61 or kind == b"tRNS"
+    ]
+    return b"".join((SIGNATURE, *pieces))
 
 
 def check_rows(data: bytes, header: PngHeader) -> None:
@@ -373,16 +382,8 @@ def check_rows(data: bytes, header: PngHeader) -> None:
 
 
 def _compressed(data: bytes) -> bytes:
-    """The payloads of all IDAT chunks together: one zlib stream."""
-    pieces = []
-    at = 8
-    kind = b""
-    while kind != b"IEND":
-        length, kind = _CHUNK_HEADER.unpack_from(data, at)
-        if kind == b"IDAT":
-            pieces.append(data[at + 8 : at + 8 + length])
-        at += 12 + length
-    return b"".join(pieces)
+    """Returns the payloads of all IDAT chunks together: one zlib stream."""
+    return b"".join(data[i:j] for kind, i, j in _chunks(data) if kind == b"IDAT")
 
 
 def _has_transparency(data: bytes) -> bool:
@@ -391,19 +392,15 @@ def _has_transparency(data: bytes) -> bool:
     One with a wrong checksum it would drop.
     """
     entries = 0
-    at = 33
-    while at + 8 <= len(data):
-        length, kind = _CHUNK_HEADER.unpack_from(data, at)
+    for kind, start, stop in _chunks(data):
         if kind == b"PLTE":
             # Entries beyond what the pixels can name are dropped.
-            entries = min(length // 3, 1 << data[24])
-        elif kind == b"tRNS" and 0 < length <= entries:
-            stop = at + 8 + length
-            checksum = zlib.crc32(data[at + 4 : stop])
+            entries = min((stop - start) // 3, 1 << data[24])
+        elif kind == b"tRNS" and 0 < stop - start <= entries:
+            checksum = zlib.crc32(data[start - 4 : stop])
             return data[stop : stop + 4] == _UINT32.pack(checksum)
-        elif kind in (b"IDAT", b"IEND"):
+        elif kind == b"IDAT":
             return False
-        at += 12 + length
     return False
 
 
