@@ -3,6 +3,8 @@
 Arrays may be slices, and null slots may hold any bytes: nothing here trusts them.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -70,7 +72,7 @@ def numpy_mask(bools: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def raw_values(array: pa.Array) -> npt.NDArray[np.generic]:
+def raw_values(array: pa.Array) -> npt.NDArray[Any]:
     """Returns the n values of a numeric array; null slots hold anything."""
     dtype = numpy_type(array.type)
     buffer = array.buffers()[1]

@@ -35,7 +35,6 @@ integer or a float takes 3 ns, a text that is a number 17, another text 30 to 50
 import functools
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -197,7 +196,7 @@ def _words(array: pa.Array) -> _Words:
         values = array.fill_null(False).to_numpy(zero_copy_only=False)
         return _BOOL + values.astype(np.uint64), _present(array)
     if types.is_integer(kind):
-        return _of_integers(_numbers(array)), _present(array)
+        return _of_integers(raw_values(array)), _present(array)
     if types.is_decimal(kind):
         return _of_decimals(array)
     if _is_binary(kind):
@@ -207,10 +206,6 @@ def _words(array: pa.Array) -> _Words:
     # Intervals and unions: their text in Python.
     texts = [None if v is None else str(v) for v in array.to_pylist()]
     return _of_texts(pa.array(texts, pa.string()))
-
-
-def _numbers(array: pa.Array) -> npt.NDArray[Any]:
-    return raw_values(array)
 
 
 def _present(array: pa.Array) -> Mask | None:
@@ -232,7 +227,7 @@ def _taken(words: _Words, indices: pa.Array) -> _Words:
 
 
 def _of_floats(array: pa.Array) -> _Words:
-    values = _numbers(array).astype(np.float64)
+    values = raw_values(array).astype(np.float64)
     missing = np.isnan(values)
     present = _present(array)
     if missing.any():
@@ -291,7 +286,9 @@ def _of_times(array: pa.Array) -> _Words:
     base = _INSTANT
     if types.is_date32(kind):
         seconds = array.cast(pa.int32()).fill_null(0).to_numpy().astype(np.int64)
-        return splitmix64(base + _unsigned(seconds * _DAY_SECONDS)), _present(array)
+        return splitmix64(base + (seconds * _DAY_SECONDS).astype(np.uint64)), _present(
+            array
+        )
     if types.is_time(kind):
         base = _CLOCK
     elif types.is_duration(kind):
@@ -302,12 +299,9 @@ def _of_times(array: pa.Array) -> _Words:
     seconds, rest = np.divmod(values, _NANOS[unit])
     nanos = rest * (_NANOS["ns"] // _NANOS[unit])
     with np.errstate(over="ignore"):
-        words = splitmix64(base + _unsigned(seconds)) + _unsigned(nanos)
+        words = splitmix64(base + seconds.astype(np.uint64))
+        words += nanos.astype(np.uint64)
     return words, _present(array)
-
-
-def _unsigned(values: npt.NDArray[np.int64]) -> UInt64s:
-    return values.astype(np.uint64)
 
 
 def _of_structs(array: pa.Array) -> _Words:
@@ -391,13 +385,13 @@ def _all_numbers(texts: pa.Array) -> UInt64s | None:
         or not pc.all(pc.is_finite(values), min_count=0).as_py()
     ):
         return None
-    return _of_parsed(_numbers(values), texts)
+    return _of_parsed(raw_values(values), texts)
 
 
 def _all_integers(texts: pa.Array) -> UInt64s | None:
     for target in (pa.int64(), pa.uint64()):
         if (values := _cast(texts, target)) is not None:
-            return _of_integers(_numbers(values))
+            return _of_integers(raw_values(values))
     return None
 
 
@@ -501,7 +495,7 @@ def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
     words = np.zeros(len(texts), np.uint64)
     missing = np.zeros(len(texts), np.bool_)
     written = texts.filter(decimals)
-    values = _numbers(pc.cast(written, pa.float64()))
+    values = raw_values(pc.cast(written, pa.float64()))
     words[numbers] = _of_parsed(values, written)
     # A decimal beyond float64 is a text.
     numbers[np.flatnonzero(numbers)[np.isinf(values)]] = False
@@ -509,7 +503,7 @@ def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
     named = pc.match_substring_regex(texts.take(pa.array(others)), NUMBER_WORD)
     others = others[named.to_numpy(zero_copy_only=False)]
     if len(others):
-        values = _numbers(pc.cast(texts.take(pa.array(others)), pa.float64()))
+        values = raw_values(pc.cast(texts.take(pa.array(others)), pa.float64()))
         words[others] = _bits(values)
         numbers[others] = True
         missing[others] = np.isnan(values)

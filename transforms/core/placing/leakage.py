@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Segment
-from transforms.core.placing.placement import UInt64s
+from transforms.core.placing.placement import UInt64s, is_among
 from transforms.errors import bounded
 
 __all__ = [
@@ -212,12 +212,12 @@ class Shared:
 
     def contains(self, values: UInt64s) -> Mask:
         """Tells which of n fingerprints are among these."""
-        return _is_among(values, self.values)
+        return is_among(values, self.values)
 
     def without(self, values: Iterable[int]) -> "Shared":
         """Returns these but for some."""
         gone = np.array(sorted(values), np.uint64)
-        kept = ~_is_among(self.values, gone)
+        kept = ~is_among(self.values, gone)
         return Shared(self.values[kept], self.table[kept])
 
     def pairs(self, names: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -252,15 +252,8 @@ def find_shared(
     ordered = np.sort(values)
     twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     del ordered
-    members = np.flatnonzero(_is_among(values, twice))
+    members = np.flatnonzero(is_among(values, twice))
     table = np.zeros((len(twice), count), bool)
     table[np.searchsorted(twice, values[members]), splits[members]] = True
     several = table.sum(axis=1) > 1
     return Shared(twice[several], table[several])
-
-
-def _is_among(values: UInt64s, ascending: UInt64s) -> Mask:
-    if not len(ascending):
-        return np.zeros(len(values), bool)
-    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    return np.asarray(ascending[at] == values)

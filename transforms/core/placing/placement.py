@@ -37,6 +37,7 @@ __all__ = [
     "UInt64s",
     "check_split_name",
     "hash_rows",
+    "is_among",
     "is_split_name",
     "origin_bases",
     "shard_of_keys",
@@ -233,12 +234,18 @@ def hash_rows(
       purpose: "split" or "order".
       seed: of that purpose.
     """
-    if isinstance(origins, str):
-        bases = origin_bases([origins], purpose, seed)
-    else:
-        bases = origin_bases(origins.to_pylist(), purpose, seed)
+    each = [origins] if isinstance(origins, str) else origins.to_pylist()
+    bases = origin_bases(each, purpose, seed)
     with np.errstate(over="ignore"):
         return splitmix64(bases + numbers.astype(np.uint64))
+
+
+def is_among(values: UInt64s, ascending: UInt64s) -> npt.NDArray[np.bool_]:
+    """Returns which of n hashes are among some that ascend, by binary search."""
+    if not len(ascending):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.asarray(ascending[at] == values)
 
 
 def split_of_keys(keys: UInt64s, rule: SplitRule) -> npt.NDArray[np.int64]:

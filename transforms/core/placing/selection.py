@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.model import Reading, Rejection
-from transforms.core.placing.placement import UInt64s, hash_rows
+from transforms.core.placing.placement import UInt64s, hash_rows, is_among
 from transforms.core.reasons import Skipped
 from transforms.core.rejected_rows import RejectedRows
 from transforms.core.rows.record_columns import count_parts
@@ -50,7 +50,7 @@ def select_rows(reading: Reading, wanted: UInt64s, schema: Schema) -> Reading:
     """
     batch = reading.batch
     origins = batch.block.origin if batch.origins is None else batch.origins
-    keep = _is_wanted(place_hashes(origins, batch.numbers), wanted)
+    keep = is_among(place_hashes(origins, batch.numbers), wanted)
     rejections, refused, parts = _rejections(reading, wanted)
     dropped = len(keep) - int(keep.sum())
     if not dropped and not refused and not parts:
@@ -72,13 +72,6 @@ def select_rows(reading: Reading, wanted: UInt64s, schema: Schema) -> Reading:
     )
 
 
-def _is_wanted(places: UInt64s, wanted: UInt64s) -> npt.NDArray[np.bool_]:
-    if not len(wanted):
-        return np.zeros(len(places), np.bool_)
-    at = np.minimum(np.searchsorted(wanted, places), len(wanted) - 1)
-    return np.asarray(wanted[at] == places, np.bool_)
-
-
 def _rejections(
     reading: Reading, wanted: UInt64s
 ) -> tuple[Sequence[Rejection], int, dict[str, int]]:
@@ -86,13 +79,13 @@ def _rejections(
     found = reading.rejections
     if isinstance(found, RejectedRows):
         places = place_hashes(reading.batch.block.origin, found.numbers)
-        keep = _is_wanted(places, wanted)
+        keep = is_among(places, wanted)
         return found.only(keep), len(keep) - int(keep.sum()), {}
     if not found:
         return found, 0, {}
     origins = pa.array([rejection.source for rejection in found], pa.string())
     numbers = np.array([(rejection.row or 1) - 1 for rejection in found], np.int64)
-    keep = _is_wanted(place_hashes(origins, numbers), wanted)
+    keep = is_among(place_hashes(origins, numbers), wanted)
     parts: collections.Counter[str] = collections.Counter()
     refused = 0
     for index in np.flatnonzero(~keep).tolist():

@@ -93,7 +93,7 @@ class Assignments:
     def with_new(self, other: "Assignments") -> "Assignments":
         """Returns these and those of `other` that are not known here."""
         new = self.find(other.units) < 0
-        names = (*self.names, *(n for n in other.names if n not in self.names))
+        names = tuple(dict.fromkeys((*self.names, *other.names)))
         place = np.array([names.index(name) for name in other.names], np.int64)
         codes = place[other.codes[new]] if len(place) else np.zeros(0, np.int64)
         return Assignments.of(

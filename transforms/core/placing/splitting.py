@@ -72,7 +72,7 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     known = found >= 0
     if not known.any():
         return splits
-    names = _joined(splits.names, tables.lock.names)
+    names = tuple(dict.fromkeys((*splits.names, *tables.lock.names)))
     place = np.array([names.index(name) for name in tables.lock.names])
     index = np.where(known, place[found], splits.index)
     # Where classes are cut for the new rows alone, it says nothing of the others.
@@ -142,8 +142,9 @@ def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Split
 
 def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
     """Lets the rows that have no split yet fall by the rule's shares."""
-    names = _joined(splits.names, rule.names[: len(rule.shares)])
-    place = np.array([names.index(name) for name in rule.names[: len(rule.shares)]])
+    shared = rule.names[: len(rule.shares)]
+    names = tuple(dict.fromkeys((*splits.names, *shared)))
+    place = np.array([names.index(name) for name in shared])
     by_shares = place[split_of_keys(_hashes(batch, rule), rule)]
     return Splits(names, np.where(splits.index < 0, by_shares, splits.index))
 
@@ -154,7 +155,3 @@ def _by_class(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     classes = class_names(batch.rows[rule.stratify_by])
     index = tables.strata.split_of(classes, _hashes(batch, rule))
     return Splits(rule.names, index)
-
-
-def _joined(first: tuple[str, ...], then: tuple[str, ...]) -> tuple[str, ...]:
-    return (*first, *(name for name in then if name not in first))
