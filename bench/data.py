@@ -1,7 +1,7 @@
-"""Makes the inputs of the benchmark in bench/data/, once.
+"""Creates the benchmark's inputs in bench/data/ if they are missing.
 
-Deterministic: the same seeds, so that figures of different days compare. Every maker
-builds beside its target and renames, so that a broken-off run leaves no half input.
+Seeds are fixed, so that figures of different days can be compared. Each input is built
+beside its target and renamed, so that an interrupted run leaves no partial input.
 """
 
 import io
@@ -20,7 +20,7 @@ _CHUNK_ROWS = 1_000_000
 
 
 def data_folder() -> pathlib.Path:
-    """Returns the folder of the inputs, made if need be."""
+    """Returns the folder of the inputs and creates it if it is missing."""
     folder = pathlib.Path(__file__).resolve().parent / "data"
     folder.mkdir(exist_ok=True)
     return folder
@@ -39,7 +39,7 @@ def csv_of(rows: int) -> pathlib.Path:
             count = min(_CHUNK_ROWS, rows - start)
             numbers = rng.integers(0, len(_ANIMALS), count)
             flags = rng.integers(0, 2, count)
-            # float32: what a record keeps; written with the digits it needs.
+            # float32, as in a record: the text then has the digits it needs.
             values = rng.standard_normal(count, np.float32)
             table = pa.table(
                 {
@@ -58,7 +58,7 @@ def csv_of(rows: int) -> pathlib.Path:
 
 
 def _drawn_images(count: int) -> list[tuple[str, bytes]]:
-    """Returns (label, JPEG) pairs of some 20 KB each, in place of real photos."""
+    """Returns (label, JPEG) pairs of about 20 KB each, as a substitute for photos."""
     from PIL import Image
 
     rng = np.random.default_rng(21)
@@ -80,8 +80,8 @@ def _drawn_images(count: int) -> list[tuple[str, bytes]]:
 def images_of(count: int) -> pathlib.Path:
     """Returns a folder with train/<label>/, `count` JPEGs in all.
 
-    The photos of `clothing/` in BEAM_TFRECORD_TEST_DATA, repeated; drawn ones where
-    there are none. Copies, not links: each file has its own pages and inode.
+    Repeats the photos of `clothing/` in BEAM_TFRECORD_TEST_DATA, or drawn images if
+    there are none. The files are copies, so that each has its own pages and inode.
     """
     given = os.environ.get("BEAM_TFRECORD_TEST_DATA", "")
     clothing = pathlib.Path(given, "clothing")

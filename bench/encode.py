@@ -1,4 +1,4 @@
-"""Encoding alone: an Arrow batch to serialised Examples, ours beside tfx_bsl's.
+"""Compares two encoders of Arrow batches as Examples: ours and tfx_bsl's.
 
 Run in the peers' environment with the project's root on PYTHONPATH. In-process
 times, the two interleaved; prints the median of each as nanoseconds a row.
@@ -30,7 +30,7 @@ def _rows(count: int) -> pa.RecordBatch:
 
 
 def _lists(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the rows in the form that tfx_bsl asks for: a list in every cell."""
+    """Returns the rows in the form that tfx_bsl needs: a list in every cell."""
     offsets = pa.array(np.arange(rows.num_rows + 1, dtype=np.int32))
     types = [pa.int64(), pa.int64(), pa.binary(), pa.float32()]
     return pa.RecordBatch.from_arrays(
@@ -58,7 +58,7 @@ def _ours(rows: pa.RecordBatch) -> Callable[[], Any]:
 
 
 def main() -> None:
-    """Encodes the same rows with both encoders by turns; prints nanoseconds per row."""
+    """Encodes the same rows with both encoders in turn; prints nanoseconds per row."""
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
     parser = argparse.ArgumentParser()
@@ -74,7 +74,7 @@ def main() -> None:
     if not arguments.peer_only:
         works["ours"] = _ours(rows)
     times: dict[str, list[float]] = {name: [] for name in works}
-    # The order of entries may differ, the number of bytes may not.
+    # Encoders may order the entries of a map differently, so only the sizes must agree.
     sizes = {
         name: sum(map(len, pa.array(work(), pa.large_binary()).to_pylist()))
         for name, work in works.items()

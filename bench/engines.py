@@ -1,13 +1,12 @@
-"""What each engine costs: the same job here, on Flink, on Spark and on Prism.
+"""Measures the cost of each engine: one job run locally, on Flink, Spark and Prism.
 
     make bench-engines
     make bench-engines BENCH_ARGS="--engines local,prism --rows 1000000 --images 2000"
 
-Whole processes from import to exit, in turns; medians are compared, and every engine's
-dataset must have the digest of the local one. The clusters are those that
-`scripts/cluster flink up` and `scripts/cluster spark up` have started; an engine that
-does not run here is said so and left out. What an engine takes for a job of one row is
-its overhead: the rest is work.
+Times are medians of whole processes from import to exit, run in turn. Every engine's
+dataset must have the digest of the local one. `scripts/cluster flink up` and
+`scripts/cluster spark up` start the clusters; an engine that does not run is reported
+and left out. The time for a job of one row is the overhead of an engine.
 """
 
 import argparse
@@ -66,7 +65,7 @@ def _measured(
 def _running(
     engines: list[str], source: pathlib.Path, output: pathlib.Path
 ) -> list[str]:
-    """Returns the engines that take a job of one row here; says why others do not."""
+    """Returns the engines that can run a job of one row; prints why others cannot."""
     found = []
     for engine in engines:
         try:

@@ -23,7 +23,7 @@ class ProcessFailedError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What one run of a process and all its children took.
+    """Time and memory of one run of a process and all its children.
 
     Attributes:
       seconds: from before the start to after the exit.
@@ -44,7 +44,7 @@ def run(command: Command, *, memory: bool = False) -> Measured:
     Memory is sampled 20 times a second, which takes a little of the time: use the
     seconds of runs without it. Linux only.
     """
-    os.sync()  # the writes of the run before are not this one's burden
+    os.sync()  # the disk must not still be writing the previous run's data
     begun = time.perf_counter()
     process = _Process(command)
     peaks = _watch_memory(process.popen) if memory else (0, 0)
@@ -67,7 +67,7 @@ def run_side_by_side(commands: Sequence[Command]) -> float:
 
 
 class _Process:
-    """A started command; what it prints goes to files, which cannot fill up."""
+    """A started command; it prints to files, since a full pipe would block it."""
 
     def __init__(self, command: Command) -> None:
         self._command = command
@@ -83,7 +83,7 @@ class _Process:
         )
 
     def output(self) -> str:
-        """Returns what the ended process printed. Raises when it had failed."""
+        """Returns the ended process's output. Raises ProcessFailedError on failure."""
         with self._output, self._errors:
             texts = []
             for file in (self._output, self._errors):
@@ -105,7 +105,7 @@ def _watch_memory(process: subprocess.Popen[bytes]) -> tuple[int, int]:
         total = 0
         for pid in _tree(process.pid):
             total += _field(pid, "smaps_rollup", "Pss:")
-            # The kernel's own high-water mark: nothing between samples is missed.
+            # The kernel's high-water mark also covers peaks between two samples.
             largest = max(largest, _field(pid, "status", "VmHWM:"))
         tree = max(tree, total)
         time.sleep(1 / _SAMPLES_A_SECOND)

@@ -1,4 +1,4 @@
-"""Resizing JPEGs to a shorter side: ours beside OpenCV, interleaved in one run.
+"""Compares our resizing of JPEGs with OpenCV's, interleaved in one run.
 
     .venv/bin/python bench/resize.py FOLDER
     .venv/bin/python bench/resize.py FOLDER --side 160 --quality 90 --runs 7
@@ -26,9 +26,9 @@ from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.reasons import Fault
 
-# Of OpenCV's rate: one worker with its two threads, and one thread alone.
+# Required shares of OpenCV's rate: one worker with two threads, and one thread alone.
 REQUIRED = {2: 1.0, 1: 0.55}
-# Files that a thread takes at a time, as in the reader of images.
+# Files per task of a thread, as in the reader of images.
 TASK_FILES = 16
 
 
@@ -58,7 +58,7 @@ def by_us(data: bytes, policy: ImagePolicy) -> bytes:
 def seconds(
     work: Callable[[bytes], bytes], files: Sequence[bytes], threads: int
 ) -> float:
-    """The wall time of all files, in this many threads of this process."""
+    """Returns the wall time for all files with this many threads."""
     tasks = [files[i : i + TASK_FILES] for i in range(0, len(files), TASK_FILES)]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         start = time.perf_counter()
@@ -67,7 +67,7 @@ def seconds(
 
 
 def error_of(results: Sequence[bytes], files: Sequence[bytes], side: int) -> float:
-    """The mean absolute difference from area averages in float, in gray levels."""
+    """Returns the mean absolute difference from float area averages, in gray levels."""
     total = 0.0
     for result, data in zip(results, files, strict=True):
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)

@@ -1,11 +1,11 @@
-"""The benchmark: whole processes from import to exit, ours beside the peers'.
+"""Benchmarks whole processes, from import to exit, against the peers'.
 
     make bench
     make bench BENCH_ARGS="--only csv,verify --rows 1000000 --runs 1"
 
-Contestants of one kind of work run in turns, and medians are compared. Slow peers are
-run on fewer items; their time for all is then taken as what does not grow (start,
-imports, exit) plus the grown work, which is the most that can be said for them.
+Contestants of one kind of work run in turn, and medians are compared. Slow peers run
+on fewer items. Their time for all items is then estimated as the fixed part (start,
+imports, exit) plus the work scaled up, the estimate most favourable to them.
 Needs the project in .venv and the peers in bench/.venv; `make bench` makes both.
 """
 
@@ -27,7 +27,7 @@ import measure
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 
-# Peers are slow: they get this many items at most, and their rate is used.
+# Slow peers get at most this many items, and their time is scaled up.
 BEAM_ROWS = 300_000
 TUTORIAL_ROWS = 500_000
 TFX_BSL_ROWS = 2_000_000
@@ -43,14 +43,14 @@ Contestants = Mapping[str, Callable[[], float]]
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One line of the table: a ratio and what it must be.
+    """One line of the table: a ratio and its required bound.
 
     Attributes:
       work: what was done.
       against: what it is compared with.
       required: the bound; `at_most` says on which side of it the ratio must be.
-      reached: the ratio measured; None when our side was not run.
-      facts: what went into it, for the JSON and the last column.
+      reached: the measured ratio; None if our side was not run.
+      facts: the measurements behind it, for the JSON and the last column.
     """
 
     work: str
@@ -63,7 +63,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether the ratio is on the right side of the bound, or was not measured."""
+        """Whether the ratio meets the bound or was not measured."""
         if self.reached is None:
             return True
         if self.at_most:
@@ -108,7 +108,7 @@ class Bench:
             return measure.run(command).seconds
 
     def _peer(self, script: str, items: int, *arguments: str | pathlib.Path) -> float:
-        """Returns a peer's seconds, taken from a run on fewer items if it was one."""
+        """Returns a peer's seconds, scaled up if it ran on fewer items."""
         with _fresh(self.scratch / "peer") as folder:
             given = [str(a).replace("OUTPUT", str(folder)) for a in arguments]
             command = [self.peers_python, str(BENCH / "peers" / script), *given]
@@ -121,7 +121,7 @@ class Bench:
         return start + work * items / records
 
     def _interleave(self, contestants: Contestants) -> dict[str, float]:
-        """Runs the contestants in turns; returns the median seconds of each."""
+        """Runs the contestants in turn; returns the median seconds of each."""
         seconds: dict[str, list[float]] = {name: [] for name in contestants}
         for number in range(self.runs):
             for name, contestant in contestants.items():
@@ -139,7 +139,7 @@ class Bench:
         medians: Mapping[str, float],
         required: Mapping[str, float],
     ) -> list[Result]:
-        """Makes a line for each peer: its median over ours."""
+        """Returns a line for each peer: its median divided by ours."""
         ours = medians.get("ours")
         results = []
         for name, bound in required.items():
@@ -156,7 +156,7 @@ class Bench:
     # ---- kinds of work
 
     def csv(self) -> list[Result]:
-        """A CSV of four features to committed shards, one worker."""
+        """Converts a CSV of four features to committed shards with one worker."""
         rows = self.rows
         source = data.csv_of(rows)
         fewer = min(BEAM_ROWS, rows)
@@ -185,7 +185,7 @@ class Bench:
         return self._compare(f"CSV of {rows:,} rows", rows, medians, required)
 
     def encode(self) -> list[Result]:
-        """Encoding alone, in one process of the peers' environment."""
+        """Measures encoding alone, in one process of the peers' environment."""
         environment = ["env", f"PYTHONPATH={ROOT}", self.peers_python]
         command = [*environment, str(BENCH / "encode.py")]
         if self.peers_only:
@@ -201,7 +201,7 @@ class Bench:
         return [Result("encoding alone", "tfx_bsl's encoder", 3.0, reached, facts)]
 
     def images(self) -> list[Result]:
-        """Labelled images to committed shards, default options, one worker."""
+        """Converts labelled images to shards with default options and one worker."""
         count = self.images_count
         source = data.images_of(count)
         limit = ["--limit", str(min(PEER_IMAGES, count))]
@@ -220,7 +220,7 @@ class Bench:
         return self._compare(f"{count:,} images", count, medians, required)
 
     def memory(self) -> list[Result]:
-        """Peak memory of the rows against a tenth of them."""
+        """Compares the peak memory for all rows with that for a tenth of them."""
         if self.peers_only:
             return []
         peaks: dict[int, measure.Measured] = {}
@@ -247,7 +247,7 @@ class Bench:
         ]
 
     def workers(self) -> list[Result]:
-        """Two workers against what two independent processes gain side by side."""
+        """Compares the speed-up of two workers with that of two separate processes."""
         if self.peers_only:
             return []
         source = data.csv_of(self.rows)
@@ -279,7 +279,7 @@ class Bench:
         return [Result(work, "two processes side by side", 0.85, reached, facts)]
 
     def verify(self) -> list[Result]:
-        """Reading and checking small records."""
+        """Reads and checks small records."""
         records = min(VERIFY_RECORDS, self.rows)
         one_by_one = min(ONE_BY_ONE_RECORDS, records)
         source = data.csv_of(records)
@@ -314,7 +314,7 @@ class Bench:
 
 
 class _fresh:  # noqa: N801 - used as a function
-    """An empty folder for the time of a `with`."""
+    """Provides an empty folder inside a `with` block."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -379,7 +379,7 @@ def _save(results: Sequence[Result], arguments: argparse.Namespace) -> pathlib.P
 
 
 def main() -> int:
-    """Runs what was asked for; 1 when a requirement is missed."""
+    """Runs the requested work; returns 1 if a requirement is missed."""
     arguments = _arguments()
     bench = Bench(arguments)
     results: list[Result] = []

@@ -1,17 +1,17 @@
 """Airflow: converts the rows of each day, and checks the dataset.
 
-The operator is Beam's own, from `apache-airflow-providers-apache-beam`; it also imports
+The operator comes with `apache-airflow-providers-apache-beam` and also imports
 `apache-airflow-providers-google`. It calls the program without a sub-command, with
-everything as flags, and fails the task unless the exit code is 0. The program lives in
-an environment of its own, named by the variable BEAM_TFRECORD_PYTHON of the scheduler.
+everything as flags, and fails the task unless the exit code is 0. The program has its
+own environment, which the scheduler's variable BEAM_TFRECORD_PYTHON names.
 
-What to know of the operator:
+The operator has four peculiarities:
 
-- `False` leaves an option out: say `no_shuffle: True`, not `shuffle: False`.
-- A list becomes one flag for each value, as `include` wants it.
-- `labels` is taken, for Google Cloud's: a table of labels is named in a `spec`.
-- With `runner="DataflowRunner"` it stops reading what the program prints once the job
-  has an id, and waits for the job itself: add `no_wait_until_finish: True`.
+- `False` leaves an option out: write `no_shuffle: True`, not `shuffle: False`.
+- A list becomes one flag for each value, as `include` needs it.
+- `labels` already means the labels of Google Cloud: name a table of labels in a `spec`.
+- With `runner="DataflowRunner"` it stops reading the program's output once the job has
+  an id, and waits for the job itself: add `no_wait_until_finish: True`.
 """
 
 import datetime

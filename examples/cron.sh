@@ -5,13 +5,13 @@
 #
 #   cron.sh SOURCE OUTPUT [OPTION..]    options are those of `beam-tfrecord convert`
 #
-# Needs no lock: of two runs on one target one commits and the other fails, and a run
-# that was killed is taken up by the next. Says nothing when all is well, so that cron
-# sends no mail; else prints the program's own error. The exit code is that of `convert`,
-# and the old dataset remains with all but 0:
+# No lock is needed: if two runs write to one target, one commits and the other fails. The
+# next run continues one that was killed. A successful run prints nothing, so that cron
+# sends no mail; a failed one prints the program's error. The exit code is that of
+# `convert`. With any code but 0 the old dataset remains:
 #
 #   0  committed, or up to date
-#   1  failed: the next run goes on
+#   1  failed: the next run continues
 #   2  wrong command line, spec or output, or no such source: correct the crontab
 #   3  too many rejects
 #   4  the source is there, but its content does not fit
@@ -38,7 +38,7 @@ touch -- "$log" || exit 1
 start=$(wc -c <"$log")
 printf '%s convert %s %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$source" "$output" \
     >>"$log"
-# The last report stays whole until there is a new one.
+# Keeps the last report whole until there is a new one.
 ${BEAM_TFRECORD:-beam-tfrecord} convert "$source" "$output" --overwrite \
     --report-json "$report.new" "$@" >>"$log" 2>&1
 code=$?
@@ -54,7 +54,7 @@ case $code in
 4) echo "$output: the source does not fit; see $log" ;;
 *) echo "$output: failed with $code, the next run goes on; see $log" ;;
 esac >&2
-# What this run wrote to the log, from its error on; without one, its last line.
+# Prints this run's part of the log from its error on, or its last line.
 said=$(tail -c "+$((start + 1))" "$log")
 error=$(printf '%s\n' "$said" | sed -n '/^error: /,$p' | head -n 20)
 printf '%s\n' "${error:-$(printf '%s\n' "$said" | tail -n 1)}" >&2

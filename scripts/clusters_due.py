@@ -1,4 +1,4 @@
-"""Says whether the tests on real engines and stores have to run again.
+"""Says whether the tests on real engines and stores must run again.
 
     python scripts/clusters_due.py          says why they do; exit code 1 if they do not
     python scripts/clusters_due.py passed   notes that they have passed with this code
@@ -35,7 +35,7 @@ TESTED = (
 
 
 def main() -> int:
-    """Does what the arguments say; returns the exit code."""
+    """Runs the command; returns the exit code."""
     if sys.argv[1:] == ["passed"]:
         text = f"{commit(ROOT)} {digest(ROOT)}\n"
         (ROOT / NOTE).write_text(text, encoding="utf-8")
@@ -86,7 +86,7 @@ def _files(root: pathlib.Path) -> Iterator[pathlib.Path]:
         if path.is_file():
             yield path
         for found in path.rglob("*"):
-            # What Python or a build leaves behind is no part of the code.
+            # Files that Python or a build leaves behind are not code.
             if found.is_file() and "__pycache__" not in found.parts:
                 yield found
 

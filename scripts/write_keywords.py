@@ -43,7 +43,7 @@ def _entry(setting: Setting) -> str:
 
 
 def _type_text(annotation: Any) -> str:
-    """Returns the type of what may be given where a spec holds a type."""
+    """Returns the type that callers may pass for a spec's type."""
     marks = getattr(annotation, "__metadata__", ())
     for mark in marks:
         if isinstance(mark, Given) and mark.takes:

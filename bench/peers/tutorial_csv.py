@@ -19,7 +19,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 5, arguments.rows)
     animals = np.array([b"cat", b"dog", b"chicken", b"horse", b"goat"], object)
-    # Python scalars: protobuf takes them faster than NumPy's.
+    # Python scalars, because protobuf converts them faster than NumPy scalars.
     feature0 = rng.integers(0, 2, arguments.rows).astype(bool).tolist()
     feature1 = numbers.tolist()
     feature2 = animals[numbers].tolist()

@@ -1,1 +1,1 @@
-"""What `scripts/cluster` does. Standard library alone, and what the program knows."""
+"""The code of `scripts/cluster`: it imports the standard library and this project."""

@@ -31,7 +31,7 @@ _ENGINES: dict[str, ModuleType] = {"flink": flink, "spark": spark}
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Does what the arguments say and exits: 0 done, 1 failed or down, 2 misused."""
+    """Runs the command and exits: 0 success, 1 failed or down, 2 usage error."""
     parser = argparse.ArgumentParser(
         prog="scripts/cluster", description="Starts real engines on this machine."
     )
@@ -128,9 +128,9 @@ def _up(given: argparse.Namespace, cluster: Cluster | None) -> int:
 
 
 def _job_server(engine: str, artifact: str) -> Path | None:
-    """Returns Beam's job server; None where it is not to be had.
+    """Returns Beam's job server; None if it cannot be obtained.
 
-    The cluster serves who has a job server of their own all the same.
+    The cluster starts anyway, for users who have a job server of their own.
     """
     try:
         return job_server(engine, artifact)
@@ -156,7 +156,7 @@ def _down(cluster: Cluster | None, engine: str, name: str) -> int:
     stop(cluster.processes)
     folder = cluster_folder(engine, name)
     (folder / "cluster.json").unlink()
-    # What the engine has copied there for each job is no log, and is large.
+    # The engine's copies for each job are large and are not logs.
     shutil.rmtree(folder / "tmp", ignore_errors=True)
     for jar in folder.rglob("*.jar"):
         jar.unlink()

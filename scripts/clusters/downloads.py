@@ -17,7 +17,7 @@ from pathlib import Path
 from beam_pipeline.engines.cluster import cache_folder, program_path
 from clusters.failure import ClientFailure, Failure
 
-# Of Beam, where it is not installed yet; what setup.py asks for at least.
+# Beam's version if it is not installed yet: the lower bound in setup.py.
 BEAM_VERSION = "2.77.0"
 _PRISM_MODULE = "github.com/apache/beam/sdks/v2"
 _PRISM_SUMS = {"2.77.0": "h1:RsC61pHEvtySEHAURQyP/+CVOJm/hy5hewuG9JF0+Ow="}
@@ -44,7 +44,7 @@ class Package:
 
 
 def unpacked(title: str, packages: Sequence[Package]) -> Path:
-    """Returns a folder of the cache with the packages in it, downloaded if need be."""
+    """Returns a cache folder with the packages, which it downloads if needed."""
     digest = hashlib.sha256("".join(p.sha256 for p in packages).encode()).hexdigest()
     folder = cache_folder() / "engines" / f"{title}-{digest[:12]}"
     if folder.is_dir():
@@ -58,18 +58,18 @@ def unpacked(title: str, packages: Sequence[Package]) -> Path:
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Yields a folder next to a path, so that what is whole is only renamed."""
+    """Yields a folder next to a path, so that a finished result is only renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:
         yield Path(folder)
 
 
 def put(source: Path, target: Path) -> None:
-    """Renames what is whole; the target may be there by then."""
+    """Renames a finished result to its target, which may exist by now."""
     try:
         source.rename(target)
     except OSError:
-        # Somebody else was as far in the meantime, with the same bytes.
+        # Another process has finished meanwhile, with the same bytes.
         if not target.exists():
             raise
 
@@ -92,7 +92,7 @@ def _download(package: Package, folder: Path) -> Path:
 
 
 def _unpack(archive: Path, package: Package, tree: Path) -> None:
-    """Unpacks what lies in one folder of an archive into a tree; scripts can be run."""
+    """Unpacks one folder of an archive into a tree and makes scripts executable."""
     partial = tree.parent / f"{package.name}.unpacked"
     wanted = tuple(f"{package.inside}/{each}/" for each in package.only)
     wanted = wanted or (f"{package.inside}/",)
@@ -112,7 +112,7 @@ def _unpack(archive: Path, package: Package, tree: Path) -> None:
 
 
 def beam_version() -> str:
-    """Returns the version of the Beam that is installed beside this, or will be."""
+    """Returns the version of Beam that is installed here, or will be."""
     python = Path(__file__).parents[2] / ".venv" / "bin" / "python"
     ask = "import importlib.metadata as m; print(m.version('apache-beam'))"
     for interpreter in (sys.executable, str(python)):
@@ -126,7 +126,7 @@ def beam_version() -> str:
 
 
 def prism() -> Path:
-    """Returns the path of Prism, built by Go if need be."""
+    """Returns the path of Prism, which Go builds if needed."""
     version = beam_version()
     path = program_path("prism", version)
     if path.is_file():
@@ -155,14 +155,14 @@ def prism() -> Path:
 
 
 def _copied(source: str, target: str) -> None:
-    """Copies a file that is to be changed; those of Go's cache are read-only."""
+    """Copies a file so that it can be changed; files in Go's cache are read-only."""
     shutil.copyfile(source, target)
 
 
 def _listen_on_loopback(source: Path) -> None:
     """Changes Prism's source so that it listens on the loopback interface alone.
 
-    As it is, it takes jobs from anybody who reaches the machine while one runs.
+    The original accepts jobs from everyone who can reach the machine.
     """
     server = source / "go/pkg/beam/runners/prism/internal/jobservices/server.go"
     text = server.read_text(encoding="utf-8")
@@ -175,7 +175,7 @@ def _listen_on_loopback(source: Path) -> None:
 
 def run_client(command: Sequence[str], client: str, *, folder: str = "") -> str:
     """Runs a registry's client; returns what it prints."""
-    # In an empty folder: `go` would look at its module, `mvn` at its pom.
+    # In an empty folder, because `go` would read a module here, and `mvn` a pom.
     with tempfile.TemporaryDirectory() as empty:
         try:
             done = subprocess.run(

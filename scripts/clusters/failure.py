@@ -1,4 +1,4 @@
-"""What the user is told, without a traceback."""
+"""Errors that are shown to the user without a traceback."""
 
 
 class Failure(Exception):  # noqa: N818 - it is no error of the program
@@ -6,7 +6,7 @@ class Failure(Exception):  # noqa: N818 - it is no error of the program
 
 
 class ClientFailure(Failure):
-    """A registry's client could not do what it was asked for.
+    """A registry's client failed.
 
     Attributes:
       output: all that it has printed.

@@ -57,19 +57,19 @@ def _settings(folder: Path, rpc: int, web: int) -> dict[str, object]:
         "taskmanager.bind-host": _LOCAL,
         "taskmanager.numberOfTaskSlots": SLOTS,
         "taskmanager.memory.process.size": "1600m",
-        # Each exchange that is written out wants 512 buffers of 32 KiB by default, and
-        # a job has several at once in each slot.
+        # By default each blocking exchange needs 512 buffers of 32 KiB, and a job has
+        # several at once in each slot.
         "taskmanager.memory.network.min": "256m",
         "taskmanager.memory.network.max": "256m",
         "taskmanager.network.sort-shuffle.min-buffers": 64,
-        # A killed task manager is missed after seconds, not after its 50 by default.
+        # Notice a killed task manager after 10 seconds, not after the default of 50.
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 10000,
-        # Beam's classes, which stand in the class path, are loaded once: those that
-        # come with a job go after each of its stages, and its Pythons with them.
+        # Beam's classes in the class path are loaded once. Those that come with a job
+        # are unloaded after each stage, and the Python workers end with them.
         "classloader.resolve-order": "parent-first",
-        # A lost task manager costs an attempt for each of the tasks that it ran, and
-        # that waited for what it had written. Beam's flag for it is for streams alone.
+        # A lost task manager costs an attempt for each task that it ran or that waited
+        # for its results. Beam's flag for this affects streams only.
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": 100,
         "restart-strategy.fixed-delay.delay": "1 s",

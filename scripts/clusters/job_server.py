@@ -1,10 +1,9 @@
-"""Beam's job servers: programs in Java that hand jobs to Flink and Spark.
+"""Beam's job servers: Java programs that submit jobs to Flink and Spark.
 
-Beam publishes each of them as one large file. Where the registry that is reached has
-none of the version that is installed, it is put together from the smaller files that
-Beam publishes of older versions: what job servers and Python say to each other is the
-same over many versions of Beam. That one lies under a name of its own, which changes
-with what it is put together from.
+Beam publishes each of them as one large jar. If the registry does not have the
+installed version, the job server is built from the smaller jars of an older version.
+The protocol between job servers and Python is the same in many versions of Beam. The
+name of such a jar depends on the jars that it was built from.
 """
 
 import hashlib
@@ -27,14 +26,14 @@ _MAVEN = ("mvn", "--batch-mode", "--quiet", "--strict-checksums", "-Dstyle.color
 
 
 def job_server(engine: str, artifact: str) -> Path:
-    """Returns the path of a job server, brought by Maven if need be.
+    """Returns the path of a job server, which Maven downloads if needed.
 
     Args:
       engine: "flink" or "spark".
       artifact: as Beam names the one large file.
 
     Raises:
-      Failure: neither that nor its parts are to be had, or what came was damaged.
+      Failure: neither the jar nor its parts are available, or a download is damaged.
     """
     version = beam_version()
     path = jar_path(artifact, version)
@@ -42,7 +41,7 @@ def job_server(engine: str, artifact: str) -> Path:
         return path
     made = jar_path(artifact, version, parts(engine))
     if made.is_file():
-        # Jobs take the last one, whatever other versions of this script have made.
+        # Jobs use the newest one, even if other versions of this script built others.
         made.touch()
         return made
     name = f"org.apache.beam:{artifact}:{version}"
@@ -69,7 +68,7 @@ def job_server(engine: str, artifact: str) -> Path:
 
 
 def _assembled(engine: str, folder: Path, by_hand: str) -> Path:
-    """Puts a job server together in a folder; returns its path."""
+    """Builds a job server in a folder; returns its path."""
     print(
         f"putting it together from Beam's parts, {parts(engine)} (minutes, once) ...",
         file=sys.stderr,

@@ -50,7 +50,7 @@ class Starter:
         self.processes.append(Process(child.pid, started, role))
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        """Waits until all is ready.
+        """Waits until the cluster is ready.
 
         Raises:
           Failure: a process has ended, or it takes too long.
@@ -77,7 +77,7 @@ class Starter:
 
 
 def stop(processes: Iterable[Process]) -> None:
-    """Ends processes, the last started first; none that it did not start."""
+    """Ends processes, the last started first, and only those that it started."""
     for process in reversed(list(processes)):
         _signal(process, signal.SIGTERM)
         end = time.monotonic() + _STOP_SECONDS
@@ -93,7 +93,7 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of loopback that nobody listens at just now."""
+    """Returns loopback ports that are free at this moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -102,8 +102,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def fetch_json(url: str) -> Any:
-    """Returns what an address of this machine answers."""
-    # Not by a proxy that the environment names: it could not see this machine.
+    """Returns the response of an address on this machine."""
+    # Without the environment's proxy, which cannot reach this machine's loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=5) as answer:
         return json.load(answer)

@@ -16,7 +16,7 @@ SLOTS = 2
 _MEMORY = "1500m"
 # Each job brings Beam's classes with it.
 CLASS_PATH = ""
-# Exactly the job server's: the two exchange Java objects.
+# Exactly the job server's version, because the two exchange Java objects.
 _VERSION = "3.5.0"
 _PACKAGE = Package(
     "pyspark",
@@ -44,7 +44,7 @@ def launch(
     home = unpacked(f"spark-{_VERSION}", [_PACKAGE])
     port, web, *pages = ports
     (folder / "conf").mkdir()
-    # A worker that finds it missing while another one makes it runs no job ever after.
+    # Created here: a worker that loses the race to create it runs no jobs at all.
     (folder / "tmp").mkdir()
     starter.environment.update(
         JAVA_HOME=str(java.resolve().parents[1]),
