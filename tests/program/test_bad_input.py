@@ -14,24 +14,13 @@ from collections.abc import Callable
 import pytest
 from PIL import Image
 
+from tests.support.image_sources import FRAMES, picture
 from tests.support.outputs import EMPTY_SHA256, account, dataset, names, rejects, rows
 from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv, write_files
 from transforms.errors import MAX_MESSAGE_BYTES
 
 Folder = pathlib.Path
-
-
-def picture(form: str, size: tuple[int, int] = (9, 7), **options: object) -> bytes:
-    """Returns a drawn image, encoded."""
-    image = Image.new("RGB", size)
-    width, height = size
-    for x in range(min(width, 64)):
-        for y in range(min(height, 64)):
-            image.putpixel((x, y), (x * 20 % 256, y * 30 % 256, (x * y) % 256))
-    data = io.BytesIO()
-    image.save(data, form, **options)
-    return data.getvalue()
 
 
 def png_chunk(kind: bytes, data: bytes) -> bytes:
@@ -55,7 +44,6 @@ def flipped(data: bytes, position: int) -> bytes:
 
 
 JPEG, PNG, BMP = picture("JPEG"), picture("PNG"), picture("BMP")
-FRAMES = [Image.new("RGB", (4, 4), colour) for colour in ("red", "green")]
 
 REFUSED_IMAGES = {
     "empty (71)": (b"", "empty_file"),

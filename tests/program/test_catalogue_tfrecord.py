@@ -26,7 +26,7 @@ from beam_pipeline.commands import inspect, verify
 from beam_pipeline.commands import repair as repair_command
 from tests.support.datasets import animals, example, write_dataset, write_records
 from tests.support.stress import count
-from tests.unit.core.tfrecord.test_tfrecord import needs_proc, run_child
+from tests.support.tfrecords import needs_proc, run_child
 from transforms.core.example.decoder import decode_examples, parse_example
 from transforms.core.example.messages import Example
 from transforms.core.manifest import MANIFEST_NAME

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.unit.test_files import _FULL_DISK
+from tests.support.full_disk import FULL_DISK
 
 Folder = pathlib.Path
 
@@ -25,7 +25,7 @@ def test_create_notices_a_short_write(tmp_path: Folder, attempts: Folder) -> Non
     `write(2)` then returns how much it took, and fails at the next call only.
     """
     path = tmp_path / "file"
-    done = subprocess.run([sys.executable, "-c", _FULL_DISK, str(path), str(attempts)])
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path), str(attempts)])
     assert not path.exists() or path.stat().st_size == 1500
     assert done.returncode == 7
 

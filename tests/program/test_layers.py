@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.unit.test_layers import ROOT
+from tests.support.product_code import ROOT
 
 
 @pytest.mark.parametrize(

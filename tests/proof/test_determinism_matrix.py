@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.conftest import Headline
-from tests.program.stages.test_determinism import (
+from tests.support.golden_datasets import (
     GOLDEN_MEASURES,
     GOLDEN_PETS,
     MEASURES_OPTIONS,

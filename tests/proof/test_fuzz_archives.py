@@ -7,13 +7,10 @@ import random
 import pytest
 
 from tests.conftest import Headline
+from tests.support.archives import WRITERS, with_right_checksums
+from tests.support.drawn_images import picture, saved
 from tests.support.fuzzing import Subject, fuzzed, mutated
 from tests.support.stress import count, portions
-from tests.unit.core.image.test_image import picture, saved
-from tests.unit.formats.archive.test_archive_members import (
-    WRITERS,
-    with_right_checksums,
-)
 
 Folder = pathlib.Path
 

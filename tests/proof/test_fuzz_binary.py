@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Headline
+from tests.support.drawn_images import picture, saved
 from tests.support.fuzzing import (
     OUTCOMES,
     Subject,
@@ -24,7 +25,6 @@ from tests.support.fuzzing import (
     replayed,
 )
 from tests.support.stress import count, portions
-from tests.unit.core.image.test_image import picture, saved
 
 Folder = pathlib.Path
 

@@ -7,10 +7,11 @@ import pytest
 from PIL import Image
 
 from tests.conftest import Headline
-from tests.proof.test_image_differential import POLICIES, foreign_images
+from tests.support.damaged_images import intact_images
+from tests.support.drawn_images import saved
+from tests.support.foreign_images import POLICIES, foreign_images
 from tests.support.fuzzing import at_most, mutated, nothing_unraised
 from tests.support.stress import count, portions
-from tests.unit.core.image.test_image import intact_images, saved
 from transforms.core.image.policy import PreparedImage, prepare_image
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault

@@ -12,6 +12,7 @@ from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.settings.spec import load_spec, make_spec
 from tests.conftest import Headline
 from tests.support.datasets import animals, write_dataset
+from tests.support.drawn_images import picture, saved
 from tests.support.fuzzing import (
     Outcome,
     at_most,
@@ -22,7 +23,6 @@ from tests.support.fuzzing import (
     read_planned,
 )
 from tests.support.stress import count, portions
-from tests.unit.core.image.test_image import picture, saved
 from transforms.core.manifest import Manifest
 from transforms.errors import MAX_MESSAGE_BYTES, BeamTFRecordError, SpecError
 from transforms.formats.binary.layout import Layout

@@ -11,27 +11,16 @@ import pyarrow.csv
 import pytest
 
 from beam_pipeline import sample
-from tests.support.memory import Peak, run_measured
+from tests.support.memory import LIMIT, converted, run_measured
 from tests.support.stress import STRESS, count
 
 Folder = pathlib.Path
 
 ROOT = pathlib.Path(__file__).parents[2]
-LIMIT = 500_000_000
 CSV_BYTES = count(200_000_000, 2_000_000_000)
 IMAGES = count(5_000, 50_000)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-def converted(source: Folder, folder: Folder, *options: str) -> Peak:
-    command = [sys.executable, "-m", "beam_pipeline", "convert", str(source), "out"]
-    return run_measured(
-        [*command, "--quiet", *options],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=3_000,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,19 @@
 """Where a job would run: an engine and its place, as a run asks for them."""
 
+import os
+import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import apache_beam as beam
+import pytest
+
+from beam_pipeline.engines import cluster
 from beam_pipeline.engines.engine import Engine, Place
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.job_server import JobServerEngine
 from beam_pipeline.engines.table import ENGINES, engine_of
-from beam_pipeline.settings.spec import Spec
+from beam_pipeline.settings.spec import Spec, make_spec
 
 __all__ = ["Chosen", "artifact_of", "choose"]
 
@@ -32,3 +38,42 @@ def artifact_of(name: str) -> str:
     """Returns the name of an engine's job server in Beam's repository; "" for none."""
     engine = ENGINES[name]
     return engine.artifact if isinstance(engine, JobServerEngine) else ""
+
+
+PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
+
+
+Folder = pathlib.Path
+
+
+def write_java(home: Folder, says: str, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    return program
+
+
+def spec(**settings: object) -> Spec:
+    return make_spec({"source": "/in/rows.csv", "output": "/out/rows", **settings})
+
+
+def living(engine: str, name: str, master: str, started: float) -> cluster.Cluster:
+    """Notes a cluster whose only process is this test's own."""
+    ticks = cluster.started_at(os.getpid())
+    assert ticks is not None
+    noted = cluster.Cluster(
+        *(engine, name, master, "http://localhost:1", 2, 2, started),
+        (cluster.Process(os.getpid(), ticks, "master"),),
+    )
+    cluster.write_cluster(noted)
+    return noted
+
+
+def put_jar(engine: str) -> Folder:
+    version = beam.version.__version__
+    path = cluster.jar_path(artifact_of(engine), version)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path

@@ -14,3 +14,10 @@ def check_image(
     """Returns what TensorFlow will make of an image, or the fault."""
     found = check.check_image(data, how, max_pixels)
     return found if isinstance(found, Fault) else found.info
+
+
+def fault_of(data: bytes, check: Check = "structure") -> Fault:
+    """The fault of an image that must be refused."""
+    fault = check_image(data, check)
+    assert isinstance(fault, Fault), fault
+    return fault

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -112,3 +113,22 @@ def _resident(pid: int) -> tuple[int, int]:
         if name in ("VmRSS", "VmHWM")
     }
     return sizes.get("VmRSS", 0), sizes.get("VmHWM", 0)
+
+
+Folder = pathlib.Path
+
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+LIMIT = 500_000_000
+
+
+def converted(source: Folder, folder: Folder, *options: str) -> Peak:
+    command = [sys.executable, "-m", "beam_pipeline", "convert", str(source), "out"]
+    return run_measured(
+        [*command, "--quiet", *options],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=3_000,
+    )

@@ -75,3 +75,31 @@ def account(directory: Folder) -> dict[str, Any]:
 
 def split_sizes(directory: Folder) -> dict[str, int]:
     return {split["name"]: split["records"] for split in dataset(directory)["splits"]}
+
+
+Row = dict[str, Any]
+
+
+def records(out: Folder, split: str | None = None) -> list[Row]:
+    """Returns the records in their order, key -> list of values."""
+    rows = []
+    for payload in payloads(out, split):
+        row = {}
+        for key, value in messages.Example.FromString(payload).features.feature.items():
+            row[key] = list(getattr(value, value.WhichOneof("kind")).value)
+        rows.append(row)
+    return rows
+
+
+def first_values(directory: Folder) -> list[dict[str, Any]]:
+    """Returns the records of all shards, each feature's only value by name."""
+    return [
+        {
+            name: getattr(value, str(value.WhichOneof("kind"))).value[0]
+            for name, value in messages.Example.FromString(
+                payload
+            ).features.feature.items()
+        }
+        for path in sorted(directory.glob("*.tfrecord-*"))
+        for payload in TFRecordReader(str(path))
+    ]

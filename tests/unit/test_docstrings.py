@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.unit.test_layers import MODULES, ROOT, tree
+from tests.support.product_code import MODULES, ROOT, tree
 
 _QUOTED = re.compile(r"`((?:transforms|beam_pipeline|beam_tfrecord)(?:\.(?!py`)\w+)+)`")
 _CLASS = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`")

@@ -120,18 +120,6 @@ def test_create_fails_where_the_rename_does(tmp_path: Folder, attempts: Folder) 
     assert contents(attempts) == {}
 
 
-_FULL_DISK = """
-import resource, sys
-from transforms import files
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    with files.create(sys.argv[1], attempts=sys.argv[2]) as file:
-        file.write(b"x" * 1500)
-except OSError:
-    sys.exit(7)
-"""
-
-
 def write(folder: Folder, *names: str) -> None:
     for name in names:
         path = folder / name

@@ -1,16 +1,15 @@
 """The layers: who may import whom, who may import Beam, and what is public."""
 
 import ast
-import functools
 import importlib
-import pathlib
 import re
 import types
 from collections.abc import Iterator
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.support.product_code import MODULES, tree
+
 # Folder -> the folders that it may import beside itself. A module at the top of its
 # package may have its own row; the row `beam_pipeline` is for the rest: the front door.
 LIBRARY = {
@@ -111,18 +110,6 @@ ALLOWED = {
 }
 
 
-def module_names() -> list[str]:
-    names = []
-    for package in ("transforms", "beam_pipeline", "beam_tfrecord"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            names.append(".".join(p for p in parts if p != "__init__"))
-    return names
-
-
-MODULES = module_names()
-
-
 def room(module: str) -> str:
     """Returns the folder of a module; the module itself if it has a row of its own."""
     if module in ALLOWED:
@@ -133,13 +120,6 @@ def room(module: str) -> str:
 
 
 STAGES = frozenset(m for m in MODULES if m.startswith("transforms.stages."))
-
-
-@functools.cache
-def tree(module: str) -> ast.Module:
-    path = ROOT.joinpath(*module.split("."))
-    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(module: str) -> Iterator[tuple[str, str]]:

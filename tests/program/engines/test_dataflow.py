@@ -14,7 +14,7 @@ from beam_pipeline.engines.worker_package import (
     required_here,
     write_source_distribution,
 )
-from tests.unit.engines.test_dataflow import PACKAGES
+from tests.support.engines import PACKAGES
 
 Folder = pathlib.Path
 

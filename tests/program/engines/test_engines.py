@@ -12,8 +12,7 @@ import pytest
 from beam_pipeline.engines import notes
 from beam_pipeline.engines.java import JavaError, find_java
 from beam_pipeline.engines.worker_boot import write_worker
-from tests.support.engines import choose
-from tests.unit.engines.test_engines import living, put_jar, spec, write_java
+from tests.support.engines import choose, living, put_jar, spec, write_java
 from transforms.errors import (
     TargetError,
     UsageError,

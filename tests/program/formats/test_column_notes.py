@@ -12,7 +12,7 @@ from beam_pipeline.commands.schema import render
 from beam_pipeline.planning.features.column_notes import column_notes
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
-from tests.program.formats.test_features import png
+from tests.support.image_sources import png
 from tests.support.outputs import rejects, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files

@@ -10,7 +10,7 @@ import pytest
 import beam_pipeline
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import make_spec
-from tests.program.formats.test_features import png
+from tests.support.image_sources import png
 from tests.support.outputs import dataset, rows
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files

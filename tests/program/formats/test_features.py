@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import io
 import json
 import pathlib
 import shutil
@@ -16,12 +15,11 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from PIL import Image
 
 import beam_pipeline
-from tests.support.outputs import contents, dataset, payloads
+from tests.support.image_sources import png
+from tests.support.outputs import contents, dataset, payloads, records
 from tests.support.runs import command, convert, refused
-from transforms.core.example import messages
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -49,17 +47,6 @@ def with_features(source: object, out: Folder, **features: Any) -> Folder:
     return with_spec(source, out, features=features)
 
 
-def records(out: Folder, split: str | None = None) -> list[Row]:
-    """Returns the records in their order, key -> list of values."""
-    rows = []
-    for payload in payloads(out, split):
-        row = {}
-        for key, value in messages.Example.FromString(payload).features.feature.items():
-            row[key] = list(getattr(value, value.WhichOneof("kind")).value)
-        rows.append(row)
-    return rows
-
-
 def facts(out: Folder, name: str) -> Row:
     return next(f for f in dataset(out)["features"] if f["name"] == name)
 
@@ -79,13 +66,6 @@ def table(path: Folder, *rows: Sequence[object]) -> Folder:
 def lines(path: Folder, *rows: Row) -> Folder:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-def png(seed: int, size: tuple[int, int] = (6, 4)) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3))
-    out = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(out, "PNG")
-    return out.getvalue()
 
 
 def tree(root: Folder, *names: str) -> Folder:

@@ -22,8 +22,7 @@ from PIL import Image
 import beam_pipeline
 from beam_pipeline.planning.features.declare import infer_all, infer_columns
 from beam_pipeline.planning.features.evidence import rounding_notes
-from tests.program.formats.test_features import records
-from tests.support.outputs import dataset, manifest, rejects
+from tests.support.outputs import dataset, manifest, records, rejects
 from tests.support.runs import command, convert, refused
 from transforms.core.infer.texts import infer_features
 from transforms.core.infer.typed import infer_typed

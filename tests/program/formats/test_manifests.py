@@ -7,25 +7,28 @@ conventions of tfrecorder, AutoML and Hugging Face; records are read by TensorFl
 import csv
 import functools
 import gzip
-import io
-import json
 import os
 import pathlib
 import random
 import unicodedata
 import urllib.parse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
+from tests.support.image_sources import (
+    image_bytes,
+    image_struct,
+    write_images,
+    write_metadata,
+)
 from tests.support.outputs import account, dataset, rejects, rows
 from tests.support.runs import command, convert, refused
 from transforms.core.schema import Feature, Kind
@@ -48,26 +51,6 @@ BOX_KEYS = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ym
 @pytest.fixture(scope="module")
 def tf() -> Any:
     return pytest.importorskip("tensorflow")
-
-
-def image_bytes(seed: int, kind: str = "PNG", size: tuple[int, int] = (6, 4)) -> bytes:
-    """Returns an encoded image like no other."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3))
-    file = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(file, kind)
-    return file.getvalue()
-
-
-def write_images(folder: Folder, names: Iterable[str]) -> dict[str, bytes]:
-    """Writes an image for each name; returns them."""
-    out = {}
-    for seed, name in enumerate(names):
-        kind = "JPEG" if name.endswith(("jpg", "jpeg")) else "PNG"
-        out[name] = image_bytes(seed, kind)
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(out[name])
-    return out
 
 
 def write_rows(path: Folder, rows: Sequence[Sequence[object]]) -> Folder:
@@ -472,21 +455,6 @@ def test_a_manifest_that_changes_after_planning(
 # Hugging Face
 
 
-def write_metadata(path: Folder, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    elif path.suffix == ".jsonl":
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    else:
-        pandas = pytest.importorskip("pandas")
-        pandas.DataFrame(list(rows)).to_parquet(path)
-
-
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_metadata_in_folders_of_splits(tf: Any, tmp_path: Folder, kind: str) -> None:
     """A folder's whole name says the split; the vocabulary is that of all splits."""
@@ -586,12 +554,6 @@ def test_columns_named_as_what_is_read_off_images(tf: Any, tmp_path: Folder) -> 
     (row,) = records(tf, tmp_path / "short")
     assert row["image"] == [images["a.png"]]
     assert (row["height"], row["width"]) == ([99], [6])
-
-
-def image_struct(values: Sequence[tuple[bytes | None, str | None]]) -> pa.Array:
-    """Returns a column as `datasets` stores images."""
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    return pa.array([{"bytes": b, "path": p} for b, p in values], kind)
 
 
 def test_hugging_face_parquet(tf: Any, tmp_path: Folder) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import beam_pipeline
-from tests.program.formats.test_features import png
+from tests.support.image_sources import png
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files

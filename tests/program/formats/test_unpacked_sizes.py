@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.proof.test_memory import LIMIT, converted
+from tests.support.memory import LIMIT, converted
 
 Folder = pathlib.Path
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from PIL import Image, features
 
-from tests.program.test_bad_input import FRAMES
+from tests.support.drawn_images import make_bmp, picture, saved
 from tests.support.hostile_decoder import ordered, prepare
+from tests.support.image_sources import FRAMES
 from tests.support.outputs import rejects, rows
 from tests.support.runs import convert
 from tests.support.sources import write_files
-from tests.unit.core.image.test_image import make_bmp, picture, saved
 from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.model import Reason

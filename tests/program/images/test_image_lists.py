@@ -11,8 +11,7 @@ import pytest
 
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.program.formats.test_manifests import (
-    Row,
+from tests.support.image_sources import (
     image_bytes,
     image_struct,
     write_images,
@@ -27,6 +26,7 @@ from transforms.core.statistics import Statistics
 from transforms.sidecars.tfds_features import show_features
 
 Folder = pathlib.Path
+Row = dict[str, Any]
 TOLERANT = ("--max-reject-rate", 1)
 LISTS = {"a": ["i/0.png", "i/1.png"], "b": [], "c": ["i/2.png"]}
 

@@ -3,46 +3,21 @@
 import io
 import json
 import pathlib
-from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from tests.program.splitting.test_labels import records, rejects
-from tests.program.test_bad_input import picture
+from tests.support.image_sources import encoded, noise, picture, tree
+from tests.support.outputs import first_values, rejects
 from tests.support.runs import convert, refused
 
 Folder = pathlib.Path
 
 
-def noise(height: int, width: int, *, mode: str = "RGB") -> Image.Image:
-    """A picture of which every pixel differs from its neighbours."""
-    depth = len(Image.new(mode, (1, 1)).getbands())
-    values = np.random.default_rng(height * width).integers(
-        0, 256, (height, width, depth), np.uint8
-    )
-    return Image.fromarray(values.squeeze(), mode)
-
-
-def encoded(image: Image.Image, form: str = "JPEG", **options: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, form, **options)
-    return out.getvalue()
-
-
-def tree(root: Folder, **files: bytes) -> Folder:
-    """Writes files, named by keyword as NAME_SUFFIX, below one label."""
-    (root / "label").mkdir(parents=True)
-    for name, data in files.items():
-        (root / "label" / name.replace("_", ".")).write_bytes(data)
-    return root
-
-
 def sizes(directory: Folder) -> dict[str, tuple[int, int, int]]:
     """Returns height, width and depth as stored, after checking them by decoding."""
     out = {}
-    for record in records(directory):
+    for record in first_values(directory):
         shape = (record["height"], record["width"], record["depth"])
         image = Image.open(io.BytesIO(record["image"]))
         assert (image.height, image.width, len(image.getbands())) == shape
@@ -88,7 +63,7 @@ def test_what_needs_no_change_keeps_its_bytes(tmp_path: Folder) -> None:
     small = encoded(noise(20, 10))
     source = tree(tmp_path / "in", a_jpg=small, b_jpg=encoded(noise(100, 100)))
     convert(source, tmp_path / "out", "--resize", "shorter:40", "--image-quality", 80)
-    found = {r["filename"]: r["image"] for r in records(tmp_path / "out")}
+    found = {r["filename"]: r["image"] for r in first_values(tmp_path / "out")}
     assert found[b"label/a.jpg"] == small
     assert sizes(tmp_path / "out")["b.jpg"] == (40, 40, 3)
 
@@ -101,11 +76,11 @@ def test_fault_79_exif_orientation(tmp_path: Folder) -> None:
     source = tree(tmp_path / "in", turned_jpg=data)
     run = convert(source, tmp_path / "keep")
     assert "orientation 1" in run.out
-    (record,) = records(tmp_path / "keep")
+    (record,) = first_values(tmp_path / "keep")
     assert (record["image"], record["height"], record["width"]) == (data, 20, 40)
     convert(source, tmp_path / "apply", "--exif", "apply")
     assert sizes(tmp_path / "apply") == {"turned.jpg": (40, 20, 3)}
-    (record,) = records(tmp_path / "apply")
+    (record,) = first_values(tmp_path / "apply")
     assert Image.open(io.BytesIO(record["image"])).getexif().get(0x0112, 1) == 1
 
 
@@ -132,7 +107,7 @@ def test_one_output_format(form: str, start: bytes, tmp_path: Folder) -> None:
         c_bmp=encoded(noise(5, 6), "BMP"),
     )
     convert(source, tmp_path / "out", "--image-format", form)
-    images = [record["image"] for record in records(tmp_path / "out")]
+    images = [record["image"] for record in first_values(tmp_path / "out")]
     assert len(images) == 3
     assert all(image.startswith(start) for image in images)
 
@@ -171,7 +146,7 @@ def test_fault_83_first_frame_on_demand(tmp_path: Folder) -> None:
     convert(source, tmp_path / "a", "--max-reject-rate", 0.5)
     assert [r["reason"] for r in rejects(tmp_path / "a")] == ["animated_image"]
     convert(source, tmp_path / "b", "--animations", "first")
-    found = {r["filename"]: r["image"] for r in records(tmp_path / "b")}
+    found = {r["filename"]: r["image"] for r in first_values(tmp_path / "b")}
     first = Image.open(io.BytesIO(found[b"label/moving.gif"])).convert("RGB")
     assert first.getpixel((0, 0)) == (255, 0, 0)
 

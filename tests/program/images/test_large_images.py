@@ -10,9 +10,9 @@ from typing import Literal
 
 import pytest
 
-from tests.program.images.test_image_options import encoded, noise, tree
-from tests.program.splitting.test_labels import records, rejects
-from tests.proof.test_memory import LIMIT, converted
+from tests.support.image_sources import encoded, noise, tree
+from tests.support.memory import LIMIT, converted
+from tests.support.outputs import first_values, rejects
 from tests.support.runs import convert
 from transforms import files
 from transforms.core.image.policy import ImagePolicy
@@ -92,7 +92,7 @@ def test_what_is_known_to_be_too_large_is_not_read(
     assert found["reason"] == "too_many_bytes"
     assert f"{len(LARGE):,} bytes are more than 1,000" in found["message"]
     assert found["sha256"] is None
-    (record,) = records(tmp_path / "out")
+    (record,) = first_values(tmp_path / "out")
     assert SMALL in record.values()
 
 

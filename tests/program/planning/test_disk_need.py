@@ -7,9 +7,9 @@ import pytest
 from beam_pipeline.planning.disk_need import (
     estimate,
 )
+from tests.support.plans import planned
 from tests.support.runs import command
 from tests.support.sources import write_csv
-from tests.unit.planning.test_disk_need import planned
 
 Folder = pathlib.Path
 

@@ -4,14 +4,14 @@ import pathlib
 import subprocess
 import sys
 
-from tests.unit.planning.test_plan import everything, write_csv
+from tests.support.plans import everything, write_numbers
 
 Folder = pathlib.Path
 
 
 def test_the_command_writes_nothing_and_loads_no_beam(tmp_path: Folder) -> None:
     """`beam-tfrecord plan` prints what would happen, from a process without Beam."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     before = everything(tmp_path)
     code = (
         "import sys\n"

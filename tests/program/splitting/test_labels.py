@@ -12,10 +12,9 @@ from typing import Any, Literal
 import pytest
 
 import beam_pipeline
-from tests.program.test_bad_input import picture
+from tests.support.image_sources import picture
+from tests.support.outputs import first_values, rejects
 from tests.support.runs import command, convert, refused
-from transforms.core.example import messages
-from transforms.core.tfrecord import TFRecordReader
 from transforms.publishing import target
 
 Folder = pathlib.Path
@@ -41,26 +40,6 @@ def table(path: Folder, rows: Sequence[Sequence[object]]) -> Folder:
     return path
 
 
-def records(directory: Folder) -> list[dict[str, Any]]:
-    """Returns the records of all shards, each feature's only value by name."""
-    return [
-        {
-            name: getattr(value, str(value.WhichOneof("kind"))).value[0]
-            for name, value in messages.Example.FromString(
-                payload
-            ).features.feature.items()
-        }
-        for path in sorted(directory.glob("*.tfrecord-*"))
-        for payload in TFRecordReader(str(path))
-    ]
-
-
-def rejects(directory: Folder) -> list[dict[str, Any]]:
-    """Returns the lines of the reject file."""
-    text = (directory / "rejects.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
-
-
 def stems(names: Sequence[str] = NAMES) -> list[str]:
     return [os.path.splitext(os.path.basename(name))[0] for name in names]
 
@@ -72,7 +51,7 @@ def test_the_tables_own_values_stay(tmp_path: Folder) -> None:
     labels = table(tmp_path / "train" / "train.csv", rows)
     options = ("--labels", labels, "--id-column", "id", "--label-column", "landmark_id")
     convert(tmp_path / "train", tmp_path / "out", *options)
-    found = {r["id"].decode(): r for r in records(tmp_path / "out")}
+    found = {r["id"].decode(): r for r in first_values(tmp_path / "out")}
     for (name, data), stem, label in zip(
         images.items(), stems(), (70, 5, 5, 900), strict=True
     ):
@@ -96,7 +75,9 @@ def test_fault_126_names_match_in_any_normal_form(
         tmp_path / "in", tmp_path / "out", "--labels", labels, "--id-column", "id"
     )
     assert "rejected" not in run.out
-    assert sorted(r["id"].decode() for r in records(tmp_path / "out")) == sorted(ids)
+    assert sorted(r["id"].decode() for r in first_values(tmp_path / "out")) == sorted(
+        ids
+    )
 
 
 def test_fault_126_two_names_of_one_normal_form(tmp_path: Folder) -> None:
@@ -177,7 +158,7 @@ def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
     labels = table(tmp_path / "t.csv", [("path", "n"), *zip(ids, (1, 2), strict=True)])
     options = ("--labels", labels, "--id-column", "path")
     convert(tmp_path / "in", tmp_path / "out", *options)
-    found = {r["n"]: r["image"] for r in records(tmp_path / "out")}
+    found = {r["n"]: r["image"] for r in first_values(tmp_path / "out")}
     assert found == {1: images["a/x.jpg"], 2: images["b/x.jpg"]}
 
 
@@ -186,7 +167,7 @@ def test_ids_may_be_file_names(tmp_path: Folder) -> None:
     images = tree(tmp_path / "in", ["a/x.jpg", "b/deep/y.jpg"])
     labels = table(tmp_path / "t.csv", [("f", "n"), ("x.jpg", 1), ("y.jpg", 2)])
     convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "f")
-    found = {r["n"]: r["image"] for r in records(tmp_path / "o")}
+    found = {r["n"]: r["image"] for r in first_values(tmp_path / "o")}
     assert found == {1: images["a/x.jpg"], 2: images["b/deep/y.jpg"]}
 
 
@@ -204,7 +185,7 @@ def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
     for part in ("row 8", "'count'", "'many'"):
         assert part in reject["message"]
     # Ids stay what they are, however much they look like numbers.
-    assert {r["id"] for r in records(tmp_path / "o")} >= {b"000", b"119"}
+    assert {r["id"] for r in first_values(tmp_path / "o")} >= {b"000", b"119"}
 
 
 def test_class_names_and_split_folders(tmp_path: Folder) -> None:
@@ -218,7 +199,7 @@ def test_class_names_and_split_folders(tmp_path: Folder) -> None:
     options = ("--labels", labels, "--id-column", "id", "--label-column", "kind")
     convert(tmp_path / "in", tmp_path / "out", *options)
     assert (tmp_path / "out" / "kind.labels.txt").read_text() == "cat\ndog\n"
-    found = {r["id"].decode(): r["kind"] for r in records(tmp_path / "out")}
+    found = {r["id"].decode(): r["kind"] for r in first_values(tmp_path / "out")}
     assert found == {"a": 0, "b": 1, "c": 0, "ta": 1, "tb": 0, "tc": 1}
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     splits = {s["name"]: s["records"] for s in manifest["dataset"]["splits"]}
@@ -253,7 +234,7 @@ def test_tables_of_other_formats(suffix: str, tmp_path: Folder) -> None:
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     convert(tmp_path / "in", tmp_path / "out", "--labels", path, "--id-column", "id")
-    found = {r["id"].decode(): r["n"] for r in records(tmp_path / "out")}
+    found = {r["id"].decode(): r["n"] for r in first_values(tmp_path / "out")}
     assert found == {stem: n for n, stem in enumerate(stems())}
 
 
@@ -300,7 +281,7 @@ def test_the_landmarks(tmp_path: Folder) -> None:
         unicodedata.normalize("NFC", path.stem): path.read_bytes()
         for path in pathlib.Path(source).rglob("*.JPG")
     }
-    found = {r["id"].decode(): r for r in records(tmp_path / "out")}
+    found = {r["id"].decode(): r for r in first_values(tmp_path / "out")}
     assert {i: r["landmark_id"] for i, r in found.items()} == wanted
     for name, record in found.items():
         assert record["image_raw"] == files[unicodedata.normalize("NFC", name)]
@@ -322,7 +303,7 @@ def test_features_of_the_table_may_be_declared(tmp_path: Folder) -> None:
     }
     (tmp_path / "s.yaml").write_text(json.dumps(spec))
     convert(tmp_path / "in", tmp_path / "o", "--spec", tmp_path / "s.yaml")
-    found = {r["id"].decode(): r for r in records(tmp_path / "o")}
+    found = {r["id"].decode(): r for r in first_values(tmp_path / "o")}
     for number, (name, stem) in enumerate(zip(images, stems(), strict=True)):
         assert found[stem]["number"] == float(number)
         assert found[stem]["version"] == 2
@@ -437,7 +418,7 @@ def test_a_table_that_fits_is_pointed_at(
     assert words[-4:] == ["--id-column", "name", "--label-column", "n"]
     run = command(*words, "--max-reject-rate", "0.5")
     assert run.code == 0, run.err
-    assert len(records(tmp_path / "out")) == 3
+    assert len(first_values(tmp_path / "out")) == 3
 
 
 def test_no_table_is_pointed_at_where_none_fits(tmp_path: Folder) -> None:
@@ -457,7 +438,7 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     images = tree(tmp_path / "flat", ["a.jpg", "b.jpg", "c.jpg"])
     assert "--unlabelled" in refused(4, tmp_path / "flat", tmp_path / "out")
     convert(tmp_path / "flat", tmp_path / "out", "--unlabelled")
-    found = {r["filename"].decode(): r for r in records(tmp_path / "out")}
+    found = {r["filename"].decode(): r for r in first_values(tmp_path / "out")}
     assert {name: record["image"] for name, record in found.items()} == images
     assert list(features_of(tmp_path / "out")) == [
         *("image", "filename", "height", "width", "depth")
@@ -465,7 +446,7 @@ def test_images_without_labels(tmp_path: Folder) -> None:
     assert command("verify", tmp_path / "out").code == 0
     tree(tmp_path / "deep", ["a.jpg", "x/y/z/b.jpg", "x/c.jpg"])
     convert(tmp_path / "deep", tmp_path / "deeper", "--unlabelled", "--splits", "a=1")
-    assert len(records(tmp_path / "deeper")) == 3
+    assert len(first_values(tmp_path / "deeper")) == 3
     tree(tmp_path / "split", ["train/a.jpg", "train/x/b.jpg", "test/c.jpg"])
     beam_pipeline.convert(tmp_path / "split", tmp_path / "s", unlabelled=True)
     names = [path.name for path in sorted((tmp_path / "s").glob("*.tfrecord-*"))]

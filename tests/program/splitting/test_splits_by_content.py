@@ -22,8 +22,7 @@ import beam_pipeline
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.convert import convert_plan
 from beam_pipeline.settings.spec import make_spec
-from tests.unit.core.placing.test_place_keys import batch_of
-from tests.unit.core.placing.test_placement import MASK, mixed
+from tests.support.placing import MASK, batch_of, mixed
 from transforms.core.example import messages
 from transforms.core.manifest import Manifest
 from transforms.core.model import Block

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.program.stages.test_determinism import measures, pets
+from tests.support.golden_datasets import measures, pets
 from tests.support.outputs import (
     contents,
     dataset,

@@ -15,7 +15,7 @@ from beam_pipeline.planning import plan
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.settings.spec import make_spec
 from beam_pipeline.version import deciding_versions
-from tests.program.stages.test_determinism import bmp
+from tests.support.golden_datasets import bmp
 from tests.support.outputs import contents, manifest
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files

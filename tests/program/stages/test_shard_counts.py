@@ -6,7 +6,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.unit.core.placing.test_place_keys import batch_of
+from tests.support.placing import batch_of
 from transforms.core.model import Batch, PlaceFacts
 from transforms.core.placing.placement import Sharding, SplitRule
 from transforms.core.placing.shard_rows import ShardCounts

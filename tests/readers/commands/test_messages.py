@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.commands.test_messages import MESSAGE
+from tests.support.examples import MESSAGE
 from transforms.core.example.messages import (
     Example,
 )

@@ -11,17 +11,6 @@ from transforms.core.example.messages import (
     Int64List,
 )
 
-MESSAGE = Example(
-    features=Features(
-        feature={
-            "이름": Feature(bytes_list=BytesList(value=[b"a", b""])),
-            "f": Feature(float_list=FloatList(value=[1.5, -2.0])),
-            "i": Feature(int64_list=Int64List(value=[-1, 300])),
-            "none": Feature(),
-        }
-    )
-)
-
 
 def test_field_numbers_and_packing_are_those_of_the_format() -> None:
     """One feature of each kind serialises to bytes written out by hand."""

@@ -26,14 +26,13 @@ from beam_pipeline.engines.worker_package import (
 )
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.version import __version__
-from tests.support.engines import choose
+from tests.support.engines import PACKAGES, choose
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
 Folder = pathlib.Path
 
 ROOT = Folder(__file__).parents[3]
-PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
 FLAGS = [
     *("--project=my-project", "--region=europe-west1"),
     "--temp_location=gs://bucket/tmp",

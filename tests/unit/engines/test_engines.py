@@ -27,8 +27,8 @@ from beam_pipeline.engines.table import ENGINES, engine_of
 from beam_pipeline.job import build, make_job
 from beam_pipeline.planning.plan import make_plan
 from beam_pipeline.running.local import check_beam_flags
-from beam_pipeline.settings.spec import Spec, make_spec
-from tests.support.engines import artifact_of, choose
+from beam_pipeline.settings.spec import make_spec
+from tests.support.engines import choose, living, put_jar, spec, write_java
 from transforms.errors import (
     RejectLimitError,
     SpecError,
@@ -60,39 +60,6 @@ def cache(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
 def java(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
     """A Java 17 that says no more than its version."""
     return write_java(tmp_path / "jdk", 'openjdk version "17.0.9"', monkeypatch)
-
-
-def write_java(home: Folder, says: str, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    program = home / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    return program
-
-
-def spec(**settings: object) -> Spec:
-    return make_spec({"source": "/in/rows.csv", "output": "/out/rows", **settings})
-
-
-def living(engine: str, name: str, master: str, started: float) -> cluster.Cluster:
-    """Notes a cluster whose only process is this test's own."""
-    ticks = cluster.started_at(os.getpid())
-    assert ticks is not None
-    noted = cluster.Cluster(
-        *(engine, name, master, "http://localhost:1", 2, 2, started),
-        (cluster.Process(os.getpid(), ticks, "master"),),
-    )
-    cluster.write_cluster(noted)
-    return noted
-
-
-def put_jar(engine: str) -> Folder:
-    version = beam.version.__version__
-    path = cluster.jar_path(artifact_of(engine), version)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"")
-    return path
 
 
 @pytest.mark.parametrize("name", sorted(ENGINES))

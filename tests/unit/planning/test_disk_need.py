@@ -15,8 +15,7 @@ from beam_pipeline.planning.disk_need import (
     free_bytes,
     in_words,
 )
-from beam_pipeline.planning.plan import Plan, make_plan
-from beam_pipeline.settings.spec import make_spec
+from tests.support.plans import planned
 from tests.support.runs import command
 from tests.support.sources import write_csv
 from transforms.errors import StorageError
@@ -28,11 +27,6 @@ Folder = pathlib.Path
 def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     lines = (f"{number},w{number % 7}" for number in range(20_000))
     return write_csv(tmp_path_factory.mktemp("table") / "t.csv", "n,w", lines)
-
-
-def planned(table: Folder, folder: Folder, **settings: object) -> Plan:
-    given = {"source": str(table), "output": str(folder / "out"), **settings}
-    return make_plan(make_spec(given))
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:

@@ -15,6 +15,7 @@ from beam_pipeline.planning.inputs import default_name, output_name
 from beam_pipeline.planning.plan import Plan, choose_shards, make_plan
 from beam_pipeline.settings.spec import make_spec
 from tests.support.datasets import animals, write_dataset
+from tests.support.plans import everything, write_numbers
 from transforms import files
 from transforms.core.placing.placement import SplitSource
 from transforms.errors import SourceError, SpecError, TargetError, UsageError
@@ -29,25 +30,11 @@ def plan(source: Folder | str, output: Folder | str, **settings: Any) -> Plan:
     )
 
 
-def write_csv(path: Folder, rows: int = 100) -> Folder:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"{i},{i / 4},{'cat' if i % 2 else 'dog'}" for i in range(rows)]
-    path.write_text("\n".join(["id,weight,animal", *lines, ""]), encoding="utf-8")
-    return path
-
-
 def write_images(root: Folder, *paths: str) -> Folder:
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (4, 3)).save(root / path)
     return root
-
-
-def everything(folder: Folder) -> dict[str, tuple[int, int, int]]:
-    return {
-        str(path): (path.lstat().st_ino, path.lstat().st_mtime_ns, path.lstat().st_size)
-        for path in [folder, *folder.rglob("*")]
-    }
 
 
 @settings(deadline=None)
@@ -82,7 +69,7 @@ def test_shard_counts(size: int, shards: int) -> None:
 def test_plan_writes_nothing(tmp_path: Folder, kind: str) -> None:
     """Neither beside the output nor in the source, fresh or overwriting."""
     source = (
-        write_csv(tmp_path / "in/rows.csv")
+        write_numbers(tmp_path / "in/rows.csv")
         if kind == "csv"
         else write_images(tmp_path / "in", "cat/1.png", "dog/2.png")
     )
@@ -197,7 +184,7 @@ def test_the_name_of_an_output(output: str, name: str) -> None:
 
 def test_default_name_of_a_file_has_no_suffix(tmp_path: Folder) -> None:
     """`rows.csv` makes `rows`; a folder keeps its dots."""
-    table = write_csv(tmp_path / "rows.v2.csv")
+    table = write_numbers(tmp_path / "rows.v2.csv")
     assert default_name(str(table), files.standing(str(table)), "o") == "rows.v2"
     folder = tmp_path / "v1.0"
     folder.mkdir()
@@ -213,21 +200,21 @@ def test_default_name_in_any_normal_form() -> None:
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "a\0b", "x" * 240])
 def test_names_that_cannot_be(tmp_path: Folder, name: str) -> None:
     """A name that is no part of a file name, or leaves no room for the rest."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     with pytest.raises(SpecError, match="name"):
         plan(source, tmp_path / "out", name=name)
 
 
 def test_long_split_name(tmp_path: Folder) -> None:
     """Shard names must fit with the longest split too."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     with pytest.raises(SpecError, match="255 bytes"):
         plan(source, tmp_path / "out", splits={"x" * 230: 1, "b": 1})
 
 
 def test_splits_by_shares(tmp_path: Folder) -> None:
     """Every split gets its records, bytes and shards, by its share."""
-    source = write_csv(tmp_path / "rows.csv", 1000)
+    source = write_numbers(tmp_path / "rows.csv", 1000)
     planned = plan(source, tmp_path / "out", splits="train=0.8,test=0.2", shards=3)
     assert planned.sharding.rule.source is SplitSource.SHARES
     assert planned.sharding.shards == {"train": 3, "test": 3}
@@ -237,7 +224,7 @@ def test_splits_by_shares(tmp_path: Folder) -> None:
 @pytest.mark.parametrize("splits", ["all=1", "a b=1,c=1", "a.b=1", "훈련=1"])
 def test_split_names_that_no_reader_takes(tmp_path: Folder, splits: str) -> None:
     """Refused when planning, not when a reader fails."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     with pytest.raises(SpecError, match="split is named"):
         plan(source, tmp_path / "out", splits=splits)
 
@@ -257,7 +244,7 @@ def test_splits_of_folders(tmp_path: Folder) -> None:
 
 def test_shard_size(tmp_path: Folder) -> None:
     """As many shards as the estimated bytes need, at least one."""
-    source = write_csv(tmp_path / "rows.csv", 1000)
+    source = write_numbers(tmp_path / "rows.csv", 1000)
     size = plan(source, tmp_path / "out").planned.record_bytes["train"]
     wanted = {"100GB": 1, str(size): 1, str(size - 1): 2, str(-(-size // 10)): 10}
     for given_size, shards in wanted.items():
@@ -267,14 +254,14 @@ def test_shard_size(tmp_path: Folder) -> None:
 
 def test_too_many_shards_by_size(tmp_path: Folder) -> None:
     """A shard size that would make more files than `shards` may ask for is refused."""
-    source = write_csv(tmp_path / "rows.csv", 5000)
+    source = write_numbers(tmp_path / "rows.csv", 5000)
     with pytest.raises(UsageError):
         plan(source, tmp_path / "out", shard_size="1B")
 
 
 def test_settings_of_another_format(tmp_path: Folder) -> None:
     """A setting that the source cannot follow is refused, not passed over."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     root = write_images(tmp_path / "in", "a/1.png")
     of_images: list[dict[str, Any]]
     of_images = [{"preset": "tutorial"}, {"feature_names": {"image": "x"}}]
@@ -296,7 +283,7 @@ def test_settings_of_another_format(tmp_path: Folder) -> None:
 
 def test_missing_columns_are_named(tmp_path: Folder) -> None:
     """A label or split column that is not there is a fault of the spec."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     with pytest.raises(SpecError, match=r"animl.*animal"):
         plan(source, tmp_path / "out", label_column="animl")
     with pytest.raises(SpecError, match=r"'part'"):
@@ -305,7 +292,7 @@ def test_missing_columns_are_named(tmp_path: Folder) -> None:
 
 def test_digest_is_of_what_decides_bytes(tmp_path: Folder) -> None:
     """Workers, rates and places change no work folder; settings and inputs do."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     digest = plan(source, tmp_path / "out").digest
     for same in (
         {"workers": 5},
@@ -325,7 +312,7 @@ def test_input_facts_are_of_no_place_or_order(tmp_path: Folder) -> None:
     """The same files elsewhere, listed in another order, are the same inputs."""
     for place in ("here", "there/deeper"):
         for name in ("b.csv", "a.csv", "c/d.csv"):
-            write_csv(tmp_path / place / name)
+            write_numbers(tmp_path / place / name)
     here = plan(tmp_path / "here", tmp_path / "out").inputs
     there = plan(tmp_path / "there/deeper", tmp_path / "out").inputs
     assert here.facts() == there.facts()
@@ -336,7 +323,7 @@ def test_input_facts_are_of_no_place_or_order(tmp_path: Folder) -> None:
 
 def test_inline_and_workers(tmp_path: Folder) -> None:
     """Small jobs stay in one process and in memory, unless told otherwise."""
-    source = write_csv(tmp_path / "rows.csv")
+    source = write_numbers(tmp_path / "rows.csv")
     small = plan(source, tmp_path / "out")
     assert (small.inline, small.workers) == (True, 1)
     told = plan(source, tmp_path / "out", workers=3, segments="files")

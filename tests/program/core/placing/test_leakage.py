@@ -6,8 +6,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.unit.core.placing.test_leakage import SCHEMA
-from tests.unit.core.placing.test_place_keys import batch_of
+from tests.support.placing import SCHEMA, batch_of
 from transforms.core.model import Batch
 from transforms.core.placing.leakage import (
     Place,

@@ -6,8 +6,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.unit.core.placing.test_place_keys import batch_of
-from tests.unit.core.placing.test_split_lock import NAMES, SCHEMA, said_of
+from tests.support.placing import SCHEMA, batch_of, said_of
 from transforms.core.model import Batch, Reason
 from transforms.core.placing.placement import Sharding, SplitRule, SplitSource
 from transforms.stages import place
@@ -17,6 +16,7 @@ from transforms.work.split_locks import write_table
 from transforms.work.store import Store
 
 Folder = pathlib.Path
+NAMES = ("train", "test")
 
 
 @pytest.fixture

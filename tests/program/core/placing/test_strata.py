@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.unit.core.placing.test_place_keys import batch_of, splits_of
-from tests.unit.core.placing.test_strata import (
-    NAMES,
-    SCHEMA,
+from tests.support.placing import SCHEMA, batch_of, splits_of
+from tests.support.strata import (
     SOURCES,
     loaded,
     random_batches,
@@ -33,6 +31,7 @@ from transforms.work.split_locks import open_assignments, write_table
 from transforms.work.store import Store
 
 Folder = pathlib.Path
+NAMES = ("train", "val", "test")
 
 
 @pytest.fixture(params=[True, False], ids=["inline", "files"])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from tests.unit.core.tfrecord.test_tfrecord import HOSTILE, needs_proc, run_child, write
+from tests.support.tfrecords import HOSTILE, needs_proc, run_child, write
 from transforms.core.tfrecord import (
     TFRecordWriter,
     frame,

@@ -6,13 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.formats.archive.test_archive_members import (
-    FILES,
-    contents,
-    faults,
-    found_in,
-    zip_of,
-)
+from tests.support.archives import FILES, contents, faults, found_in, zip_of
 from transforms.core.model import Reason
 from transforms.formats.archive.model import (
     MemberFault,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 
-from tests.unit.formats.columnar.test_arrow_ipc import DAMAGE, empty, write
+from tests.support.arrow_ipc import DAMAGE, empty, write
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.unit.core.example.test_encoder import FLOAT_PAIR
+from tests.support.examples import FLOAT_PAIR
 from transforms.core.example.encoder import (
     ExampleEncoder,
 )

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.stress import cases
-from tests.unit.core.example.test_decoder import Values, examples, serialise
-from tests.unit.core.example.test_parse import (
+from tests.support.examples import Values, examples, serialise
+from tests.support.parse_cases import (
     CASES,
     PARTITIONS,
     RAGGED,
@@ -20,6 +19,7 @@ from tests.unit.core.example.test_parse import (
     as_lists,
     assert_same_array,
 )
+from tests.support.stress import cases
 from transforms.core.example.parse import (
     FixedLenFeature,
     RaggedFeature,

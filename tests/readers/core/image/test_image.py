@@ -1,25 +1,27 @@
 """Tests of `unit/core/image/test_image.py` with TensorFlow."""
 
+import dataclasses
 import random
 
 import pytest
 
-from tests.support.images import check_image
-from tests.unit.core.image.test_image import (
-    KINDS_OF_DAMAGE,
-    Verdict,
-    damaged,
-    fault_of,
-    intact_images,
-    overflowing_jpeg,
-    picture,
-    real_images,
-    saved,
-)
+from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
+from tests.support.drawn_images import overflowing_jpeg, picture, real_images, saved
+from tests.support.images import check_image, fault_of
 from transforms.core.image.check import ImageInfo
 from transforms.core.image.choices import Check
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """One file of the corpus, and the shape that TensorFlow decodes it to."""
+
+    kind: str
+    damage: str
+    data: bytes
+    shape: tuple[int, ...] | None
 
 
 def tensorflow_shape(data: bytes) -> tuple[int, ...] | None:

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.core.image.test_image_orientation import SMALLER
-from tests.unit.core.image.test_image_policy import oriented, prepared
+from tests.support.prepared_images import SMALLER, oriented, prepared
 from transforms.core.image.policy import ImagePolicy
 
 

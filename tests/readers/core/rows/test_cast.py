@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.unit.core.rows.test_cast import ANY, RAGGED, found, tensor
+from tests.support.casting import ANY, RAGGED, found, tensor
 from transforms.core.model import Reason
 
 

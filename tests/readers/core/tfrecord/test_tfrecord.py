@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.unit.core.tfrecord.test_tfrecord import RECORDS, write
+from tests.support.tfrecords import RECORDS, write
 from transforms.core.tfrecord import (
     TFRecordReader,
     verify_file,

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.cifar import listed, pixels_of, read_all, rows_of
 from tests.support.images import check_image
-from tests.unit.formats.binary.test_cifar import (
-    listed,
-    pixels_of,
-    read_all,
-    rows_of,
-)
 from transforms.core.image.check import ImageInfo
 from transforms.core.schema import Kind
 from transforms.formats.binary.cifar import Cifar10Reader

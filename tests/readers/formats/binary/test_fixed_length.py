@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.support.idx import noise
 from tests.support.images import check_image
-from tests.unit.formats.binary.test_fixed_length import noise
 from transforms.core.image.check import ImageInfo
 from transforms.core.image.png_encode import encode_png
 

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.unit.formats.binary.test_idx import digits, read_all, rows_of, write
+from tests.support.idx import digits, read_all, rows_of, write
 from transforms.formats.binary.idx import IdxReader
 
 

@@ -4,11 +4,11 @@ import pathlib
 
 import pytest
 
+from tests.support.coco import EXAMPLE, tree
 from tests.support.detection import (
     records,
     source_of,
 )
-from tests.unit.formats.detection.test_coco import EXAMPLE, tree
 from transforms.formats.detection.coco import CocoReader
 
 Folder = pathlib.Path

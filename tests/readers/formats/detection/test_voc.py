@@ -8,7 +8,7 @@ from tests.support.detection import (
     records,
     source_of,
 )
-from tests.unit.formats.detection.test_voc import example
+from tests.support.voc import example
 from transforms.formats.detection.voc import VocReader
 
 Folder = pathlib.Path

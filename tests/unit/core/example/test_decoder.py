@@ -4,7 +4,6 @@ import io
 import math
 import random
 import struct
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import (
+    Values,
+    examples,
+    floats,
+    int64s,
+    ints,
+    same,
+    serialise,
+)
 from tests.support.stress import cases
 from transforms.core.example.decoder import (
     decode_examples,
@@ -24,38 +32,6 @@ from transforms.core.tfrecord import TFRecordReader
 from transforms.core.tfrecord.frame import frame
 from transforms.errors import ExampleError, SpecError
 
-Values = dict[str, tuple[str, list[Any]]]
-
-int64s = st.integers(-(2**63), 2**63 - 1)
-floats = st.floats(width=32)
-kinds: st.SearchStrategy[tuple[str, list[Any]]] = st.one_of(
-    st.tuples(st.just("int64_list"), st.lists(int64s, max_size=4)),
-    st.tuples(st.just("float_list"), st.lists(floats, max_size=4)),
-    st.tuples(st.just("bytes_list"), st.lists(st.binary(max_size=9), max_size=4)),
-    st.tuples(st.just(""), st.just([])),
-)
-examples = st.dictionaries(st.text(max_size=3), kinds, max_size=5)
-
-
-def serialise(values: Values) -> bytes:
-    example = Example()
-    for name, (kind, items) in values.items():
-        feature = example.features.feature[name]
-        if kind:
-            values_list = getattr(feature, kind)
-            values_list.SetInParent()
-            values_list.value.extend(items)
-    return bytes(example.SerializeToString(deterministic=True))
-
-
-def ints(**features: int | list[int]) -> bytes:
-    return serialise(
-        {
-            name: ("int64_list", list(v) if isinstance(v, list) else [v])
-            for name, v in features.items()
-        }
-    )
-
 
 def field(number: int, content: bytes) -> bytes:
     """One length-delimited field; contents of less than 128 bytes."""
@@ -64,11 +40,6 @@ def field(number: int, content: bytes) -> bytes:
 
 def entry(name: bytes, feature: bytes) -> bytes:
     return field(1, field(1, name) + field(2, feature))
-
-
-def same(left: object, right: object) -> bool:
-    """Equality under which NaN equals itself."""
-    return repr(left) == repr(right)
 
 
 @given(examples)

@@ -56,7 +56,6 @@ TUTORIAL_ROW = (
     b"\x0a\x14\x0a\x08feature2\x12\x08\x0a\x06\x0a\x04goat"
     b"\x0a\x14\x0a\x08feature3\x12\x08\x12\x06\x0a\x04[\xd3|?"
 )
-FLOAT_PAIR = pa.list_(pa.float32(), 2)
 # Sizes around which a varint in the prefix grows, for the names used here.
 EDGES = [0, 1, 99, 100, 101, *range(105, 130), *range(16_340, 16_390), 70_000]
 

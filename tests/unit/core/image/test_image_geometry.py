@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from tests.unit.core.image.test_image import saved
+from tests.support.drawn_images import saved
 from transforms.core.image.choices import Mode
 from transforms.core.image.exif import read_orientation, turns
 from transforms.core.image.geometry import AS_STORED, oriented

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
-from tests.unit.core.image.test_image import chunk, make_png, picture, saved, segment
-from tests.unit.core.image.test_image_policy import frames, oriented, pixels, prepared
+from tests.support.drawn_images import chunk, make_png, picture, saved, segment
+from tests.support.prepared_images import SMALLER, frames, oriented, pixels, prepared
 from transforms.core.image import png
 from transforms.core.image.check import ImageFacts, check_image
 from transforms.core.image.exif import make_exif
@@ -19,7 +19,6 @@ from transforms.core.image.notes import ImageNote
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.image.resize import Resize
 
-SMALLER = ImagePolicy(resize=Resize("shorter", 12), animation="first")
 XMP_NAME = b"http://ns.adobe.com/xap/1.0/\0"
 
 

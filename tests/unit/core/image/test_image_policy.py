@@ -13,7 +13,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
-from tests.unit.core.image.test_image import (
+from tests.support.drawn_images import (
     ARITHMETIC,
     ARITHMETIC_PROGRESSIVE,
     chunk,
@@ -26,10 +26,11 @@ from tests.unit.core.image.test_image import (
     saved,
     segment,
 )
+from tests.support.prepared_images import frames, oriented, pixels, prepared
 from transforms.core.image import foreign as image_foreign
 from transforms.core.image.check import ImageInfo
 from transforms.core.image.notes import ImageNote, contradicts_suffix
-from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.policy import ImagePolicy, prepare_image
 from transforms.core.image.resize import Resize
 from transforms.core.model import Reason
 from transforms.core.reasons import Fault
@@ -37,14 +38,6 @@ from transforms.errors import SpecError
 
 END = chunk(b"IEND", b"")
 PIXELS = chunk(b"IDAT", zlib.compress(bytes(4)))
-FIRST = ImagePolicy(animation="first")
-
-
-def prepared(data: bytes, policy: ImagePolicy = FIRST) -> PreparedImage:
-    """The image that must be accepted."""
-    result = prepare_image(data, policy)
-    assert isinstance(result, PreparedImage), result
-    return result
 
 
 def reason(data: bytes, policy: ImagePolicy | None = None) -> Reason:
@@ -52,23 +45,6 @@ def reason(data: bytes, policy: ImagePolicy | None = None) -> Reason:
     result = prepare_image(data, policy or ImagePolicy())
     assert isinstance(result, Fault), result
     return result.reason
-
-
-def pixels(data: bytes) -> np.ndarray:
-    """As Pillow decodes them."""
-    return np.asarray(Image.open(io.BytesIO(data)))
-
-
-def oriented(kind: str, orientation: int) -> bytes:
-    exif = Image.Exif()
-    exif[274] = orientation
-    return saved(picture(), kind, exif=exif.tobytes() if kind != "TIFF" else exif)
-
-
-def frames(kind: str, count: int = 3) -> bytes:
-    """An animation, or as many pages; no two frames alike."""
-    images = [picture(height=24, width=40).rotate(90 * i) for i in range(count)]
-    return saved(images[0], kind, save_all=True, append_images=images[1:])
 
 
 # ---------------------------------------------------------------- nothing has to change

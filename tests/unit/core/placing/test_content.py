@@ -12,9 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.placing import MASK, by_formula, mixed
 from tests.support.stress import cases
-from tests.unit.core.placing.test_place_keys import by_formula
-from tests.unit.core.placing.test_placement import MASK, mixed
 from transforms.core.placing.content import content_hashes, holds_images
 
 

@@ -26,14 +26,12 @@ from transforms.core.placing.leakage import (
     pack_fingerprints,
 )
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.schema import Feature, Kind, Schema
 from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.work.store import Store
 
 Folder = pathlib.Path
 NAMES = ("train", "val", "test")
-SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
 ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=60)
 
 

@@ -1,6 +1,5 @@
 """Keys and groups as identities: golden hashes, order in shards, who stays together."""
 
-import hashlib
 import unicodedata
 from collections.abc import Sequence
 
@@ -11,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.placing.test_placement import MASK, mixed
+from tests.support.placing import batch_of, by_formula, splits_of
 from transforms.core import segment
-from transforms.core.model import Batch, Block, ShardKey
+from transforms.core.model import Batch, ShardKey
 from transforms.core.placing.identity import (
     LOCK,
     ORDER,
@@ -31,7 +30,7 @@ from transforms.core.placing.placement import (
 )
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.core.placing.split_lock import Assignments
-from transforms.core.placing.splitting import NOWHERE, SplitTables, split_rows
+from transforms.core.placing.splitting import SplitTables, split_rows
 from transforms.errors import EncodingError
 from transforms.stages import place
 
@@ -58,63 +57,6 @@ GOLDEN_ORDER_7 = [
     0x7BC8A03EF5D9071C,
 ]
 SHARES = SplitRule(SplitSource.SHARES, ("train", "test"), ("0.7", "0.3"))
-
-
-def by_formula(text: str, kind: str, purpose: str, seed: int) -> int:
-    """The hash in plain integers, as `transforms.core.placing.identity` states it."""
-    data = unicodedata.normalize("NFC", text).encode()
-    salt = f"{kind}\0{purpose}\0{seed}\0".encode()
-    base = int.from_bytes(hashlib.blake2b(salt, digest_size=8).digest(), "little")
-    if len(data) > 128:
-        salted = base.to_bytes(8, "little") + data
-        digest = hashlib.blake2b(salted, digest_size=8).digest()
-        return int.from_bytes(digest, "little")
-    value = mixed((base + len(data)) & MASK)
-    while data:
-        data, word = data[:-8], data[-8:]
-        value = mixed(value ^ int.from_bytes(word, "little"))
-    return value
-
-
-def batch_of(
-    numbers: Sequence[int],
-    *,
-    keys: Sequence[str | None] | None = None,
-    groups: Sequence[str | None] | None = None,
-    splits: Sequence[str | None] | None = None,
-    labels: Sequence[str | None] | None = None,
-    origin: str = "a.csv",
-) -> Batch:
-    """A batch of rows that hold their own numbers and labels."""
-
-    def texts(values: Sequence[str | None] | None) -> pa.StringArray | None:
-        return None if values is None else pa.array(values, pa.string())
-
-    count = len(numbers)
-    rows = pa.record_batch(
-        {
-            "x": pa.array(numbers, pa.int64()),
-            "label": pa.array(labels or [None] * count, pa.string()),
-        }
-    )
-    return Batch(
-        Block(origin, 0, 1000, rows=count),
-        rows,
-        np.array(numbers, np.int64),
-        splits=texts(splits),
-        keys=texts(keys),
-        groups=texts(groups),
-    )
-
-
-def splits_of(
-    batch: Batch, rule: SplitRule, tables: SplitTables | None = None
-) -> list[str | None]:
-    found = split_rows(batch, rule, tables or SplitTables())
-    return [
-        None if i == NOWHERE else found.names[i]
-        for i in np.asarray(found.index).tolist()
-    ]
 
 
 def test_golden_key_hashes() -> None:

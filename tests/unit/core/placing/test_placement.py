@@ -12,19 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.placing import MASK, mixed
 from transforms.core.placing import placement
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.errors import SpecError
-
-MASK = 2**64 - 1
-
-
-def mixed(value: int) -> int:
-    """splitmix64 in plain integers, as its paper has it."""
-    z = (value + 0x9E3779B97F4A7C15) & MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
 
 
 def base(origin: str, purpose: str, seed: int) -> int:

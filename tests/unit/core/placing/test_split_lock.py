@@ -10,21 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.placing.test_place_keys import batch_of, splits_of
-from transforms.core.model import RejectLog
+from tests.support.placing import batch_of, splits_of
 from transforms.core.placing.identity import key_hashes
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.split_lock import Assignments, check_lock
 from transforms.core.placing.splitting import SplitTables, split_rows
-from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import CommitError, SourceError, SpecError
-from transforms.work.rejects import read_piece
 from transforms.work.split_ids import read_split_ids
 from transforms.work.split_locks import install_lock, open_assignments, write_table
 
 Folder = pathlib.Path
 NAMES = ("train", "test")
-SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
 UINT64 = st.integers(0, 2**64 - 1)
 
 
@@ -226,11 +222,3 @@ def test_the_same_id_twice_is_one(tmp_path: Folder) -> None:
     path.write_text("id,split\na,train\nb,test\na,train\n")
     found = read_split_ids(str(path), identity="key")
     assert len(found.assignments) == 2
-
-
-def said_of(log: RejectLog) -> list[tuple[int, bool]]:
-    """Returns (row, whether the strange key is named) of each line of a log."""
-    pieces = [place for _, run in log.runs for place in run]
-    lines = [t for place in pieces for t in read_piece(log, *place)["line"].to_pylist()]
-    items = [json.loads(line) for line in lines]
-    return [(item["row"], "'strange'" in item["message"]) for item in items]

@@ -2,7 +2,7 @@
 
 import collections
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -11,38 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.placing.test_place_keys import batch_of, splits_of
-from transforms.core.model import Batch, Block, Segment
-from transforms.core.placing.identity import LOCK, SPLIT, unit_hashes
+from tests.support.placing import batch_of, splits_of
+from tests.support.strata import cut_class, random_batches, rule_of, strata_of
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,
     UInt64s,
 )
-from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import SplitTables
 from transforms.core.placing.strata import (
     ClassCounts,
     Strata,
     cut_classes,
-    merge_counts,
     share_out,
-    unpack,
 )
-from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import EncodingError, SpecError
-from transforms.stages.stratify import hash_classes
 from transforms.work.store import Store
 
 Folder = pathlib.Path
 NAMES = ("train", "val", "test")
-SCHEMA = Schema((Feature("x", Kind.INT64), Feature("label", Kind.LABEL)))
-
-
-def rule_of(*shares: str) -> SplitRule:
-    return SplitRule(
-        SplitSource.STRATIFIED, NAMES[: len(shares)], shares, stratify_by="label"
-    )
 
 
 # The new rows of a class, and the locked ones of each split.
@@ -60,34 +47,6 @@ def shared_out(
     )
     names, wanted = share_out(arrays, shares)
     return dict(zip(names.to_pylist(), map(tuple, wanted.tolist()), strict=True))
-
-
-def cut_class(hashes: UInt64s, wanted: Sequence[int]) -> UInt64s:
-    return cut_classes(hashes, np.array([wanted], np.int64))[0]
-
-
-def strata_of(
-    batches: Sequence[Batch], rule: SplitRule, lock: Assignments | None = None
-) -> Strata:
-    """Strata by plain loops over rows: the oracle of the stage."""
-    counts = merge_counts([hash_classes(b, rule, lock)[0] for b in batches])
-    names, rows = share_out(counts, rule.proportions())
-    wanted = dict(zip(names.to_pylist(), rows.tolist(), strict=True))
-    hashes: dict[str | None, list[int]] = collections.defaultdict(list)
-    for batch in batches:
-        new = np.ones(batch.rows.num_rows, bool)
-        if lock is not None:
-            new = lock.find(unit_hashes(batch, purpose=LOCK)) < 0
-        found = unit_hashes(batch, purpose=SPLIT, seed=rule.seed).tolist()
-        labels = batch.rows["label"].to_pylist()
-        for label, value, is_new in zip(labels, found, new, strict=True):
-            hashes[label] += [value] if is_new else []
-    bounds = {
-        label: cut_class(np.array(sorted(values), np.uint64), wanted[label])
-        for label, values in hashes.items()
-    }
-    labels = pa.array(bounds, pa.string())
-    return Strata.of([(labels, np.array(list(bounds.values())))], len(rule.names))
 
 
 SHARES = st.lists(
@@ -230,20 +189,6 @@ def test_many_classes_are_cut_like_one(
     assert found.tolist() == each
 
 
-def random_batches(seed: int, count: int = 4) -> list[Batch]:
-    generator = np.random.default_rng(seed)
-    out = []
-    for number in range(count):
-        size = int(generator.integers(1, 200))
-        labels = generator.choice(
-            np.array(["cat", "dog", "고양이", None]), size, p=[0.5, 0.3, 0.1, 0.1]
-        )
-        out.append(
-            batch_of(range(size), labels=labels.tolist(), origin=f"{number}.csv")
-        )
-    return out
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_are_placed_exactly(seed: int) -> None:
     """Whatever the batches, each class is divided as its share says, to one row."""
@@ -286,28 +231,3 @@ def store(tmp_path: Folder, request: pytest.FixtureRequest) -> Store:
     store = Store(str(tmp_path / "work"), inline=request.param)
     store.make()
     return store
-
-
-class _Unmoved(Batch):
-    """A batch that cannot leave the stage that made it."""
-
-    def __reduce__(self) -> tuple[Callable[[], Batch], tuple[()]]:
-        # Beam pickles some elements for their size alone; only a stage unpickles.
-        return _crossed, ()
-
-
-def _crossed() -> Batch:
-    raise AssertionError("a batch crossed from stage to stage")
-
-
-SOURCES = {batch.block.origin: batch for batch in random_batches(3)}
-
-
-def read(block: Block) -> Batch:
-    batch = SOURCES[block.origin]
-    return _Unmoved(batch.block, batch.rows, batch.numbers)
-
-
-def loaded(piece: Segment, store: Store) -> Strata:
-    """Returns the strata of two splits that a stage has stored."""
-    return Strata(*unpack(store.get(piece), 1))

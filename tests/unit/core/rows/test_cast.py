@@ -13,33 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.casting import ANY, RAGGED, found, tensor
 from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.core.rows.cast import cast
-from transforms.core.schema import Feature, Kind, row_type
-
-ANY, RAGGED = (None,), (None, None)
+from transforms.core.schema import Feature, Kind
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 INTEGERS += [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]
-
-
-def found(column: Any, feature: Feature) -> list[Any]:
-    """Returns of each cell what became of it: a value, None if missing, a Reason."""
-    column = column if isinstance(column, pa.Array) else pa.array(column)
-    result = cast(column, feature)
-    assert result.values.type == row_type(feature)
-    assert len(result.values) == len(column)
-    result.values.validate(full=True)
-    out = result.values.to_pylist()
-    if result.bad is not None:
-        assert result.bad.dtype == np.bool_
-        assert result.bad.any()
-        for row in np.flatnonzero(result.bad).tolist():
-            assert out[row] is None
-            out[row] = result.reason_at(row)
-    return out
 
 
 def same(left: list[Any], right: list[Any]) -> bool:
@@ -632,10 +614,6 @@ def test_boxes(column: pa.Array) -> None:
 
 
 # Tensors: NumPy for raw bytes, TensorFlow for messages.
-
-
-def tensor(dtype: str, shape: Any, encoding: str = "raw") -> Feature:
-    return Feature("x", Kind.TENSOR, shape=shape, dtype=dtype, encoding=encoding)
 
 
 @pytest.mark.parametrize("text", ["[[1], [2, 3]]", "[[1, 2], 3]", "[[1, [2]]]"])

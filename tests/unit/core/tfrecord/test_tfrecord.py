@@ -6,9 +6,6 @@ import gzip
 import io
 import os
 import pathlib
-import subprocess
-import sys
-import textwrap
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.stress import cases
+from tests.support.tfrecords import HOSTILE, RECORDS, write
 from transforms.core.tfrecord import (
     FileFacts,
     PayloadBatch,
@@ -32,21 +30,9 @@ from transforms.errors import MAX_MESSAGE_BYTES, SourceError, TFRecordError
 # One record, b"hello": length, its checksum, payload, its checksum.
 HELLO = bytes.fromhex("0500000000000000" + "eab2043e" + "68656c6c6f" + "bb1f1c19")
 
-# Ten small records of several lengths, two of them empty: 16 * 10 + 68 bytes.
-RECORDS = [b"", b"a", b"bc" * 5, b"d" * 10, b"e" * 10, b"f" * 10, b"g" * 17, b"", b"hh"]
 RECORDS += [b"\n\x08" * 4]
 PLAIN = b"".join(map(frame.frame, RECORDS))
 STARTS = [sum(len(r) + 16 for r in RECORDS[:k]) for k in range(len(RECORDS) + 1)]
-
-HOSTILE = [2**31, 2**32, 2**40, 2**47, 2**62, 2**63, 2**64 - 1]
-
-
-def write(records: list[bytes], compression: str = "none") -> tuple[bytes, FileFacts]:
-    sink = io.BytesIO()
-    with TFRecordWriter(sink, compression=compression) as writer:
-        for record in records:
-            writer.write(record)
-    return sink.getvalue(), writer.facts()
 
 
 def read(stored: bytes, **options: object) -> list[bytes]:
@@ -194,29 +180,6 @@ def test_hostile_length_below_the_limit_is_compared_with_the_file(length: int) -
     """With any limit, a plain file's own size ends it."""
     stored = frame.header(length) + bytes(100)
     assert damage(stored, max_record_bytes=1 << 64) == ("truncated", 0, 0, 0)
-
-
-# The peak of `resource.getrusage` is no use here: a child starts with its parent's.
-PEAK = """
-    import sys
-    from transforms.core.tfrecord import TFRecordReader, verify_file
-    from transforms.errors import TFRecordError
-
-    def peak_kib():
-        with open("/proc/self/status") as status:
-            return next(int(x.split()[1]) for x in status if x.startswith("VmHWM"))
-"""
-needs_proc = pytest.mark.skipif(
-    not os.path.exists("/proc/self/status"), reason="memory is measured by /proc"
-)
-
-
-def run_child(code: str, *arguments: object) -> list[str]:
-    """Runs code that follows PEAK; returns the words that it prints."""
-    program = textwrap.dedent(PEAK) + textwrap.dedent(code)
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout.split()
 
 
 def test_record_above_the_limit_is_an_error() -> None:

@@ -3,12 +3,9 @@
 The oracles are the writers: zipfile, tarfile, and the tools zip, tar, zstd and xz.
 """
 
-import bz2
 import contextlib
-import functools
 import gzip
 import io
-import lzma
 import pathlib
 import random
 import stat
@@ -19,13 +16,25 @@ import unicodedata
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import zstandard
 
 from tests.conftest import Headline
+from tests.support.archives import (
+    FILES,
+    PACKERS,
+    WRITERS,
+    contents,
+    faults,
+    found_in,
+    info_of,
+    tar_of,
+    tar_of_infos,
+    with_right_checksums,
+    zip_of,
+    zstd,
+)
 from tests.support.fuzzing import at_most
 from tests.support.stress import count, portions
 from transforms.core.model import Reason, Skipped
@@ -40,99 +49,11 @@ from transforms.formats.archive.members import (
 )
 from transforms.formats.archive.model import (
     Content,
-    Found,
     Limits,
     Member,
     MemberFault,
     SkippedMember,
 )
-
-FILES = {
-    "train/cat/1.jpg": b"one" * 100,
-    "train/cat/2.jpg": b"",
-    "train/dog/고양이.jpg": bytes(range(256)) * 5,
-    "notes.txt": b"x" * 512,
-}
-
-
-def zip_of(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", method) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return out.getvalue()
-
-
-def tar_of(files: dict[str, bytes], *, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
-    return tar_of_infos(
-        [(info_of(name, len(data)), data) for name, data in files.items()],
-        tar_format=tar_format,
-    )
-
-
-def info_of(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.size, info.type = size, kind
-    return info
-
-
-def tar_of_infos(
-    members: list[tuple[tarfile.TarInfo, bytes]],
-    *,
-    tar_format: int = tarfile.PAX_FORMAT,
-    encoding: str = "utf-8",
-) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(
-        fileobj=out, mode="w", format=tar_format, encoding=encoding
-    ) as archive:
-        for info, data in members:
-            archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-def zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
-
-
-def packed_tar(pack: Callable[[bytes], bytes], files: dict[str, bytes]) -> bytes:
-    return pack(tar_of(files))
-
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": lambda data: gzip.compress(data, mtime=0),
-    "zst": zstd,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-}
-WRITERS: dict[str, Callable[[dict[str, bytes]], bytes]] = {
-    "zip": zip_of,
-    "zip-stored": lambda files: zip_of(files, zipfile.ZIP_STORED),
-    "zip-bzip2": lambda files: zip_of(files, zipfile.ZIP_BZIP2),
-    "tar-pax": tar_of,
-    "tar-gnu": lambda files: tar_of(files, tar_format=tarfile.GNU_FORMAT),
-    "tar-ustar": lambda files: tar_of(files, tar_format=tarfile.USTAR_FORMAT),
-    **{
-        f"tar.{name}": functools.partial(packed_tar, pack)
-        for name, pack in PACKERS.items()
-    },
-}
-
-
-def found_in(data: bytes, **options: Any) -> list[Found]:
-    return list(iter_members(io.BytesIO(data), "a.zip", **options))
-
-
-def contents(data: bytes, **options: object) -> dict[str, bytes]:
-    found = found_in(data, **options)
-    assert all(isinstance(item, Content) for item in found), found
-    return {i.member.name: i.data for i in found if isinstance(i, Content)}
-
-
-def faults(data: bytes, **options: object) -> dict[str, Reason]:
-    found = found_in(data, **options)
-    return {i.member.name: i.reason for i in found if isinstance(i, MemberFault)}
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -713,17 +634,6 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
                 del out[rng.randrange(len(out) // 2, len(out)) :]
         if not out:
             return b""
-    return bytes(out)
-
-
-def with_right_checksums(data: bytes) -> bytes:
-    """Headers of a tar that were changed get a checksum that is right again."""
-    out = bytearray(data)
-    for place in range(0, len(out) - 511, 512):
-        block = out[place : place + 512]
-        if b"ustar" in block:
-            total = sum(block[:148] + block[156:]) + 256
-            out[place + 148 : place + 156] = b"%06o\0 " % total
     return bytes(out)
 
 

@@ -8,29 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.cifar import listed, pixels_of, read_all, rows_of
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError
 from transforms.formats.binary.cifar import Cifar10Reader, Cifar100Reader, recognise
-from transforms.formats.table import InputFile, RawRows
 
 CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
-
-
-def listed(path: pathlib.Path) -> InputFile:
-    return InputFile(path.name, str(path), path.stat().st_size)
-
-
-def read_all(reader: Any, file: InputFile, columns: list[str]) -> list[RawRows]:
-    return [
-        raw
-        for block in reader.blocks(file, block_bytes=100_000, limit_rows=None)
-        for raw in reader.read(file, block, columns)
-    ]
-
-
-def rows_of(raws: list[RawRows], name: str) -> list[Any]:
-    return [value for raw in raws for value in raw.columns[name].to_pylist()]
 
 
 def made(path: pathlib.Path, count: int, labels: int = 1) -> np.ndarray:
@@ -42,12 +26,6 @@ def made(path: pathlib.Path, count: int, labels: int = 1) -> np.ndarray:
         records[:, 1] %= 100
     path.write_bytes(records.tobytes())
     return records
-
-
-def pixels_of(records: np.ndarray) -> np.ndarray:
-    """What tutorials do: reshape to depth-major, transpose to height-width-depth."""
-    depth_major = records[:, -3072:].reshape(-1, 3, 32, 32)
-    return depth_major.transpose(0, 2, 3, 1)
 
 
 def heads(root: pathlib.Path) -> Any:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.idx import noise
 from tests.support.stress import cases
 from transforms.core.image.png_encode import encode_png
 from transforms.core.model import Reason
@@ -213,15 +214,6 @@ def test_wrong_layout_says_which_key(change: dict[str, Any], word: str) -> None:
 
 
 # --- PNG --------------------------------------------------------------------------
-
-
-def noise(shape: tuple[int, ...], dtype: str, *, smooth: bool = False) -> np.ndarray:
-    random = np.random.default_rng(7)
-    top = np.iinfo(dtype).max
-    values = random.integers(0, top, shape, dtype, endpoint=True)
-    if smooth:
-        values = (np.cumsum(values % 7, axis=2) % (top + 1)).astype(dtype)
-    return values
 
 
 def test_png_decodes_with_pillow() -> None:

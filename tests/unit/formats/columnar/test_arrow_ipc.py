@@ -7,27 +7,14 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 
+from tests.support.arrow_ipc import write
+from tests.support.arrow_tables import expected, mixed
 from tests.support.table_reading import listed, read_all, rows_of, source_of
-from tests.unit.formats.columnar.test_parquet import expected, mixed
 from transforms.core.model import Reason
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import SourceError
 from transforms.formats.columnar import arrow_ipc
 from transforms.formats.columnar.arrow_ipc import ArrowReader
-
-
-def write(
-    path: pathlib.Path,
-    table: pa.Table,
-    *,
-    stream: bool = False,
-    rows: int = 37,
-    compression: str | None = None,
-) -> None:
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    make = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with make(path, table.schema, options=options) as writer:
-        writer.write_table(table, max_chunksize=rows)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -100,27 +87,6 @@ def test_drift_between_files_is_an_error(tmp_path: pathlib.Path) -> None:
     write(tmp_path / "b.arrows", pa.table({"i": ["x"]}), stream=True)
     with pytest.raises(SourceError, match=r"'i' is int64 in a\.arrow and string in b"):
         ArrowReader().plan(listed(tmp_path, ["a.arrow", "b.arrows"]))
-
-
-DAMAGE = """
-import pathlib, sys
-from tests.support.table_reading import read_all
-from transforms.errors import SourceError
-from transforms.formats.columnar.arrow_ipc import ArrowReader
-folder = pathlib.Path(sys.argv[1])
-whole = (folder / "whole").read_bytes()
-outcomes = [0, 0]
-for at in range(0, len(whole) - 8, 8):
-    for patch in (b"\\xff" * 8, b"\\x7f\\xff\\xff\\x7f" * 2):
-        (folder / "a.arrow").write_bytes(whole[:at] + patch + whole[at + 8 :])
-        try:
-            read_all(ArrowReader(), folder, ["a.arrow"])
-            outcomes[0] += 1
-        except SourceError as error:
-            assert "a.arrow" in str(error) or "stands twice" in str(error), error
-            outcomes[1] += 1
-print(outcomes)
-"""
 
 
 def test_what_is_no_arrow_is_an_error(tmp_path: pathlib.Path) -> None:
@@ -210,14 +176,6 @@ def test_list_views_of_any_layout(tmp_path: pathlib.Path, large: bool) -> None:
         for row in wanted[1:]
     ]
     assert read.columns["deep"] == table["deep"].to_pylist()
-
-
-def empty(table: pa.Table) -> pa.RecordBatch:
-    """A batch of no rows."""
-    columns = [pa.array([], kind) for kind in table.schema.types[1:]]
-    children = [pa.array([], pa.int64()), pa.array([], pa.string())]
-    union = pa.UnionArray.from_sparse(pa.array([], pa.int8()), children)
-    return pa.record_batch([union, *columns], schema=table.schema)
 
 
 def test_intervals_are_named(tmp_path: pathlib.Path) -> None:

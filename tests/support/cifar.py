@@ -1,0 +1,30 @@
+"""CIFAR files as their reader reads them."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from transforms.formats.table import InputFile, RawRows
+
+
+def listed(path: pathlib.Path) -> InputFile:
+    return InputFile(path.name, str(path), path.stat().st_size)
+
+
+def read_all(reader: Any, file: InputFile, columns: list[str]) -> list[RawRows]:
+    return [
+        raw
+        for block in reader.blocks(file, block_bytes=100_000, limit_rows=None)
+        for raw in reader.read(file, block, columns)
+    ]
+
+
+def rows_of(raws: list[RawRows], name: str) -> list[Any]:
+    return [value for raw in raws for value in raw.columns[name].to_pylist()]
+
+
+def pixels_of(records: np.ndarray) -> np.ndarray:
+    """What tutorials do: reshape to depth-major, transpose to height-width-depth."""
+    depth_major = records[:, -3072:].reshape(-1, 3, 32, 32)
+    return depth_major.transpose(0, 2, 3, 1)

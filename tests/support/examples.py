@@ -1,0 +1,74 @@
+"""Messages of `tf.train.Example`: given ones and generated ones."""
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from transforms.core.example.messages import (
+    BytesList,
+    Example,
+    Feature,
+    Features,
+    FloatList,
+    Int64List,
+)
+
+Values = dict[str, tuple[str, list[Any]]]
+
+
+int64s = st.integers(-(2**63), 2**63 - 1)
+
+
+floats = st.floats(width=32)
+
+
+kinds: st.SearchStrategy[tuple[str, list[Any]]] = st.one_of(
+    st.tuples(st.just("int64_list"), st.lists(int64s, max_size=4)),
+    st.tuples(st.just("float_list"), st.lists(floats, max_size=4)),
+    st.tuples(st.just("bytes_list"), st.lists(st.binary(max_size=9), max_size=4)),
+    st.tuples(st.just(""), st.just([])),
+)
+
+
+examples = st.dictionaries(st.text(max_size=3), kinds, max_size=5)
+
+
+def serialise(values: Values) -> bytes:
+    example = Example()
+    for name, (kind, items) in values.items():
+        feature = example.features.feature[name]
+        if kind:
+            values_list = getattr(feature, kind)
+            values_list.SetInParent()
+            values_list.value.extend(items)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def ints(**features: int | list[int]) -> bytes:
+    return serialise(
+        {
+            name: ("int64_list", list(v) if isinstance(v, list) else [v])
+            for name, v in features.items()
+        }
+    )
+
+
+def same(left: object, right: object) -> bool:
+    """Equality under which NaN equals itself."""
+    return repr(left) == repr(right)
+
+
+FLOAT_PAIR = pa.list_(pa.float32(), 2)
+
+
+MESSAGE = Example(
+    features=Features(
+        feature={
+            "이름": Feature(bytes_list=BytesList(value=[b"a", b""])),
+            "f": Feature(float_list=FloatList(value=[1.5, -2.0])),
+            "i": Feature(int64_list=Int64List(value=[-1, 300])),
+            "none": Feature(),
+        }
+    )
+)

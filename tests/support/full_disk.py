@@ -1,0 +1,12 @@
+"""A disk that is full, as a program sees it."""
+
+FULL_DISK = """
+import resource, sys
+from transforms import files
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    with files.create(sys.argv[1], attempts=sys.argv[2]) as file:
+        file.write(b"x" * 1500)
+except OSError:
+    sys.exit(7)
+"""

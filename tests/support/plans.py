@@ -1,0 +1,27 @@
+"""Plans of small tables, and the files that planning leaves as they are."""
+
+import pathlib
+
+from beam_pipeline.planning.plan import Plan, make_plan
+from beam_pipeline.settings.spec import make_spec
+
+Folder = pathlib.Path
+
+
+def planned(table: Folder, folder: Folder, **settings: object) -> Plan:
+    given = {"source": str(table), "output": str(folder / "out"), **settings}
+    return make_plan(make_spec(given))
+
+
+def everything(folder: Folder) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): (path.lstat().st_ino, path.lstat().st_mtime_ns, path.lstat().st_size)
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+def write_numbers(path: Folder, rows: int = 100) -> Folder:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{i},{i / 4},{'cat' if i % 2 else 'dog'}" for i in range(rows)]
+    path.write_text("\n".join(["id,weight,animal", *lines, ""]), encoding="utf-8")
+    return path

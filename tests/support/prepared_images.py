@@ -1,0 +1,39 @@
+"""Images as a policy prepares them."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from tests.support.drawn_images import picture, saved
+from transforms.core.image.policy import ImagePolicy, PreparedImage, prepare_image
+from transforms.core.image.resize import Resize
+
+FIRST = ImagePolicy(animation="first")
+
+
+def prepared(data: bytes, policy: ImagePolicy = FIRST) -> PreparedImage:
+    """The image that must be accepted."""
+    result = prepare_image(data, policy)
+    assert isinstance(result, PreparedImage), result
+    return result
+
+
+def pixels(data: bytes) -> np.ndarray:
+    """As Pillow decodes them."""
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def oriented(kind: str, orientation: int) -> bytes:
+    exif = Image.Exif()
+    exif[274] = orientation
+    return saved(picture(), kind, exif=exif.tobytes() if kind != "TIFF" else exif)
+
+
+def frames(kind: str, count: int = 3) -> bytes:
+    """An animation, or as many pages; no two frames alike."""
+    images = [picture(height=24, width=40).rotate(90 * i) for i in range(count)]
+    return saved(images[0], kind, save_all=True, append_images=images[1:])
+
+
+SMALLER = ImagePolicy(resize=Resize("shorter", 12), animation="first")
