@@ -15,6 +15,9 @@
     notes.py        what workers tell the submitter, by files
     flags.py        reads Beam's own flags
     submission.py   submits, watches, cancels
+    stopping.py     watches any run, also one without an engine, and stops it
+    beam_errors.py  finds our own error in what Beam raises
+    server_words.py finds the reason in a job server's output
     dataflow_checks.py      what a job there must bring
     worker_package.py       what its workers install
     dataflow_submission.py  submits there, and waits or does not

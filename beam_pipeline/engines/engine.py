@@ -8,31 +8,18 @@ from typing import Any, Protocol
 from beam_pipeline.engines.hooks import RunHooks
 
 __all__ = [
-    "JOB_SERVER_FLAGS",
-    "KEEP_WORKERS",
+    "SERVICE_TIMEOUT",
     "AddStages",
     "Engine",
     "JobSettings",
     "Place",
     "Submitted",
-    "opened",
 ]
 
 # Adds the stages of a job to a Beam pipeline; typed loosely to load without Beam.
 AddStages = Callable[[Any], object]
-# Of a day: a job must not end because Beam's job service timed out.
-_SERVICE_SECONDS = 86_400
-JOB_SERVER_FLAGS = (
-    f"--job_server_timeout={_SERVICE_SECONDS}",
-    # It would stage a list of all that is installed here, which no worker reads.
-    "--experiments=disable_logging_submission_environment",
-)
-"""What every engine behind Beam's job service gets."""
-KEEP_WORKERS = "--environment_cache_millis=10000"
-"""Lets a worker wait for the next stage: a Python takes seconds to start.
-
-By default each stage starts workers of its own. Those of the last stage end so much
-later than the job."""
+SERVICE_TIMEOUT = "--job_server_timeout=86400"
+"""Beam's flag for a day: a long job must not fail because its service timed out."""
 
 
 class JobSettings(Protocol):
@@ -128,7 +115,6 @@ class Engine(abc.ABC):
       name: as `--runner` takes it.
       runner: Beam's class, as `module:name`.
       presets: makes Beam's flags.
-      master_setting: the setting that names another master; empty for none.
       known: flags that only the engine's job server knows.
       server_logger: the logger that Beam gives the job server's output to.
       cancel: cancels a job, by the master and its name, where Beam's way is not
@@ -140,7 +126,6 @@ class Engine(abc.ABC):
     name: str
     runner: str
     presets: Callable[[Place], list[str]]
-    master_setting: str = ""
     known: frozenset[str] = frozenset()
     server_logger: str = ""
     cancel: Callable[[str, str], None] | None = None
@@ -197,11 +182,3 @@ class Engine(abc.ABC):
           BeamTFRecordError: it was not taken.
         """
         raise NotImplementedError(f"{self.name} takes no job that nobody waits for")
-
-
-def opened(*packages: str) -> list[str]:
-    """Returns flags that open packages of Java's base, which Beam's servers reach."""
-    return [
-        f"--job_server_jvm_properties=--add-opens=java.base/{package}=ALL-UNNAMED"
-        for package in packages
-    ]

@@ -1,10 +1,8 @@
 """Flink 1.20 through Beam's job server; workers are processes of the task managers."""
 
-import json
-
-from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, KEEP_WORKERS, Place, opened
+from beam_pipeline.engines.engine import Place
 from beam_pipeline.engines.flink_jobs import FLINK_VERSION, cancel_job, size_of_cluster
-from beam_pipeline.engines.job_server import JobServerEngine
+from beam_pipeline.engines.job_server import JobServerEngine, java_flags
 
 __all__ = ["FLINK"]
 
@@ -12,23 +10,10 @@ __all__ = ["FLINK"]
 def _presets(place: Place) -> list[str]:
     """Returns Beam's flags for a place; later flags of the user win."""
     flags = [
-        *JOB_SERVER_FLAGS,
-        KEEP_WORKERS,
+        *java_flags(place, "flink_job_server_jar"),
         f"--flink_master={place.master}",
         f"--job_name={place.job_name}",
         f"--flink_version={FLINK_VERSION}",
-        f"--flink_job_server_jar={place.program}",
-        f"--job_server_java_launcher={place.java}",
-        f"--artifacts_dir={place.artifacts}",
-        "--job_server_jvm_properties=-Xmx1g",
-        *opened(
-            *("java.lang", "java.util", "java.util.concurrent", "java.lang.invoke"),
-            *("java.nio", "sun.nio.ch"),
-        ),
-        "--environment_type=PROCESS",
-        f"--environment_config={json.dumps({'command': place.worker})}",
-        # One Python for each slot, or they would share one interpreter's lock.
-        f"--sdk_worker_parallelism={place.slots}",
         # Exchanges that are written out: after a loss only what was lost runs again.
         "--execution_mode_for_batch=BATCH_FORCED",
     ]

@@ -1,14 +1,62 @@
 """Engines behind Beam's job service: their masters, job servers and machines."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 
-from beam_pipeline.engines.engine import AddStages, Engine, JobSettings, Place
+from beam_pipeline.engines.engine import (
+    SERVICE_TIMEOUT,
+    AddStages,
+    Engine,
+    JobSettings,
+    Place,
+)
 from beam_pipeline.engines.flags import flag_given
 from beam_pipeline.engines.hooks import RunHooks
 from transforms.errors import UsageError
 
-__all__ = ["JobServerEngine"]
+__all__ = ["OPENED", "JobServerEngine", "java_flags", "worker_flags"]
+
+OPENED = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (
+        *("java.lang", "java.util", "java.util.concurrent", "java.lang.invoke"),
+        *("java.nio", "sun.nio.ch"),
+    )
+]
+"""Options of Java from 17 on, where Flink and Spark reach into its own packages."""
+
+
+def worker_flags(place: Place) -> list[str]:
+    """Returns Beam's flags of every job server: its workers are local processes."""
+    return [
+        SERVICE_TIMEOUT,
+        # Else a list of all packages installed here is staged, which no worker reads.
+        "--experiments=disable_logging_submission_environment",
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps({'command': place.worker})}",
+    ]
+
+
+def java_flags(place: Place, program_flag: str) -> list[str]:
+    """Returns Beam's flags of a job server in Java.
+
+    Args:
+      place: with the server's jar, and the slots of a machine.
+      program_flag: Beam's flag that names the jar.
+    """
+    return [
+        *worker_flags(place),
+        # A worker waits for the next stage: a Python takes seconds to start. Those of
+        # the last stage end ten seconds after the job.
+        "--environment_cache_millis=10000",
+        f"--{program_flag}={place.program}",
+        f"--job_server_java_launcher={place.java}",
+        f"--artifacts_dir={place.artifacts}",
+        *(f"--job_server_jvm_properties={option}" for option in ("-Xmx1g", *OPENED)),
+        # One Python for each slot, or they would share one interpreter's lock.
+        f"--sdk_worker_parallelism={place.slots}",
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +64,8 @@ class JobServerEngine(Engine):
     """An engine that takes jobs from a job server on this machine.
 
     Attributes:
-      master_flag: Beam's flag that names another master; empty for none.
+      master_setting: the setting that names another master; empty for none.
+      master_flag: Beam's flag for the same.
       default_master: where no cluster was started and none was named.
       program_flag: Beam's flag that names another job server.
       artifact: of the job server, in Beam's own repository; empty for a program that
@@ -25,6 +74,7 @@ class JobServerEngine(Engine):
         None where only the notes on started clusters say that.
     """
 
+    master_setting: str = ""
     master_flag: str = ""
     default_master: str = ""
     program_flag: str = ""

@@ -1,9 +1,7 @@
 """Prism, Beam's runner in Go, on this machine, with the worker in its own process."""
 
-import json
-
-from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, Place
-from beam_pipeline.engines.job_server import JobServerEngine
+from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.job_server import JobServerEngine, worker_flags
 
 __all__ = ["PRISM"]
 
@@ -11,11 +9,9 @@ __all__ = ["PRISM"]
 def _presets(place: Place) -> list[str]:
     """Returns Beam's flags for a place; later flags of the user win."""
     return [
-        *JOB_SERVER_FLAGS,
+        *worker_flags(place),
         f"--prism_location={place.program}",
         "--prism_log_level=warn",
-        "--environment_type=PROCESS",
-        f"--environment_config={json.dumps({'command': place.worker})}",
         # Or the server would live on for the next pipeline of this process.
         "--experiments=disable_prism_server_singleton",
     ]

@@ -1,15 +1,9 @@
 """Spark 3.5 through Beam's job server; workers are processes of the executors."""
 
-import json
-
-from beam_pipeline.engines.engine import JOB_SERVER_FLAGS, KEEP_WORKERS, Place, opened
-from beam_pipeline.engines.job_server import JobServerEngine
+from beam_pipeline.engines.engine import Place
+from beam_pipeline.engines.job_server import OPENED, JobServerEngine, java_flags
 
 __all__ = ["SPARK"]
-
-_OPENED = (
-    "java.lang java.util java.util.concurrent java.lang.invoke java.nio sun.nio.ch"
-)
 
 
 def _presets(place: Place) -> list[str]:
@@ -18,10 +12,7 @@ def _presets(place: Place) -> list[str]:
         "spark.executor.memory": "1g",
         "spark.executor.cores": str(place.slots),
         # The job server is Spark's driver: it takes Spark's settings as properties.
-        "spark.executor.extraJavaOptions": " ".join(
-            f"--add-opens=java.base/{package}=ALL-UNNAMED"
-            for package in _OPENED.split()
-        ),
+        "spark.executor.extraJavaOptions": " ".join(OPENED),
     }
     if place.parallelism is not None:
         properties["spark.cores.max"] = str(place.parallelism)
@@ -34,21 +25,12 @@ def _presets(place: Place) -> list[str]:
         properties["spark.driver.bindAddress"] = "127.0.0.1"
         properties["spark.ui.enabled"] = "false"
     return [
-        *JOB_SERVER_FLAGS,
-        KEEP_WORKERS,
+        *java_flags(place, "spark_job_server_jar"),
         f"--spark_master_url={place.master}",
-        f"--spark_job_server_jar={place.program}",
-        f"--job_server_java_launcher={place.java}",
-        f"--artifacts_dir={place.artifacts}",
-        "--job_server_jvm_properties=-Xmx1g",
-        *opened(*_OPENED.split()),
         *(
             f"--job_server_jvm_properties=-D{name}={value}"
             for name, value in properties.items()
         ),
-        "--environment_type=PROCESS",
-        f"--environment_config={json.dumps({'command': place.worker})}",
-        f"--sdk_worker_parallelism={place.slots}",
         # What does not fit is written out; by default it would be computed again.
         "--storage_level=MEMORY_AND_DISK",
     ]

@@ -1,4 +1,4 @@
-"""Stop a run promptly, even when its object store does not answer."""
+"""Watch a run, and stop it promptly even when its object store does not answer."""
 
 import contextlib
 import threading
@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from transforms.errors import StorageError
 
-__all__ = ["stop"]
+__all__ = ["stop", "watched"]
+
+# How often a run is looked at: for progress, and for dead workers.
+_LOOK_SECONDS = 0.1
 
 # A store that works has the word by then; one that does not is not waited for.
 _FIRST_SECONDS = 1.0
@@ -35,3 +38,43 @@ def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
     finally:
         end()
         thread.join()
+
+
+def watched(
+    run: Callable[[], object],
+    done: threading.Event,
+    look: Callable[[], None],
+    *,
+    abandon: Callable[[], None],
+    end: Callable[[], None],
+) -> BaseException | None:
+    """Runs a job in a thread, so that this one can watch and be interrupted.
+
+    Returns what the job raised; None for nothing. Raises what `look` does, and what a
+    signal raises meanwhile, once the run is stopped.
+
+    Args:
+      run: submits the job, and waits for its end.
+      done: set when it has ended.
+      look: called ten times a second.
+      abandon, end: see `stop`.
+    """
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - returned by the watcher
+            failures.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=work, name="job", daemon=True)
+    thread.start()
+    try:
+        while not done.wait(_LOOK_SECONDS):
+            look()
+    except BaseException:
+        stop(abandon, end)
+        raise
+    return failures[0] if failures else None

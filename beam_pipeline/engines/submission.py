@@ -20,7 +20,7 @@ from beam_pipeline.engines.beam_errors import translated
 from beam_pipeline.engines.engine import AddStages, Engine, Place
 from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.engines.server_words import server_words, with_words_of
-from beam_pipeline.engines.stopping import stop
+from beam_pipeline.engines.stopping import watched
 from beam_pipeline.engines.worker_boot import write_worker
 from transforms import files
 from transforms.errors import BeamTFRecordError
@@ -129,9 +129,7 @@ def run_watched(
     hooks: RunHooks,
     cancel: Callable[[], None] = lambda: None,
 ) -> str:
-    """Submits in a thread, so that this one can watch and be interrupted.
-
-    Returns the counters of the job as the engine has them, in a line.
+    """Runs a pipeline; returns in a line what the engine has counted.
 
     Args:
       pipeline: all of it.
@@ -140,32 +138,25 @@ def run_watched(
       cancel: cancels the job at the engine, where Beam's own way is not enough.
     """
     results: list[Any] = []
-    raised: list[BaseException] = []
     counters: list[str] = []
     done = threading.Event()
 
     def run() -> None:
-        try:
-            results.append(pipeline.run())
-            results[0].wait_until_finish()
-            # While the job server is there to be asked.
-            counters.append(_counted(results[0]))
-        except BaseException as error:  # noqa: BLE001 - raised again by the watcher
-            raised.append(error)
-        finally:
-            done.set()
+        results.append(pipeline.run())
+        results[0].wait_until_finish()
+        # While the job server is there to be asked.
+        counters.append(_counted(results[0]))
 
-    thread = threading.Thread(target=run, name="job", daemon=True)
-    thread.start()
-    try:
-        while not done.wait(_LOOK_SECONDS):
-            hooks.watch()
-            look()
-    except BaseException:
-        stop(hooks.abandon, lambda: _end(results, done, cancel))
-        raise
-    if raised:
-        raise raised[0]
+    def look_both() -> None:
+        hooks.watch()
+        look()
+
+    def end() -> None:
+        _end(results, done, cancel)
+
+    failure = watched(run, done, look_both, abandon=hooks.abandon, end=end)
+    if failure is not None:
+        raise failure
     return counters[0]
 
 

@@ -11,9 +11,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_pipeline.beam_internals.forked import local_runner
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.beam_errors import translated
-from beam_pipeline.engines.engine import Engine, Place, Submitted
+from beam_pipeline.engines.engine import SERVICE_TIMEOUT, Engine, Place, Submitted
 from beam_pipeline.engines.hooks import RunHooks
-from beam_pipeline.engines.stopping import stop
+from beam_pipeline.engines.stopping import watched
 from beam_pipeline.job import Job, build
 from beam_pipeline.running.retry_notes import collected_retries
 from beam_pipeline.running.workers import WorkerPool, forked_workers
@@ -24,12 +24,8 @@ from transforms.storage.file_systems import may_fork
 
 __all__ = ["check_beam_flags", "run_job", "submit_job"]
 
-# How often the run is looked at, in seconds: for progress, and for dead workers.
-_LOOK_SECONDS = 0.1
 # How long a stopped run may take to notice.
 _STOP_SECONDS = 2.0
-# Of a day: a job must not end because Beam's job service timed out.
-_SERVICE_SECONDS = 86_400
 _UNWATCHED = RunHooks()
 
 
@@ -92,7 +88,7 @@ def run_job(
         workers = 1
     flags = [
         f"--direct_num_workers={workers}",
-        f"--job_server_timeout={_SERVICE_SECONDS}",
+        SERVICE_TIMEOUT,
         *hooks.beam_flags,
     ]
     with (
@@ -160,17 +156,13 @@ def _run_watched(
     watch: Callable[[], None],
     abandon: Callable[[], None],
 ) -> None:
-    """Runs the pipeline in a thread, so that this one can watch and be interrupted."""
-    failures: list[BaseException] = []
+    """Runs the pipeline; raises our own error where it or a worker fails."""
     done = threading.Event()
 
-    def run() -> None:
-        try:
-            pipeline.run().wait_until_finish()
-        except BaseException as error:  # noqa: BLE001 - raised again by the watcher
-            failures.append(error)
-        finally:
-            done.set()
+    def look() -> None:
+        watch()
+        if pool is not None and (pid := pool.dead()) and not done.is_set():
+            raise _ended(pid)
 
     def end() -> None:
         decoder_pool.SHARED.end()
@@ -178,21 +170,15 @@ def _run_watched(
             pool.close()
         done.wait(_STOP_SECONDS)
 
-    thread = threading.Thread(target=run, name="pipeline", daemon=True)
-    thread.start()
-    try:
-        while not done.wait(_LOOK_SECONDS):
-            watch()
-            if pool is not None and (pid := pool.dead()) and not done.is_set():
-                raise _ended(pid)
-    except BaseException:
-        stop(abandon, end)
-        raise
-    if failures:
+    def run() -> None:
+        pipeline.run().wait_until_finish()
+
+    failure = watched(run, done, look, abandon=abandon, end=end)
+    if failure is not None:
         # What the runner says of a worker that is gone is only that it is gone.
         if pool is not None and (pid := pool.killed()):
-            raise _ended(pid) from failures[0]
-        raise translated(failures[0]) from failures[0]
+            raise _ended(pid) from failure
+        raise translated(failure) from failure
 
 
 def _ended(pid: int) -> BeamTFRecordError:
