@@ -47,7 +47,6 @@ from transforms.errors import (
 from transforms.files import FileEntry
 from transforms.formats.pattern_trial import try_pattern
 from transforms.publishing import target, work_folder
-from transforms.publishing.bucket import target as bucket
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
 
@@ -239,8 +238,7 @@ def prepare(spec: Spec) -> Prepared:
             why = request.differs_from(manifest)
             if not spec.overwrite:
                 raise target.taken(spec.output, manifest, why)
-            if is_remote(spec.output):
-                bucket.check_replaceable(spec.output)
+            target.check_replaceable(spec.output)
             notes = (f"the dataset at the output will be replaced: {why}",)
     return Prepared(spec, resolved, inputs, request, done, notes, seen)
 

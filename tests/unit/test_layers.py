@@ -54,7 +54,7 @@ LIBRARY = {
     "transforms.publishing": (
         "errors files storage core core.placing work publishing.bucket"
     ),
-    "transforms.publishing.bucket": "errors files storage core sidecars",
+    "transforms.publishing.bucket": "errors files storage core sidecars work",
     "transforms.stages": (
         "errors files storage core core.placing formats sidecars work shards "
         "publishing publishing.bucket"

@@ -1,27 +1,40 @@
 """The output directory: what may be replaced, and its replacement in one step.
 
-The dataset is built in the sibling `.<directory>.beam-tfrecord/`, on the same file
-system, and published by a rename that replaces nothing (a fresh target) or by an
+`at` alone decides where a target is: `LocalTarget` is one on a disk, and
+`transforms.publishing.bucket.target.BucketTarget`, with the same methods, one in an
+object store.
+
+On a disk the dataset is built in the sibling `.<directory>.beam-tfrecord/`, on the same
+file system, and published by a rename that replaces nothing (a fresh target) or by an
 exchange of the two directories (an overwrite). Nothing is deleted but what an old
 manifest names, by its exact name.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
+import re
+from collections.abc import Iterator
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
-from transforms.publishing.bucket import target as bucket
 from transforms.publishing.bucket.publication import overtaken
+from transforms.publishing.bucket.target import BucketTarget
+from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders
 from transforms.storage.paths import absolute, is_remote, work_folder
 from transforms.storage.retry import persistently
+from transforms.work.receipts import count_finished
+from transforms.work.store import Store
 
 __all__ = [
+    "LocalTarget",
+    "at",
     "check_contents",
+    "check_replaceable",
     "overtaken",
     "publish",
     "read_manifest",
@@ -35,6 +48,41 @@ __all__ = [
 # How many foreign names an error shows.
 _SHOWN = 5
 _LONGEST_NAME_BYTES = 255
+_WORK_DIGEST = re.compile(r"[0-9a-f]{32}")
+# What version 0.1 put into the folder of a job.
+_PARTS = frozenset(
+    (
+        *("attempts", "segments", "rejects", "receipts", "dataset", "engine"),
+        *("dataset.abandoned", "dataset.old", "dataset.publishing", "listing.arrow"),
+        *("used.json", "split_ids.arrow", "earlier_lock.arrow", "split_lock.arrow"),
+        "only_rejected.arrow",
+    )
+)
+
+
+def at(directory: str) -> "LocalTarget | BucketTarget":
+    """Returns the target that an output directory is."""
+    return (BucketTarget if is_remote(directory) else LocalTarget)(directory)
+
+
+def state(directory: str) -> str:
+    """Returns a word for what is there now; "" for none."""
+    return at(directory).state()
+
+
+def check_contents(directory: str) -> Manifest | None:
+    """Refuses a target with foreign files; returns the manifest of its dataset, if any.
+
+    Raises:
+      TargetError: it cannot be made, or holds anything but a dataset of ours, what its
+        manifest names, and in an object store what runs of ours are putting there.
+    """
+    return at(directory).check_contents()
+
+
+def check_replaceable(directory: str) -> None:
+    """Raises TargetError where a dataset cannot be replaced safely."""
+    at(directory).check_replaceable()
 
 
 def rejects_path(target: str) -> str:
@@ -53,24 +101,6 @@ def read_manifest(directory: str) -> Manifest:
     return Manifest.from_bytes(files.read_bytes(path), path)
 
 
-def state(directory: str) -> str:
-    """Returns a word for what is there now; "" for none."""
-    if is_remote(directory):
-        return bucket.state(directory)
-    try:
-        names = files.names_in(directory)
-        if not names:
-            return ""
-        data = files.read_bytes(os.path.join(directory, MANIFEST_NAME))
-        inode = persistently(lambda: os.stat(directory).st_ino, path=directory)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return f"unreadable: {error.errno}"
-    digest = hashlib.sha256(data + "\0".join(names).encode("utf-8", "surrogateescape"))
-    return f"{inode}-{digest.hexdigest()}"
-
-
 def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     """Returns the error of a target that holds a dataset already."""
     return TargetError(
@@ -81,57 +111,149 @@ def taken(directory: str, manifest: Manifest, why: str = "") -> TargetError:
     )
 
 
-def check_contents(directory: str) -> Manifest | None:
-    """Refuses a target with foreign files; returns the manifest of its dataset, if any.
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalTarget:
+    """A target on a disk, and the work folder beside it.
 
-    Raises:
-      TargetError: it cannot be made, or holds anything but a dataset of ours and
-        what its manifest names.
+    The methods do what the functions of `transforms.publishing.target` and
+    `transforms.publishing.work_folder` say.
+
+    Attributes:
+      directory: the target.
     """
-    if is_remote(directory):
-        return bucket.check_contents(directory)
-    _check_path(directory)
-    directory = os.path.abspath(directory)
-    parent = os.path.dirname(directory)
-    existing = parent
-    while not files.exists(existing):
-        existing = os.path.dirname(existing)
-    if not files.is_folder(existing) or not os.access(existing, os.W_OK | os.X_OK):
-        raise TargetError(
-            f"The output's folder must be writable; {existing!r} is not. Choose "
-            f"another output."
-        )
-    if not files.exists(directory):
-        return None
-    if not files.is_folder(directory) or os.path.islink(directory):
-        raise TargetError(
-            f"The output must be a directory or not exist; {directory!r} is a file or "
-            f"a link. Choose another output."
-        )
-    found = files.names_in(directory)
-    if not found:
-        return None
-    if MANIFEST_NAME not in found:
-        shown = first_few([*map(repr, found)], _SHOWN)
-        raise TargetError(
-            f"The output must be a dataset of this tool, empty, or not exist; "
-            f"{directory!r} holds {shown} and no {MANIFEST_NAME}. Choose another "
-            f"output, or empty it yourself."
-        )
-    try:
-        manifest = read_manifest(directory)
-    except (DamageError, OSError) as error:
-        raise TargetError(
-            f"What is at {directory!r} cannot be replaced safely: {error} "
-            f"Move it away, or choose another output."
-        ) from error
-    if foreign := sorted(set(found) - set(manifest.file_names)):
-        shown = first_few([*map(repr, foreign)], _SHOWN)
-        raise TargetError(
-            f"The output may hold only what its manifest names; {directory!r} also "
-            f"holds {shown}. Move that away, or choose another output."
-        )
-    return manifest
+
+    directory: str
+
+    def state(self) -> str:
+        try:
+            names = files.names_in(self.directory)
+            if not names:
+                return ""
+            data = files.read_bytes(os.path.join(self.directory, MANIFEST_NAME))
+            status = persistently(lambda: os.stat(self.directory), path=self.directory)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"unreadable: {error.errno}"
+        listed = "\0".join(names).encode("utf-8", "surrogateescape")
+        digest = hashlib.sha256(data + listed)
+        return f"{status.st_ino}-{digest.hexdigest()}"
+
+    def check_contents(self) -> Manifest | None:
+        _check_path(self.directory)
+        directory = os.path.abspath(self.directory)
+        parent = os.path.dirname(directory)
+        existing = parent
+        while not files.exists(existing):
+            existing = os.path.dirname(existing)
+        if not files.is_folder(existing) or not os.access(existing, os.W_OK | os.X_OK):
+            raise TargetError(
+                f"The output's folder must be writable; {existing!r} is not. Choose "
+                f"another output."
+            )
+        if not files.exists(directory):
+            return None
+        if not files.is_folder(directory) or os.path.islink(directory):
+            raise TargetError(
+                f"The output must be a directory or not exist; {directory!r} is a file "
+                f"or a link. Choose another output."
+            )
+        found = files.names_in(directory)
+        if not found:
+            return None
+        if MANIFEST_NAME not in found:
+            shown = first_few([*map(repr, found)], _SHOWN)
+            raise TargetError(
+                f"The output must be a dataset of this tool, empty, or not exist; "
+                f"{directory!r} holds {shown} and no {MANIFEST_NAME}. Choose another "
+                f"output, or empty it yourself."
+            )
+        try:
+            manifest = read_manifest(directory)
+        except (DamageError, OSError) as error:
+            raise TargetError(
+                f"What is at {directory!r} cannot be replaced safely: {error} "
+                f"Move it away, or choose another output."
+            ) from error
+        if foreign := sorted(set(found) - set(manifest.file_names)):
+            shown = first_few([*map(repr, foreign)], _SHOWN)
+            raise TargetError(
+                f"The output may hold only what its manifest names; {directory!r} also "
+                f"holds {shown}. Move that away, or choose another output."
+            )
+        return manifest
+
+    def check_replaceable(self) -> None:
+        """A disk can replace every dataset."""
+
+    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        """Completes the dataset in a store by its manifest, and publishes it."""
+        path = os.path.join(store.dataset, MANIFEST_NAME)
+        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
+        files.sync_directory(store.dataset)
+        publish(store.dataset, self.directory, seen=seen)
+
+    def check_work_folder(self) -> None:
+        self._own.check()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[str]:
+        """Holds the work folder; nobody is at work beside the holder of a lock."""
+        with self._own.held():
+            yield ""
+
+    def recover(self) -> None:
+        if self._own.check():
+            with contextlib.suppress(TargetError), self._own.held():
+                for store in self._stores():
+                    recover(store.dataset, self.directory)
+
+    def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
+        recover(store.dataset, self.directory)
+        return store
+
+    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+        discarded = False
+        for other in self._stores():
+            if other.name != store.name:
+                discarded = discarded or any(count_finished(other))
+                self._own.remove_run(other.name)
+        return discarded, self._own.foreign_names()
+
+    def leave(self, store: Store, *, apart: str, seen: str) -> bool:
+        is_useful = any(count_finished(store))
+        store.remove_tree(store.attempts if is_useful else store.folder)
+        return False
+
+    def end_publication(self, store: Store, *, alone: bool) -> None:
+        """Removes what the dataset has replaced; a stopped run may have left it."""
+        recover(store.dataset, self.directory)
+
+    def forget(self, store: Store) -> None:
+        """Nothing is noted on a job but in its folder."""
+
+    def work_names(self) -> list[str]:
+        """Lists the folders in the work folder, one for each job."""
+        return self._own.run_names()
+
+    def foreign_names(self) -> list[str]:
+        """Returns the names of what is not ours in the work folder."""
+        return self._own.foreign_names()
+
+    def clear(self, *, sure: bool) -> None:
+        if self._own.check():
+            with self._own.held():
+                for store in self._stores():
+                    recover(store.dataset, self.directory)
+                    self._own.remove_run(store.name)
+
+    @property
+    def _own(self) -> OwnFolder:
+        return OwnFolder(work_folder(self.directory), _WORK_DIGEST, _PARTS)
+
+    def _stores(self) -> list[Store]:
+        folder = work_folder(self.directory)
+        return [Store(os.path.join(folder, name)) for name in self.work_names()]
 
 
 def _check_path(directory: str) -> None:

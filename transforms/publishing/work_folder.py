@@ -10,21 +10,14 @@ them: there is one target, and the last command says what it is to be.
 
 import contextlib
 import dataclasses
-import json
 import os
-import re
-import secrets
 from collections.abc import Iterator
 
-from transforms import files
-from transforms.errors import TargetError, first_few
+from transforms.errors import first_few
 from transforms.publishing import target
-from transforms.publishing.bucket import publication as bucket_publication
 from transforms.publishing.bucket import runs as bucket_runs
-from transforms.publishing.bucket import target as bucket
-from transforms.publishing.own_folder import OwnFolder
-from transforms.storage.paths import is_remote
-from transforms.work import receipts
+from transforms.publishing.bucket.target import BucketTarget
+from transforms.work.receipts import count_finished, keep_for_next
 from transforms.work.store import Store
 
 __all__ = [
@@ -43,23 +36,8 @@ __all__ = [
     "take_over",
 ]
 
-_TOKEN_BYTES = 6
-_WORK_DIGEST = re.compile(r"[0-9a-f]{32}")
-# What version 0.1 put into the folder of a job.
-_PARTS = frozenset(
-    (
-        *("attempts", "segments", "rejects", "receipts", "dataset", "engine"),
-        *("dataset.abandoned", "dataset.old", "dataset.publishing", "listing.arrow"),
-        *("used.json", "split_ids.arrow", "earlier_lock.arrow", "split_lock.arrow"),
-        "only_rejected.arrow",
-    )
-)
 # How many names of others a message shows.
 _SHOWN = 5
-
-
-def _own(directory: str) -> OwnFolder:
-    return OwnFolder(target.work_folder(directory), _WORK_DIGEST, _PARTS)
 
 
 def check(directory: str) -> None:
@@ -68,10 +46,7 @@ def check(directory: str) -> None:
     Raises:
       TargetError: it is not. Nothing of it was touched.
     """
-    if is_remote(directory):
-        bucket.check_work_folder(directory)
-    else:
-        _own(directory).check()
+    target.at(directory).check_work_folder()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,13 +95,11 @@ class Hold:
 
     Attributes:
       directory: the target.
-      folder: the work folder.
       apart: a word for the run where another may be at work there; else empty. See
         `transforms.publishing.bucket.target`.
     """
 
     directory: str
-    folder: str
     apart: str = ""
 
 
@@ -139,13 +112,8 @@ def held(directory: str) -> Iterator[Hold]:
     Raises:
       TargetError: another run holds it, or it is not ours.
     """
-    folder = target.work_folder(directory)
-    if is_remote(directory):
-        with bucket_runs.held(directory) as apart:
-            yield Hold(directory, folder, apart)
-        return
-    with _own(directory).held():
-        yield Hold(directory, folder)
+    with target.at(directory).held() as apart:
+        yield Hold(directory, apart)
 
 
 def recover(directory: str) -> None:
@@ -156,11 +124,7 @@ def recover(directory: str) -> None:
     Raises:
       TargetError: the work folder is not ours.
     """
-    if is_remote(directory) or not (own := _own(directory)).check():
-        return
-    with contextlib.suppress(TargetError), own.held():
-        for name in own.run_names():
-            target.recover(Store(os.path.join(own.path, name)).dataset, directory)
+    target.at(directory).recover()
 
 
 def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
@@ -175,21 +139,8 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
     Raises:
       CommitError: it is in another one, and files put there would be in its dataset.
     """
-    if not is_remote(hold.directory):
-        target.recover(store.dataset, hold.directory)
-        return store
-    folder = f"{store.folder}-{hold.apart}" if hold.apart else store.folder
-    placed, notes = bucket.place_of(
-        hold.directory,
-        apart=hold.apart,
-        job=job,
-        work=os.path.basename(folder),
-        seen=seen,
-    )
-    token = secrets.token_hex(_TOKEN_BYTES)
-    return dataclasses.replace(
-        store, folder=folder, placed=placed, notes=notes, token=token
-    )
+    place = target.at(hold.directory)
+    return place.open_store(store, apart=hold.apart, job=job, seen=seen)
 
 
 def take_over(hold: Hold, store: Store) -> Found:
@@ -199,19 +150,10 @@ def take_over(hold: Hold, store: Store) -> Found:
       hold: of the work folder.
       store: of the job, as `open_store` has given it.
     """
-    folder, discarded = hold.folder, False
-    work_digest = os.path.basename(store.folder)
     if hold.apart:
-        return Found(0, 0, discarded)
-    if is_remote(folder):
-        bucket.remove_work(hold.directory, work=work_digest, place=store.place)
-        return Found(*_finished(store.folder), discarded)
-    own = _own(hold.directory)
-    for name in own.run_names():
-        if name != work_digest:
-            discarded = discarded or any(_finished(os.path.join(folder, name)))
-            own.remove_run(name)
-    return Found(*_finished(store.folder), discarded, tuple(own.foreign_names()))
+        return Found(0, 0, False)
+    discarded, foreign = target.at(hold.directory).remove_others(store)
+    return Found(*count_finished(store), discarded, tuple(foreign))
 
 
 def leave(hold: Hold, store: Store, *, seen: str) -> bool:
@@ -224,13 +166,7 @@ def leave(hold: Hold, store: Store, *, seen: str) -> bool:
       store: of the job.
       seen: the state of the target when the run started.
     """
-    if store.placed:
-        overtaken = target.state(hold.directory) != seen
-        if overtaken or hold.apart or not any(_finished(store.folder)):
-            bucket.remove_job(hold.directory, os.path.basename(store.folder))
-        return overtaken
-    store.remove_tree(store.attempts if any(_finished(store.folder)) else store.folder)
-    return False
+    return target.at(hold.directory).leave(store, apart=hold.apart, seen=seen)
 
 
 def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
@@ -241,21 +177,10 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
       store: of the job.
       keeps_work: whether the segments of its blocks stay, for the next run.
     """
-    work = os.path.basename(store.folder)
-    if store.placed:
-        # Where the run was stopped in between, all that follows is still to be done.
-        bucket_publication.recover(hold.directory, [store.place or work])
-        if not hold.apart:
-            bucket.remove_work(hold.directory, work=work, place=store.place)
-    else:
-        # Where the run was stopped in between, old files may still be there.
-        target.recover(store.dataset, hold.directory)
-    if keeps_work and not hold.apart:
-        _keep_for_next(store)
-    else:
-        store.remove_tree(store.folder)
-    if store.placed:
-        bucket.remove_notes(hold.directory, work, place=store.place)
+    place = target.at(hold.directory)
+    # A run that was stopped in between has left all of this to be done.
+    place.end_publication(store, alone=not hold.apart)
+    _end_work(place, store, keeps_work=keeps_work and not hold.apart)
 
 
 def end_handed_over(
@@ -271,43 +196,34 @@ def end_handed_over(
       token: see `transforms.publishing.bucket.runs.note_job`.
       keeps_work: see `end`.
     """
-    work = os.path.basename(store.folder)
-    bucket_publication.recover(directory, [store.place or work])
-    if keeps_work:
-        _keep_for_next(store)
-    else:
-        store.remove_tree(store.folder)
-    bucket.remove_notes(directory, work, place=store.place)
+    place = target.at(directory)
+    place.end_publication(store, alone=False)
+    _end_work(place, store, keeps_work=keeps_work)
     bucket_runs.forget_job(directory, token)
 
 
-def _keep_for_next(store: Store) -> None:
-    used = json.loads(files.read_bytes(store.used))
-    receipts.prune(store, used)
-    for name in files.names_in(store.folder):
-        path = os.path.join(store.folder, name)
-        if path not in (store.receipts, store.segments, store.rejects):
-            remove = store.remove_tree if files.is_folder(path) else store.remove_file
-            remove(path)
+def _end_work(
+    place: target.LocalTarget | BucketTarget, store: Store, *, keeps_work: bool
+) -> None:
+    if keeps_work:
+        keep_for_next(store)
+    else:
+        store.remove_tree(store.folder)
+    place.forget(store)
 
 
 def finished(directory: str) -> tuple[int, int, int]:
     """Returns what a target's work folder holds: jobs, finished blocks and shards."""
     folder = target.work_folder(directory)
-    if is_remote(directory):
-        names = bucket.works_in(folder)
-    else:
-        names = _own(directory).run_names()
-    counts = [_finished(os.path.join(folder, name)) for name in names]
+    names = target.at(directory).work_names()
+    counts = [count_finished(Store(os.path.join(folder, name))) for name in names]
     blocks, shards = (sum(each) for each in zip((0, 0), *counts, strict=True))
     return len(names), blocks, shards
 
 
 def foreign_names(directory: str) -> list[str]:
     """Returns the names of what is not ours in the work folder of a target."""
-    if is_remote(directory):
-        return bucket.foreign_names(target.work_folder(directory))
-    return _own(directory).foreign_names()
+    return target.at(directory).foreign_names()
 
 
 def clear(directory: str, *, sure: bool = True) -> None:
@@ -321,22 +237,4 @@ def clear(directory: str, *, sure: bool = True) -> None:
     Raises:
       TargetError: a run is at work there, or the work folder is not ours.
     """
-    if is_remote(directory):
-        bucket.clear(directory, sure=sure)
-    elif (own := _own(directory)).check():
-        with own.held():
-            for name in own.run_names():
-                target.recover(Store(os.path.join(own.path, name)).dataset, directory)
-                own.remove_run(name)
-
-
-def _finished(job: str) -> tuple[int, int]:
-    """Returns how many finished blocks and shards a job has left."""
-    try:
-        names = files.names_in(Store(job).receipts)
-    except (FileNotFoundError, NotADirectoryError):
-        return 0, 0
-    return (
-        sum(name.endswith(".block") for name in names),
-        sum(name.endswith(".shard") for name in names),
-    )
+    target.at(directory).clear(sure=sure)

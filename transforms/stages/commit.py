@@ -43,7 +43,6 @@ from transforms.errors import (
     RejectLimitError,
 )
 from transforms.publishing import target, work_folder
-from transforms.publishing.bucket import publication as bucket_publication
 from transforms.shards.write_shard import ShardLayout
 from transforms.sidecars.table import pointers_to, render_sidecars
 from transforms.storage.retry import storing
@@ -220,14 +219,8 @@ def commit_dataset(
         files.write_file(store.used, data, attempts=store.attempts)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
-    if store.placed:
-        directory, seen = publication.directory, publication.seen
-        bucket_publication.publish(manifest, directory, seen=seen)
-    else:
-        path = os.path.join(store.dataset, MANIFEST_NAME)
-        files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
-        files.sync_directory(store.dataset)
-        target.publish(store.dataset, publication.directory, seen=publication.seen)
+    place = target.at(publication.directory)
+    place.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
 

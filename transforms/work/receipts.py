@@ -16,6 +16,7 @@ Receipts are not synced: one damaged by a power loss is ignored.
 
 import contextlib
 import dataclasses
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -41,15 +42,16 @@ __all__ = [
     "Done",
     "PieceDone",
     "ShardDone",
+    "count_finished",
     "find_block",
     "find_blocks",
     "find_shard",
     "keep_block",
     "keep_blocks",
+    "keep_for_next",
     "keep_piece",
     "keep_shard",
     "new_rejects",
-    "prune",
 ]
 
 _CHUNK_BYTES = 8 << 20
@@ -196,13 +198,30 @@ def new_rejects(store: Store, seen: set[str]) -> int:
     return count
 
 
-def prune(store: Store, used: Sequence[str]) -> None:
-    """Removes the receipts and segments of blocks that are none of the used ones.
+def count_finished(store: Store) -> tuple[int, int]:
+    """Returns how many finished blocks and shards a job has left."""
+    try:
+        names = files.names_in(store.receipts)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    return (
+        sum(name.endswith(".block") for name in names),
+        sum(name.endswith(".shard") for name in names),
+    )
 
-    Args:
-      store: whose dataset has been published.
-      used: input digests of the run's blocks.
-    """
+
+def keep_for_next(store: Store) -> None:
+    """Removes all of a published job but the finished blocks that it has used."""
+    _prune(store, json.loads(files.read_bytes(store.used)))
+    for name in files.names_in(store.folder):
+        path = os.path.join(store.folder, name)
+        if path not in (store.receipts, store.segments, store.rejects):
+            remove = store.remove_tree if files.is_folder(path) else store.remove_file
+            remove(path)
+
+
+def _prune(store: Store, used: Sequence[str]) -> None:
+    """Removes the receipts and segments of blocks whose input digests are not used."""
     keep = frozenset(used)
     named: set[str] = set()
     for name in files.names_in(store.receipts):

@@ -63,6 +63,11 @@ class Store:
     access: Access = dataclasses.field(default_factory=Access)
 
     @property
+    def name(self) -> str:
+        """The last part of the folder's path: what tells the job from others."""
+        return os.path.basename(self.folder)
+
+    @property
     def attempts(self) -> str:
         """Folder of unfinished files."""
         return os.path.join(self.folder, "attempts")

@@ -36,6 +36,7 @@ import dataclasses
 import functools
 import hashlib
 import re
+import secrets
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -46,6 +47,7 @@ from transforms.publishing.bucket.publication import (
     mend_pointers,
     names_being_replaced,
     overtaken,
+    publish,
     published,
     recover,
 )
@@ -61,20 +63,10 @@ from transforms.publishing.bucket.versions import version_of
 from transforms.storage import object_clients
 from transforms.storage.file_systems import asked
 from transforms.storage.paths import split_remote, work_folder
+from transforms.work.receipts import count_finished
+from transforms.work.store import Store
 
-__all__ = [
-    "check_contents",
-    "check_replaceable",
-    "check_work_folder",
-    "clear",
-    "foreign_names",
-    "place_of",
-    "remove_job",
-    "remove_notes",
-    "remove_work",
-    "state",
-    "works_in",
-]
+__all__ = ["BucketTarget", "remove_work"]
 
 _NAMES = "names"
 _PLACES = "places"
@@ -88,34 +80,130 @@ _LOOKS = 3
 _SHOWN = 5
 
 
-def state(directory: str) -> str:
-    """Returns a word for the dataset that is there now; "" for none."""
-    return version_of(manifest_path(directory))
+@dataclasses.dataclass(frozen=True, slots=True)
+class BucketTarget:
+    """A target in an object store, and the work folder beside it.
 
+    The methods do what the functions of `transforms.publishing.target` and
+    `transforms.publishing.work_folder` say.
 
-def check_contents(directory: str) -> Manifest | None:
-    """Returns the manifest of the dataset at the target, or None.
-
-    Raises:
-      TargetError: it holds anything but a dataset of ours, what its manifest names,
-        and what runs of ours are putting there; or it cannot be written safely.
+    Attributes:
+      directory: the target.
     """
-    place, key = split_remote(directory)
-    if not key.strip("/"):
+
+    directory: str
+
+    def state(self) -> str:
+        return version_of(manifest_path(self.directory))
+
+    def check_contents(self) -> Manifest | None:
+        place, key = split_remote(self.directory)
+        if not key.strip("/"):
+            raise TargetError(
+                f"The output must be a folder in a bucket, as in {place}/dataset; "
+                f"found {self.directory!r}."
+            )
+        for _ in range(_LOOKS):
+            manifest, foreign = _contents(self.directory)
+            if not foreign:
+                return manifest
+        what = "what its manifest names" if manifest else "a dataset of this tool"
+        shown = first_few([*map(repr, foreign)], _SHOWN)
         raise TargetError(
-            f"The output must be a folder in a bucket, as in {place}/dataset; found "
-            f"{directory!r}."
+            f"The output may hold only {what}; {self.directory!r} holds {shown}. "
+            f"Move that away, or choose another output."
         )
-    for _ in range(_LOOKS):
-        manifest, foreign = _contents(directory)
-        if not foreign:
-            return manifest
-    what = "what its manifest names" if manifest else "a dataset of this tool"
-    shown = first_few([*map(repr, foreign)], _SHOWN)
-    raise TargetError(
-        f"The output may hold only {what}; {directory!r} holds {shown}. "
-        f"Move that away, or choose another output."
-    )
+
+    def check_replaceable(self) -> None:
+        if object_clients.client_of(self.directory) is None:
+            raise _wants_extra(self.directory, "Replacing a dataset")
+
+    def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
+        """Puts the manifest; the files that it names are in their place."""
+        publish(manifest, self.directory, seen=seen)
+
+    def check_work_folder(self) -> None:
+        _check_ours(self._folder, names_in(self._folder))
+
+    def held(self) -> contextlib.AbstractContextManager[str]:
+        """Holds the work folder; see `transforms.publishing.bucket.runs.held`."""
+        return held(self.directory)
+
+    def recover(self) -> None:
+        """That is done by `remove_others` and `clear`, which ask who is at work."""
+
+    def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
+        if self.state() != seen:
+            # It has come and gone: what it has put must not be written over.
+            raise overtaken(self.directory)
+        folder = f"{store.folder}-{apart}" if apart else store.folder
+        work, token = folder.rpartition("/")[2], secrets.token_hex(_WORD_BYTES)
+        if not apart and not seen:
+            placed, notes = self.directory, f"{self._folder}/{_NAMES}/{work}"
+        else:
+            word = hashlib.blake2b(seen.encode(), digest_size=_WORD_BYTES).hexdigest()
+            name = f"data-{job}-{apart or word}"
+            placed, notes = f"{self.directory}/{name}", ""
+            note = f"{self._folder}/{_PLACES}/{name}"
+            files.write_file(note, work.encode(), attempts="")
+        return dataclasses.replace(
+            store, folder=folder, placed=placed, notes=notes, token=token
+        )
+
+    def remove_others(self, store: Store) -> tuple[bool, list[str]]:
+        # What it removes, and what is foreign, would take requests to find out.
+        remove_work(self.directory, work=store.name, place=store.place)
+        return False, []
+
+    def leave(self, store: Store, *, apart: str, seen: str) -> bool:
+        has_changed = self.state() != seen
+        if has_changed or apart or not any(count_finished(store)):
+            self._remove_job(store.name)
+        return has_changed
+
+    def end_publication(self, store: Store, *, alone: bool) -> None:
+        """Does what is left to do once the manifest is put."""
+        recover(self.directory, [store.place or store.name])
+        if alone:
+            remove_work(self.directory, work=store.name, place=store.place)
+
+    def forget(self, store: Store) -> None:
+        """Removes the notes on what a job has put there: it belongs to the dataset."""
+        if store.place:
+            files.remove_file(f"{self._folder}/{_PLACES}/{store.place}")
+        else:
+            files.remove_tree(f"{self._folder}/{_NAMES}/{store.name}")
+
+    def work_names(self) -> list[str]:
+        """Lists the folders in the work folder, one for each job."""
+        return [name for name in names_in(self._folder) if _WORK.fullmatch(name)]
+
+    def foreign_names(self) -> list[str]:
+        """Returns the names of what is not ours in the work folder."""
+        return [name for name in names_in(self._folder) if not _is_ours(name)]
+
+    def clear(self, *, sure: bool) -> None:
+        self.check_work_folder()
+        if names_in(self._folder) and forget_dead(self._folder, sure=sure):
+            with self.held() as apart:
+                if not apart:
+                    remove_work(self.directory)
+        if sure and not names_in(self._folder):
+            # Some stores keep a folder that is empty.
+            files.remove_tree(self._folder)
+
+    @property
+    def _folder(self) -> str:
+        return work_folder(self.directory)
+
+    def _remove_job(self, work: str) -> None:
+        """Removes all that the runs of one work have put there, but the dataset."""
+        kept = _kept(self.directory)
+        for name, whose in _places(self._folder):
+            if whose == work:
+                _remove_place(self.directory, name, kept)
+        _remove_announced(self.directory, work, kept)
+        files.remove_tree(f"{self._folder}/{work}")
 
 
 def _contents(directory: str) -> tuple[Manifest | None, list[str]]:
@@ -142,41 +230,6 @@ def _known(directory: str, manifest: Manifest | None) -> set[str]:
         known |= {MANIFEST_NAME, *manifest.root_names}
         known |= {manifest.folder} - {""}
     return known
-
-
-def check_replaceable(directory: str) -> None:
-    """Raises TargetError where a dataset cannot be replaced safely."""
-    if object_clients.client_of(directory) is None:
-        raise _wants_extra(directory, "Replacing a dataset")
-
-
-def place_of(
-    directory: str, *, apart: str, job: str, work: str, seen: str
-) -> tuple[str, str]:
-    """Returns the folder that a job puts its files into, and that of notes on them.
-
-    Where a job has a folder of its own there are no notes on files, but one on that.
-
-    Args:
-      directory: the target, which the run holds.
-      apart: see `transforms.publishing.bucket.runs.held`.
-      job: its digest.
-      work: the name of its work folder.
-      seen: the state of the target when the run started.
-
-    Raises:
-      CommitError: another run has published since; nothing has been written.
-    """
-    if state(directory) != seen:
-        # It has come and gone: what it has put must not be written over.
-        raise overtaken(directory)
-    folder = work_folder(directory)
-    if not apart and not seen:
-        return directory, f"{folder}/{_NAMES}/{work}"
-    word = apart or hashlib.blake2b(seen.encode(), digest_size=_WORD_BYTES).hexdigest()
-    name = f"data-{job}-{word}"
-    files.write_file(f"{folder}/{_PLACES}/{name}", work.encode(), attempts="")
-    return f"{directory}/{name}", ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,12 +259,6 @@ def _notes(directory: str) -> _Notes:
     return _Notes(below(_PLACES), _announced(folder, below(_NAMES)), below(PUBLISHING))
 
 
-def check_work_folder(directory: str) -> None:
-    """Raises TargetError where the work folder of a target holds only foreign files."""
-    folder = work_folder(directory)
-    _check_ours(folder, names_in(folder))
-
-
 def _check_ours(folder: str, names: list[str]) -> None:
     foreign = [name for name in names if not _is_ours(name)]
     shown = [name for name in foreign if not files.is_hidden(name)]
@@ -233,16 +280,6 @@ def _check_ours(folder: str, names: list[str]) -> None:
 def _is_ours(name: str) -> bool:
     fixed = (HOLDER, OTHERS, _PLACES, _NAMES, PUBLISHING)
     return name in fixed or any(form.fullmatch(name) for form in (_WORK, _PARTIAL))
-
-
-def foreign_names(folder: str) -> list[str]:
-    """Returns the names of what is not ours in a work folder."""
-    return [name for name in names_in(folder) if not _is_ours(name)]
-
-
-def works_in(folder: str) -> list[str]:
-    """Lists the folders in a work folder, one for each job."""
-    return [name for name in names_in(folder) if _WORK.fullmatch(name)]
 
 
 def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
@@ -328,55 +365,6 @@ def _remove_announced(directory: str, work: str, kept: set[str]) -> None:
     if names:
         mend_pointers(directory, work)
         files.remove_tree(notes)
-
-
-def remove_job(directory: str, work: str) -> None:
-    """Removes all that the runs of one work have put there, but the dataset."""
-    folder = work_folder(directory)
-    kept = _kept(directory)
-    for name, whose in _places(folder):
-        if whose == work:
-            _remove_place(directory, name, kept)
-    _remove_announced(directory, work, kept)
-    files.remove_tree(f"{folder}/{work}")
-
-
-def remove_notes(directory: str, work: str, *, place: str) -> None:
-    """Removes the notes on what one work has put there: it belongs to the dataset.
-
-    Args:
-      directory: the target.
-      work: that has published.
-      place: see `remove_work`.
-    """
-    folder = work_folder(directory)
-    if place:
-        files.remove_file(f"{folder}/{_PLACES}/{place}")
-    else:
-        files.remove_tree(f"{folder}/{_NAMES}/{work}")
-
-
-def clear(directory: str, *, sure: bool) -> None:
-    """Removes all unfinished work on a target; a begun publication is ended first.
-
-    Args:
-      directory: the target.
-      sure: whether what other machines have begun is known to be dead. If not,
-        nothing is done where there is any.
-
-    Raises:
-      TargetError: a run on this machine is at work there, or the work folder holds
-        only foreign files.
-    """
-    folder = work_folder(directory)
-    check_work_folder(directory)
-    if names_in(folder) and forget_dead(folder, sure=sure):
-        with held(directory) as apart:
-            if not apart:
-                remove_work(directory)
-    if sure and not names_in(folder):
-        # Some stores keep a folder that is empty.
-        files.remove_tree(folder)
 
 
 def _kept(directory: str) -> set[str]:
