@@ -10,7 +10,6 @@ Sources: `tensorflow_datasets/core/proto/{dataset_info,feature}.proto` of TFDS 4
 """
 
 import dataclasses
-import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from transforms.core.manifest import MANIFEST_NAME, FeatureFacts, Manifest
 from transforms.core.nesting import parse_json
 from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError
+from transforms.formats.parsed_files import kept_in_memory
 
 __all__ = ["Dataset", "dataset_beside"]
 
@@ -84,23 +84,29 @@ def dataset_beside(path: str, origin: str) -> Dataset | None:
     folder = os.path.dirname(path)
     for name in (MANIFEST_NAME, _INFO_NAME):
         try:
-            data, stamp = files.read_stamped(os.path.join(folder, name))
+            found = _read(os.path.join(folder, name), 0)
         except OSError:
             continue
-        if name == MANIFEST_NAME and not _FORMAT.search(data[:1024]):
-            # Of another program.
-            continue
-        found = _read(folder, name, stamp)
-        return dataclasses.replace(found, folder=os.path.dirname(origin))
+        if found is not None:
+            return dataclasses.replace(found, folder=os.path.dirname(origin))
     return None
 
 
-@functools.lru_cache(maxsize=16)
-def _read(folder: str, name: str, _stamp: int) -> Dataset:
-    # The stamp is part of the cache's key: a file that has changed is read again.
-    path = os.path.join(folder, name)
+# Each shard asks for the metadata of its folder; most sources are one folder.
+@kept_in_memory(16)
+def _read(path: str, _stamp: int) -> Dataset | None:
+    """Returns what a file of metadata says; None for one of another program.
+
+    Raises:
+      OSError: it cannot be read.
+    """
+    # The stamp is not compared: a changed manifest still describes the folder, and
+    # must not be mistaken for one that is absent.
     data = files.read_bytes(path)
+    folder, name = os.path.split(path)
     if name == MANIFEST_NAME:
+        if not _FORMAT.search(data[:1024]):
+            return None
         return _of_manifest(Manifest.from_bytes(data, path))
     try:
         return _of_tfds(folder, parse_json(data))

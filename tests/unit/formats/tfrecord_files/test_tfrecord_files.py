@@ -14,6 +14,7 @@ import pytest
 
 from tests.support import datasets
 from tests.support.table_reading import listed, read_all, rows_of, source_of
+from transforms import files
 from transforms.core.example import messages
 from transforms.core.model import Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
@@ -308,6 +309,29 @@ def test_a_dataset_of_ours_keeps_its_features_labels_and_splits(
         assert note == want.get("note")
     assert {read.reader.split_of(name) for name in names} == {"train", "test"}
     assert all(f"-{read.reader.split_of(name)}." in name for name in names)
+
+
+def test_the_metadata_of_a_dataset_is_read_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning and cutting the shards of a folder read its manifest one time."""
+    tmp_path = tmp_path / "animals"
+    splits = {"train": datasets.animals(4, 3), "test": datasets.animals(2, start=7)}
+    datasets.write_dataset(tmp_path, splits)
+    names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
+    read: list[str] = []
+    read_stamped = files.read_stamped
+
+    def noted(path: str, limit: int | None = None) -> tuple[bytes, int]:
+        read.append(pathlib.Path(path).name)
+        return read_stamped(path, limit)
+
+    monkeypatch.setattr(files, "read_stamped", noted)
+    listing = listed(tmp_path, names)
+    reader = TFRecordFiles().plan(listing).reader
+    for file in listing:
+        assert list(reader.blocks(file, block_bytes=1, limit_rows=None))
+    assert read.count("manifest.json") == 1
 
 
 def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(
