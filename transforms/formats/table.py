@@ -355,6 +355,7 @@ def rejection_of(
     *,
     line: int | None = None,
     part: str = "",
+    numbered: bool = True,
 ) -> Rejection:
     """Returns the rejection of a row, or of a part of one.
 
@@ -364,11 +365,12 @@ def rejection_of(
       raw: the item as the source has it; None when it could not be read.
       line: 1-based physical line where it starts; None where there are no lines.
       part: see `Rejection`.
+      numbered: whether its number says where it is; false for a file of one row.
     """
     number, reason, message = complaint
     return Rejection(
         source=origin,
-        row=number + 1,
+        row=number + 1 if numbered else None,
         line=line,
         stage=STAGE,
         reason=reason,

@@ -39,6 +39,7 @@ from transforms.formats.automl.boxes import judge
 from transforms.formats.automl.manifest import load_manifest
 from transforms.formats.csv import reader as csv_reader
 from transforms.formats.csv import sample as csv_sample
+from transforms.formats.detection import boxed_rows
 from transforms.formats.split_words import split_of_table
 from transforms.formats.table import InputFile
 
@@ -311,7 +312,7 @@ def test_a_bad_box_may_cost_the_image(tmp_path: Folder) -> None:
     assert found["written"] == 1
     assert found["parts"]["boxes"]["gone"] == 2
     items = load_manifest(str(source), 0).items
-    clipped = judge(items, clip=True)
+    clipped = judge(items, ["car"], clip=True)
     assert not clipped.is_bad.any()
     assert clipped.relative[0].tolist() == [0.5, 0.5, 1, 1]
 
@@ -410,7 +411,7 @@ def test_compressed_and_cut_into_blocks(
     text = "".join(f"{','.join(row)}\n" for row in rows)
     source = tmp_path / "m.csv.gz"
     source.write_bytes(gzip.compress(text.encode()))
-    monkeypatch.setattr(automl, "_BLOCK_ITEMS", 3)
+    monkeypatch.setattr(boxed_rows, "_BLOCK_ROWS", 3)
     convert(source, tmp_path / "out", "--no-shuffle")
     found = records(tf, tmp_path / "out")
     assert {n: row["image"][0] for n, row in by_name(found).items()} == images

@@ -13,7 +13,6 @@ one block each that is read piece by piece.
 import collections
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -23,7 +22,6 @@ import pyarrow as pa
 from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.errors import bounded
 from transforms.files import FileEntry, size_of
 from transforms.formats.archive.listing import (
     ArchiveListing,
@@ -45,7 +43,6 @@ from transforms.formats.archive.model import (
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.images import SPLIT_WORDS, arrange
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     Planned,
@@ -53,6 +50,7 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     TableSample,
+    rejection_of,
 )
 
 __all__ = ["ArchiveImages", "is_image_member", "skip_but_images"]
@@ -228,21 +226,13 @@ class ArchiveImages(TableReader):
         ]
         sources = [*names, *(self._origin(block.origin, f.member) for f in bad)]
 
-        def rejection(place: int, reason: Reason, message: str) -> Rejection:
+        def rejection(complaint: Complaint) -> Rejection:
+            place = complaint[0]
             raw = good[place].data if place < len(good) else None
-            return Rejection(
-                source=sources[place],
-                row=None,
-                line=None,
-                stage=STAGE,
-                reason=reason,
-                message=bounded(message),
-                sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
-                raw=raw,
-            )
+            return rejection_of(sources[place], complaint, raw, numbered=False)
 
         def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            return [rejection(*complaint) for complaint in complaints]
+            return [*map(rejection, complaints)]
 
         return RawRows(
             block,

@@ -12,17 +12,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from transforms.core.boxes import BoxFault, BoxForm, check_boxes
-from transforms.core.model import Reason
-from transforms.core.reasons import Fault
+from transforms.core.reasons import Fault, Reason
 from transforms.formats.automl.manifest import Item, Mention
+from transforms.formats.detection.boxed_rows import Judged
 
 __all__ = ["Boxes", "judge"]
 
 # Boxes that cross an edge by less, as rounding makes them, end at the edge.
 _TOLERANCE = 1e-3
 _NUMBERS = 8
+# A fault of boxes, beside those of `BoxFault`.
+_NO_LABEL = 101
 _WORDS = {
     BoxFault.NOT_NUMBERS: "finite numbers are needed",
     BoxFault.REVERSED: "the first corner must be the upper left one",
@@ -31,35 +34,37 @@ _WORDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Boxes:
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Boxes(Judged):
     """n boxes of some images, in their order.
 
     Attributes:
       mentions: n rows.
       parents: int64 array of n: positions of their images.
-      names: n class names.
-      relative: float32 array (n, 4): xmin, ymin, xmax, ymax; zeros for bad ones.
-      faults: of each why it is bad, or None.
+      wrong: why each row states no two corners; empty where it does.
     """
 
     mentions: Sequence[Mention]
     parents: npt.NDArray[np.int64]
-    names: Sequence[str]
-    relative: npt.NDArray[np.float32]
-    faults: Sequence[Fault | None]
+    wrong: Sequence[str]
 
-    @property
-    def is_bad(self) -> npt.NDArray[np.bool_]:
-        """Which cannot go into a record."""
-        return np.array([fault is not None for fault in self.faults], np.bool_)
+    def complaint(self, index: int) -> Fault:
+        """Returns why the bad box at `index` is bad, with its values."""
+        mention, fault = self.mentions[index], int(self.faults[index])
+        row = f"row {mention.row + 1}"
+        if fault == _NO_LABEL:
+            return Fault(Reason.MISSING_VALUE, f"{row}: the box has no label")
+        name, shown = mention.rest[0].strip(), ",".join(mention.rest[1:])[:120]
+        words = self.wrong[index] or _WORDS[BoxFault(fault)]
+        return Fault(Reason.BAD_BOX, f"{row}: box of {name!r} [{shown}]: {words}")
 
 
-def judge(items: Sequence[Item], *, clip: bool) -> Boxes:
+def judge(items: Sequence[Item], classes: Sequence[str], *, clip: bool) -> Boxes:
     """Returns the boxes of images; a row that says nothing has none.
 
     Args:
       items: the images.
+      classes: their names by id, from 1.
       clip: cut boxes at the image's edges, however far they cross them.
     """
     found = [
@@ -77,18 +82,20 @@ def judge(items: Sequence[Item], *, clip: bool) -> Boxes:
         tolerance=_TOLERANCE,
         clip=clip,
     )
-    faults = [
-        _fault(mention, wrong, BoxFault(int(code)))
-        for (_, mention), (_, wrong), code in zip(
-            found, corners, checked.faults, strict=True
-        )
-    ]
+    names = [mention.rest[0].strip() for _, mention in found]
+    ids = {name: number for number, name in enumerate(classes, start=1)}
+    faults = checked.faults.astype(np.uint8)
+    unnamed = np.array([not name for name in names], np.bool_)
+    # What is wrong with the corners is said rather than that there is no label.
+    faults[unnamed & (faults == 0)] = _NO_LABEL
     return Boxes(
-        [mention for _, mention in found],
-        np.array([position for position, _ in found], np.int64),
-        [mention.rest[0].strip() for _, mention in found],
-        checked.relative,
-        faults,
+        faults=faults,
+        relative=checked.relative,
+        names=pa.array(names, pa.string()),
+        labels=np.array([ids.get(name, 0) for name in names], np.int64),
+        mentions=[mention for _, mention in found],
+        parents=np.array([position for position, _ in found], np.int64),
+        wrong=[wrong for _, wrong in corners],
     )
 
 
@@ -111,16 +118,3 @@ def _corners(texts: Sequence[str]) -> tuple[list[float], str]:
     except ValueError:
         return nothing, "two corners, or four, of two numbers each are needed"
     return [xmin, ymin, xmax, ymax], ""
-
-
-def _fault(mention: Mention, wrong: str, code: BoxFault) -> Fault | None:
-    name = mention.rest[0].strip()
-    if not name and not wrong and code is BoxFault.NONE:
-        why = f"row {mention.row + 1}: the box has no label"
-        return Fault(Reason.MISSING_VALUE, why)
-    if not wrong and code is BoxFault.NONE:
-        return None
-    shown = ",".join(mention.rest[1:])[:120]
-    words = wrong or _WORDS[code]
-    why = f"row {mention.row + 1}: box of {name!r} [{shown}]: {words}"
-    return Fault(Reason.BAD_BOX, why)

@@ -18,13 +18,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms.core.boxes import BoxPolicy, box_lists
-from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.boxes import BoxPolicy
+from transforms.core.model import Block, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError
 from transforms.formats.automl.boxes import Boxes, judge
 from transforms.formats.automl.manifest import Item, Manifest, load_manifest
 from transforms.formats.automl.recognition import DISCARD
+from transforms.formats.detection.boxed_rows import (
+    place_boxes,
+    row_ranges,
+    sample_of,
+)
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
@@ -38,20 +43,16 @@ from transforms.formats.table import (
     RawRows,
     SourceFile,
     TableReader,
-    TableSample,
     rejection_of,
     unreadable,
 )
 
 __all__ = ["AutomlReader"]
 
-# Images a block: rows are small, and the images themselves are read elsewhere.
-_BLOCK_ITEMS = 4096
 _SPLIT = "split"
 _IMAGE = "image_uri"
 _LABEL = "label"
 
-Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -86,17 +87,10 @@ class AutomlReader(TableReader):
             reader._rows(file, manifest.items, Block(file.origin, 0, 0))
             for file, manifest in loaded
         ]
-        columns = {
-            name: pa.chunked_array([piece.columns[name] for piece in pieces])
-            for name in pieces[0].columns
-        }
-        rows = sum(len(piece.numbers) for piece in pieces)
-        unread = sum(len(piece.refused) for piece in pieces)
-        sample = TableSample(
-            columns, rows, unread=unread, total_rows=rows + unread, complete=True
-        )
+        total = sum(len(piece.numbers) + len(piece.refused) for piece in pieces)
+        sample = sample_of(pieces, total_rows=total, complete=True)
         label_map = dict(enumerate(reader.names, start=1)) if reader.boxed else {}
-        return Planned(reader, sample, reader._features(columns), label_map)
+        return Planned(reader, sample, reader._features(sample.columns), label_map)
 
     def content_columns(
         self, names: Sequence[str], wanted: Sequence[str]
@@ -109,11 +103,7 @@ class AutomlReader(TableReader):
     ) -> Iterator[Block]:
         """Yields runs of images; `start` and `stop` count them."""
         manifest = load_manifest(file.path, file.stamp)
-        count = len(manifest.items)
-        if limit_rows is not None:
-            count = min(count, limit_rows)
-        for start in range(0, count, _BLOCK_ITEMS):
-            stop = min(start + _BLOCK_ITEMS, count)
+        for start, stop in row_ranges(len(manifest.items), limit_rows):
             first = manifest.items[start].row
             yield file.block(
                 start,
@@ -156,8 +146,11 @@ class AutomlReader(TableReader):
         boxed = any(manifest.has_boxes for manifest in manifests)
         usable = [item for each in manifests for item in _usable(each)]
         if boxed:
-            found = judge(usable, clip=box_policy(self.bad_box) is BoxPolicy.CLIP)
-            names = _ordered(_sound_names(found))
+            clip = box_policy(self.bad_box) is BoxPolicy.CLIP
+            found = judge(usable, (), clip=clip)
+            names = _ordered(
+                set(found.names.filter(pa.array(~found.is_bad)).to_pylist())
+            )
             return dataclasses.replace(self, boxed=True, names=names)
         labels = [item.labels for item in usable]
         counts = [len(each) for each in labels]
@@ -186,35 +179,28 @@ class AutomlReader(TableReader):
                 block, columns, _numbers(rest), refused, reject, skipped=skipped
             )
         policy = box_policy(self.bad_box)
-        found = judge(rest, clip=policy is BoxPolicy.CLIP)
-        lost = {
-            int(found.parents[i]): found.faults[i]
-            for i in reversed(range(len(found.faults)))
-            if policy is BoxPolicy.IMAGE and found.faults[i] is not None
-        }
-        if not _sound_names(found) <= set(self.names):
+        found = judge(rest, self.names, clip=policy is BoxPolicy.CLIP)
+        if not found.labels[~found.is_bad].all():
             raise _changed(file)
-        gone = np.isin(np.arange(len(rest)), list(lost))
-        refused += [(rest[i].row, *fault) for i, fault in lost.items() if fault]
-        keep = ~found.is_bad & ~gone[found.parents]
-        each = np.bincount(found.parents[keep], minlength=len(rest))[~gone]
-        kept = [item for i, item in enumerate(rest) if i not in lost]
+        boxed = place_boxes(found, found.parents, {}, images=len(rest), policy=policy)
+        refused += [(rest[i].row, *fault) for i, fault in boxed.refused.items()]
+        kept = [item for i, item in enumerate(rest) if i not in boxed.refused]
         away = [item for item in items if item.fault or item.use == DISCARD]
         parts_away = sum(not m.is_blank for item in away for m in item.mentions)
         return RawRows(
             block,
-            _detection_columns(kept) | self._box_columns(found, keep, each),
+            _detection_columns(kept) | boxed.columns(),
             _numbers(kept),
             sorted(refused),
             reject,
             skipped=skipped,
-            parts={BOXES: len(found.faults) + parts_away},
-            parts_gone={BOXES: int(gone[found.parents].sum()) + parts_away},
+            parts={BOXES: boxed.boxes + parts_away},
+            parts_gone={BOXES: boxed.boxes_gone + parts_away},
             part_rejections=[
                 _part_rejection(file, rest[found.parents[i]], found, i)
-                for i in np.flatnonzero(found.is_bad & ~gone[found.parents]).tolist()
+                for i in boxed.bad
             ],
-            parts_each={BOXES: each},
+            parts_each={BOXES: boxed.each},
         )
 
     def _labels(self, items: Sequence[Item]) -> dict[str, pa.Array]:
@@ -226,18 +212,6 @@ class AutomlReader(TableReader):
             return {_LABEL: flat}
         return {_LABEL: list_of(flat, [len(each) for each in labels])}
 
-    def _box_columns(
-        self, found: Boxes, keep: Mask, each: Numbers
-    ) -> dict[str, pa.Array]:
-        ids = {name: number for number, name in enumerate(self.names, start=1)}
-        names = [found.names[i] for i in np.flatnonzero(keep).tolist()]
-        labels = pa.array([ids[name] for name in names], pa.int64())
-        return {
-            "image/object/bbox": box_lists(found.relative[keep], each),
-            "image/object/class/text": list_of(pa.array(names, pa.string()), each),
-            "image/object/class/label": list_of(labels, each),
-        }
-
 
 def _changed(file: SourceFile) -> InputError:
     """Returns the error of a file that holds what planning has not found in it."""
@@ -247,10 +221,6 @@ def _changed(file: SourceFile) -> InputError:
 
 def _usable(manifest: Manifest) -> list[Item]:
     return [i for i in manifest.items if i.fault is None and i.use != DISCARD]
-
-
-def _sound_names(found: Boxes) -> set[str]:
-    return {n for n, f in zip(found.names, found.faults, strict=True) if not f}
 
 
 def _ordered(names: set[str]) -> tuple[str, ...]:
@@ -279,7 +249,7 @@ def _part_rejection(
     file: SourceFile, item: Item, found: Boxes, index: int
 ) -> Rejection:
     mention = found.mentions[index]
-    reason, message = found.faults[index] or (Reason.BAD_BOX, "")
+    reason, message = found.complaint(index)
     raw = "\0".join(mention.rest).encode()
     complaint = item.row, reason, f"{item.path!r}: {message}"
     return rejection_of(file.origin, complaint, raw, line=mention.line, part=BOXES)

@@ -20,7 +20,6 @@ create_coco_tf_record.py of tensorflow/models.
 """
 
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,9 +30,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.boxes import BoxPolicy, box_lists
+from transforms.core.boxes import BoxPolicy
 from transforms.core.model import Block, Rejection
-from transforms.errors import InputError, bounded
+from transforms.errors import InputError
+from transforms.formats.detection.boxed_rows import (
+    even_rows,
+    place_boxes,
+    row_ranges,
+    sample_of,
+)
 from transforms.formats.detection.coco_annotations import Annotations, judge
 from transforms.formats.detection.coco_images import (
     image_folder,
@@ -49,21 +54,17 @@ from transforms.formats.detection.fields import (
 )
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     Planned,
     RawRows,
     SourceFile,
     TableReader,
-    TableSample,
     rejection_of,
 )
 
 __all__ = ["CocoReader", "recognise"]
 
-# Images a block: rows are small, and the images themselves are read elsewhere.
-_BLOCK_ROWS = 4096
 _SAMPLE_ROWS = 2000
 _CAPTION = "image/caption"
 # A key that COCO's object has at its top, among the first bytes of a file.
@@ -106,29 +107,22 @@ class CocoReader(TableReader):
         for file, coco in loaded:
             count = len(coco.images)
             wanted = max(-(-_SAMPLE_ROWS * count // total), 1)
-            rows = np.unique(np.linspace(0, count - 1, min(wanted, count), dtype=int))
-            pieces.append(self._piece(file, coco, rows.astype(np.int64)))
+            pieces.append(self._piece(file, coco, even_rows(count, wanted)))
         boxed = any(_has_boxes(coco) for _, coco in loaded)
         captioned = any(_has_captions(coco) for _, coco in loaded)
+        sample = sample_of(pieces, total_rows=total, complete=total <= _SAMPLE_ROWS)
         columns = {
-            name: pa.chunked_array([piece.columns[name] for piece in pieces])
-            for name in pieces[0].columns
+            name: column
+            for name, column in sample.columns.items()
             if (captioned if name == _CAPTION else boxed or not _is_of_boxes(name))
         }
-        sample = TableSample(
-            columns,
-            sum(len(piece.numbers) for piece in pieces),
-            unread=sum(len(piece.refused) for piece in pieces),
-            total_rows=total,
-            complete=total <= _SAMPLE_ROWS,
-        )
         classes = _classes_of(loaded)
         folders = {}
         if not self.images_root:
             folders = {file.origin: image_folder(file, coco) for file, coco in loaded}
         return Planned(
             dataclasses.replace(self, folders=folders),
-            sample,
+            dataclasses.replace(sample, columns=columns),
             detection_features(columns),
             classes,
         )
@@ -138,9 +132,7 @@ class CocoReader(TableReader):
     ) -> Iterator[Block]:
         """Yields runs of images; `start` and `stop` count them."""
         total = len(load_coco(file.path, file.stamp).images)
-        count = total if limit_rows is None else min(total, limit_rows)
-        for start in range(0, count, _BLOCK_ROWS):
-            stop = min(start + _BLOCK_ROWS, count)
+        for start, stop in row_ranges(total, limit_rows):
             before = file.size * start // total
             rows = stop - start
             yield file.block(start, stop, rows=rows, before=before, first_row=start)
@@ -170,41 +162,40 @@ class CocoReader(TableReader):
         chosen, counts = coco.annotations_of(rows)
         parents = np.repeat(np.arange(len(rows)), counts)
         found = judge(coco, chosen, rows[parents], _ranks(coco), policy)
-        refused = unusable(known, rows, found, parents)
-        if policy is BoxPolicy.IMAGE:
-            for i in np.flatnonzero(found.is_bad).tolist():
-                row = int(rows[parents[i]])
-                refused.setdefault(row, (row, *found.complaint(i)))
-        gone = np.isin(rows, list(refused))
+        boxed = place_boxes(
+            found,
+            parents,
+            unusable(known, found, parents),
+            images=len(rows),
+            policy=policy,
+            is_box=found.is_box,
+        )
         rejections = [
-            _part_rejection(file, int(rows[parents[i]]), found, i)
-            for i in np.flatnonzero(found.is_bad & ~gone[parents]).tolist()
+            _part_rejection(file, int(rows[parents[i]]), found, i) for i in boxed.bad
         ]
-        boxes = found.is_box
-        parts, parts_gone = int(boxes.sum()), int((boxes & gone[parents]).sum())
+        # A file is charged once for annotations of no image: by its first block.
+        strays = []
         if block is not None and not block.start:
             strays = _strays(file, coco)
-            rejections = [*strays, *rejections]
-            parts += len(strays)
-        keep = boxes & ~found.is_bad & ~gone[parents]
-        each = np.bincount(parents[keep], minlength=len(rows))[~gone]
-        said = found.has_caption & ~gone[parents]
-        captions_each = np.bincount(parents[said], minlength=len(rows))[~gone]
-        images = known.filter(pa.array(~gone))
+        said = found.has_caption & ~boxed.gone[parents]
+        captions_each = np.bincount(parents[said], minlength=len(rows))[~boxed.gone]
+        images = known.filter(pa.array(~boxed.gone))
         return RawRows(
             block or Block(file.origin, 0, 0),
             {
                 **self._image_columns(file, images),
-                **_box_columns(found, keep, each),
+                **boxed.columns(),
+                "image/object/is_crowd": boxed.lists(pa.array(found.crowd)),
+                "image/object/area": boxed.lists(pa.array(found.areas)),
                 _CAPTION: list_of(found.captions(said), captions_each),
             },
-            rows[~gone],
-            refused=list(refused.values()),
+            rows[~boxed.gone],
+            refused=[(int(rows[i]), *fault) for i, fault in boxed.refused.items()],
             reject=_rejecter(file, coco),
-            parts={BOXES: parts},
-            parts_gone={BOXES: parts_gone},
-            part_rejections=rejections,
-            parts_each={BOXES: each},
+            parts={BOXES: boxed.boxes + len(strays)},
+            parts_gone={BOXES: boxed.boxes_gone},
+            part_rejections=[*strays, *rejections],
+            parts_each={BOXES: boxed.each},
         )
 
     def _image_columns(
@@ -262,18 +253,6 @@ def _classes_of(loaded: Sequence[tuple[InputFile, CocoFile]]) -> dict[int, str]:
     return dict(sorted(out.items()))
 
 
-def _box_columns(
-    found: Annotations, keep: npt.NDArray[np.bool_], each: Numbers
-) -> dict[str, pa.Array]:
-    return {
-        "image/object/bbox": box_lists(found.relative[keep], each),
-        "image/object/class/text": list_of(found.names.filter(pa.array(keep)), each),
-        "image/object/class/label": list_of(pa.array(found.labels[keep]), each),
-        "image/object/is_crowd": list_of(pa.array(found.crowd[keep]), each),
-        "image/object/area": list_of(pa.array(found.areas[keep]), each),
-    }
-
-
 def _as_json(values: Mapping[str, Any]) -> bytes:
     text = json.dumps(values, sort_keys=True, ensure_ascii=False)
     return text.encode(errors="replace")
@@ -282,18 +261,13 @@ def _as_json(values: Mapping[str, Any]) -> bytes:
 def _part_rejection(
     file: SourceFile, row: int | None, found: Annotations, index: int
 ) -> Rejection:
-    reason, message = found.complaint(index)
     raw = _as_json(found.raw.slice(index, 1).to_pylist()[0])
-    return Rejection(
-        source=file.origin,
-        row=None if row is None else row + 1,
-        line=None,
-        stage=STAGE,
-        reason=reason,
-        message=bounded(message),
-        sha256=hashlib.sha256(raw).hexdigest(),
+    return rejection_of(
+        file.origin,
+        (row or 0, *found.complaint(index)),
+        raw,
         part=BOXES,
-        raw=raw,
+        numbered=row is not None,
     )
 
 

@@ -17,6 +17,7 @@ from transforms.core.boxes import (
     describe,
 )
 from transforms.core.reasons import Fault, Reason
+from transforms.formats.detection.boxed_rows import Judged, Mask, Numbers
 from transforms.formats.detection.coco_json import CocoFile
 
 __all__ = ["Annotations", "judge"]
@@ -27,21 +28,14 @@ _NO_CATEGORY = 102
 _NOT_A_BOX = 103
 _NO_AREA = 104
 
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Annotations:
-    """n annotations. What is stated of bad ones means nothing.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Annotations(Judged):
+    """n annotations: boxes, and captions, which have no faults.
 
     Attributes:
       raw: as the file has them.
       is_box: n bools; the others are captions.
-      faults: uint8 array of n, 0 for good ones.
-      relative: float32 array (n, 4); see `check_boxes`.
-      labels: class ids, int64 array of n.
-      names: class names, string array of n.
       crowd: int64 array of n.
       areas: float32 array of n, in pixels; of the box where the file states none.
       sizes: float64 array (n, 2), width and height of each one's image.
@@ -49,18 +43,9 @@ class Annotations:
 
     raw: pa.RecordBatch
     is_box: Mask
-    faults: npt.NDArray[np.uint8]
-    relative: npt.NDArray[np.float32]
-    labels: Numbers
-    names: pa.StringArray
     crowd: Numbers
     areas: npt.NDArray[np.float32]
     sizes: npt.NDArray[np.float64]
-
-    @property
-    def is_bad(self) -> Mask:
-        """Which are boxes that cannot go into a row."""
-        return self.is_box & (self.faults != 0)
 
     @property
     def has_caption(self) -> Mask:
@@ -131,10 +116,12 @@ def judge(
     faults[~four] = _NOT_A_BOX
     faults[~known] = _NO_CATEGORY
     faults[rows < 0] = _NO_IMAGE
+    is_box = numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null()))
+    faults[~is_box] = 0
     ranked = pa.array([labels[number] for number in ids], pa.int64())
     return Annotations(
-        raw,
-        is_box=numpy_mask(pc.or_(raw["bbox"].is_valid(), raw["caption"].is_null())),
+        raw=raw,
+        is_box=is_box,
         faults=faults,
         relative=checked.relative,
         labels=np.asarray(pc.fill_null(ranked.take(places), 0)),

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms import files
-from transforms.core.model import Reason
+from transforms.core.reasons import Fault, Reason
 from transforms.errors import InputError
 from transforms.formats.detection.coco_annotations import Annotations
 from transforms.formats.detection.coco_json import CocoFile
-from transforms.formats.table import Complaint, InputFile
+from transforms.formats.table import InputFile
 
 __all__ = ["image_folder", "unusable", "whole_pixels"]
 
@@ -76,36 +76,33 @@ def whole_pixels(sizes: pa.Array) -> pa.Array:
 
 def unusable(
     images: pa.RecordBatch,
-    rows: npt.NDArray[np.int64],
     found: Annotations,
     parents: npt.NDArray[np.int64],
-) -> dict[int, Complaint]:
-    """Returns the images that cannot be rows, by their number.
+) -> dict[int, Fault]:
+    """Returns why images cannot be rows, by their position.
 
     Args:
       images: n of them.
-      rows: the number of each in its file.
       found: their annotations.
       parents: the position among the n of each annotation's image.
     """
-    refused: dict[int, Complaint] = {}
+    refused: dict[int, Fault] = {}
     for field in ("id", "file_name"):
         lacks = images[field].is_null()
         if field == "file_name":
             lacks = pc.or_kleene(lacks, pc.equal(images[field], ""))
+        fault = Fault(Reason.MISSING_VALUE, f"the image has no {field}")
         for i in np.flatnonzero(lacks.to_numpy(zero_copy_only=False)).tolist():
-            row, message = int(rows[i]), f"the image has no {field}"
-            refused.setdefault(row, (row, Reason.MISSING_VALUE, message))
-    boxed = np.bincount(parents[found.is_box], minlength=len(rows)) > 0
+            refused.setdefault(i, fault)
+    boxed = np.bincount(parents[found.is_box], minlength=len(images)) > 0
     sizes = {name: whole_pixels(images[name]) for name in ("height", "width")}
     lacks = pc.or_(sizes["height"].is_null(), sizes["width"].is_null())
     unsized = lacks.to_numpy(zero_copy_only=False)
     for i in np.flatnonzero(unsized & boxed).tolist():
-        row = int(rows[i])
         stated = ", ".join(f"{name} {images[name][i].as_py()}" for name in sizes)
         message = (
             f"its boxes in pixels need the image's size, two positive whole numbers; "
             f"stated are {stated}"
         )
-        refused.setdefault(row, (row, Reason.OUT_OF_RANGE, message))
+        refused.setdefault(i, Fault(Reason.OUT_OF_RANGE, message))
     return refused

@@ -21,25 +21,28 @@ tensorflow/models.
 """
 
 import dataclasses
-import hashlib
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files as storage
-from transforms.core.boxes import BoxPolicy, box_lists
-from transforms.core.model import Block, Reason, Rejection, Skipped
-from transforms.core.reasons import Fault
-from transforms.errors import SpecError, bounded
+from transforms.core.boxes import BoxPolicy
+from transforms.core.model import Block, Rejection
+from transforms.core.reasons import Fault, Reason, Skipped
+from transforms.errors import SpecError
+from transforms.formats.detection.boxed_rows import (
+    BoxedRows,
+    even_rows,
+    place_boxes,
+    sample_of,
+)
 from transforms.formats.detection.fields import (
     BOXES,
     box_policy,
     detection_features,
-    list_of,
 )
 from transforms.formats.detection.voc_objects import Objects, judge
 from transforms.formats.detection.voc_places import image_path, image_sets
@@ -47,13 +50,12 @@ from transforms.formats.detection.voc_xml import VocImage, parse_voc
 from transforms.formats.file_runs import FileRunReader
 from transforms.formats.split_words import split_in_path
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     Planned,
     RawRows,
     SourceFile,
-    TableSample,
+    rejection_of,
 )
 
 __all__ = ["SPLIT_COLUMN", "VocReader", "recognise"]
@@ -63,8 +65,6 @@ _SAMPLE_FILES = 2000
 
 # Of a file: its split where one is known, and whether it is to be skipped.
 _Split = tuple[str | None, bool]
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ class VocReader(FileRunReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples the files evenly; finds all classes, and whether there are splits."""
-        count = min(len(files), _SAMPLE_FILES)
-        chosen = np.unique(np.linspace(0, len(files) - 1, count, dtype=int)).tolist()
+        chosen = even_rows(len(files), _SAMPLE_FILES).tolist()
         kept = frozenset(chosen)
         splits = _splits_of(files)
         loaded: dict[int, _Loaded] = {}
@@ -124,16 +123,13 @@ class VocReader(FileRunReader):
             [splits[place] for place in chosen],
             [loaded[place] for place in chosen],
         )
-        columns = raw.columns
-        if columns[SPLIT_COLUMN].null_count == len(raw.numbers):
-            columns = {n: c for n, c in columns.items() if n != SPLIT_COLUMN}
-        sample = TableSample(
-            columns,
-            len(raw.numbers),
-            unread=len(raw.refused),
-            total_rows=len(files),
-            complete=count == len(files),
+        sample = sample_of(
+            [raw], total_rows=len(files), complete=len(chosen) == len(files)
         )
+        columns = dict(sample.columns)
+        if columns[SPLIT_COLUMN].null_count == sample.rows:
+            del columns[SPLIT_COLUMN]
+        sample = dataclasses.replace(sample, columns=columns)
         label_map = dict(enumerate(reader.labels, start=1))
         return Planned(reader, sample, detection_features(columns), label_map)
 
@@ -158,26 +154,26 @@ class VocReader(FileRunReader):
         """Returns the images of files; entries of files that are skipped are unused."""
         places = [i for i, (_, skip) in enumerate(splits) if not skip]
         loaded = [entry for i in places if (entry := entries[i]) is not None]
-        refused = {
-            place: (place, *entry.found)
-            for place, entry in zip(places, loaded, strict=True)
-            if not isinstance(entry.found, VocImage)
-        }
-        at = np.array([place for place in places if place not in refused], np.int64)
+        entry_at = dict(zip(places, loaded, strict=True))
+        refused: list[Complaint] = []
+        read: list[int] = []
+        for place, entry in entry_at.items():
+            if isinstance(entry.found, VocImage):
+                read.append(place)
+            else:
+                refused.append((place, *entry.found))
+        at = np.array(read, np.int64)
         images = [e.found for e in loaded if isinstance(e.found, VocImage)]
         counts = [len(image.objects) for image in images]
         parents = np.repeat(np.arange(len(images)), counts)
-        clip = self.bad_box == BoxPolicy.CLIP
+        policy = box_policy(self.bad_box)
+        clip = policy is BoxPolicy.CLIP
         found = judge(images, self.labels, first_pixel=self.first_pixel, clip=clip)
-        for i, message in found.unsized.items():
-            refused[int(at[i])] = (int(at[i]), Reason.OUT_OF_RANGE, message)
-        if self.bad_box == BoxPolicy.IMAGE:
-            for i in np.flatnonzero(found.is_bad).tolist():
-                place = int(at[parents[i]])
-                refused.setdefault(place, (place, *found.complaint(i)))
-        gone = np.isin(at, list(refused))
-        keep = ~found.is_bad & ~gone[parents]
-        each = np.bincount(parents[keep], minlength=len(images))[~gone]
+        boxed = place_boxes(
+            found, parents, found.unsized, images=len(images), policy=policy
+        )
+        gone = boxed.gone
+        refused += [(int(at[i]), *fault) for i, fault in boxed.refused.items()]
         rows = [(files[place], splits[place][0]) for place in at[~gone].tolist()]
         kept = [image for image, lost in zip(images, gone, strict=True) if not lost]
         skipped = len(files) - len(places)
@@ -185,21 +181,20 @@ class VocReader(FileRunReader):
             block,
             {
                 **self._image_columns(kept, rows),
-                **_object_columns(found, keep, each),
+                **_object_columns(found, boxed),
             },
             # Each is the first row of its file.
             np.zeros(len(rows), np.int64),
-            refused=list(refused.values()),
-            reject=_rejecter(files, dict(zip(places, loaded, strict=True))),
+            refused=refused,
+            reject=_rejecter(files, entry_at),
             origins=pa.array([file.origin for file, _ in rows], pa.string()),
             skipped={str(Skipped.NOT_SELECTED): skipped} if skipped else {},
-            parts={BOXES: len(parents)},
-            parts_gone={BOXES: int(gone[parents].sum())},
+            parts={BOXES: boxed.boxes},
+            parts_gone={BOXES: boxed.boxes_gone},
             part_rejections=[
-                _part_rejection(files[at[parents[i]]], found, i)
-                for i in np.flatnonzero(found.is_bad & ~gone[parents]).tolist()
+                _part_rejection(files[at[parents[i]]], found, i) for i in boxed.bad
             ],
-            parts_each={BOXES: each},
+            parts_each={BOXES: boxed.each},
             places=at[~gone],
         )
 
@@ -275,40 +270,24 @@ def _splits_of(files: Sequence[SourceFile]) -> list[_Split]:
     return out
 
 
-def _object_columns(found: Objects, keep: Mask, each: Numbers) -> dict[str, pa.Array]:
-    chosen = [found.items[i] for i in np.flatnonzero(keep).tolist()]
-
+def _object_columns(found: Objects, boxed: BoxedRows) -> dict[str, pa.Array]:
     def ints(values: Sequence[int | None]) -> pa.Array:
-        return list_of(pa.array(values, pa.int64()), each)
+        return boxed.lists(pa.array(values, pa.int64()))
 
-    def texts(values: Sequence[str]) -> pa.Array:
-        return list_of(pa.array(values, pa.string()), each)
-
+    poses = pa.array([item.pose for item in found.items], pa.string())
     return {
-        "image/object/bbox": box_lists(found.relative[keep], each),
-        "image/object/class/text": texts([item.name for item in chosen]),
-        "image/object/class/label": list_of(pa.array(found.labels[keep]), each),
-        "image/object/difficult": ints([item.difficult for item in chosen]),
-        "image/object/truncated": ints([item.truncated for item in chosen]),
-        "image/object/view": texts([item.pose for item in chosen]),
+        **boxed.columns(),
+        "image/object/difficult": ints([item.difficult for item in found.items]),
+        "image/object/truncated": ints([item.truncated for item in found.items]),
+        "image/object/view": boxed.lists(poses),
     }
 
 
 def _part_rejection(file: SourceFile, found: Objects, index: int) -> Rejection:
     """Returns the reject of one box of an image that is kept."""
-    reason, message = found.complaint(index)
+    complaint = 0, *found.complaint(index)
     raw = repr(found.items[index]).encode()
-    return Rejection(
-        source=file.origin,
-        row=None,
-        line=None,
-        stage=STAGE,
-        reason=reason,
-        message=bounded(message),
-        sha256=hashlib.sha256(raw).hexdigest(),
-        part=BOXES,
-        raw=raw,
-    )
+    return rejection_of(file.origin, complaint, raw, part=BOXES, numbered=False)
 
 
 def _rejecter(
@@ -317,22 +296,15 @@ def _rejecter(
     """Returns what makes rejections of complaints about files of a run."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-        out = []
-        for place, reason, message in complaints:
-            raw = loaded[place].data
-            out.append(
-                Rejection(
-                    source=files[place].origin,
-                    row=None,
-                    line=None,
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=None if raw is None else hashlib.sha256(raw).hexdigest(),
-                    raw=raw,
-                )
+        return [
+            rejection_of(
+                files[complaint[0]].origin,
+                complaint,
+                loaded[complaint[0]].data,
+                numbered=False,
             )
-        return out
+            for complaint in complaints
+        ]
 
     return reject
 

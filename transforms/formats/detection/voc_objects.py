@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from transforms.core.boxes import BoxFault, BoxForm, check_boxes, describe
 from transforms.core.reasons import Fault, Reason
+from transforms.formats.detection.boxed_rows import Judged
 from transforms.formats.detection.voc_xml import VocImage, VocObject
 
 __all__ = ["Objects", "judge"]
@@ -21,34 +23,23 @@ _NOT_A_FLAG = 103
 _SHOWN_NAMES = 10
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Objects:
-    """The n objects of m images. What is stated of bad ones means nothing.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Objects(Judged):
+    """The n objects of some images.
 
     Attributes:
       items: as they are written.
       numbers: of each its number in its file, from 1.
-      faults: uint8 array of n, 0 for good ones.
-      relative: float32 array (n, 4); see `check_boxes`.
-      labels: class ids, int64 array of n.
       sizes: float64 array (n, 2), width and height of each one's image.
-      unsized: by image, what to say of one that has objects and no size.
-      names: the classes that there are.
+      unsized: why an image that has objects and no size is no row, by position.
+      classes: the class names by id, from 1.
     """
 
     items: Sequence[VocObject]
     numbers: Sequence[int]
-    faults: npt.NDArray[np.uint8]
-    relative: npt.NDArray[np.float32]
-    labels: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.float64]
-    unsized: Mapping[int, str]
-    names: tuple[str, ...]
-
-    @property
-    def is_bad(self) -> npt.NDArray[np.bool_]:
-        """Which cannot go into a row."""
-        return np.asarray(self.faults != 0)
+    unsized: Mapping[int, Fault]
+    classes: tuple[str, ...]
 
     def complaint(self, index: int) -> Fault:
         """Returns why the bad one at `index` is bad, and in words with its values."""
@@ -58,8 +49,8 @@ class Objects:
             return Fault(Reason.MISSING_VALUE, f"{found} has no <name>")
         found += f", {item.name[:60]!r}: "
         if fault == _UNKNOWN_NAME:
-            known = ", ".join(map(repr, self.names[:_SHOWN_NAMES]))
-            more = ", ..." if len(self.names) > _SHOWN_NAMES else ""
+            known = ", ".join(map(repr, self.classes[:_SHOWN_NAMES]))
+            more = ", ..." if len(self.classes) > _SHOWN_NAMES else ""
             return Fault(Reason.UNKNOWN_LABEL, f"{found}the names are {known}{more}")
         if fault == _NOT_A_FLAG:
             wrong = "truncated" if item.truncated is None else "difficult"
@@ -73,7 +64,7 @@ class Objects:
 
 def judge(
     images: Sequence[VocImage],
-    names: tuple[str, ...],
+    classes: tuple[str, ...],
     *,
     first_pixel: int,
     clip: bool,
@@ -82,7 +73,7 @@ def judge(
 
     Args:
       images: m of them.
-      names: of the classes by id, from 1.
+      classes: their names by id, from 1.
       first_pixel: the number of the first pixel of a row or column.
       clip: see `check_boxes`.
     """
@@ -95,7 +86,7 @@ def judge(
     boxes = np.array([item.box for item in items], np.float64).reshape(-1, 4)
     boxes[:, :2] -= first_pixel
     checked = check_boxes(boxes, sizes, form=BoxForm.XYXY, clip=clip)
-    ids = {name: number for number, name in enumerate(names, start=1)}
+    ids = {name: number for number, name in enumerate(classes, start=1)}
     labels = np.array([ids.get(item.name, 0) for item in items], np.int64)
     flags = [None in (item.truncated, item.difficult) for item in items]
     # Each rule overrules those above it.
@@ -104,14 +95,15 @@ def judge(
     faults[labels == 0] = _UNKNOWN_NAME
     faults[np.array([not item.name for item in items], bool)] = _NO_NAME
     return Objects(
-        items,
-        [n for image in images for n in range(1, len(image.objects) + 1)],
-        faults,
-        checked.relative,
-        labels,
-        sizes,
-        {i: _unsized(image) for i, image in enumerate(images) if _lacks_size(image)},
-        names,
+        items=items,
+        numbers=[n for image in images for n in range(1, len(image.objects) + 1)],
+        faults=faults,
+        relative=checked.relative,
+        names=pa.array([item.name for item in items], pa.string()),
+        labels=labels,
+        sizes=sizes,
+        unsized={i: _unsized(im) for i, im in enumerate(images) if _lacks_size(im)},
+        classes=classes,
     )
 
 
@@ -119,9 +111,10 @@ def _lacks_size(image: VocImage) -> bool:
     return bool(image.objects) and (image.width is None or image.height is None)
 
 
-def _unsized(image: VocImage) -> str:
+def _unsized(image: VocImage) -> Fault:
     width, height = image.stated
-    return (
+    message = (
         f"its boxes in pixels need the image's size, two positive whole numbers; "
         f"stated are width {width!r}, height {height!r}"
     )
+    return Fault(Reason.OUT_OF_RANGE, message)

@@ -26,8 +26,7 @@ from tests.support.stress import cases
 from transforms.core.model import Reason
 from transforms.core.schema import Kind
 from transforms.errors import SourceError, SpecError
-from transforms.formats.detection import coco as coco_module
-from transforms.formats.detection import coco_json
+from transforms.formats.detection import boxed_rows, coco_json
 from transforms.formats.detection.coco import CocoReader
 from transforms.formats.split_words import split_in_path
 
@@ -345,13 +344,13 @@ def test_parts_are_conserved(
     )
     tree(folder, content)
     limit = 1 if with_limit else None
-    before = coco_module._BLOCK_ROWS
-    coco_module._BLOCK_ROWS = block_rows
+    before = boxed_rows._BLOCK_ROWS
+    boxed_rows._BLOCK_ROWS = block_rows
     try:
         reader = CocoReader(bad_box=policy)
         found = read_all(source_of(folder, reader, ".json", limit=limit))
     finally:
-        coco_module._BLOCK_ROWS = before
+        boxed_rows._BLOCK_ROWS = before
     bad_rows = {r.row for r in found.rejections if not r.part}
     wanted = 1 if with_limit else len(images)
     assert len(found.rows) + len(bad_rows) == wanted
@@ -371,7 +370,7 @@ def test_blocks_of_any_size_give_the_same(
     tree(root, coco(items, boxes))
     whole = read(root)
     for size in (1, 3, 10):
-        monkeypatch.setattr(coco_module, "_BLOCK_ROWS", size)
+        monkeypatch.setattr(boxed_rows, "_BLOCK_ROWS", size)
         assert read(root) == whole
     assert [row["number"] for row in whole.rows] == list(range(11))
     assert len(whole.rejections) > 5
