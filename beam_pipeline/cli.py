@@ -139,8 +139,7 @@ def convert(
 
 @cli.command(cls=JobCommand)
 @click.argument("output", required=False, type=LOCATION)
-@click.pass_context
-def plan(_ctx: click.Context, /, **flags: Any) -> int:
+def plan(**flags: Any) -> int:
     """Show what `convert` would do with the same arguments; write nothing."""
     from beam_pipeline.commands import report
     from beam_pipeline.planning.plan import make_plan, prepare
@@ -178,13 +177,12 @@ def head(target: str, count: int) -> int:
 @cli.command(cls=JobCommand)
 @click.option(
     "--as",
-    "style",
     type=click.Choice(["tensorflow"]),
     default="tensorflow",
+    expose_value=False,
     help="Print a reader for this library.",
 )
-@click.pass_context
-def schema(_ctx: click.Context, /, style: str, **flags: Any) -> int:
+def schema(**flags: Any) -> int:
     """Print code that reads a dataset, or the features of SOURCE.
 
     For a dataset: a reader to be pasted. For anything else: a --spec to be edited, with
@@ -196,7 +194,7 @@ def schema(_ctx: click.Context, /, style: str, **flags: Any) -> int:
 
     target = flags.pop("source")
     if not any(flags.values()) and dataset.is_dataset(target):
-        return reader_code.show(target, style)
+        return reader_code.show(target)
     flags["source"] = target
     return schema_command.show(_settings(flags, needs_output=False))
 
@@ -336,8 +334,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except BeamTFRecordError as error:
         code = _fail(_with_note(str(error), error), error.exit_code)
     except _PipeClosed:
-        # What is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        standard_error.silence(sys.stdout)
         code = _PIPE_CLOSED
     except OSError as error:
         text = f"{error.strerror or error}: {error.filename}"

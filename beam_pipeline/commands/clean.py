@@ -2,12 +2,11 @@
 
 import os
 
-from rich.table import Table
-
 from beam_pipeline.datasets import leftovers
 from beam_pipeline.datasets.leftovers import Leftover
 from beam_pipeline.terminal.console import Console
 from beam_pipeline.terminal.printing import printable
+from beam_pipeline.terminal.tables import new_table
 from beam_pipeline.terminal.words import count_text, size_text
 from transforms import files
 from transforms.errors import TargetError
@@ -74,11 +73,7 @@ def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
         return
     # Names alone fit a line; they all are beside the target, or in the folder.
     parent = os.path.dirname(absolute(directory))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("left", "size", "holds", ""):
-        table.add_column(
-            name, justify="right" if name == "size" else "left", overflow="fold"
-        )
+    table = new_table("left", "size", "holds", "", right=("size",))
     for each, outcome in zip(found, outcomes, strict=True):
         name = printable(relative(each.path, parent))
         size = "" if each.not_ours else size_text(each.bytes)
@@ -88,9 +83,5 @@ def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
 
 def _holds(each: Leftover) -> str:
     if each.blocks or each.shards:
-        blocks, shards = (
-            count_text(each.blocks, "block"),
-            count_text(each.shards, "shard"),
-        )
-        return f"{blocks}, {shards}"
+        return f"{count_text(each.blocks, 'block')}, {count_text(each.shards, 'shard')}"
     return "" if each.not_ours else each.kind or "no work"

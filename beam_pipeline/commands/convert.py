@@ -164,9 +164,7 @@ def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
         report.show_result(manifest, plan.spec.output, seconds)
         sys.stdout.flush()
     except OSError:
-        # What is still buffered must not raise again at exit.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        standard_error.silence(sys.stdout)
 
 
 def _write_report(

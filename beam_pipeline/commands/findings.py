@@ -3,8 +3,8 @@
 import dataclasses
 import os
 import sys
-import textwrap
 
+from beam_pipeline.terminal.lines import broken
 from beam_pipeline.terminal.printing import printable
 
 __all__ = ["Finding", "Report", "print_findings"]
@@ -66,14 +66,7 @@ def print_findings(report: Report) -> None:
         if wide:
             columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
             indent = " " * (len(word) + 2)
-            line = textwrap.fill(
-                line,
-                columns,
-                initial_indent=indent,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            ).removeprefix(indent)
+            line = f"\n{indent}".join(broken(line, columns - len(indent)))
             if not os.environ.get("NO_COLOR"):
                 color = 31 if finding.is_damage else 33
                 word = f"\x1b[{color}m{word}\x1b[0m"

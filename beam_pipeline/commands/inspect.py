@@ -21,6 +21,7 @@ from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import (
     count_text,
+    counts_text,
     instant_text,
     kind_text,
     share_text,
@@ -217,7 +218,7 @@ def _account_table(account: Account) -> Table:
     table.add_row("read", f"{account.read:,}", "")
     table.add_row("written", f"{account.written:,}", "")
     for word, counts in (("rejected", account.rejected), ("skipped", account.skipped)):
-        reasons = ", ".join(f"{reason} {n:,}" for reason, n in counts.items() if n)
+        reasons = counts_text({reason: n for reason, n in counts.items() if n})
         table.add_row(word, f"{sum(counts.values()):,}", Text(printable(reasons)))
     for part, counts in account.parts.items():
         name = printable(part)
@@ -248,11 +249,14 @@ def _print_file(console: Console, file: SingleFile, summary: FileSummary) -> Non
         print_table(console, _variants_table(summary))
     if summary.not_examples:
         console.print()
-        console.say(
-            f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-            f"tf.train.Example; the first is record {summary.first_not_example:,}",
-            style="red",
-        )
+        console.say(_odd_records(summary), style="red")
+
+
+def _odd_records(summary: FileSummary) -> str:
+    return (
+        f"{count_text(summary.not_examples, 'record')} cannot be read as a "
+        f"tf.train.Example; the first is record {summary.first_not_example:,}"
+    )
 
 
 def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
@@ -279,12 +283,7 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     print_table(console, table)
     for each, summary in zip(paths, summaries, strict=True):
         if summary.not_examples:
-            console.say(
-                f"{printable(each)}: "
-                f"{count_text(summary.not_examples, 'record')} cannot be read as a "
-                f"tf.train.Example; the first is record {summary.first_not_example:,}",
-                style="red",
-            )
+            console.say(f"{printable(each)}: {_odd_records(summary)}", style="red")
 
 
 def _variants_table(summary: FileSummary) -> Table:

@@ -29,15 +29,13 @@ from collections.abc import Iterator, Sequence
 
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.terminal.printing import print_text, printable
-from beam_pipeline.terminal.words import count_text, share_text
+from beam_pipeline.terminal.words import count_text, shape_text, share_text
 from transforms.core.manifest import FeatureFacts, Manifest
 from transforms.core.naming import COMPRESSION_SUFFIXES
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Unknown
 from transforms.errors import UsageError
 
-__all__ = ["STYLES", "show", "tensorflow_code"]
-
-STYLES = ("tensorflow",)
+__all__ = ["show", "tensorflow_code"]
 
 _DTYPES = {
     Kind.INT64: "tf.int64",
@@ -68,17 +66,13 @@ _MAX_CLASSES = 100
 _COLUMNS = 88
 
 
-def show(path: str, style: str = "tensorflow") -> int:
+def show(path: str) -> int:
     """Prints the program text that reads a dataset; returns 0.
 
     Raises:
-      UsageError: there is no dataset, or no such style.
+      UsageError: there is no dataset.
       DamageError: its manifest is damaged.
     """
-    if style not in STYLES:
-        raise UsageError(
-            f"The style must be one of {', '.join(STYLES)}; found {style!r}."
-        )
     target = open_target(path)
     if isinstance(target, SingleFile):
         if target.dataset is None:
@@ -239,7 +233,7 @@ def _comments(facts: FeatureFacts) -> Iterator[str]:
             yield f"boxes: their {', '.join(BOX_SIDES)}, in parallel lists"
     if _is_flat(feature):
         if feature.shape.count(None) > 1:
-            yield f"all values of shape {_shape_text(feature.shape)}, row by row"
+            yield f"all values of shape {shape_text(feature.shape)}, row by row"
         else:
             yield f"row by row: tf.reshape(value, {_reshape(feature.shape)})"
 
@@ -258,7 +252,7 @@ def _label_comments(facts: FeatureFacts) -> Iterator[str]:
 def _tensor_comment(feature: Feature) -> str:
     """Returns what a tensor is, and the expression that decodes it."""
     dtype = feature.dtype
-    named = f"{dtype or 'a tensor'} {_shape_text(feature.shape)}"
+    named = f"{dtype or 'a tensor'} {shape_text(feature.shape) or '[]'}"
     if feature.encoding == "proto":
         given = f"tf.{dtype}" if dtype else "dtype"
         return f"{named}: tf.io.parse_tensor(value, {given})"
@@ -269,10 +263,6 @@ def _tensor_comment(feature: Feature) -> str:
     if feature.shape.count(None) > 1:
         return f"{named}, flat: {decoded}"
     return f"{named}: tf.reshape({decoded}, {_reshape(feature.shape)})"
-
-
-def _shape_text(shape: Sequence[int | None]) -> str:
-    return f"[{', '.join('any' if n is None else str(n) for n in shape)}]"
 
 
 def _reshape(shape: Sequence[int | None]) -> list[int]:

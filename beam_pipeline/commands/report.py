@@ -11,7 +11,7 @@ from beam_pipeline.planning.disk_need import estimate, free_bytes, in_words
 from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.tables import new_table, open_console, print_table
-from beam_pipeline.terminal.words import count_text, kind_text, size_text
+from beam_pipeline.terminal.words import count_text, counts_text, kind_text, size_text
 from transforms.core.infer.texts import Evidence
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource
@@ -54,13 +54,13 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
     console.print(table)
     account = manifest.account
     if account.rejected:
-        reasons = ", ".join(f"{k} {n:,}" for k, n in account.rejected.items())
+        reasons = counts_text(account.rejected)
         total = sum(account.rejected.values())
         text = f"rejected {total:,} ({reasons}): see beam-tfrecord rejects {output}"
         console.say(text, style="red")
     if account.skipped:
-        reasons = ", ".join(f"{k} {n:,}" for k, n in account.skipped.items())
-        console.print(f"skipped {sum(account.skipped.values()):,} ({reasons})")
+        total = sum(account.skipped.values())
+        console.print(f"skipped {total:,} ({counts_text(account.skipped)})")
     for part, counts in account.parts.items():
         if counts["rejected"]:
             console.say(
@@ -69,8 +69,9 @@ def show_result(manifest: Manifest, output: str, seconds: float) -> None:
                 style="red",
             )
     if manifest.image_notes:
-        found = ", ".join(f"{note} {n:,}" for note, n in manifest.image_notes.items())
-        console.say(f"images with something to know: {found}")
+        console.say(
+            f"images with something to know: {counts_text(manifest.image_notes)}"
+        )
     for note in manifest.run.get("notes", []):
         console.say(f"note: {note}")
     rate = manifest.records / seconds if seconds else 0.0
@@ -119,8 +120,7 @@ def show_plan(plan: Plan) -> None:
         f"{size_text(plan.inputs.bytes)}",
     )
     if planned.skipped:
-        reasons = ", ".join(f"{k} {n:,}" for k, n in planned.skipped.items())
-        console.say(f"skipped {reasons}")
+        console.say(f"skipped {counts_text(planned.skipped)}")
     replaces = ", replacing the dataset there" if plan.seen else ""
     console.say(f"output  {plan.spec.output}{replaces}")
     for note in (*plan.notes, *planned.notes):

@@ -7,12 +7,10 @@ have is answered with what serves its purpose here.
 import click
 
 from beam_pipeline.commands.options import JobCommand
-from transforms.errors import closest, first_few
+from transforms.errors import closest
 
 __all__ = ["explain", "no_command"]
 
-# How many commands a message lists; all of them.
-_COMMANDS = 20
 # Flags of other programs, and the option here that does the same.
 _SAME = {
     "--force": "--overwrite",
@@ -92,5 +90,4 @@ def no_command(name: str, group: click.Group) -> str:
     near = closest(name, group.commands)
     if near is not None:
         return f"There is no command {name!r}. Did you mean {near!r}?"
-    commands = first_few(list(group.commands), _COMMANDS)
-    return f"There is no command {name!r}. There are {commands}."
+    return f"There is no command {name!r}. There are {', '.join(group.commands)}."

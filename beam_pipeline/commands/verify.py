@@ -49,22 +49,28 @@ def show(path: str, quiet: bool = False) -> int:
     """
     has_manifest = files.exists(os.path.join(path, MANIFEST_NAME))
     if not has_manifest and (bare := find_bare_files(path)) is not None:
-        return _show_bare(path, verify_bare_files(bare, progress=_terminal()), quiet)
+        report = verify_bare_files(bare, progress=_terminal())
+        verdict = _bare_verdict(path, report)
+    else:
+        report, verdict = _verify_target(path)
+    print_findings(report)
+    if not quiet:
+        print_prose(verdict)
+    return 0 if report.is_sound else 1
+
+
+def _verify_target(path: str) -> tuple[Report, str]:
+    """Returns the findings of a dataset or a file, and the verdict in a sentence."""
     try:
         target = open_target(path)
     except DamageError as error:
-        return _show_bare(path, _without_manifest(path, error), quiet)
+        report = _without_manifest(path, error)
+        return report, _bare_verdict(path, report)
     if isinstance(target, Dataset):
         report = verify_dataset(target, progress=_terminal())
-        print_findings(report)
-        if not quiet:
-            print_prose(_dataset_verdict(path, report))
-    else:
-        report = verify_single_file(target, progress=_terminal())
-        print_findings(report)
-        if not quiet:
-            print_prose(_file_verdict(target, report))
-    return 0 if report.is_sound else 1
+        return report, _dataset_verdict(path, report)
+    report = verify_single_file(target, progress=_terminal())
+    return report, _file_verdict(target, report)
 
 
 def verify_dataset(dataset: Dataset, *, progress: TextIO | None = None) -> Report:
@@ -369,25 +375,23 @@ def _without_manifest(path: str, error: DamageError) -> Report:
     )
 
 
-def _show_bare(path: str, report: Report, quiet: bool) -> int:
-    """Prints what was found of files that no manifest vouches for."""
-    print_findings(report)
-    if not quiet:
-        content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
-        files = count_text(report.files, "file")
-        if report.is_sound:
-            print_prose(
-                f"{printable(path)}: sound: {content} in {files}; all checksums match."
-                f"\n{_NO_MANIFEST}"
-            )
-        else:
-            print_prose(_dataset_verdict(path, report))
-    return 0 if report.is_sound else 1
+def _bare_verdict(path: str, report: Report) -> str:
+    """Returns the verdict on files that no manifest vouches for."""
+    if not report.is_sound:
+        return _dataset_verdict(path, report)
+    files = count_text(report.files, "file")
+    return (
+        f"{printable(path)}: sound: {_content(report)} in {files}; all checksums match."
+        f"\n{_NO_MANIFEST}"
+    )
+
+
+def _content(report: Report) -> str:
+    return f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
 
 
 def _dataset_verdict(path: str, report: Report) -> str:
-    content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
-    files = count_text(report.files, "file")
+    content, files = _content(report), count_text(report.files, "file")
     if report.is_sound:
         return (
             f"{printable(path)}: sound: {content} in {files}; all checksums, counts "
@@ -405,7 +409,7 @@ def _file_verdict(file: SingleFile, report: Report) -> str:
     name = printable(file.path)
     if not report.is_sound:
         return f"{name}: damaged."
-    content = f"{count_text(report.records, 'record')}, {size_text(report.bytes)}"
+    content = _content(report)
     if file.facts is not None:
         return f"{name}: sound: {content}; as the manifest beside it states."
     return f"{name}: sound: {content}; all checksums match.\n{_NO_MANIFEST}"

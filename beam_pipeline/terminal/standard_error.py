@@ -3,11 +3,12 @@
 import contextlib
 import os
 import sys
+from typing import TextIO
 
 from beam_pipeline.terminal.lines import fitted
 from beam_pipeline.terminal.printing import printable
 
-__all__ = ["open_all", "say"]
+__all__ = ["open_all", "say", "silence"]
 
 
 def say(text: str) -> None:
@@ -18,9 +19,13 @@ def say(text: str) -> None:
         line = fitted(printable(text, keep="\n"), sys.stderr)
         print(line, file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
-        # What is still buffered must not raise again at exit.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Drops all that a broken stream still gets: its buffer is written at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def open_all() -> None:

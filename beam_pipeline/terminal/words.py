@@ -1,11 +1,12 @@
 """Numbers, sizes, instants and kinds as words for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from transforms.core.schema import Feature, Kind
 
 __all__ = [
     "count_text",
+    "counts_text",
     "instant_text",
     "kind_text",
     "shape_text",
@@ -29,6 +30,11 @@ def count_text(count: int, singular: str, plural: str = "") -> str:
     """Returns "1 shard" or "1,024 shards"."""
     word = singular if count == 1 else plural or f"{singular}s"
     return f"{count:,} {word}"
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Returns "not_image 3, too_large 1,024"."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def share_text(part: int, whole: int) -> str:

@@ -240,12 +240,6 @@ def test_a_file_of_the_dataset_stands_for_it(
         reader_code.show(str(tmp_path / "single"))
 
 
-def test_unknown_style(tmp_path: Folder) -> None:
-    """A usage error names the styles there are."""
-    with pytest.raises(UsageError, match="tensorflow"):
-        reader_code.show(str(tmp_path), "torch")
-
-
 def plain(value: Any) -> Any:
     """A tensor's value, ragged or not, as plain lists."""
     found = value.to_list() if hasattr(value, "to_list") else value.numpy()
