@@ -52,7 +52,7 @@ def test_listens_on_loopback_alone(engine: str, request: pytest.FixtureRequest) 
 
 
 @on_clusters
-def test_two_stand_side_by_side(engine: str, request: pytest.FixtureRequest) -> None:
+def test_two_run_side_by_side(engine: str, request: pytest.FixtureRequest) -> None:
     """`down` of one leaves the other; the last started is the one that jobs find."""
     found: Cluster = request.getfixturevalue(engine)
     name = "second"

@@ -135,7 +135,7 @@ def test_who_cannot_wait(
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_killed_worker_is_made_up_for(
+def test_killed_worker_is_replaced(
     engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
 ) -> None:
     """A task manager or executor killed in mid-job: the same bytes, no litter."""

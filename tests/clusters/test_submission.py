@@ -49,7 +49,7 @@ def test_presets_reach_a_job_server(
     same(there, here)
 
 
-def test_what_the_job_server_says_is_told(data: Folder, tmp_path: Folder) -> None:
+def test_what_the_job_server_says_is_reported(data: Folder, tmp_path: Folder) -> None:
     """A job server that does not start: its own words in the terminal, no litter."""
     launcher, jar = tmp_path / "launcher", tmp_path / "server.jar"
     launcher.write_text(_BROKEN)

@@ -535,7 +535,7 @@ class TestOutputs:
         assert names(tmp_path / "out") == ["mine.txt"]
 
     @pytest.mark.parametrize("place", ["tree", "tree/out", "tree/a/out", "link/out"])
-    def test_the_output_lies_outside_the_source(
+    def test_the_output_is_outside_the_source(
         self, place: str, tree: Folder, tmp_path: Folder
     ) -> None:
         """A target in the source, also through a link, is refused."""
@@ -544,7 +544,7 @@ class TestOutputs:
         assert names(tree) == ["a"]
         assert names(tree / "a") == ["1.jpg"]
 
-    def test_the_output_lies_outside_a_folder_of_tables(self, tmp_path: Folder) -> None:
+    def test_the_output_is_outside_a_folder_of_tables(self, tmp_path: Folder) -> None:
         """That holds for CSV, by folder, file and pattern, as for images."""
         source = write_csv(tmp_path / "s" / "t.csv", "n", [1])
         refused(2, tmp_path / "s", tmp_path / "s" / "out")

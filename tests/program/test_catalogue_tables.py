@@ -483,7 +483,7 @@ def test_fault_113_spaces_are_kept(tmp_path: Folder) -> None:
     assert split["classes"] == {" label": {" cat ": 1, "cat": 1}}
 
 
-def test_fault_113_spaces_in_names_and_labels_are_told(tmp_path: Folder) -> None:
+def test_fault_113_spaces_in_names_and_labels_are_reported(tmp_path: Folder) -> None:
     """The notes name the columns and the classes, on the screen too."""
     data = " n ,label,\u00a0w\n1,cat,a\n2, cat ,b\n"
     source = made(tmp_path, data)

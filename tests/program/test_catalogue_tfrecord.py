@@ -420,7 +420,7 @@ def test_fault_059_missing_and_foreign_shards(folder: Folder, capsys: Printed) -
     assert "of 2 shards 1 are missing: 00001" in printed
 
 
-def test_fault_060_what_other_programs_leave_beside(
+def test_fault_060_files_that_other_programs_leave(
     folder: Folder, capsys: Printed
 ) -> None:
     """It is never read as records: named with a manifest, passed over without."""

@@ -161,7 +161,7 @@ def test_row_15_an_error_while_a_file_is_open_publishes_nothing(
     assert os.listdir(tmp_path / "attempts") == []
 
 
-def test_row_18_unfinished_work_lies_on_the_targets_file_system(
+def test_row_18_unfinished_work_is_on_the_targets_file_system(
     table: Folder, tmp_path: Folder
 ) -> None:
     """Every rename stays in the target's parent: none can cross a device."""

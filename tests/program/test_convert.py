@@ -128,7 +128,7 @@ class TestOutputDirectory:
         convert(photos, tmp_path / "out")
         assert command("verify", tmp_path / "out").code == 0
 
-    def test_work_folder_is_gone_afterwards(
+    def test_work_folder_is_removed_afterwards(
         self, small: Folder, tmp_path: Folder
     ) -> None:
         """Nothing but the target is left where the target is."""
@@ -164,7 +164,7 @@ class TestOutputDirectory:
         "name",
         ["a[1]", "b*", "c?", "{d}", "with space", "새 자료", "-dash", "%#$x", "e\nf"],
     )
-    def test_odd_names_of_the_output_are_taken_as_they_are(
+    def test_unusual_names_of_the_output_are_used_unchanged(
         self,
         name: str,
         small: Folder,

@@ -220,7 +220,7 @@ class TestOptions:
         assert sizes["dev"] == pytest.approx(2000, abs=200)
         assert sizes["test"] == pytest.approx(1000, abs=150)
 
-    def test_split_column_says_the_split(self, tmp_path: Folder) -> None:
+    def test_split_column_decides_the_split(self, tmp_path: Folder) -> None:
         """Each row goes where its cell says, and the cell is no feature."""
         lines = [f"{'test' if n % 4 == 0 else 'train'},{n}" for n in range(40)]
         source = write_csv(tmp_path / "t.csv", "part,n", lines)

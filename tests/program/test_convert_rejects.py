@@ -142,7 +142,7 @@ class TestRejects:
         convert(two, tmp_path / "c", *options, "--max-reject-rate", 0.048)
 
     @pytest.mark.parametrize("rate", ["0", "0.01"])
-    def test_an_explicit_rate_is_taken_as_it_is(
+    def test_an_explicit_rate_is_used_unchanged(
         self, rate: str, tmp_path: Folder
     ) -> None:
         """By flag, spec and Python alike, also where it is the usual one."""

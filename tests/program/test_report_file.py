@@ -146,7 +146,7 @@ def test_a_report_that_cannot_be_written_after_the_commit(
     assert "--overwrite" in run.err
 
 
-def test_what_is_put_there_during_the_run_is_kept(
+def test_files_added_during_the_run_are_kept(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run may take hours, in which somebody else may use the name."""

@@ -176,7 +176,7 @@ def test_uploads_of_the_dead_alone_are_given_up(
     ],
 )
 def test_who_is_dead(changed: dict[str, str], lives: bool) -> None:
-    """A run counts as dead only where its process can be known to be gone."""
+    """A run counts as dead only if its process is known to have ended."""
     assert bucket_runs._may_live(bucket_runs._this_run() | changed) is lives
 
 
@@ -195,8 +195,8 @@ def test_a_process_that_cannot_be_looked_at_lives(
 
 
 @pytest.mark.parametrize("note", [b"", b"{", b"[]", b"{}", b"\xff", b'{"host": "a"}'])
-def test_a_note_that_is_none(client: _Client, note: bytes) -> None:
-    """What stands in the place of a run's note is named, and nothing is removed."""
+def test_an_entry_that_is_no_note(client: _Client, note: bytes) -> None:
+    """A foreign entry in place of a run's note is named, and nothing is removed."""
     client.put(f"{_WORK}/holder", note)
     with pytest.raises(TargetError, match="holder' must be the note of a run"):
         work_folder.clear("s3://bucket/out", sure=True)

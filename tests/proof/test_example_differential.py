@@ -2,7 +2,7 @@
 
 `tf.train.Example.FromString` is protobuf: verdict and values are the same. The op
 behind `tf.io.parse_example` has a parser of its own. Where both read a message they
-read the same values; they differ in two classes of messages, none of which a writer
+read the same values; they differ in two classes of messages, which no writer
 makes:
 
 1. It reads what is no message: cut ones, damage in what was not asked for, keys that

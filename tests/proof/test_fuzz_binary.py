@@ -250,7 +250,7 @@ def test_what_once_failed(path: Folder, tmp_path: Folder) -> None:
 
 
 def test_times_beyond_the_calendar_of_python(tmp_path: Folder) -> None:
-    """A year after 9999, and a zone that nobody knows, are numbers like others."""
+    """A year after 9999 and an unknown zone are numbers like others."""
     far = pa.array([2**62, 5]).view(pa.timestamp("us"))
     path = tmp_path / "far.parquet"
     table = pa.table({"w": far, "z": far.view(pa.timestamp("us", "Nowhere/X"))})

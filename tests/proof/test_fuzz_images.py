@@ -17,7 +17,7 @@ from transforms.core.model import Reason
 from transforms.core.reasons import Fault
 from transforms.errors import MAX_MESSAGE_BYTES
 
-# What decides an image's size and layout lies there.
+# These bytes decide an image's size and layout.
 HEADER_BYTES = 400
 
 

@@ -153,7 +153,7 @@ def test_damaged_specs(cases: range, tmp_path: Folder, headline: Headline) -> No
 
 @pytest.mark.parametrize("setting", ["features", "include", "layout", "splits"])
 def test_aliases_do_not_expand_without_end(setting: str, tmp_path: Folder) -> None:
-    """Nine lines of YAML that stand for a billion values are refused at once."""
+    """Nine lines of YAML that expand to a billion values are refused at once."""
     lines = ["source: x", "output: y", f"{setting}:", f"- &a0 [{'x, ' * 10}]"]
     lines += [f"- &a{i} [{f'*a{i - 1}, ' * 10}]" for i in range(1, 9)]
     path = tmp_path / "s.yaml"

@@ -53,10 +53,10 @@ def source_of(folder: Folder) -> Folder:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A run, and what stands at its target before.
+    """A run and the earlier contents of its target.
 
     Attributes:
-      before: settings of the dataset that stands there; None for nothing.
+      before: settings of the dataset at the target; None if it is empty.
       after: settings of the run.
       exchange: whether the file system can exchange two folders.
     """
@@ -149,7 +149,7 @@ class Place:
             return "new"
         if found is None:
             # Never where one could be had: only before a fresh run is published, or
-            # while the manifest is away for want of an exchange.
+            # while the manifest is absent because folders cannot be exchanged.
             assert self.old is None or not self.case.exchange
             return "nothing"
         assert found == self.old
@@ -430,7 +430,7 @@ class Layout:
     Attributes:
       out: the target.
       foreign: files of others and what they hold.
-      inside: whether one of them lies in the target itself.
+      inside: whether one of them is in the target itself.
     """
 
     out: Folder

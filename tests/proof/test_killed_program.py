@@ -20,7 +20,7 @@ from tests.support.stress import count
 Folder = pathlib.Path
 
 OPTIONS = ("--segments", "files", "--shards", "4", "--overwrite")
-# Stands for `python -m beam_pipeline`, and kills itself at an operation.
+# Replaces `python -m beam_pipeline` and kills itself at an operation.
 DRIVER = """
 import os, signal, sys
 from beam_pipeline.cli import main

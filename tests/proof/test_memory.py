@@ -52,7 +52,7 @@ def large_csv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 @pytest.fixture(scope="module")
 def many_images(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """Some photos, each of which stands under many names."""
+    """A few photos, each under many names."""
     folder = tmp_path_factory.mktemp("memory-images")
     sample.write_photos(folder / "few")
     few = sorted(path for path in (folder / "few").rglob("*.*") if path.is_file())

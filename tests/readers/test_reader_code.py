@@ -63,7 +63,7 @@ def test_the_text_reads_every_record(
 def test_absent_values_become_defaults_that_no_record_holds(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """-1 or below the smallest; NaN; only text cannot be told from a value."""
+    """The default is -1, below the smallest value, or NaN; text has no free value."""
     features = [
         Feature("positive", Kind.INT64),
         Feature("negative", Kind.INT64),
@@ -228,7 +228,7 @@ def test_many_classes_stay_in_the_manifest(
     assert "101 classes, whose names are in manifest.json" in code
 
 
-def test_a_file_of_the_dataset_stands_for_it(
+def test_a_file_of_the_dataset_may_name_it(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its manifest is beside it; a file without one is a usage error."""

@@ -335,7 +335,7 @@ def test_class_names_are_complete_and_unique(tmp_path: Folder) -> None:
 
 
 def test_doubled_class_names_are_never_listed() -> None:
-    """Should a manifest have them, the ids are shown as they are."""
+    """Ids in a manifest are shown unchanged."""
     facts = FeatureFacts(Feature("x", Kind.LABEL), Statistics(2, 0, 1), ("a", "a"))
     assert "2 of its classes" in tfds._unlistable(facts, [facts])
 
@@ -554,7 +554,7 @@ def test_several_images_in_a_record(tmp_path: Folder) -> None:
 
 
 def test_what_is_internal_is_not_shown(tmp_path: Folder) -> None:
-    """It is in no record, so that TFDS is not told of it either."""
+    """It is in no record, so TFDS gets no feature for it."""
     features = [Feature("x", Kind.INT64), Feature("y", Kind.LABEL, internal=True)]
     manifest = write_kinds(tmp_path / "out", [{"x": 1}], features[:1])
     hidden = FeatureFacts(features[1], Statistics())

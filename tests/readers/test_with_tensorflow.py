@@ -188,7 +188,7 @@ class TestScalars:
     def test_compressed_shards(
         self, form: str, word: str, tf: Any, holes: Folder, tmp_path: Folder
     ) -> None:
-        """TensorFlow reads compressed shards when it is told so."""
+        """TensorFlow reads compressed shards if it is given the compression."""
         convert(holes, tmp_path / "out", "--compression", form, "--shards", 2)
         found = examples(tf, tmp_path / "out", word)
         assert by_repr(found) == by_repr(expected(holes, tmp_path / "out"))

@@ -167,7 +167,7 @@ def test_an_unchanged_run_writes_nothing(
     assert manifest_at(server, "out").to_bytes() == before
 
 
-def test_an_overwrite_goes_beside_and_then_in_place(
+def test_an_overwrite_is_built_beside_and_then_moved_in_place(
     server: Server, measures: Path, local_measures: Path, tmp_path: Path
 ) -> None:
     """Old files stay until the new manifest stands, and then go, each by its name."""

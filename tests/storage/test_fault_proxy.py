@@ -75,7 +75,7 @@ def test_a_read_that_is_refused_once_is_tried_again(
         assert proxy.count() >= 2
 
 
-def test_an_answer_that_is_cut_is_not_taken_for_whole(server: Server) -> None:
+def test_a_truncated_answer_is_not_taken_for_whole(server: Server) -> None:
     """Half a body is an error or is fetched again, never half an object."""
     data = os.urandom(1_000_000)
     path = f"{server.bucket}/a"

@@ -198,7 +198,7 @@ def test_two_runs_that_begin_together(
 
 
 @pytest.mark.parametrize("stands", [False, True], ids=["fresh", "overwrite"])
-def test_a_run_comes_and_goes_after_the_plan_of_another(
+def test_a_run_starts_and_ends_after_the_plan_of_another(
     server: Server, pets: Path, tmp_path: Path, stands: bool
 ) -> None:
     """Who finds the target free, but not as it was planned for, puts nothing there."""

@@ -64,7 +64,7 @@ def animal(number: int) -> Row:
 
 
 def animals(*counts: int, start: int = 0) -> list[list[Row]]:
-    """Returns shards of so many rows each, numbered on."""
+    """Returns shards with these numbers of rows, numbered consecutively."""
     shards = []
     for count in counts:
         shards.append([animal(number) for number in range(start, start + count)])

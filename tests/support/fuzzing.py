@@ -2,7 +2,7 @@
 
 A damaged input may give rows, rejections or one typed error, within two seconds, and
 loses no row in silence. The file of a case stays in its folder, also where the process
-dies of it; `tests/support/corpus/` holds what once failed.
+crashes; `tests/support/corpus/` holds inputs that once failed.
 """
 
 import contextlib
@@ -271,7 +271,7 @@ def fuzzed(
     """Reads damaged files of one kind; returns how often each kind of outcome came.
 
     Args:
-      folder: where the file of the case at hand stands.
+      folder: where the file of the current case is.
       subjects: taken in turns.
       cases: their numbers; each by itself decides the damage.
       change: damages a file.

@@ -1,4 +1,4 @@
-"""Image preparation that does what a hostile file tells it: for children of a pool.
+"""Image preparation that misbehaves as its input says, for children of a pool.
 
 The files are PPMs; the comment in their first line is the order.
 """

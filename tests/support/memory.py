@@ -96,7 +96,7 @@ def _tree(root: int) -> list[int]:
             for task in (_PROC / str(pid) / "task").iterdir():
                 pending += map(int, (task / "children").read_text().split())
         except OSError:
-            # Gone meanwhile.
+            # It has ended meanwhile.
             continue
     return found
 

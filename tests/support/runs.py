@@ -52,7 +52,7 @@ def refused(code: int, source: object, output: object, *options: object) -> str:
     assert run.code == code, run
     assert run.out == ""
     assert "Traceback" not in run.err
-    # Before it may stand what the run is doing to what it has found.
+    # Messages about the run's recovery may come before it.
     said, mark, error = run.err.rpartition("error: ")
     assert mark
     assert said == "" or said.endswith("\n")

@@ -48,12 +48,12 @@ _STEPS = 70
 
 
 class _Killed(BaseException):
-    """The process is gone: nothing that it would do now is done."""
+    """The process has ended, so it does nothing more."""
 
 
 @dataclasses.dataclass
 class _Writer:
-    """A run of the program on the target, as far as the store can tell.
+    """A run of the program on the target, as the store sees it.
 
     Attributes:
       number: its process, so to say.

@@ -39,7 +39,7 @@ def test_exit_codes() -> None:
 
 
 def test_one_tree() -> None:
-    """All are caught as one base, are public, and stand in the module's drawing."""
+    """All have one base class, are public, and are in the module's drawing."""
     for kind in ALL:
         assert issubclass(kind, BeamTFRecordError)
         assert kind.__name__ in errors.__all__
@@ -85,7 +85,7 @@ def test_bounded_is_within_its_limit(text: str, limit: int) -> None:
 
 @pytest.mark.parametrize("size", [1023, 1024, 1025])
 def test_bounded_at_the_limit(size: int) -> None:
-    """1,024 bytes stay as they are, one more is cut."""
+    """1,024 bytes stay unchanged, and one more is cut."""
     assert (bounded("x" * size) == "x" * size) is (size <= 1024)
 
 
@@ -107,6 +107,6 @@ def test_nearest_names(name: str, names: list[str], end: str) -> None:
     assert errors.nearest(name, names).startswith("; " if end else "")
 
 
-def test_names_that_are_no_utf8_can_be_said() -> None:
+def test_names_that_are_no_utf8_can_be_printed() -> None:
     """The surrogates of an undecodable name are escaped; printing cannot fail."""
     assert str(errors.SourceError("\udcff.jpg")) == r"\udcff.jpg"

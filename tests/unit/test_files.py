@@ -64,7 +64,7 @@ def test_create_under_any_name(tmp_path: Folder, attempts: Folder, name: str) ->
 def test_create_is_whole_or_absent(
     tmp_path: Folder, attempts: Folder, failure: type[BaseException], durable: bool
 ) -> None:
-    """After a failure the old file stands, and no temporary one is left."""
+    """After a failure the old file is unchanged, and no temporary file is left."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
@@ -135,7 +135,7 @@ def listed(folder: Folder) -> list[tuple[str, int, str]]:
 
 
 def test_tree_is_listed_in_byte_order(tmp_path: Folder) -> None:
-    """Paths stand in the order of their bytes, whatever the directory's order."""
+    """Paths are sorted by their bytes, whatever the directory's order."""
     names = ["b/2", "b/10", "a.txt", "a/z", "B", "é", "z", "고양이/1", "🐈"]
     write(tmp_path, *names)
     found = [entry.path for entry in files.list_tree(str(tmp_path))]
@@ -147,7 +147,7 @@ def test_tree_is_listed_in_byte_order(tmp_path: Folder) -> None:
 
 
 def test_awkward_names_are_listed(tmp_path: Folder) -> None:
-    """Every name comes back as it is; identity is its NFC."""
+    """Every name comes back unchanged; its NFC is its identity."""
     for name in AWKWARD:
         (tmp_path / name).write_bytes(b"")
     found = files.list_tree(str(tmp_path))
@@ -166,7 +166,7 @@ def test_names_that_are_no_utf8_are_listed(tmp_path: Folder) -> None:
 
 
 def test_hidden_names_are_counted_not_entered(tmp_path: Folder) -> None:
-    """A hidden file or folder is one skipped entry, whatever lies in it."""
+    """A hidden file or folder is one skipped entry, whatever it holds."""
     write(
         tmp_path,
         ".git/a/b",
@@ -223,7 +223,7 @@ def test_link_to_itself_is_listed(tmp_path: Folder) -> None:
 
 
 class Reversed:
-    """Stands for `os.scandir` of a file system that lists in another order."""
+    """Replaces `os.scandir` with that of a file system with another order."""
 
     def __init__(self, path: str) -> None:
         with scandir(path) as found:
@@ -355,7 +355,7 @@ def test_missing_files_are_os_errors(tmp_path: Folder) -> None:
 
 @pytest.mark.parametrize("name", AWKWARD)
 def test_removal_is_exact(tmp_path: Folder, name: str) -> None:
-    """Only the name given goes, no pattern's match; gone already is fine."""
+    """Only the given name is removed, no pattern's match; it may already be absent."""
     neighbours = ["a.txt", "b.txt", "a", "b", "two", "words", "line", "x"]
     write(tmp_path, name, *neighbours)
     files.remove_file(str(tmp_path / name))
@@ -500,7 +500,7 @@ def test_lock_is_of_the_name_not_of_a_removed_file(
 ) -> None:
     """A run that removes its lock file as it leaves does not let two others in.
 
-    One of them has opened the file before the removal, the other makes it anew.
+    One of them has opened the file before the removal; the other creates it again.
     """
     path = str(tmp_path / "lock")
     real = fcntl.flock

@@ -123,7 +123,7 @@ STAGES = frozenset(m for m in MODULES if m.startswith("transforms.stages."))
 
 
 def imports(module: str) -> Iterator[tuple[str, str]]:
-    """Yields (module, name) for every import, wherever in the file it stands."""
+    """Yields (module, name) for every import, anywhere in the file."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -217,7 +217,7 @@ def test_no_tensorflow(module: str) -> None:
 
 
 def test_beam_is_imported_where_it_is_wired_only() -> None:
-    """Beam stands in the stages, one's parameters, and what builds and runs them."""
+    """Only stages, their parameters, and code that builds and runs them use Beam."""
     found = {module for module in MODULES if imports_beam(module)}
     assert {room(module) for module in found} == BEAM
 
@@ -287,7 +287,7 @@ def test_public_names_exist(name: str) -> None:
 
 
 def test_what_others_use_is_public() -> None:
-    """A name that another module of the program uses stands in `__all__`."""
+    """A name that another module of the program uses is in `__all__`."""
     private = set()
     for user in MODULES:
         for module, name in names_used(user):

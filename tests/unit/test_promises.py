@@ -52,7 +52,7 @@ def test_every_invariant_has_promises_with_tests_and_a_command() -> None:
 
 @pytest.mark.parametrize("path", sorted({path for path, _ in _TEST.findall(PAGE)}))
 def test_the_tests_exist(path: str) -> None:
-    """The page names no file, class or function that is gone."""
+    """The page names no file, class or function that does not exist."""
     places = [ROOT / "tests" / path, ROOT / path]
     (found,) = [place for place in places if place.exists()]
     wanted = {name for each, name in _TEST.findall(PAGE) if each == path and name}

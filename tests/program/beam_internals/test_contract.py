@@ -213,7 +213,7 @@ def attributes_of(name: str, module: Any) -> set[str]:
 # engine_worker.py
 
 
-def test_engine_worker_is_told_by_these_variables() -> None:
+def test_engine_worker_is_recognised_by_these_variables() -> None:
     """Beam's worker program reads what the engine has said from the environment."""
     source = inspect.getsource(sdk_worker_main)
     for name in (

@@ -300,7 +300,7 @@ class TestBeamFlags:
         assert meant in message
         assert names(tmp_path) == ["source"]
 
-    def test_a_known_one_is_taken(self, table: Folder, tmp_path: Folder) -> None:
+    def test_a_known_one_is_accepted(self, table: Folder, tmp_path: Folder) -> None:
         """A flag of Beam's own does no harm."""
         convert(table, tmp_path / "out", "--", "--job_name=nightly")
         assert len(rows(tmp_path / "out")) == 2000
@@ -476,7 +476,7 @@ class TestPipes:
         assert "Traceback" not in run.stderr
 
     @pytest.mark.parametrize("errors", ["2>&-", "2>/dev/full", "2>&{pipe}"])
-    def test_notes_that_nobody_can_read_change_nothing(
+    def test_notes_that_cannot_be_printed_change_nothing(
         self, errors: str, table: Folder, tmp_path: Folder
     ) -> None:
         """Exit codes stay with stderr closed, full, or a pipe without a reader."""
@@ -558,7 +558,7 @@ def in_terminal(
 
 
 class TestTerminal:
-    def test_a_bar_moves_and_goes(self, table: Folder, tmp_path: Folder) -> None:
+    def test_a_bar_moves_and_disappears(self, table: Folder, tmp_path: Folder) -> None:
         """A terminal sees a progress bar, then the table in its place."""
         code, shown = in_terminal(["convert", table, tmp_path / "out"])
         assert code == 0
@@ -640,7 +640,7 @@ class TestTerminal:
         assert run.stdout == ""
         assert run.stderr.startswith("error: ")
 
-    def test_two_workers_say_no_word(self, table: Folder, tmp_path: Folder) -> None:
+    def test_two_workers_print_nothing(self, table: Folder, tmp_path: Folder) -> None:
         """None of the workers' or Beam's log lines reach the terminal."""
         run = process("convert", table, tmp_path / "out", "--workers", 2)
         assert run.returncode == 0

@@ -103,7 +103,7 @@ def test_text_is_called_text(tmp_path: Folder) -> None:
     assert "binary mode" not in run.err
 
 
-def test_records_are_read_whatever_they_are_called(tmp_path: Folder) -> None:
+def test_records_of_any_file_name_are_read(tmp_path: Folder) -> None:
     """TFRecord in a file named like a CSV is TFRecord; damage in a shard is damage."""
     path = tmp_path / "rows.csv"
     write_records(path, [b"one", b"two"])

@@ -192,7 +192,7 @@ def test_a_disk_that_fails_in_passing(
     assert number > 15
 
 
-def test_a_disk_that_goes_on_failing(
+def test_a_disk_that_keeps_failing(
     keeping: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log that cannot be written is told, by its path; nothing of it stays."""

@@ -133,7 +133,7 @@ def test_nothing_sound_is_an_error(
     assert names(tmp_path) == ["a", "b", "c"]
 
 
-def test_nothing_is_overwritten_unless_told(tmp_path: Folder) -> None:
+def test_nothing_is_overwritten_by_default(tmp_path: Folder) -> None:
     """Neither a file nor the damaged one itself, and never a dataset."""
     (tmp_path / "a").write_bytes(PLAIN)
     (tmp_path / "b").write_bytes(b"mine")

@@ -140,7 +140,7 @@ def test_worker_runs_with_spaces_and_quotes_around(tmp_path: Folder) -> None:
     assert len(notes.absent(str(folder))) == 1
 
 
-def test_workers_that_are_gone(tmp_path: Folder) -> None:
+def test_workers_that_have_ended(tmp_path: Folder) -> None:
     """Of those that have signed on, who does not run any more."""
     gone = subprocess.Popen(["true"])
     gone.wait()

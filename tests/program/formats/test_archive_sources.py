@@ -215,7 +215,7 @@ def test_bad_members_are_rejects(name: str, tmp_path: Folder) -> None:
     }
 
 
-def test_images_outside_a_vocabulary_are_told_apart(tmp_path: Folder) -> None:
+def test_images_outside_a_vocabulary_are_distinguished(tmp_path: Folder) -> None:
     """Rows that a rule rejects later have their own names too."""
     path = write(tmp_path / "a.zip", PETS)
     planned = plan(path, tmp_path, vocabulary=["dog"])

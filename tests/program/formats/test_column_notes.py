@@ -133,7 +133,7 @@ def test_a_note_names_share_texts_and_the_way_out(tmp_path: Folder) -> None:
     assert (found["value"], found["flag"]) == (Kind.FLOAT, Kind.BOOL)
 
 
-def test_a_kind_that_is_said_needs_no_note(tmp_path: Folder) -> None:
+def test_a_declared_kind_needs_no_note(tmp_path: Folder) -> None:
     """Who says text knows what stands there."""
     source = table(tmp_path, {"value": mixed(100, "-", 10), "n": ["1", "2"] * 50})
     (tmp_path / "job.yaml").write_text("features: {v: {column: value, kind: text}}\n")
@@ -205,7 +205,7 @@ def test_hints_beside_the_features(tmp_path: Folder) -> None:
     assert lines["word"].endswith("as w0, w1, w2")
 
 
-def test_decimals_are_said_to_be_text(tmp_path: Folder) -> None:
+def test_decimals_are_reported_as_text(tmp_path: Folder) -> None:
     """Exact as text: the note and the comment say so, and what float would do."""
     prices = pa.array([decimal.Decimal("1.50"), decimal.Decimal("2.25")])
     (tmp_path / "s").mkdir()

@@ -79,7 +79,7 @@ def test_a_first_row_of_data_is_refused(text: str, tmp_path: Folder) -> None:
 
 
 @pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
-def test_a_header_is_taken_without_a_word(text: str, tmp_path: Folder) -> None:
+def test_a_header_is_accepted_without_a_note(text: str, tmp_path: Folder) -> None:
     """Names that are numbers, or occur in the table, do not make a row of data."""
     source = write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
     convert(source, tmp_path / "out", "--allow-empty")
@@ -203,7 +203,7 @@ def test_the_setting_in_a_spec_and_in_python(tmp_path: Folder) -> None:
             beam_pipeline.convert(source / "t.jsonl", tmp_path / "j", header=header)
 
 
-def test_a_schema_repeats_what_was_said(tmp_path: Folder) -> None:
+def test_a_schema_repeats_what_was_declared(tmp_path: Folder) -> None:
     """What `schema` prints of such a table is a spec that converts it."""
     from beam_pipeline.commands.schema import render
 

@@ -141,7 +141,7 @@ def test_the_ways_out_are_ways_out(
 
 
 @every_source
-def test_plan_and_schema_say_it_in_advance(write: Writer, tmp_path: Folder) -> None:
+def test_plan_and_schema_print_it_in_advance(write: Writer, tmp_path: Folder) -> None:
     """Both count the values that do not fit."""
     source = write(tmp_path, [*map(float, IDS), 1.5])
     assert f"{LOST:,} do not fit" in command("plan", source, tmp_path / "out").out

@@ -151,7 +151,7 @@ def test_unassigned_rows_fall_by_shares(tf: Any, tmp_path: Folder) -> None:
     assert sizes["one"] + sizes["two"] == 120
 
 
-def test_shares_over_a_manifest_split_it_anew(tmp_path: Folder) -> None:
+def test_shares_over_a_manifest_split_it_again(tmp_path: Folder) -> None:
     """--splits overrules what the rows say, and DISCARD stays out."""
     names = [f"{i}.png" for i in range(60)]
     write_images(tmp_path, names)

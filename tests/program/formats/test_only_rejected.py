@@ -87,7 +87,7 @@ def spec(tmp_path: Folder) -> Folder:
 
 
 class TestTables:
-    def test_mended_rows_are_a_dataset_of_their_own(
+    def test_fixed_rows_are_a_dataset_of_their_own(
         self, tmp_path: Folder, spec: Folder
     ) -> None:
         """Both datasets together are that of the corrected table.

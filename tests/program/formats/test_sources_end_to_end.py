@@ -479,7 +479,7 @@ def test_recompress_and_back(pets: Folder, tmp_path: Folder) -> None:
     assert len(zlib.decompress(raw)) > len(raw) // 2
 
 
-def test_split_anew_and_without_a_column(pets: Folder, tmp_path: Folder) -> None:
+def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> None:
     """Shares take the place of the old splits; --drop leaves one feature out."""
     options = ("--splits", "a=0.5,b=0.5", "--drop", "filename,image")
     convert(pets, tmp_path / "out", *options)

@@ -235,7 +235,7 @@ def test_shards_are_planned_by_the_images_in_the_rows(tmp_path: Folder) -> None:
     ("width", "depth", "name"),
     [((6, 6), (3, 3), "Image"), ((6, 7), (3, 3), "Scalar"), (None, None, "Scalar")],
 )
-def test_tfds_is_told_of_images_that_it_can_stack(
+def test_tfds_gets_shapes_of_images_that_it_can_stack(
     width: tuple[int, int] | None, depth: tuple[int, int] | None, name: str
 ) -> None:
     """One size for all, surely: else they are strings, and a note says so."""

@@ -74,7 +74,7 @@ def test_every_rule_gives_one_dataset(source: Folder, column: str) -> None:
     assert first.records == 600
 
 
-def test_keys_are_placed_alike_wherever_they_stand(source: Folder) -> None:
+def test_keys_are_placed_the_same_in_every_position(source: Folder) -> None:
     """Rows that move to other files and places keep their splits by their keys."""
     settings = {"key_column": "id", "splits": "train=0.5,test=0.5"}
     _, before = convert(source, **settings)
@@ -87,7 +87,7 @@ def test_keys_are_placed_alike_wherever_they_stand(source: Folder) -> None:
     assert after == before
 
 
-def test_groups_are_not_torn(source: Folder) -> None:
+def test_groups_are_not_divided(source: Folder) -> None:
     """All rows of one site are in one split."""
     _, found = convert(source, group_column="site", splits="train=0.5,test=0.5")
     sites = collections.defaultdict(set)
@@ -155,7 +155,7 @@ def test_a_table_of_ids(source: Folder, tmp_path: Folder) -> None:
         convert(source, **settings, max_reject_rate=0)
 
 
-def test_keys_in_two_splits_are_told(source: Folder) -> None:
+def test_keys_in_two_splits_are_reported(source: Folder) -> None:
     """A column that tears a key apart is reported with rows of it."""
     manifest, _ = convert(source, split_column="part", key_column="site")
     (note,) = notes(manifest)

@@ -312,7 +312,7 @@ def test_a_split_off_its_share_is_noted(tmp_path: Folder) -> None:
     assert not notes(manifest)
 
 
-def test_the_manifest_says_what_rows_are_known_by(
+def test_the_manifest_says_what_identifies_rows(
     source: Folder, tmp_path: Folder
 ) -> None:
     """Their content, by its columns; nothing where a key or a group decides."""
@@ -352,7 +352,7 @@ def write_rejects(path: Folder) -> None:
     path.write_text("id,x\n" + "".join(lines))
 
 
-def test_rejected_rows_go_where_they_would_have_gone(tmp_path: Folder) -> None:
+def test_rejected_rows_get_the_splits_of_the_first_run(tmp_path: Folder) -> None:
     """By the columns of the dataset that rejected them, dropped since or not."""
     path = tmp_path / "a.csv"
     write_rejects(path)

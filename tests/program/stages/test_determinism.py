@@ -267,7 +267,7 @@ class TestSeed:
 
 
 class TestPromise:
-    def test_the_manifest_tells_apart_what_may_differ(
+    def test_the_manifest_separates_what_may_differ(
         self, source: Folder, reference: Folder, tmp_path: Folder
     ) -> None:
         """Place, time and workers are in its `run` part and nowhere else."""

@@ -31,7 +31,7 @@ from transforms.core.placing import identity, placement
 Folder = pathlib.Path
 
 
-def test_fault_135_features_stand_in_the_order_of_their_names(tmp_path: Folder) -> None:
+def test_fault_135_features_are_in_the_order_of_their_names(tmp_path: Folder) -> None:
     """Records are the same bytes however the columns of the source are ordered."""
     columns = {"b": "1", "a/b": "x", "가": "y", "a": "2.5", "B": "z"}
     for order in (list(columns), sorted(columns), sorted(columns, reverse=True)):

@@ -183,7 +183,7 @@ class TestResume:
         assert work.read or len(work.written) == 5
         assert same(out, tmp_path / "whole")
 
-    def test_another_spec_starts_afresh_and_says_so(
+    def test_another_spec_starts_from_the_beginning_and_says_so(
         self, tmp_path: Folder, work: Work
     ) -> None:
         """Of the work for other settings nothing is used, and nothing is left."""
@@ -196,7 +196,7 @@ class TestResume:
         assert len(work.written) == 5
         assert not hidden(out).exists()
 
-    def test_a_mended_file_redoes_its_blocks_and_their_shards(
+    def test_a_fixed_file_redoes_its_blocks_and_their_shards(
         self, tmp_path: Folder, work: Work
     ) -> None:
         """The other files are not read again."""
@@ -209,7 +209,7 @@ class TestResume:
         convert(source, tmp_path / "whole", *OPTIONS)
         assert same(out, tmp_path / "whole")
 
-    def test_a_mended_image_redoes_its_shard_alone(
+    def test_a_fixed_image_redoes_its_shard_alone(
         self, tmp_path: Folder, work: Work
     ) -> None:
         """Of four finished shards three stand: the image is in one of them."""
@@ -322,7 +322,7 @@ class TestUpToDate:
         assert work.read == []
         assert states(out) == before
 
-    def test_changed_inputs_are_said_and_equal_a_run_from_scratch(
+    def test_changed_inputs_are_reported_and_equal_a_run_from_scratch(
         self, tmp_path: Folder
     ) -> None:
         """New, changed and removed files: the same bytes as from nothing."""
@@ -432,7 +432,7 @@ class TestKeepWork:
             convert(source, whole, *OPTIONS)
             assert same(out, whole)
 
-    def test_what_no_input_stands_behind_any_more_goes(self, tmp_path: Folder) -> None:
+    def test_segments_without_an_input_are_removed(self, tmp_path: Folder) -> None:
         """The kept segments do not grow without bound."""
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         convert(source, out, *KEEP)
@@ -445,7 +445,7 @@ class TestKeepWork:
             )
         assert counts == [[4]] * 3
 
-    def test_kept_work_stays_over_an_unchanged_run_and_goes_without_the_option(
+    def test_kept_work_survives_an_unchanged_run_and_is_removed_without_the_option(
         self, tmp_path: Folder, work: Work
     ) -> None:
         """It is there as long as each run asks for it."""

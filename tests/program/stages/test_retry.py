@@ -155,7 +155,7 @@ class TestPolicy:
             persistently(fails(errno.EIO, 99, "/d/f"))
         assert isinstance(caught.value.__cause__, OSError)
 
-    def test_it_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_it_is_reported(self, caplog: pytest.LogCaptureFixture) -> None:
         """Each repetition is logged; a success at the first try is not."""
         with caplog.at_level(logging.WARNING):
             persistently(fails(errno.EIO, 2, "/d/f"))
@@ -309,7 +309,7 @@ class TestFiles:
             ("replace", errno.EACCES),
         ],
     )
-    def test_what_cannot_be_written_is_told(
+    def test_what_cannot_be_written_is_reported(
         self, name: str, code: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Path, bytes and reason; nothing appears, the old file stays (row 13)."""
@@ -531,7 +531,7 @@ main(sys.argv[1:])
 """
 
 
-def test_what_workers_try_again_is_told(table: Folder, tmp_path: Folder) -> None:
+def test_retries_of_workers_are_reported(table: Folder, tmp_path: Folder) -> None:
     """Repetitions in other processes come to the terminal too, also when quiet."""
     arguments = ["convert", table, tmp_path / "out", *OPTIONS[:4], "--quiet"]
     run = subprocess.run(

@@ -248,7 +248,7 @@ FEWER = r"must keep every row.* returned 10 rows for \d+ numbers"
         (other_column, {}, "keep the columns and their order: id, weight, animal"),
     ],
 )
-def test_steps_that_may_not_be(
+def test_steps_that_are_refused(
     source: Folder,
     step: Callable[[Batch], Batch],
     settings: dict[str, Any],

@@ -352,7 +352,7 @@ def test_wrong_parameters(options: dict[str, Any], word: str) -> None:
         WriteTFRecords(**({"file_path_prefix": "x"} | options))
 
 
-def test_parameters_stand_where_beam_has_them(tmp_path: Folder) -> None:
+def test_parameters_are_where_beam_has_them(tmp_path: Folder) -> None:
     """By position, each parameter means what it means in Beam."""
     given_all = ("x", coders.StrUtf8Coder(), ".gz", 2, "-S", CompressionTypes.AUTO)
     ours, stock = WriteTFRecords(*given_all), beam.io.WriteToTFRecord(*given_all)
@@ -701,7 +701,7 @@ def test_killed_while_renaming(tmp_path: Folder) -> None:
     assert seen == [b"old"] * 7 + [b"new"] * 2
 
 
-def test_litter_of_other_runs_goes(tmp_path: Folder) -> None:
+def test_files_left_by_other_runs_are_removed(tmp_path: Folder) -> None:
     """What a killed run left goes with the next one of the same names, no other's."""
     mine = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord" / "0123456789abcdef" / "runs"
     other = tmp_path / ".y-SSSSS-of-NNNNN.beam-tfrecord" / "456789abcdef0123" / "runs"
@@ -731,7 +731,9 @@ def test_one_renames_at_a_time(tmp_path: Folder) -> None:
     assert list(contents(tmp_path)) == ["x-00000-of-00001"]
 
 
-def test_overtaken(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_another_one_overtakes(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run whose work a later one has cleared away fails and publishes nothing."""
     before = _old_files(tmp_path)
     real = tfrecord._write_file

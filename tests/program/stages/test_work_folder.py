@@ -138,7 +138,7 @@ def test_what_is_not_ours_is_refused_and_not_touched(
         assert tree(tmp_path) == before
 
 
-def test_clean_goes_on_behind_what_is_not_ours(parent: Folder) -> None:
+def test_clean_continues_after_foreign_entries(parent: Folder) -> None:
     """Of a folder of targets all is removed that can be, and the rest is an error."""
     precious(parent / ".a.beam-tfrecord")
     (parent / ".b.beam-tfrecord" / RUN / "segments").mkdir(parents=True)

@@ -90,7 +90,7 @@ record 0
     )
 
 
-def test_images_are_told_by_their_header(
+def test_images_are_recognised_by_their_header(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Format and size, not the bytes."""
@@ -190,7 +190,7 @@ def test_nothing_moves_the_cursor(
         ("가".encode()[:2], False),
     ],
 )
-def test_text_is_told_from_bytes(value: bytes, expected: bool) -> None:
+def test_text_and_bytes_are_distinguished(value: bytes, expected: bool) -> None:
     """By being UTF-8 without control characters, judged by its first 1,024 bytes."""
     assert head.is_text(value) is expected
 
@@ -261,7 +261,7 @@ def test_long_lists_of_every_kind_are_shortened(
 def test_records_that_do_not_fit_their_manifest(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Parts that do not go together are shown as they are, key by key."""
+    """Parts that contradict each other are shown unchanged, key by key."""
     write_kinds(tmp_path / "out", [row_of_every_kind()], EVERY_KIND)
     message = messages.Example()
     features = message.features.feature

@@ -1,4 +1,4 @@
-"""`inspect`: what the manifest knows, and what a file alone tells."""
+"""`inspect`: facts of the manifest, and facts of a single file."""
 
 import io
 import os
@@ -101,7 +101,7 @@ def test_compressed_dataset(
 
 
 def test_empty_dataset(tmp_path: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """No records: no ranges, no shares, no crash; the empty shard likewise."""
+    """Without records there are no ranges or shares, and an empty shard is shown."""
     write_dataset(tmp_path / "out", {"train": [[]]})
     assert "0 records" in printed(tmp_path / "out", capsys)
     shard = tmp_path / "out" / "animals-train.tfrecord-00000-of-00001"
@@ -324,7 +324,7 @@ def test_lists_without_a_value(
 def test_lists_in_a_single_file(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a manifest the keys are shown as they are, ranges over all values."""
+    """Without a manifest the keys are shown unchanged, and ranges cover all values."""
     write_kinds(tmp_path / "out", [row_of_every_kind(), {}], EVERY_KIND)
     shard = tmp_path / "out" / "kinds-train.tfrecord-00000-of-00001"
     shard.rename(tmp_path / "alone")

@@ -159,14 +159,14 @@ def test_missing_record(folder: Folder) -> None:
 
 
 def test_swapped_records(folder: Folder) -> None:
-    """All there, in another order: the file's checksum tells."""
+    """The file's checksum shows that complete records are in another order."""
     a, b, c = starts(folder / SHARD)[1:4]
     change(folder / SHARD, lambda data: data[:a] + data[b:c] + data[a:b] + data[c:])
     assert "in another order" in only(folder).message
 
 
 def test_a_shard_compressed_again(tmp_path: Folder) -> None:
-    """Its checksum differs; whether its records do, nothing in the manifest tells."""
+    """Its checksum differs; the manifest does not show whether its records do."""
     folder = tmp_path / "out"
     write_dataset(folder, {"train": animals(40)}, compression="gzip")
     name = "animals-train.tfrecord-00000-of-00001.gz"
@@ -272,7 +272,7 @@ def test_goes_on_after_a_damaged_file(folder: Folder) -> None:
 
 
 def test_changed_manifest(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its digest tells; the shards' own checksums are still looked at."""
+    """The digest shows it; the shards' own checksums are still checked."""
     change(
         folder / MANIFEST_NAME, lambda d: d.replace(b'"records": 5', b'"records": 6')
     )
@@ -336,7 +336,7 @@ def test_single_file_of_a_dataset(folder: Folder) -> None:
 
 
 def test_single_empty_file(tmp_path: Folder) -> None:
-    """Nothing tells it from one whose content was lost."""
+    """It looks the same as one whose content was lost."""
     (tmp_path / "empty").touch()
     assert verify.show(str(tmp_path / "empty")) == 1
 
@@ -420,7 +420,7 @@ def test_single_file_reports_what_it_holds(tmp_path: Folder) -> None:
     assert (report.files, report.records, report.bytes) == (1, 10, facts.bytes)
 
 
-def test_sound_dataset_of_every_kind(
+def test_intact_dataset_of_every_kind(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Lists, boxes and tensors are records like any other."""

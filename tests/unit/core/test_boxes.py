@@ -107,12 +107,12 @@ def test_tolerance() -> None:
     assert found.relative.tolist() == [[0, 0, 1, 1]]
     exact = faults([0, 0, 640.001, 480], form=BoxForm.XYXY, tolerance=0)
     assert exact == [BoxFault.OUTSIDE]
-    # What lies in the tolerance alone has no area in the image.
+    # A box within the tolerance alone has no area in the image.
     assert faults([-1, 0, 0, 10], form=BoxForm.XYXY) == [BoxFault.OUTSIDE]
 
 
 def test_clip() -> None:
-    """Clipping cuts boxes at the edges; it mends nothing else."""
+    """Clipping cuts boxes at the edges and fixes nothing else."""
     boxes = [[-50, -50, 320, 240], [700, 0, 800, 10], [30, 0, 20, 10], [0, 0, 0, 9]]
     found = check_boxes(boxes, [SIZE] * 4, form=BoxForm.XYXY, clip=True)
     assert found.relative[0].tolist() == [0, 0, 0.5, 0.5]
@@ -125,7 +125,7 @@ def test_clip() -> None:
 
 
 def test_relative_boxes_are_checked_with_a_size_of_one() -> None:
-    """Shares stay as they are; pixels among them lie outside."""
+    """Shares stay unchanged; pixels among them are out of range."""
     boxes: list[list[float]] = [[0.1, 0.1, 0.9, 0.9], [0, 0, 1, 1], [10, 10, 20, 20]]
     options: dict[str, Any] = {"form": BoxForm.XYXY, "size": (1, 1), "tolerance": 1e-6}
     assert faults(*boxes, **options) == [0, 0, BoxFault.OUTSIDE]
@@ -178,7 +178,7 @@ coordinate = st.one_of(
 def test_agrees_with_the_rules_one_by_one(
     cases: list[tuple[list[float], tuple[int, int]]], tolerance: int
 ) -> None:
-    """Every box is judged as the plain rules judge it; good ones lie in the image."""
+    """Every box is judged by the plain rules; good ones are inside the image."""
     boxes, sizes = [box for box, _ in cases], [size for _, size in cases]
     found = check_boxes(boxes, sizes, form=BoxForm.XYXY, tolerance=tolerance)
     assert found.faults.tolist() == [naive(*case, tolerance) for case in cases]
@@ -189,8 +189,8 @@ def test_agrees_with_the_rules_one_by_one(
             assert (shares[2:] > shares[:2]).all()
 
 
-def test_nothing_is_changed_and_none_is_fine() -> None:
-    """The given array stays as it is; no box is no trouble."""
+def test_nothing_is_changed_and_no_box_is_accepted() -> None:
+    """The given array stays unchanged; an empty one is accepted."""
     boxes = np.array([[5.0, 5.0, 10.0, 10.0]])
     check_boxes(boxes, [SIZE], form=BoxForm.XYWH)
     assert boxes.tolist() == [[5, 5, 10, 10]]

@@ -52,7 +52,7 @@ names = st.dictionaries(
 
 
 def test_literal_text() -> None:
-    """Items stand by id, gaps stay, quotes and backslashes are escaped."""
+    """Items are sorted by id, gaps stay, and quotes and backslashes are escaped."""
     assert render_label_map({3: "5\" o'clock", 1: "cat", 90: "a\\b\n고양이\x01"}) == (
         b"item {\n  id: 1\n  name: 'cat'\n}\n"
         b"item {\n  id: 3\n  name: '5\" o\\'clock'\n}\n"

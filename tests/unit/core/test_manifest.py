@@ -1,4 +1,4 @@
-"""The manifest: to JSON and back, and whatever else stands under its name."""
+"""The manifest: to JSON and back, and other contents of a file with its name."""
 
 import copy
 import dataclasses
@@ -98,7 +98,7 @@ DATASET_PLACES = [path for path in places(as_json()) if path[0] == "dataset"]
 
 
 def test_round_trip() -> None:
-    """Everything comes back; class counts stand with their splits."""
+    """Everything comes back; class counts are with their splits."""
     back = Manifest.from_bytes(MANIFEST.to_bytes())
     assert back == MANIFEST
     assert back.to_bytes() == MANIFEST.to_bytes()
@@ -124,7 +124,7 @@ def test_sums_and_names() -> None:
 
 
 def test_text_is_for_people_and_tools() -> None:
-    """UTF-8 as it is, checksums as 8 hex digits, infinities as text, one line end."""
+    """UTF-8 unescaped, checksums of 8 hex digits, infinities as text, one newline."""
     text = MANIFEST.to_bytes().decode()
     assert "고양이" in text
     assert '"crc32c": "deadbeef"' in text
@@ -197,7 +197,7 @@ def test_added_text_is_refused() -> None:
 
 @pytest.mark.parametrize("junk", [None, 5, -1.5, "x", [], [1], {}, {"a": 1}, True])
 def test_wrong_json_anywhere_is_damage(junk: Any) -> None:
-    """A value of the wrong type, wherever it stands, is a DamageError, nothing else."""
+    """A value of the wrong type anywhere raises DamageError and no other error."""
     other = []
     for path in [*DATASET_PLACES, ("dataset",), ("format",)]:
         if value_at(as_json(), path) == junk and path != ("format",):
@@ -214,7 +214,7 @@ def test_wrong_json_anywhere_is_damage(junk: Any) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    # What stands in the run part is free.
+    # The run part may hold anything.
     [p for p in places(as_json()) if len(p) < 4 and (p[0] != "run" or len(p) == 1)],
 )
 def test_a_missing_key_is_damage(path: tuple[Any, ...]) -> None:
@@ -246,7 +246,7 @@ def test_a_missing_key_is_damage(path: tuple[Any, ...]) -> None:
     ],
 )
 def test_other_text_is_damage(data: bytes) -> None:
-    """Whatever else stands under the name is damage, and the path is named."""
+    """Any other content under the name is damage, and the path is named."""
     with pytest.raises(DamageError, match=r"some/manifest\.json"):
         Manifest.from_bytes(data, "some/manifest.json")
 
@@ -278,7 +278,7 @@ def test_another_version_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/b", "", ".", "..", "a\0b"])
-def test_files_lie_in_the_directory_itself(name: str) -> None:
+def test_files_are_in_the_directory_itself(name: str) -> None:
     """A file name that would lead elsewhere is damage: names are deleted by name."""
     facts = FileFacts(name, 1, 0)
     evil = dataclasses.replace(MANIFEST, files=(facts,))

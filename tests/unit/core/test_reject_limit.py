@@ -38,7 +38,7 @@ def test_tolerated(
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12))
 def test_the_rate_that_is_named_passes(written: int, rejected: int) -> None:
-    """Given as it is printed, it tolerates the rejects, and is hardly too large."""
+    """The printed rate tolerates the rejects and is hardly larger than necessary."""
     facts = account(written, malformed=rejected)
     text = limit_message(facts, {}, rate=0.0, directory="/out")
     (said,) = re.findall(r"--max-reject-rate (\S+)\.$", text)

@@ -20,7 +20,7 @@ def rows_of(values: list[int]) -> pa.RecordBatch:
 def test_schema_names_rows_and_origins() -> None:
     """A segment holds the features, the rows' numbers, and origins where needed.
 
-    With an origin goes the stamp that tells if the file has changed since.
+    An origin has a stamp that shows whether the file has changed since.
     """
     single = segment.segment_schema(ROWS, many_origins=False)
     assert single.names == ["x", "text", "__row"]
@@ -45,7 +45,7 @@ def test_cut_keeps_every_row_in_order(shards: list[int], factor: int) -> None:
 
 
 def test_one_shard_is_not_copied() -> None:
-    """Rows of a single shard pass as they are."""
+    """Rows of a single shard pass unchanged."""
     rows = rows_of([1, 2, 3])
     ((shard, part),) = segment.cut(rows, np.array([9, 9, 9]))
     assert shard == 9
@@ -83,7 +83,7 @@ def test_equal_rows_give_messages_of_one_size() -> None:
 @settings(deadline=None)
 @given(st.permutations([("a", 0), ("a", 10), ("a", 9), ("b", 0), ("B", 3), ("é", 1)]))
 def test_source_order_is_one_order(arrived: list[tuple[str, int]]) -> None:
-    """Whatever the order of arrival, segments stand by (origin, start)."""
+    """Segments are sorted by (origin, start), in any order of arrival."""
     found = segment.in_source_order([Segment(o, s, rows=1, size=1) for o, s in arrived])
     wanted = [("B", 3), ("a", 0), ("a", 9), ("a", 10), ("b", 0), ("é", 1)]
     assert [(piece.origin, piece.start) for piece in found] == wanted

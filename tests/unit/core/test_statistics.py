@@ -31,7 +31,7 @@ def floats(values: list[float | None]) -> pa.Array:
 
 
 def written(statistics: Statistics) -> str:
-    """What the manifest will say: as text, which tells 0.0 from -0.0."""
+    """The manifest's values as text, in which 0.0 and -0.0 differ."""
     classes = statistics.classes or {}
     return json.dumps([statistics.to_json(), sorted(classes.items())])
 
@@ -139,7 +139,7 @@ def test_only_nan_has_no_bounds() -> None:
 
 
 def test_json_of_floats() -> None:
-    """Infinities are text, as JSON has none; a float32 is written as short as it is."""
+    """Infinities are text, since JSON has none; a float32 has its shortest form."""
     assert Statistics(1, -math.inf, math.inf).to_json() == {
         "present": 1,
         "min": "-inf",

@@ -67,7 +67,7 @@ def test_presets_are_read_by_beam() -> None:
 
 
 def test_own_flags_win() -> None:
-    """What stands after -- comes later, and the later one counts."""
+    """Flags after -- come later, and the later flag counts."""
     own = ["--number_of_worker_harness_threads=5", "--max_num_workers=3"]
     flags = [*DATAFLOW.presets(Place("", "", parallelism=7)), *own]
     options = PipelineOptions(flags)
@@ -75,7 +75,7 @@ def test_own_flags_win() -> None:
     assert options.view_as(WorkerOptions).max_num_workers == 3
 
 
-def test_a_whole_job_is_taken() -> None:
+def test_a_whole_job_is_accepted() -> None:
     """With project, region and a folder for what is staged; in Beam's words too."""
     chosen = choose(spec(workers=4), FLAGS)
     assert chosen is not None
@@ -127,7 +127,7 @@ def test_paths_elsewhere_are_refused(settings: dict[str, str], what: str) -> Non
 
 
 def test_keys_in_paths_are_refused() -> None:
-    """They would lie in the bucket within the job; the message does not hold them."""
+    """They would be stored with the job in the bucket; the message hides them."""
     given = spec(labels="s3://ids/a.csv?access_key=me&secret_key=hush", id_column="id")
     with pytest.raises(SpecError, match=r"access_key, secret_key was given") as caught:
         choose(given, FLAGS)
@@ -184,7 +184,7 @@ def test_workers_of_ones_own(flag: str) -> None:
 
 
 def test_source_distribution_holds_the_program(tmp_path: Folder) -> None:
-    """Every module and what lies beside them; equal programs make equal files."""
+    """It has every module and data file; equal programs give equal archives."""
     made = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -98,7 +98,7 @@ def test_presets_of_spark_stay_on_loopback() -> None:
 
 @pytest.mark.parametrize("name", ["flink", "spark"])
 def test_own_flags_win_over_presets(name: str) -> None:
-    """What stands after -- comes later, and the later one counts."""
+    """Flags after -- come later, and the later flag counts."""
     own = ["--job_server_timeout=5", "--artifacts_dir=/mine"]
     options = PipelineOptions([*ENGINES[name].presets(PLACE), *own])
     assert options.view_as(PortableOptions).job_server_timeout == 5
@@ -120,7 +120,7 @@ def test_runner_names(given: str, name: str | None) -> None:
 
 
 def test_unknown_runner_is_refused_with_a_hint() -> None:
-    """A slip in the name is named, with what was perhaps meant."""
+    """A misspelt name is reported with a suggestion."""
     with pytest.raises(SpecError, match=r"'flnk'.*Did you mean 'flink'\?"):
         spec(runner="flnk")
     with pytest.raises(SpecError, match="Did you mean 'SparkRunner'"):
@@ -162,7 +162,7 @@ def test_missing_job_server_names_the_command(cache: Folder, java: Folder) -> No
 
 
 def test_dead_clusters_are_passed_over(cache: Folder) -> None:
-    """A note whose master is gone, another of its number, or a torn note, is none."""
+    """A note with a dead master, a reused process id or partial content is ignored."""
     noted = living("flink", "default", "127.0.0.1:5", started=1.0)
     assert cluster.last_started("flink") == noted
     process = noted.processes[0]
@@ -202,10 +202,10 @@ def test_missing_java_is_refused(
         find_java({"PATH": "/nowhere"})
 
 
-def test_what_starts_a_worker_lies_in_tmpdir(
+def test_the_file_that_starts_a_worker_is_in_tmpdir(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a work folder in a store; it is gone when the job has ended."""
+    """The work folder is in a store and is removed when the job has ended."""
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with submission._room("s3://bucket/.out.beam-tfrecord/w") as room:
@@ -218,7 +218,7 @@ def test_what_starts_a_worker_lies_in_tmpdir(
 def test_a_master_is_no_path(
     cache: Folder, java: Folder, tmp_path: Folder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A master's scheme is none of an object store's: the command line takes it."""
+    """A master's scheme is not that of an object store; the command line accepts it."""
     (tmp_path / "rows.csv").write_text("a\n1\n")
     with pytest.raises(SystemExit) as ended:
         main(

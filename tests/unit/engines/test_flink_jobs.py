@@ -65,8 +65,8 @@ def test_the_job_of_a_name_alone_is_cancelled(flink: _Flink) -> None:
     assert set(flink.asked) == {"/jobs/a?mode=cancel"}
 
 
-def test_jobs_that_cannot_be_told_apart_go_on(flink: _Flink) -> None:
-    """A name that a user gives may be that of somebody else's job too."""
+def test_jobs_that_cannot_be_distinguished_continue(flink: _Flink) -> None:
+    """Another user's job may have the name that a user gives."""
     flink.jobs["b"][0] = "ours"
     cancel_job(f"http://127.0.0.1:{flink.server_port}", "ours")
     cancel_job("[local]", "ours")

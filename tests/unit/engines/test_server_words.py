@@ -1,4 +1,4 @@
-"""Of what a job server prints, the line that tells why a job failed is shown."""
+"""The line of a job server's output that says why a job failed is shown."""
 
 import logging
 
@@ -24,7 +24,7 @@ _FAILED = f"The pipeline failed: {_STOPPED} Nothing was committed."
 
 
 def test_a_given_up_spark_job_names_the_executor() -> None:
-    """Not the words that only follow, from which nobody learns what to mend."""
+    """Follow-up errors are not shown, since they do not say what to fix."""
     told = telling([_LOST, _KILLED, _STOPPED], _FAILED)
     assert told.startswith("Executor updated: app-20261122015801-0001/9 is now FAILED")
     assert "No subfolder can be created" in told
@@ -48,7 +48,7 @@ def test_a_lost_executor_is_no_reason_where_another_is_known() -> None:
         ([_STOPPED, "Stopping"], ""),
     ],
 )
-def test_the_last_fault_that_says_more_is_told(lines: list[str], told: str) -> None:
+def test_the_last_fault_with_details_is_reported(lines: list[str], told: str) -> None:
     """Neither what the error says already, nor what comes after the fault."""
     assert telling(lines, _FAILED) == told
 

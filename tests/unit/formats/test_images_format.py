@@ -67,7 +67,7 @@ def test_label_folders() -> None:
 @pytest.mark.parametrize("word", sorted(images.SPLIT_WORDS))
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
 def test_split_words_in_any_case(word: str, change: Any) -> None:
-    """A first level of the usual words is the split, spelled as it is there."""
+    """A first level of common split names is the split, in its own spelling."""
     split = change(word)
     listing = arrange(f"{split}/cat/1.jpg", f"{split}/dog/2.jpg")
     assert list(listing.splits) == [split]
@@ -118,7 +118,7 @@ def test_trees_without_a_rule(paths: list[str], shown: str) -> None:
 
 
 def test_a_readme_beside_the_images(tmp_path: Folder) -> None:
-    """Files of other kinds, wherever they lie, are skipped and change no layout."""
+    """Files of other kinds anywhere are skipped and do not change the layout."""
     for path in (
         "README.md",
         "cat/README",
@@ -199,7 +199,7 @@ def test_every_file_is_accounted_for(
 
 
 def test_limit_takes_the_first_in_source_order() -> None:
-    """What lies beyond the limit is skipped and counted; labels are those left."""
+    """Files beyond the limit are skipped and counted; labels come from the others."""
     listing = images.arrange(
         entries("b/1.jpg", "c/1.jpg", "a/2.jpg", "a/1.jpg"),
         {"hidden": 2},
@@ -229,7 +229,7 @@ def test_arrival_order_decides_nothing() -> None:
 
 
 def test_source_order_is_by_normal_form() -> None:
-    """A tree copied in NFD stands in the order of its NFC, and so do its rows."""
+    """A tree copied in NFD, and its rows, are in the order of the NFC names."""
     names = ["z/é1.jpg", "z/f.jpg", "고양이/1.jpg", "가/1.jpg", "나/1.jpg"]
     composed = arrange(*names)
     decomposed = arrange(*(unicodedata.normalize("NFD", name) for name in names))
@@ -254,7 +254,7 @@ def test_names_equal_in_nfc_are_refused() -> None:
 
 
 def test_label_folders_equal_in_nfc_are_one_class() -> None:
-    """Two folders that a person cannot tell apart are not two classes in silence."""
+    """Two folders whose names look the same do not silently become two classes."""
     forms = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
     try:
         listing = arrange(f"{forms[0]}/1.jpg", f"{forms[1]}/2.jpg")

@@ -1,4 +1,4 @@
-"""The room that a job needs: estimated, compared, and told before anything is read."""
+"""A job's disk space is estimated, checked and reported before anything is read."""
 
 import os
 import pathlib
@@ -75,7 +75,7 @@ def test_verdicts(
 @pytest.mark.parametrize(
     "settings", [{"resize": "crop:8x8"}, {"image_format": "jpeg"}, {"channels": 1}]
 )
-def test_images_that_are_made_anew(
+def test_images_that_are_encoded_again(
     settings: dict[str, object], tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thumbnail of a photo that would not fit may fit: remarked, not refused."""

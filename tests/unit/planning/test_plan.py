@@ -114,13 +114,13 @@ def test_source_of_another_kind(tmp_path: Folder) -> None:
 
 
 def test_target_is_looked_at_before_the_source(tmp_path: Folder) -> None:
-    """An output that cannot be written is told before any input is looked at."""
+    """An output that cannot be written is reported before any input is read."""
     (tmp_path / "out").write_text("of somebody")
     with pytest.raises(TargetError, match="file or a link"):
         plan(tmp_path / "nothing.csv", tmp_path / "out")
 
 
-def test_a_dataset_at_the_target_is_told_before_the_source_is_read(
+def test_a_dataset_at_the_target_is_reported_before_the_source_is_read(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The inputs are listed, to be compared, and not sampled."""
@@ -322,7 +322,7 @@ def test_input_facts_are_of_no_place_or_order(tmp_path: Folder) -> None:
 
 
 def test_inline_and_workers(tmp_path: Folder) -> None:
-    """Small jobs stay in one process and in memory, unless told otherwise."""
+    """Small jobs stay in one process and in memory by default."""
     source = write_numbers(tmp_path / "rows.csv")
     small = plan(source, tmp_path / "out")
     assert (small.inline, small.workers) == (True, 1)

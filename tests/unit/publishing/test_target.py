@@ -91,7 +91,7 @@ def test_fresh_targets(tmp_path: Folder, overwrite: bool) -> None:
 
 
 def test_relative_targets(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bare name lies in the working directory."""
+    """A bare name is in the working directory."""
     monkeypatch.chdir(tmp_path)
     assert seen_at("out", overwrite=False) == ""
     assert target.work_folder("out") == str(tmp_path / ".out.beam-tfrecord")
@@ -115,7 +115,7 @@ def test_file_as_parent(tmp_path: Folder) -> None:
 def test_link_as_target(tmp_path: Folder, leads_to: str, slash: str) -> None:
     """A link is not replaced, nor what it leads to; a slash after it changes nothing.
 
-    The work folder beside the link may lie on another file system than its end.
+    The work folder beside the link may be on another file system than its target.
     """
     (tmp_path / "empty").mkdir()
     write_dataset(tmp_path / "dataset", OLD)
@@ -150,7 +150,7 @@ def test_stale_shards_without_a_manifest(tmp_path: Folder) -> None:
 
 
 def test_dataset_is_replaced_only_when_asked(tmp_path: Folder) -> None:
-    """Without --overwrite the dataset that stands there is named and kept."""
+    """Without --overwrite the existing dataset is named and kept."""
     write_dataset(tmp_path / "out", OLD)
     message = refused(tmp_path / "out", overwrite=False)
     assert "'animals' of 6 records" in message
@@ -226,7 +226,7 @@ def test_read_manifest(tmp_path: Folder) -> None:
 
 @pytest.mark.parametrize("standing", ["nothing", "empty", "dataset"])
 def test_publish(tmp_path: Folder, standing: str) -> None:
-    """The new dataset stands whole under the name, the old one is gone."""
+    """The new dataset is whole under the name, and the old one is removed."""
     directory = tmp_path / "out"
     if standing == "empty":
         directory.mkdir()
@@ -260,7 +260,7 @@ def test_publish_without_exchange(
 def test_publish_that_fails_changes_nothing(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """When the one step fails, the old target and the new folder stand as they were."""
+    """If the one step fails, the old target and the new folder are unchanged."""
     directory = tmp_path / "out"
     if at == "exchange":
         write_dataset(directory, OLD)
@@ -288,7 +288,7 @@ class Publication:
 
     Attributes:
       directory: the target.
-      wanted: what must stand there in the end.
+      wanted: the required contents in the end.
     """
 
     def __init__(self, root: Folder, standing: str) -> None:
@@ -298,7 +298,7 @@ class Publication:
         self.wanted = contents(folder)
 
     def begin(self) -> tuple[Folder, str]:
-        """Returns a finished dataset, and what stands at the target."""
+        """Returns a finished dataset and the contents of the target."""
         if self._root.exists():
             shutil.rmtree(self._root)
         self._root.mkdir()
@@ -363,7 +363,7 @@ def test_a_transient_error_at_every_step_of_a_recovery(
     for number in itertools.count():
         folder, seen = place.begin()
         with monkeypatch.context() as patch:
-            # It dies as soon as the one dataset stands in place of the other.
+            # It is killed as soon as one dataset has replaced the other.
             patch.setattr(target, "_confirm", dies)
             patch.setattr(target, "_put_back", dies)
             with pytest.raises(KeyboardInterrupt):
@@ -385,7 +385,7 @@ def dies(*_: object) -> None:
 def test_a_lasting_error_at_a_step_of_a_publication(
     step: str, code: int, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told; the old or the new dataset stands whole, and a recovery clears up."""
+    """It is reported; the old or the new dataset is whole, and a recovery cleans up."""
     at_once(monkeypatch)
     place = Publication(tmp_path / "place", "dataset")
     folder, seen = place.begin()
@@ -456,7 +456,7 @@ def test_target_changed_since_the_start(
             directory.symlink_to("elsewhere")
     folder = build(tmp_path)
     if appears == "gone" and seen_first != "dataset":
-        # An empty folder that has gone is as good as one that is there.
+        # An empty folder may be removed meanwhile.
         target.publish(str(folder), str(directory), seen=seen)
         return
     before = contents(tmp_path)
@@ -465,7 +465,7 @@ def test_target_changed_since_the_start(
     assert contents(tmp_path) == before
 
 
-def test_the_same_dataset_made_anew_is_another(tmp_path: Folder) -> None:
+def test_the_same_dataset_made_again_is_another(tmp_path: Folder) -> None:
     """A run that committed equal bytes meanwhile has committed: this one fails."""
     directory = tmp_path / "out"
     write_dataset(directory, OLD)
@@ -515,7 +515,7 @@ LAYOUTS = st.dictionaries(
 def test_neighbours_are_never_touched(
     layout: dict[str, bytes | list[str] | None], standing: str
 ) -> None:
-    """Whatever lies beside the target, in any names, is the same afterwards."""
+    """Files of any name beside the target are the same afterwards."""
     with tempfile.TemporaryDirectory() as name:
         parent = pathlib.Path(name)
         for neighbour, data in layout.items():

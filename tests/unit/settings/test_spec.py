@@ -104,7 +104,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {
     "keep_work": (True, True),
     "verify": (False, False),
 }
-# Settings that cannot stand together with others, and those that need another.
+# Settings that exclude others, and settings that need another.
 EXCLUSIVE = {
     "label_column": "unlabelled",
     "split_column": "splits",
@@ -137,7 +137,7 @@ def test_every_setting_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))
-def test_every_setting_is_taken(setting: str) -> None:
+def test_every_setting_is_accepted(setting: str) -> None:
     """A value given is the value held, and comes back from JSON."""
     given_value, held = SETTINGS[setting]
     spec = make(**NEEDS.get(setting, {}), **{setting: given_value})
@@ -203,7 +203,7 @@ def test_far_from_every_name() -> None:
     ],
 )
 def test_a_path_of_the_wrong_type_shows_no_secret(settings: dict[str, Any]) -> None:
-    """What nobody could take off it is not shown, but what it was is."""
+    """A value that cannot be shown safely is hidden, but its type is shown."""
     message = fault(**settings)
     assert "://..." in message
     assert "hush" not in message
@@ -213,14 +213,14 @@ def test_a_path_of_the_wrong_type_shows_no_secret(settings: dict[str, Any]) -> N
     "text", ["source: s3://AK:hush@b/x?a: b\n", 'shards: 1\nsource: "s3://AK:hush@b\n']
 )
 def test_a_malformed_file_shows_no_secret(tmp_path: Folder, text: str) -> None:
-    """The parser's place is told, and not the line there."""
+    """The message has the parser's position, and not the text there."""
     with pytest.raises(SpecError, match=r"must be YAML.*line \d") as caught:
         load_spec(yaml(tmp_path, text))
     assert "hush" not in str(caught.value)
 
 
 def test_every_fault_is_named() -> None:
-    """Several faults are told at once, each with its setting and what was found."""
+    """Several faults are reported at once, each with its setting and value."""
     message = fault(shards="many", seed=-1, shardz=4, compression="bz2")
     assert "shards: " in message
     assert "(found 'many')" in message
@@ -360,7 +360,7 @@ def test_numbers_as_text() -> None:
 
 
 def test_a_spec_does_not_change() -> None:
-    """A validated job stays as it is."""
+    """A validated job stays unchanged."""
     with pytest.raises(ValueError, match="frozen"):
         make().shards = 3
 
@@ -476,7 +476,7 @@ def test_files_that_are_no_spec(tmp_path: Folder, text: str | bytes) -> None:
 
 
 def test_a_setting_given_twice_is_refused(tmp_path: Folder) -> None:
-    """A key that stands twice in the YAML: one of them would be lost in silence."""
+    """A key that occurs twice in the YAML is refused: one would be lost silently."""
     with pytest.raises(SpecError, match="shards"):
         load_spec(yaml(tmp_path, "shards: 4\nseed: 1\nshards: 8\n"))
 

@@ -1,4 +1,4 @@
-"""Paths with a scheme: what is taken off, and what stands for itself."""
+"""Paths with a scheme: which parts are parameters, and which are literal."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_secrets_that_are_written_wrongly(path: str) -> None:
 
 
 def test_how_a_slash_in_a_secret_is_written() -> None:
-    """Who wrote it as it is learns of %2F, and who meant a server of the parameter."""
+    """The message explains %2F for a raw secret, and the parameter for a server."""
     with pytest.raises(SpecError, match=r"written %2F.*\?endpoint_override=HOST:PORT"):
         paths.plain("s3://AK:ab/cd@b/k")
 
@@ -142,7 +142,7 @@ def test_parameters_that_contradict_each_other(path: str) -> None:
     assert paths.parameters_of("s3://b") == {"secret_key": "hush"}
 
 
-def test_another_job_may_say_it_anew() -> None:
+def test_another_job_may_print_it_again() -> None:
     """What a job says of a place is all that holds there; saying nothing keeps it."""
     paths.plain("s3://b/in?secret_key=wrong&region=x")
     paths.another_job()
@@ -154,7 +154,7 @@ def test_another_job_may_say_it_anew() -> None:
 
 
 def test_azure_names_container_and_account() -> None:
-    """What stands before the `@` there is the container, and its key no part of it."""
+    """The part before the `@` is the container, and the key is not part of it."""
     assert paths.plain("abfs://c@a.example.net/k") == "abfs://c@a.example.net/k"
     assert paths.plain("abfs://c:s%2Fe@a.example.net/k") == "abfs://c@a.example.net/k"
     assert paths.parameters_of("abfs://c@a.example.net") == {"account_key": "s/e"}

@@ -118,7 +118,7 @@ def test_plan_and_schema_show_instants(tmp_path: Folder) -> None:
             assert not shown.endswith(",")
 
 
-def test_a_plan_says_what_it_does_not_know(tmp_path: Folder) -> None:
+def test_a_plan_names_what_it_cannot_know(tmp_path: Folder) -> None:
     """Where every row would be rejected, sizes are unknown and not 0 B."""
     source = write_csv(tmp_path / "t.csv", "a", [f"{n}" for n in range(500)])
     (tmp_path / "s.yaml").write_text("features: {a: bool}\n")

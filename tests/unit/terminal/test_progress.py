@@ -131,7 +131,7 @@ def test_long_runs_without_a_terminal_say_so(
 def test_on_a_terminal(
     plan: Plan, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bar that is gone when the run is done."""
+    """A bar that disappears when the run ends."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     with shown_progress(plan, quiet=False) as watch:

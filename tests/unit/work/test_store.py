@@ -87,7 +87,7 @@ def test_a_second_attempt_replaces_the_first(file_store: Store) -> None:
 
 
 def test_blocks_have_files_of_their_own(file_store: Store) -> None:
-    """Origins and starts that read alike when joined are told apart."""
+    """Origins and starts that look the same when joined are distinguished."""
     blocks = [("a", 11), ("1a", 1), ("a1", 1), ("", 1), ("", 11), ("1", 1), ("é", 1)]
     paths = {file_store.put(o, start, PARTS)[0].path for o, start in blocks}
     assert len(paths) == len(blocks)

@@ -151,7 +151,7 @@ def test_damaged_examples_are_never_read_differently() -> None:
     "dtype",
     [np.int64, np.dtype("int64"), int, "int64", pytest.param("tf", id="tensorflow")],
 )
-def test_ways_to_say_a_type(dtype: Any) -> None:
+def test_spellings_of_a_type(dtype: Any) -> None:
     """NumPy's, Python's, TensorFlow's, or the name."""
     if dtype == "tf":
         dtype = dataclasses.make_dataclass("DType", [("name", str)])("int64")
@@ -160,7 +160,7 @@ def test_ways_to_say_a_type(dtype: Any) -> None:
 
 
 def test_ragged_features_mean_what_tensorflow_means() -> None:
-    """Every way to put values into rows; TensorFlow is told to check them too."""
+    """Every way to put values into rows; TensorFlow checks them as well."""
     tensorflow = pytest.importorskip("tensorflow")
     theirs = tensorflow.io.RaggedFeature
     ours = {"RowLengths": RowLengths, "UniformRowLength": UniformRowLength}

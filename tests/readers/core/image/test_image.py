@@ -78,7 +78,7 @@ def test_no_accepted_file_fails_in_tensorflow(
 
 @pytest.mark.parametrize("check", ["structure", "decode", "none"])
 def test_no_intact_file_is_refused(verdicts: list[Verdict], check: Check) -> None:
-    """Both TensorFlow and the check read every file that nobody damaged."""
+    """TensorFlow and the check both read every intact file."""
     assert [
         (v.kind, v.shape, info)
         for v in verdicts

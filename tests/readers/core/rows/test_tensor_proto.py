@@ -37,7 +37,7 @@ def test_zeros_are_left_out() -> None:
 
 
 def test_strings_byte_by_byte() -> None:
-    """Strings stand one by one, empty ones too; tensors may hold different numbers."""
+    """Strings are stored one by one, also empty ones; tensors may differ in length."""
     values = pa.array([b"a", b"bcd", b""])
     contents = string_values(values, np.array([0, 2, 3, 3], np.int64))
     assert contents.to_pylist() == [b"\x42\x01a\x42\x03bcd", b"\x42\x00", b""]

@@ -15,7 +15,7 @@ from transforms.core.tfrecord import (
 def test_tensorflow_reads_what_we_write(
     tmp_path: pathlib.Path, compression: str
 ) -> None:
-    """TFRecordDataset, told of the compression, gives the same payloads."""
+    """TFRecordDataset gives the same payloads if it is given the compression."""
     tensorflow = pytest.importorskip("tensorflow")
     path = tmp_path / "a.tfrecord"
     path.write_bytes(write(RECORDS, compression)[0])
@@ -28,7 +28,7 @@ def test_tensorflow_reads_what_we_write(
 def test_we_read_what_tensorflow_writes(
     tmp_path: pathlib.Path, compression: str
 ) -> None:
-    """Compression is found without being told."""
+    """Compression is detected."""
     tensorflow = pytest.importorskip("tensorflow")
     path = tmp_path / "a.tfrecord"
     with tensorflow.io.TFRecordWriter(str(path), compression) as writer:

@@ -199,7 +199,7 @@ def kinds_and_values(draw: Any) -> Any:
 
 @functools.cache
 def _makes_dictionaries(kind: Any) -> Any:
-    """Whether Arrow makes such an array from Python; 24 makes none of large texts."""
+    """Whether Arrow builds such an array from Python; 24 cannot for large texts."""
     try:
         pa.array([], pa.dictionary(pa.int8(), kind))
     except pa.ArrowNotImplementedError:
@@ -298,7 +298,7 @@ def test_encode_examples_gives_what_decode_examples_reads() -> None:
     assert decode_examples(encoded, schema=rows.schema) == rows
 
 
-def test_names_stand_in_byte_order() -> None:
+def test_names_are_in_byte_order() -> None:
     """UTF-8 bytes decide: a prefix before what it begins, U+FF5E before an emoji."""
     names = ["🐈", "～", "b", "image/height", "image", "", "Z"]
     schema = pa.schema([(name, pa.int64()) for name in names])
@@ -599,7 +599,7 @@ def test_a_batch_of_another_schema_is_refused() -> None:
 
 
 def test_entries_around_needs_a_place() -> None:
-    """Without `split_at` there is nothing to stand around of."""
+    """Without `split_at` no values surround the split column."""
     batch = pa.record_batch({"a": [1]})
     with pytest.raises(ValueError, match="split_at"):
         ExampleEncoder(batch.schema).entries_around(batch)

@@ -31,7 +31,7 @@ from transforms.errors import (
 )
 
 
-def test_default_stands_for_an_absent_feature() -> None:
+def test_default_replaces_an_absent_feature() -> None:
     """The tutorial's way to read: scalars with defaults."""
     description = {
         "feature0": FixedLenFeature([], "int64", 0),
@@ -157,7 +157,7 @@ def test_dataset_is_read_by_its_manifest(tmp_path: pathlib.Path) -> None:
 
 
 def test_dataset_with_a_shard_cut_between_records(tmp_path: pathlib.Path) -> None:
-    """What no reader of the file alone can see, the manifest tells."""
+    """The manifest shows what a reader of the file alone cannot see."""
     path = write_dataset(tmp_path)[0]
     write_shard(path, [1], compression="gzip")
     with pytest.raises(TFRecordError, match="states 2 records") as caught:

@@ -89,7 +89,7 @@ def test_png_modes(
 @pytest.mark.parametrize(("bits", "depth"), [(8, 1), (24, 3), (32, 4)])
 @pytest.mark.parametrize("height", [9, -9])
 def test_bmp_depths(bits: int, depth: int, height: int) -> None:
-    """Bytes a pixel are the depth, whichever way up the rows stand."""
+    """The depth is the number of bytes per pixel, in either order of the rows."""
     data = make_bmp(bits, height=height)
     assert check_image(data) == ImageInfo("bmp", 9, 11, depth)
 
@@ -133,7 +133,7 @@ def test_fill_bytes_before_a_marker(jpeg: bytes) -> None:
 
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"PK\x03\x04 and a whole archive"])
 def test_bytes_after_the_image(jpeg: bytes, tail: bytes) -> None:
-    """Nobody reads what follows the end marker of a JPEG or a PNG."""
+    """No reader looks at bytes after the end marker of a JPEG or a PNG."""
     assert isinstance(check_image(jpeg + tail), ImageInfo)
     assert isinstance(check_image(make_png(2, 8) + tail), ImageInfo)
 
@@ -216,7 +216,7 @@ def test_images_of_other_formats(kind: str) -> None:
     ],
 )
 def test_kinds_that_tensorflow_does_not_read(data: bytes, words: str) -> None:
-    """A kind of JPEG or BMP that nobody damaged, but TensorFlow refuses."""
+    """An intact JPEG or BMP of a kind that TensorFlow refuses."""
     fault = fault_of(data)
     assert fault.reason is Reason.UNSUPPORTED_FORMAT
     assert words in fault.message
@@ -322,7 +322,7 @@ def test_png_without_its_end() -> None:
 
 @pytest.mark.parametrize("kind", [b"IHDR", b"IDAT", b"tEXt", b"IEND"])
 def test_png_with_a_wrong_checksum(kind: bytes) -> None:
-    """A flipped bit in any chunk, even one that nobody needs, is found."""
+    """A flipped bit is found in any chunk, even an unused one."""
     data = bytearray(make_png(2, 8, extra=chunk(b"tEXt", b"Title\0waves")))
     at = data.index(kind)
     (length,) = struct.unpack_from(">I", data, at - 4)

@@ -124,7 +124,7 @@ def test_fault_79_geometry_of_orientations_is_that_of_pillow(orientation: int) -
     ],
 )
 def test_fault_79_boxes_follow_the_pixels(orientation: int, resize: Resize) -> None:
-    """A white box on black stands where the geometry says, to a pixel."""
+    """A white box on black is where the geometry says, to a pixel."""
     pixels = np.zeros((200, 160), np.uint8)
     pixels[60:120, 70:110] = 255
     exif = Image.Exif()

@@ -91,7 +91,7 @@ def test_the_orientation_is_carried_over(
 
 @pytest.mark.parametrize("kind", ["TIFF", "WEBP", "AVIF"])
 def test_converted_formats_keep_pixels_and_tag(kind: str) -> None:
-    """By default the PNG that is made of a foreign file is turned as the file was."""
+    """By default a PNG from another format has the orientation of that file."""
     data = oriented(kind, 6)
     result = prepared(data)
     np.testing.assert_array_equal(shown(result.data), shown(data))

@@ -274,7 +274,7 @@ def test_fault_79_orientation(kind: str, orientation: int) -> None:
 
 
 def test_fault_79_applied_images_say_nothing_of_turning() -> None:
-    """The tag is gone, or readers would turn the picture twice."""
+    """The tag is removed, or readers would rotate the picture twice."""
     formats: list[Literal["jpeg", "png"]] = ["jpeg", "png"]
     for name in formats:
         result = prepared(oriented(name.upper(), 6), ImagePolicy(exif="apply"))
@@ -284,7 +284,7 @@ def test_fault_79_applied_images_say_nothing_of_turning() -> None:
 
 
 def test_fault_80_cmyk_is_counted() -> None:
-    """CMYK stays as it is, for TensorFlow gives RGB; the note says so."""
+    """CMYK stays unchanged, since TensorFlow returns RGB; the note says so."""
     data = saved(picture("CMYK"), "JPEG")
     result = prepared(data, ImagePolicy(channels=3))
     assert result.data is data
@@ -323,7 +323,7 @@ def test_fault_81_sixteen_bits() -> None:
     ],
 )
 def test_fault_82_depths_and_channels(data: bytes, depth: int) -> None:
-    """As they are by default; every kind to 1, 3 and 4 by request."""
+    """Unchanged by default; converted to 1, 3 or 4 on request."""
     assert prepared(data).info.depth == depth
     for channels in (1, 3, 4):
         result = prepared(data, ImagePolicy(channels=channels))
@@ -491,7 +491,7 @@ def test_a_bmp_of_a_rare_kind_is_not_called_damaged() -> None:
 @pytest.mark.parametrize("mode", ["L", "LA", "P", "RGB", "RGBA"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_tga_is_called_by_its_name(mode: str, packed: bool) -> None:
-    """A format without a signature is told by its header; it is no ICO."""
+    """A format without a signature is recognised by its header; it is not ICO."""
     image = picture().convert(mode)
     data = saved(image, "TGA", compression="tga_rle" if packed else None)
     result = prepare_image(data)

@@ -61,7 +61,7 @@ def test_a_kind_is_inferred(case: str) -> None:
     assert inference.features == (feature_of("c", kind),)
 
 
-def test_features_stand_in_the_order_of_the_columns() -> None:
+def test_features_are_in_the_order_of_the_columns() -> None:
     """Names and order are the source's, chunked or not."""
     chunked = pa.chunked_array([["1"], ["x"]])
     found = infer_features({"z": chunked, "a": pa.array(["1", "2"])})

@@ -80,7 +80,9 @@ def test_text_hashes_are_their_formula(texts: list[str], kind: str, seed: int) -
 
 @settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=20), max_size=20), st.data())
-def test_slices_hash_alike(texts: list[str | None], data: st.DataObject) -> None:
+def test_slices_have_the_hashes_of_copies(
+    texts: list[str | None], data: st.DataObject
+) -> None:
     """Offsets, neighbours, chunks and nulls around a key do not change its hash."""
     whole = pa.array(texts, pa.string())
     start = data.draw(st.integers(0, len(texts)))
@@ -248,7 +250,7 @@ def test_a_column_without_split_falls_by_shares() -> None:
     assert set(fallen) == {"train", "test"}
 
 
-def test_a_table_of_ids_says_the_split() -> None:
+def test_a_table_of_ids_decides_the_split() -> None:
     """Keys in the table go where it says; others by shares, or nowhere."""
     table = Assignments.of(
         key_hashes(pa.array(["b", "a"])),

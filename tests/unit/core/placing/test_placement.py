@@ -232,7 +232,7 @@ def test_positions_cut_shards_in_order(
 
 
 def test_positions_cut_by_bytes() -> None:
-    """Each shard gets its share of the bytes; what lies past the total is the last."""
+    """Each shard gets its share of the bytes; the last one gets the places past it."""
     positions = np.array([0, 24, 25, 50, 74, 75, 99, 100, 1000])
     found = placement.shard_of_positions(positions, 100, 4)
     assert found.tolist() == [0, 0, 1, 2, 2, 3, 3, 3, 3]

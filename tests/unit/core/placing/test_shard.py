@@ -54,7 +54,7 @@ def key(origin: str, row: int, seed: int) -> int:
 @settings(deadline=None)
 @given(LAYOUTS, st.integers(0, 3))
 def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
-    """Rows stand as a plain sort of (order key, origin, row) has them."""
+    """Rows have the order of a plain sort by (order key, origin, row)."""
     segments = segments_of(layout)
     rows = ShardRows.of(segments, seed=seed, shuffle=True)
     everything = [(o, row) for o, batch in segments for row in column(batch, "__row")]
@@ -69,7 +69,7 @@ def column(batch: pa.RecordBatch | pa.Table, name: str) -> list[int]:
 @settings(deadline=None)
 @given(LAYOUTS)
 def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None:
-    """Without shuffling, rows stand as the source has them."""
+    """Without shuffling, rows keep the order of the source."""
     segments = segments_of(layout)
     rows = ShardRows.of(segments, seed=5, shuffle=False)
     found = [rows.origin(position) for position in rows.order.tolist()]

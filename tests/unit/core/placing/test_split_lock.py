@@ -59,7 +59,7 @@ def test_find_is_a_dictionary(
     st.dictionaries(st.integers(0, 40), st.integers(0, 1)),
 )
 def test_what_was_known_wins(first: dict[int, int], then: dict[int, int]) -> None:
-    """Merging keeps every old assignment, also of rows that are gone."""
+    """Merging keeps every old assignment, even of rows that no longer exist."""
     merged = assignments(first).with_new(assignments(then))
     wanted = {**then, **first}
     assert merged.units.tolist() == sorted(wanted)
@@ -207,7 +207,9 @@ def test_integer_ids_are_their_digits(tmp_path: Folder) -> None:
         ("id,split\na,all\n", "split is named"),
     ],
 )
-def test_tables_of_ids_that_are_none(tmp_path: Folder, text: str, message: str) -> None:
+def test_files_that_are_no_tables_of_ids(
+    tmp_path: Folder, text: str, message: str
+) -> None:
     """What cannot be a table of ids is said in a sentence that names the file."""
     path = tmp_path / "ids.csv"
     path.write_text(text)

@@ -61,7 +61,7 @@ def test_fault_130_a_lock_keeps_ids(runs: list[list[str]]) -> None:
 
 
 def test_locked_names_come_before_given_ones() -> None:
-    """A list that grew or was sorted anew does not move what a lock has."""
+    """A list that grew or was sorted again does not change the ids in a lock."""
     found = Vocabulary.of(("a", "b", "c"), ("c", "a", "gone"), Unknown.REJECT)
     assert found == Vocabulary(("c", "a", "gone", "b"), Unknown.REJECT)
     oov = Vocabulary.of(("a",), None, Unknown.OOV)
@@ -87,7 +87,7 @@ def test_lock_file_is_literal() -> None:
         (b"\xff\n", "UTF-8 text.*byte 0"),
     ],
 )
-def test_locks_that_are_none(data: bytes, message: str) -> None:
+def test_files_that_are_no_locks(data: bytes, message: str) -> None:
     """A lock that was damaged is refused, naming the file and the place."""
     with pytest.raises(SpecError, match=message) as caught:
         parse_lock(data, path="my.lock")
@@ -95,7 +95,7 @@ def test_locks_that_are_none(data: bytes, message: str) -> None:
 
 
 def test_given_files_are_plain() -> None:
-    """A list of names, as labels.txt has it: lines as they stand."""
+    """A list of names, as in labels.txt, with its lines unchanged."""
     assert parse_names(b"b\\n\na \n\n", path="p") == ("b\\n", "a ")
     with pytest.raises(SpecError, match="line 2 is empty"):
         parse_names(b"a\n\nb\n", path="p")

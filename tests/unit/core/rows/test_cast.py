@@ -417,7 +417,7 @@ def test_text_of_timestamps_reads_back() -> None:
 
 
 def size_of(value: Any) -> Any:
-    """Returns the shape of nested lists, -1 for what cannot be told; None if uneven."""
+    """Returns the shape of nested lists: -1 for an unknown size, None if uneven."""
     if not isinstance(value, list):
         return ()
     inner = {size_of(item) for item in value}
@@ -502,7 +502,7 @@ def test_lists_of_lists_fit_a_shape(
         wanted = [expected_list(value, shape, 2) for value in values]
     texts = [None if value is None else json.dumps(value) for value in values]
     verdicts = found(pa.array(texts, pa.string()), feature)
-    # Of several faults, which one is told may differ.
+    # Which of several faults is reported may differ.
     assert [v if isinstance(v, list) else v is None for v in verdicts] == [
         w if isinstance(w, list) else w is None for w in wanted
     ]
@@ -564,7 +564,7 @@ def test_json_in_text(text: str, wanted: Any) -> None:
 
 
 def test_json_of_texts() -> None:
-    """Strings stay as they are, numbers keep their figures, half surrogates are bad."""
+    """Strings stay unchanged, numbers keep their digits, lone surrogates are bad."""
     feature = Feature("x", Kind.TEXT, shape=ANY)
     texts = ['["a,b", "가", ""]', "[1.50, true]", '["\\ud800"]', '["NA"]']
     wanted = [["a,b", "가", ""], ["1.50", "true"], Reason.INVALID_ENCODING, ["NA"]]
@@ -626,7 +626,7 @@ def test_tensors_are_never_ragged(text: str) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 0, 2)])
 def test_arrays_stored_in_another_order(order: tuple[int, ...]) -> None:
-    """Elements come in the order of the tensor as it is to be seen, row-major.
+    """Elements are in the logical order of the tensor, row-major.
 
     By Arrow's format, `permutation` orders the dimensions of the stored shape; its own
     conversion to NumPy agrees where a permutation is its own inverse.
@@ -708,7 +708,7 @@ def test_raw_bytes_have_the_size_of_the_shape() -> None:
 
 
 def test_images_of_hugging_face() -> None:
-    """A struct has the file itself or where it lies; the other one does not do."""
+    """A struct may have the file or its path; the other one is not accepted."""
     column = pa.array(
         [
             {"bytes": b"x", "path": "a.jpg"},

@@ -1,4 +1,4 @@
-"""Raw columns become rows under a schema; what does not fit is told row by row."""
+"""Raw columns become rows under a schema; misfits are reported row by row."""
 
 import datetime
 import re
@@ -225,8 +225,8 @@ def test_messages_say_what_was_found(
     assert len(message.encode()) <= 1024
 
 
-def test_a_wrong_shape_is_told() -> None:
-    """The shape that must hold stands in the message."""
+def test_a_wrong_shape_is_reported() -> None:
+    """The message names the required shape."""
     feature = Feature("x", Kind.FLOAT, shape=(None, 4))
     _, (misfit,) = conformed(feature, {"x": [[1.0, 2.0]]}, count=1)
     assert told(misfit)[0][1:] == (

@@ -23,7 +23,7 @@ TINY, SMALL = 2.0**-150, np.nextafter(2.0**-150, 1)
 
 
 def found(column: pa.Array, feature: Feature = FLOAT) -> list[int]:
-    """Returns the rows that the values stand in."""
+    """Returns the rows of the values."""
     rows, _ = conform({"f": column}, Schema((feature,)), len(column), "")
     return losses(column, rows["f"], feature).zeros.tolist()
 
@@ -51,7 +51,7 @@ WRITERS: list[Callable[[random.Random], str]] = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_texts_against_decimals(seed: int) -> None:
-    """As many as Python's decimals say, whatever stands in the other cells."""
+    """The count is that of Python's decimals, whatever the other cells hold."""
     chooser = random.Random(seed)
     writers = chooser.sample(WRITERS, chooser.randint(1, len(WRITERS)))
     texts = [chooser.choice(writers)(chooser) for _ in range(400)]
@@ -119,7 +119,7 @@ def test_single_values_of_every_type(column: pa.Array, rows: list[int]) -> None:
     ],
 )
 def test_lists_and_tensors(column: pa.Array, feature: Feature, rows: list[int]) -> None:
-    """A row stands there as often as it holds such values."""
+    """A row occurs once for each such value."""
     assert found(column, feature) == rows
 
 
@@ -198,7 +198,7 @@ def test_a_remark_adds_up_the_blocks_of_a_column() -> None:
     ]
 
 
-def test_a_later_run_is_told_what_was_rounded() -> None:
+def test_a_later_run_reports_what_was_rounded() -> None:
     """The facts of a block that is taken over keep its counts."""
     facts = ReadFacts("a", 0, 1, roundings={"x": Rounding(1, "z", 2, "l", 0.5)})
     assert from_json(to_json(facts)) == facts

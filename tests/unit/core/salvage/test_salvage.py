@@ -70,7 +70,7 @@ def flipped(data: bytes, place: int, bit: int) -> bytes:
     return bytes(out)
 
 
-def test_what_is_sound_is_kept() -> None:
+def test_what_is_intact_is_kept() -> None:
     """Nothing is skipped, and records in a row are one part where they are read so."""
     assert salvaged(PLAIN) == (RECORDS, [])
     assert salvaged(b"") == ([], [])
@@ -93,7 +93,7 @@ def test_every_bit_flip_costs_one_record_at_most(headline: Headline) -> None:
 def edited(data: bytes, rng: random.Random) -> tuple[bytes, list[int]]:
     """Returns data after one to three edits, and where each byte of it came from.
 
-    -1 stands for a byte that was changed or inserted.
+    -1 marks a byte that was changed or inserted.
     """
     places = sorted(rng.sample(range(len(data)), rng.randint(1, 3)), reverse=True)
     out = bytearray(data)
@@ -117,7 +117,7 @@ def edited(data: bytes, rng: random.Random) -> tuple[bytes, list[int]]:
 
 
 def left_whole(records: Sequence[bytes], origins: list[int]) -> list[bytes]:
-    """Returns the records whose bytes all stand there still, one behind another."""
+    """Returns the records whose bytes are all still there, one after the other."""
     places = {origin: place for place, origin in enumerate(origins)}
     whole = []
     start = 0
@@ -130,11 +130,11 @@ def left_whole(records: Sequence[bytes], origins: list[int]) -> list[bytes]:
     return whole
 
 
-def test_every_record_that_edits_left_whole_is_kept(headline: Headline) -> None:
+def test_every_record_that_edits_leave_intact_is_kept(headline: Headline) -> None:
     """One to three edits anywhere: bits, overwritten, cut out and inserted bytes."""
     cases = count(1_500, 100_000)
     # In the last one an inserted byte makes a length of a header's zeros, and where
-    # that ends a header happens to stand.
+    # that ends a header happens to be.
     for case in [*range(cases), 97_070]:
         data, origins = edited(PLAIN, random.Random(case))
         kept, _ = salvaged(data)
@@ -143,8 +143,8 @@ def test_every_record_that_edits_left_whole_is_kept(headline: Headline) -> None:
     headline("H3", f"{cases:,} times 1-3 edits: 0 invented, 0 whole records missed")
 
 
-def test_records_in_a_payload_are_never_taken_for_the_files() -> None:
-    """No bit flip and no cut promotes what lies within a record."""
+def test_records_in_a_payload_are_never_taken_for_records_of_the_file() -> None:
+    """No bit flip and no cut turns bytes within a record into a record."""
     data = framed(OUTER)
     for place in range(len(data)):
         kept, _ = salvaged(flipped(data, place, place % 8))
@@ -174,8 +174,8 @@ def without_header_and_footer(records: Sequence[bytes], index: int) -> bytes:
     return bytes(data)
 
 
-def test_damage_to_header_and_payload_marks_what_may_be_nested() -> None:
-    """With all of both gone nothing tells: the inner records are kept, and marked."""
+def test_damage_to_header_and_payload_marks_records_that_may_be_nested() -> None:
+    """If both are lost, inner records are not recognised: they are kept and marked."""
     kept, skipped = salvaged(without_header_and_footer(OUTER, 1))
     assert [each.note for each in skipped] == [NESTED, ""]
     assert b"inner 0" in kept
@@ -196,7 +196,7 @@ def test_what_cannot_be_nested_is_not_marked(other: int) -> None:
 
 
 def test_a_whole_record_that_another_one_claims() -> None:
-    """The one in front lost as many bytes as the whole one has: both are told apart."""
+    """The first lost as many bytes as the intact one has; both are recognised."""
     for tail in ([], [b"next"]):
         records = [b"first", b"s" * 60, b"whole", *tail]
         data = framed(records)
@@ -208,7 +208,7 @@ def test_a_whole_record_that_another_one_claims() -> None:
 
 
 @pytest.mark.parametrize("behind", ["end", "damage"])
-def test_the_whole_record_that_cannot_be_told(behind: str) -> None:
+def test_the_intact_record_that_cannot_be_recognised(behind: str) -> None:
     """A payload may end like this too: a header claims it, and no run leads out."""
     first = bytearray(frame(b"s" * 90))
     del first[20:60]
@@ -352,8 +352,8 @@ def test_sound_streams_are_unpacked() -> None:
 
 
 @pytest.mark.parametrize("compression", [Compression.GZIP, Compression.ZLIB])
-def test_a_cut_gives_what_stands_in_front_of_it(compression: Compression) -> None:
-    """To the last byte that can be told."""
+def test_a_cut_gives_the_records_before_it(compression: Compression) -> None:
+    """To the last byte that can be known."""
     is_gzip = compression is Compression.GZIP
     stored = PACKED if is_gzip else zlib.compress(TEXT)
     for cut in range(20, len(stored), 997):

@@ -96,7 +96,7 @@ def test_one_flipped_byte_per_field(position: int, kind: str) -> None:
 
 
 def test_every_cut_of_a_plain_file() -> None:
-    """An error inside records, naming the record; boundaries cannot be told."""
+    """An error inside records names the record; a cut at a boundary is not found."""
     for cut in range(len(PLAIN)):
         if cut in STARTS:
             assert read(PLAIN[:cut], allow_empty=True) == RECORDS[: STARTS.index(cut)]
@@ -111,7 +111,7 @@ def test_every_cut_of_a_compressed_file(compression: str) -> None:
     """No cut is taken for the end, not even between records or in the trailer."""
     stored, _ = write(RECORDS, compression)
     kinds = {damage(stored[:cut])[0] for cut in range(2, len(stored))}
-    # With one or no byte left nothing tells that the file was ever compressed.
+    # With one byte or none left, the compression cannot be recognised.
     kinds |= {damage(stored[:cut], compression=compression)[0] for cut in (0, 1)}
     assert kinds == {"truncated", "empty"}
     assert damage(b"")[0] == "empty"
@@ -190,7 +190,7 @@ def test_record_above_the_limit_is_an_error() -> None:
 
 
 def test_empty_file_is_an_error_unless_allowed() -> None:
-    """Nothing tells a file of no records from one that lost them all."""
+    """A file without records looks like one that lost them all."""
     for stored in (b"", gzip.compress(b""), zlib.compress(b"")):
         assert damage(stored) == ("empty", 0, 0, 0)
         assert read(stored, allow_empty=True) == []
@@ -381,7 +381,7 @@ def test_file_that_changes_while_it_is_read(tmp_path: pathlib.Path) -> None:
 
 
 def test_reader_of_a_path_can_be_used_again(tmp_path: pathlib.Path) -> None:
-    """Each iteration opens the file anew and counts from zero."""
+    """Each iteration opens the file again and counts from zero."""
     path = tmp_path / "a"
     path.write_bytes(PLAIN)
     reader = TFRecordReader(path)
@@ -463,7 +463,7 @@ def test_mutated_files_give_a_prefix_then_a_typed_error(data: st.DataObject) -> 
     seen: list[bytes] = []
     with contextlib.suppress(TFRecordError):
         seen.extend(TFRecordReader(io.BytesIO(stored), allow_empty=True))
-    # Without an error whole records were cut out: only a manifest can tell that.
+    # Without an error, whole records were cut out: only a manifest can show that.
     assert all(record in RECORDS for record in seen)
     before = sum(stop <= start for stop in STARTS[1:])
     assert seen[:before] == RECORDS[:before]

@@ -128,7 +128,7 @@ def test_zstd_streams_of_many_shapes() -> None:
         + zstandard.ZstdCompressor(level=19).compress(plain[half:])
         + zstd(b"")
     )
-    # Starts with a skippable frame, so what it is must be told by a frame before.
+    # Starts with a skippable frame, so an earlier frame must identify it.
     assert contents(zstd(b"") + data) == contents(plain)
     for cut in (1, 5, len(data) // 2):
         with pytest.raises(DamageError, match="zstd stream"):
@@ -266,7 +266,7 @@ def test_fault_117_bomb_in_a_packed_tar(name: str) -> None:
     assert peak < 40_000_000
 
 
-def test_fault_117_a_bomb_that_lies_on_its_size() -> None:
+def test_fault_117_a_bomb_that_states_a_false_size() -> None:
     """A member that states 10 bytes costs 10 bytes, whatever it holds."""
     data = bytearray(zip_of({"bomb.bin": bytes(100_000_000)}))
     entry = data.index(b"PK\x01\x02")
@@ -335,7 +335,7 @@ def test_fault_118_wrong_checksum_in_a_zip() -> None:
 
 @pytest.mark.parametrize("delta", [-1, 1])
 @pytest.mark.parametrize("field", [20, 24])
-def test_fault_118_declared_sizes_that_lie(delta: int, field: int) -> None:
+def test_fault_118_declared_sizes_that_are_false(delta: int, field: int) -> None:
     """The packed or unpacked size off by one: a fault of that member."""
     data = bytearray(zip_of({"a.txt": b"0123456789" * 10, "b.txt": b"b" * 99}))
     entry = data.index(b"PK\x01\x02")

@@ -131,7 +131,7 @@ def test_order_turns_axes(
 
 
 def test_offsets_and_padding() -> None:
-    """Fields lie at their offsets, may overlap, and records may go on after them."""
+    """Fields are at their offsets and may overlap; records may continue after them."""
     layout = Layout(
         (
             BinaryField("whole", "uint32", offset=4),
@@ -207,7 +207,7 @@ def test_layout_from_mapping() -> None:
         ({"record_bytes": 5}, "record_bytes"),
     ],
 )
-def test_wrong_layout_says_which_key(change: dict[str, Any], word: str) -> None:
+def test_wrong_layout_names_the_key(change: dict[str, Any], word: str) -> None:
     """A layout that makes no sense is refused before anything is read."""
     with pytest.raises(SpecError, match=word.replace("[", r"\[")):
         Layout.from_mapping({**MAPPING, **change})
@@ -305,7 +305,7 @@ def test_blocks_hold_all_records(tmp_path: pathlib.Path, block_bytes: int) -> No
 
 
 def test_limit_reads_the_first_rows(tmp_path: pathlib.Path) -> None:
-    """A limit ends the blocks after so many rows."""
+    """A limit ends the blocks after this many rows."""
     path = tmp_path / "data.bin"
     write_labelled(path, [0] * 40)
     reader = FixedLengthReader(LABELLED)
@@ -317,7 +317,7 @@ def test_limit_reads_the_first_rows(tmp_path: pathlib.Path) -> None:
 
 
 def test_sample_and_features(tmp_path: pathlib.Path) -> None:
-    """The sample holds the columns as they are read, and their features."""
+    """The sample holds the columns as read, and their features."""
     files = []
     for name, count in (("a.bin", 900), ("b.bin", 0), ("c.bin", 2100)):
         write_labelled(tmp_path / name, [i % 3 for i in range(count)])
@@ -339,7 +339,7 @@ def test_sample_and_features(tmp_path: pathlib.Path) -> None:
 
 
 def test_places_are_even() -> None:
-    """Sampled records ascend, lie inside their files and are spread over all."""
+    """Sampled records are ascending, inside their files and spread over all files."""
     places = sample_places([10, 0, 5000, 3], 8)
     assert [len(p) > 0 for p in places] == [True, False, True, False]
     assert sum(map(len, places)) == 1024
@@ -372,7 +372,7 @@ def test_features_of_images_and_numbers() -> None:
 def test_fault_132_label_outside_the_classes_is_a_reject(
     tmp_path: pathlib.Path,
 ) -> None:
-    """A record with a label that no name stands for is refused; the others stay."""
+    """A record whose label has no name is rejected; the others are kept."""
     path = tmp_path / "data.bin"
     records = write_labelled(path, [0, 3, 2, 255, 1])
     reader = FixedLengthReader(LABELLED)
@@ -451,10 +451,10 @@ def test_fault_133_shorter_than_the_header(tmp_path: pathlib.Path) -> None:
         (None, "No such file"),
     ],
 )
-def test_names_must_stand_for_ids(
+def test_names_must_match_ids(
     tmp_path: pathlib.Path, data: bytes | None, word: str
 ) -> None:
-    """A file of names from which ids cannot be told is an error."""
+    """A file of names that does not determine the ids is an error."""
     path = tmp_path / "data.bin"
     write_labelled(path, [0])
     names = tmp_path / "names.txt"

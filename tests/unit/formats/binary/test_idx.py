@@ -70,7 +70,7 @@ def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
 
 
 def test_images_stored_by_column(tmp_path: pathlib.Path) -> None:
-    """EMNIST's images lie on their side; the order "F" sets them up."""
+    """EMNIST's images are transposed; the order "F" corrects that."""
     images, labels = digits(5, (3, 4))
     file = write(tmp_path, images, labels)
     reader = IdxReader(order="F")
@@ -115,7 +115,7 @@ def test_class_names(tmp_path: pathlib.Path) -> None:
 
 
 def test_large_compressed_file_comes_in_pieces(tmp_path: pathlib.Path) -> None:
-    """Pieces are told apart by where they start, and make up the block."""
+    """Pieces have different starts and together cover the block."""
     images = np.arange(9 << 20, dtype=np.uint32).astype(np.uint8).reshape(9216, 1024)
     labels = (np.arange(9216) % 10).astype(np.uint8)
     file = write(tmp_path, images.reshape(-1, 32, 32), labels, packed=(True, True))

@@ -241,7 +241,7 @@ def test_logical_types_are_those_of_arrow(tmp_path: Folder) -> None:
 
 
 def test_logical_types_that_are_not_known_are_passed_over(tmp_path: Folder) -> None:
-    """The specification says so; the plain type stands."""
+    """As in the specification, the plain type is used."""
     kind = {"type": "long", "logicalType": "of-my-own"}
     write(tmp_path / "a.avro", [{"x": 7}], column("x", kind))
     assert read(tmp_path).columns == {"x": [7]}

@@ -167,7 +167,7 @@ def test_one_encoding_under_two_names_is_one_dialect() -> None:
         ("a,b\n1,2".encode("cp037"), CsvDialect(encoding="cp037"), ("a", "b")),
     ],
 )
-def test_names_are_read_as_they_stand(
+def test_names_are_read_unchanged(
     data: bytes, dialect: CsvDialect, names: tuple[Any, ...]
 ) -> None:
     """Byte order mark stripped, quotes taken off, spaces and words kept."""
@@ -254,7 +254,7 @@ def test_missing_is_blank_and_unquoted_or_a_word_beside_numbers() -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r"])
-def test_a_blank_last_cell_is_missing_whatever_stands_before_it(end: bytes) -> None:
+def test_a_blank_last_cell_is_missing_after_any_cell(end: bytes) -> None:
     """Arrow alone takes it for quoted where the file ends without a line end."""
     data = b'name,count\n"a",' + end
     schema = Schema((FOUR["name"], FOUR["count"]))
@@ -329,7 +329,7 @@ def test_a_cell_that_is_no_text_makes_a_short_message(column: str, cell: bytes) 
 
 
 def test_only_the_columns_of_the_schema_are_looked_at() -> None:
-    """Others may hold anything; two features may be made of one column."""
+    """Other columns may hold anything; two features may use one column."""
     schema = Schema(
         (
             Feature("n", Kind.INT64, column="count"),
@@ -542,7 +542,7 @@ def sample(*files: bytes, dialect: Any = None, **options: Any) -> Sample:
 
 
 def test_small_sources_are_sampled_whole() -> None:
-    """Every row of every file; blank and empty told apart; bad rows counted."""
+    """It reads every row of every file, tells blank from empty, counts bad rows."""
     found = sample(b'a,b\n1,""\n2,\n3\n', b"\xef\xbb\xbfa,b\r\n\r\n4,x", b"a,b\n")
     assert {name: column.to_pylist() for name, column in found.columns.items()} == {
         "a": ["1", "2", "4"],

@@ -79,7 +79,7 @@ def scan_by_hand(
 
 
 def parse_whole(data: bytes) -> list[Any]:
-    """Returns what Arrow makes of the data: rows by number; None of a bad one."""
+    """Returns what Arrow parses from the data: rows by number; None for a bad one."""
     if not data:
         return []
     bad = []
@@ -206,7 +206,7 @@ def test_records_are_located_by_their_numbers(data: Any, pick: Any) -> None:
 @settings(deadline=None)
 @given(data=tables().map(str.encode), limit=st.integers(0, 6), size=st.integers(1, 40))
 def test_a_limit_takes_the_first_rows(data: Any, limit: Any, size: Any) -> None:
-    """Blocks under a limit hold exactly so many rows, or all there are."""
+    """Blocks under a limit hold exactly this many rows, or all if there are fewer."""
     starts, _, unclosed = scan_by_hand(data)
     if unclosed:
         return
@@ -221,7 +221,7 @@ def test_a_limit_takes_the_first_rows(data: Any, limit: Any, size: Any) -> None:
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_header_and_byte_order_mark_lie_in_no_block(mark: bytes, end: bytes) -> None:
+def test_header_and_byte_order_mark_are_in_no_block(mark: bytes, end: bytes) -> None:
     """Rows and bytes are counted from the first record after them."""
     data = end.join([mark + b'"a","b', b'2"', b"", b"1,2", b"3,4"])
     first, second = blocks_of(data, CsvDialect())

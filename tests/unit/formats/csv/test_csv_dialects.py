@@ -1,4 +1,4 @@
-"""CSV as it is written elsewhere: escapes, other quotes, newlines, compressed files."""
+"""CSV dialects: escapes, other quotes, newlines, compressed files."""
 
 import codecs
 import csv
@@ -96,7 +96,7 @@ def scan_by_hand(data: bytes, dialect: CsvDialect) -> tuple[list[int], list[int]
 
 
 def parse_whole(data: bytes, dialect: CsvDialect) -> list[Any]:
-    """Returns what Arrow makes of a whole file: rows by number; None of a bad one."""
+    """Returns what Arrow parses from a file: rows by number; None for a bad one."""
     bad = []
     if not data.endswith((b"\n", b"\r")):
         # Without a line end Arrow takes a blank last cell for quoted.
@@ -134,7 +134,7 @@ def parse_whole(data: bytes, dialect: CsvDialect) -> list[Any]:
 def rows_of(
     data: bytes, dialect: CsvDialect, block_bytes: int, names: Any = NAMES
 ) -> list[Any]:
-    """Reads a file in blocks: the rows by number, None of one of another length."""
+    """Returns a file's rows by number, read in blocks; None for a wrong length."""
     rows = {}
     total = 0
     for block in iter_blocks(
@@ -280,7 +280,7 @@ def test_an_escape_that_is_part_of_other_characters_is_found() -> None:
 def test_a_large_file_with_escapes_is_sampled_in_whole_rows(
     word: str, around: str
 ) -> None:
-    """Places inside the file start at true records, wherever they fall."""
+    """Positions anywhere in the file are moved to the start of a record."""
     data = b"text,number\n" + b"".join(
         f"{around}{word * (number % 7 + 1)}{around},{number}\n".encode()
         for number in range(5_000)
@@ -580,7 +580,7 @@ def test_pieces_of_a_compressed_file_are_the_rows_of_the_plain_one(
 def test_a_limit_holds_in_compressed_files(
     suffix: str, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first so many rows, whatever the pieces are."""
+    """The first rows up to the limit, however the file is cut."""
     monkeypatch.setattr(csv_reader, "_PIECE_BYTES", 10_000)
     file = stored(tmp_path / f"t.csv{suffix}", PACKERS[suffix](CONTENT))
     reader = planned(file)
@@ -621,7 +621,7 @@ def test_encodings_inside_compressed_files(
 
 
 def test_a_file_is_unpacked_by_its_content(tmp_path: Path) -> None:
-    """A plain file named .gz is read as it is, and gzip named .csv is unpacked."""
+    """A plain file named .gz is read unchanged, and gzip named .csv is decompressed."""
     plain = stored(tmp_path / "plain.csv.gz", CONTENT)
     packed = stored(tmp_path / "packed.csv", gzip.compress(CONTENT))
     reader = planned(plain, packed)
@@ -633,7 +633,7 @@ def test_a_file_is_unpacked_by_its_content(tmp_path: Path) -> None:
 DAMAGE = {
     "cut": lambda data: data[: len(data) // 2],
     "cut in its last bytes": lambda data: data[:-2],
-    # Near the start: without a checksum zstd cannot tell of every byte.
+    # Near the start: without a checksum zstd cannot detect a change in every byte.
     "flipped": lambda data: data[:9] + bytes([255 - b for b in data[9:30]]) + data[30:],
     "with junk behind": lambda data: data + b"junk",
 }
@@ -721,7 +721,7 @@ def test_rejects_of_compressed_files_name_row_line_and_bytes(
 
 
 def test_plain_and_compressed_files_are_one_table(tmp_path: Path) -> None:
-    """Each is read as it is stored; .tsv has tabs, whatever stands beside it."""
+    """Each is read in its own format; .tsv has tabs, whatever other files there are."""
     one = stored(tmp_path / "1.csv", b"n,t\n1,a\n")
     two = stored(tmp_path / "2.csv.gz", gzip.compress(b"n,t\n2,b\n"))
     three = stored(tmp_path / "3.tsv", b"n\tt\n3\tc,d\n")

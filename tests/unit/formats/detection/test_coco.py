@@ -44,7 +44,7 @@ def root(tmp_path: Folder) -> Folder:
 
 
 def test_rows_by_hand(root: Folder) -> None:
-    """Rows stand in the file's order; boxes, classes, areas and flags are parallel."""
+    """Rows are in the file's order; boxes, classes, areas and flags are parallel."""
     found = read(tree(root, EXAMPLE))
     assert found.rejections == []
     assert found.rows == [
@@ -272,7 +272,7 @@ def test_area_and_crowd_that_are_not_stated(root: Folder) -> None:
 def test_images_that_are_no_rows(
     root: Folder, change: Json, reason: Reason, shown: str
 ) -> None:
-    """An image without what its row needs is rejected, and its boxes are gone."""
+    """An image that lacks a required value is rejected, and its boxes are lost."""
     content = coco([image(1, **change), image(2)], [box(5, 1), box(6, 2)])
     found = read(tree(root, content))
     rejection = next(r for r in found.rejections if not r.part)
@@ -327,7 +327,7 @@ def test_parts_are_conserved(
     block_rows: int,
     with_limit: bool,
 ) -> None:
-    """Boxes read = in rows + rejected + gone with their image, whatever the file has.
+    """For any file, boxes read = in rows + rejected + lost with their image.
 
     The account of each reading is checked where it is read; here all of them are.
     """
@@ -430,7 +430,7 @@ def test_files_that_disagree_on_a_class(root: Folder) -> None:
         ("labels.json", ""),
     ],
 )
-def test_where_images_lie(root: Folder, json_path: str, image_folder: str) -> None:
+def test_where_images_are(root: Folder, json_path: str, image_folder: str) -> None:
     """Images are found in the usual places, or in the folder that is given."""
     write_json(root / json_path, EXAMPLE)
     for item in EXAMPLE["images"]:
@@ -634,6 +634,6 @@ def test_bad_settings() -> None:
     ],
 )
 def test_splits_in_paths(path: str, split: str) -> None:
-    """A split's word counts where no letter stands beside it."""
+    """The name of a split counts if no letter adjoins it."""
     assert split_in_path(path) == split
     assert CocoReader().split_of(path) == split

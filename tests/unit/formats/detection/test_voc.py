@@ -256,7 +256,7 @@ def test_deep_and_large_files(root: Folder, monkeypatch: pytest.MonkeyPatch) -> 
         ("VOC2007/Annotations/a.xml", "a.jpg", "VOC2007/JPEGImages/a.jpg"),
     ],
 )
-def test_where_images_lie(
+def test_where_images_are(
     root: Folder, where: str, filename: str | None, image: str
 ) -> None:
     """The stated name comes first, then the XML file's own with another suffix."""
@@ -328,7 +328,7 @@ def test_splits_by_folder(root: Folder) -> None:
 
 
 def test_fault_125_files_that_change_or_vanish(root: Folder) -> None:
-    """A file that is gone or another one than was listed is a reject by name."""
+    """A file that was removed or replaced since the listing is rejected by name."""
     source = source_of(example(root), VocReader(), ".xml")
     write_xml(root / "Annotations/2007_01.xml", thing())
     (root / "Annotations/2007_02.xml").unlink()
@@ -417,7 +417,7 @@ side = st.sampled_from([-9, 0, 1, 20, 40, 63, 64, 66, "nan", "x", None, 0.5])
 def test_parts_are_conserved(
     tmp_path: Folder, images: Any, policy: str, block_files: int
 ) -> None:
-    """Boxes read = in rows + rejected + gone with their image, whatever the files have.
+    """For any files, boxes read = in rows + rejected + lost with their image.
 
     The account of each reading is checked where it is read; here all of them are.
     """

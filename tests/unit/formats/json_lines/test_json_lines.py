@@ -31,7 +31,7 @@ def write(path: pathlib.Path, lines: list[str], end: str = "\n") -> None:
 
 
 def sampled(count: int) -> list[dict[str, Any]]:
-    """Rows of every type, flat, as they are expected back."""
+    """Flat rows of every type, as expected back."""
     rows = [
         {
             "i": i - 3,
@@ -136,7 +136,9 @@ lines_soup = st.one_of(
 @settings(max_examples=cases(150), deadline=None)
 @example(lines=["[1]", '{"a":Inf}', '{"b": null}'])
 @given(st.lists(lines_soup, min_size=1, max_size=8))
-def test_a_line_is_read_alike_in_any_company(tmp_path_factory: Any, lines: Any) -> None:
+def test_a_line_is_read_the_same_beside_any_others(
+    tmp_path_factory: Any, lines: Any
+) -> None:
     """Values, refusals and row numbers do not depend on where blocks are cut."""
     folder = tmp_path_factory.mktemp("soup")
     write(folder / "a.jsonl", lines)
@@ -318,7 +320,7 @@ def test_two_objects_on_two_lines_are_not_taken_for_lines(
 
 
 def test_doubled_members_elsewhere_do_not_matter(tmp_path: pathlib.Path) -> None:
-    """Only where a wanted column lies is a member that stands twice a fault."""
+    """A duplicate member is a fault only if it affects a wanted column."""
     lines = ['{"a": 1, "b": {"c": 1, "c": 2}}', '{"a": 2, "b": {"c": 3}}']
     write(tmp_path / "a.jsonl", lines)
     both = read_all(JsonLinesReader(), tmp_path, ["a.jsonl"])
@@ -328,7 +330,7 @@ def test_doubled_members_elsewhere_do_not_matter(tmp_path: pathlib.Path) -> None
 
 
 def test_mixed_types_in_the_sample_are_kept_as_text(tmp_path: pathlib.Path) -> None:
-    """A column of several types loses nothing: texts as they are, the rest as JSON."""
+    """A column of several types loses nothing: texts stay, other values become JSON."""
     values = ["x", "1", "1.50", "true", "[1, 2.0]", '{"k": 1e5}', "null"]
     lines = ['{"a": "x"}', *(f'{{"a": {v}}}' for v in values[1:])]
     write(tmp_path / "a.jsonl", lines)
@@ -401,7 +403,7 @@ def test_a_compressed_file_that_was_cut_off_is_an_error(tmp_path: pathlib.Path) 
 def test_limit_takes_the_first_rows(
     tmp_path: pathlib.Path, limit: int, packed: bool
 ) -> None:
-    """With a limit the blocks hold so many rows, and no more."""
+    """With a limit the blocks hold this many rows and no more."""
     data = b"".join(b'{"a": %d}\n\n' % i for i in range(100))
     name = "a.jsonl.gz" if packed else "a.jsonl"
     (tmp_path / name).write_bytes(gzip.compress(data) if packed else data)
@@ -422,7 +424,7 @@ def test_drift_of_types_between_files_is_an_error(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> None:
-    """Every row of one file has it, none of the other: the files are not alike."""
+    """Every row of one file has it and no row of the other: the columns differ."""
     write(tmp_path / "a.jsonl", ['{"x": 1, "y": 2}'] * 30)
     write(tmp_path / "b.jsonl", ['{"x": 1}'] * 30)
     with pytest.raises(SourceError, match=r"every row of a\.jsonl has 'y', and none"):
@@ -447,7 +449,7 @@ def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> Non
 def test_what_is_no_table_is_an_error(
     tmp_path: pathlib.Path, text: bytes, match: str
 ) -> None:
-    """Empty files, arrays, ambiguous names and other formats are told apart."""
+    """Empty files, arrays, ambiguous names and other formats get different errors."""
     (tmp_path / "a.jsonl").write_bytes(text)
     with pytest.raises(SourceError, match=match):
         JsonLinesReader().plan(listed(tmp_path, ["a.jsonl"]))

@@ -74,7 +74,7 @@ def optional(count: Any) -> Any:
 
 
 def as_read(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as it is expected back: in lists where some row has another number."""
+    """A row as expected back: as lists if rows differ in the number of values."""
     row = dict(row)
     if "one" in row:
         row["one"] = row["one"][0]
@@ -227,7 +227,7 @@ def test_sequence_examples_are_an_error(tmp_path: pathlib.Path) -> None:
 def test_limit_takes_the_first_records(
     tmp_path: pathlib.Path, limit: int, pack: Callable[..., Any] | type[Any]
 ) -> None:
-    """With a limit the blocks hold so many records."""
+    """With a limit the blocks hold this many records."""
     write(tmp_path / "a.tfrecord", [example(a=i) for i in range(100)], pack)
     read = read_all(
         TFRecordFiles(), tmp_path, ["a.tfrecord"], limit=limit, block_bytes=90
@@ -273,7 +273,7 @@ def test_sample_is_spread_and_bounded(
 
 
 def test_images_are_declared_by_their_bytes(tmp_path: pathlib.Path) -> None:
-    """Encoded images are image features; what stands beside them stays a number."""
+    """Encoded images become image features; numbers beside them stay numbers."""
     png = b"\x89PNG\r\n\x1a\n" + bytes(9)
     rows = [{"image/encoded": png, "image/height": 3, "raw": b"no image"}] * 3
     write(tmp_path / "a.tfrecord", [example(**row) for row in rows])
@@ -337,7 +337,7 @@ def test_the_metadata_of_a_dataset_is_read_once(
 def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Cut off between two records, or gone: the dataset is not whole."""
+    """A dataset with a shard that is missing or cut between records is not whole."""
     tmp_path = tmp_path / "animals"
     datasets.write_dataset(tmp_path, {"train": datasets.animals(4, 3)})
     names = sorted(path.name for path in tmp_path.iterdir() if "-of-" in path.name)
@@ -353,7 +353,7 @@ def test_a_shard_that_is_not_what_the_manifest_states_is_an_error(
 
 
 def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path: pathlib.Path) -> None:
-    """Without a manifest, TFDS's files tell classes, images, texts and splits."""
+    """Without a manifest, TFDS's files give classes, images, texts and splits."""
     tmp_path = tmp_path / "animals"
     datasets.write_dataset(
         tmp_path,
@@ -374,7 +374,7 @@ def test_a_dataset_of_tfds_is_known_by_its_files(tmp_path: pathlib.Path) -> None
 def test_two_datasets_with_other_vocabularies_merge_by_name(
     tmp_path: pathlib.Path,
 ) -> None:
-    """Ids mean what their own dataset says; the vocabulary is made anew."""
+    """Ids mean what their own dataset says; a new vocabulary is built."""
     for folder, rows in (("a", (0, 1)), ("b", (1, 2))):
         shard = [datasets.animal(number) for number in rows]
         datasets.write_dataset(tmp_path / folder, {"train": [shard]})
