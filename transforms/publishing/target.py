@@ -137,6 +137,7 @@ class LocalTarget:
             return f"unreadable: {error.errno}"
         listed = "\0".join(names).encode("utf-8", "surrogateescape")
         digest = hashlib.sha256(data + listed)
+        # The inode too: the same dataset, published again, is another state.
         return f"{status.st_ino}-{digest.hexdigest()}"
 
     def check_contents(self) -> Manifest | None:
@@ -295,7 +296,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
       StorageError: a step failed though it was tried again. Where that was the sync
         of the name, the dataset is published all the same, whole.
     """
-    # The current folder cannot be renamed as ".", but under its own name it can.
+    # The current folder cannot be renamed as ".", only by its own name.
     target = os.path.abspath(target)
     if state(target) != seen:
         raise overtaken(target)
@@ -303,12 +304,13 @@ def publish(folder: str, target: str, *, seen: str) -> None:
         folders.move_new(folder, target)
         _confirm(target)
         return
-    # Who comes after a kill has to know what is old here, and what is new.
+    # After a kill only this note tells the next run which of the two is the old one.
     _note(folder, target)
     try:
         exchanged = folders.exchange(folder, target)
     except (OSError, StorageError):
-        # Nearly always only the note goes; what was done all the same is ended.
+        # Nearly always only the note is removed. But an exchange may have been done
+        # though it was reported as failed (a network file system); that is finished.
         with contextlib.suppress(OSError, StorageError):
             recover(folder, target)
         raise
@@ -326,7 +328,7 @@ def publish(folder: str, target: str, *, seen: str) -> None:
 
 
 def recover(folder: str, target: str) -> None:
-    """Ends what a publication that was killed has begun; safe to call at any time.
+    """Finishes or undoes a publication that was killed; safe to call at any time.
 
     Args:
       folder: the dataset that was being published, or what is left of it.
@@ -338,15 +340,15 @@ def recover(folder: str, target: str) -> None:
         return
     old, new = noted
     aside = _aside(folder)
-    stands = _manifest_in(target)
+    current = _manifest_in(target)
     former = hashlib.sha256(old).hexdigest()
-    if stands is None and _manifest_in(folder) == new:
+    if current is None and _manifest_in(folder) == new:
         # Only the way without an exchange leaves a target without its manifest.
         known = {*Manifest.from_bytes(old).file_names}
         if not files.exists(target) or set(files.names_in(target)) <= known:
             _replace(folder, target)
-            stands = new
-    if stands == new:
+            current = new
+    if current == new:
         if not files.exists(aside) and _manifest_in(folder) == former:
             files.rename(folder, aside)
         if files.exists(aside):
@@ -392,12 +394,12 @@ def _clear_aside(folder: str, target: str) -> None:
     named = () if noted is None else Manifest.from_bytes(noted[0]).file_names
     for name in named:
         files.remove_file(os.path.join(aside, name), below=os.path.dirname(target))
-    # What somebody put there in the last instant goes back to where they put it.
+    # Files that somebody put into the target just before the exchange go back there.
     for name in files.names_in(aside):
         if not files.exists(os.path.join(target, name)):
             files.rename(os.path.join(aside, name), os.path.join(target, name))
     if not folders.remove_empty(aside):
-        # A file of somebody else whose name is taken now: it stays where it is found.
+        # A file of somebody else whose name the new dataset uses: keep its folder.
         stranded = f"{target}.{os.path.basename(aside)}"
         folders.move_new(aside, stranded)
     files.remove_file(_note_path(folder))
@@ -412,6 +414,8 @@ def _note(folder: str, target: str) -> None:
     attempts = os.path.dirname(folder)
     data = json.dumps(parts).encode()
     files.write_file(_note_path(folder), data, attempts=attempts)
+    # The note must be on the disk before the folders change: a power loss may keep
+    # a later change and lose an earlier one.
     files.sync_directory(attempts)
 
 

@@ -304,17 +304,17 @@ class RemoteFile(io.RawIOBase):
         return asked(self.name, lambda: self._read_at(start, stop - start))
 
     def _facts(self) -> tuple[int, int]:
-        with self._anew_after_failure():
+        with self._reset_after_failure():
             file = self._opened()
             return file.size(), _modified_ns(file, self.name)
 
     def _read_at(self, start: int, size: int) -> bytes:
-        with self._anew_after_failure():
+        with self._reset_after_failure():
             data: bytes = self._opened().read_at(size, start)
         return data
 
     @contextlib.contextmanager
-    def _anew_after_failure(self) -> Iterator[None]:
+    def _reset_after_failure(self) -> Iterator[None]:
         """Lets the next attempt open the file again."""
         try:
             yield

@@ -55,7 +55,7 @@ _PART_BYTES = 64 << 20
 _NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.jsonl")
 _ITEMS_NAME = re.compile(r"rejects(-\d{5,}-of-\d{5,})?\.items")
 
-# Of the first line or record.
+# Longer than any line; of a record only the start is looked at.
 _HEAD_BYTES = 1 << 20
 _LINE_KEYS = {"source", "row", "line", "stage", "reason", "message", "sha256"}
 # A tf.train.Example whose first feature is `bytes`, or `reason` without those.
@@ -104,7 +104,7 @@ def write_rejects(
     item_names = _names(items_beside(REJECTS_NAME), item_bytes, part_bytes)
     for name in (*names, *(item_names if item_bytes else ())):
         announce(name)
-    write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
+    write = functools.partial(_write_all, logs, folder, names, item_names, attempts)
     return persistently(write, path=folder)
 
 
@@ -154,8 +154,8 @@ def _is_left_or_free(path: str) -> bool:
 def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> None:
     """Merges the logs of a job that was not committed into one file, or two.
 
-    Items go beside it, under `.items` for `.jsonl`; those that an earlier try left are
-    gone.
+    Items go beside it, under `.items` for `.jsonl`. Items that an earlier try left are
+    removed.
 
     Raises:
       TargetError: a file of somebody else is there.
@@ -166,18 +166,18 @@ def leave_rejects(logs: Sequence[RejectLog], path: str, *, attempts: str) -> Non
     check_left(path)
     files.remove_file(items_beside(path))
     names, item_names = [name], [items_beside(name)]
-    write = functools.partial(_write_anew, logs, folder, names, item_names, attempts)
+    write = functools.partial(_write_all, logs, folder, names, item_names, attempts)
     persistently(write, path=folder)
 
 
-def _write_anew(
+def _write_all(
     logs: Sequence[RejectLog],
     folder: str,
     names: Sequence[str],
     item_names: Sequence[str],
     attempts: str,
 ) -> list[FileFacts]:
-    """Writes all files, in place of what an earlier try has finished of them."""
+    """Writes all files; replaces those that an earlier try has finished."""
     line_bytes = sum(log.line_bytes for log in logs)
     item_bytes = sum(log.item_bytes for log in logs)
     with contextlib.ExitStack() as stack:

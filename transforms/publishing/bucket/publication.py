@@ -8,7 +8,7 @@
 The steps after the manifest may run late, when another manifest has replaced it. So a
 run writes the pointers of the current manifest, then checks that it is still current.
 It removes only names that no later dataset uses, or that are written again in the same
-way. A note is removed when all that it says is done: by the run that wrote it, or by
+way. A note is removed when everything in it is done: by the run that wrote it, or by
 one that holds the work folder and knows that the writer is dead. See
 `transforms.publishing.bucket.target`.
 """
@@ -29,7 +29,7 @@ from transforms.storage.paths import work_folder
 __all__ = [
     "PUBLISHING",
     "manifest_path",
-    "mend_pointers",
+    "rewrite_pointers",
     "names_being_replaced",
     "overtaken",
     "publish",
@@ -66,11 +66,12 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
     noted = _note_path(directory, manifest.folder)
     note = _Note((_at(path) or b"") if seen else b"", manifest.root_names)
     if manifest.folder:
+        # Before the manifest, or nobody would know of the old files after a kill.
         note.write(noted)
     try:
         put_if(path, data, seen, attempts=work_folder(directory))
     except OvertakenError as error:
-        # The answer to a first try may have been lost.
+        # The first try may have put it, and only its answer was lost.
         if _at(path) != data:
             if manifest.folder:
                 files.remove_file(noted)
@@ -80,35 +81,35 @@ def publish(manifest: Manifest, directory: str, *, seen: str) -> None:
 
 
 def overtaken(directory: str) -> CommitError:
-    """Returns the error of a run whose target another run has written meanwhile."""
+    """Returns the error of a run that another run has overtaken."""
     return CommitError(
         f"The target must be as it was when the run started; {directory!r} was "
-        f"written by another run since. Its dataset stands, and nothing was changed; "
+        f"written by another run since. Its dataset stays, and nothing was changed; "
         f"run again."
     )
 
 
 def recover(directory: str, names: Iterable[str]) -> None:
-    """Ends what publications have begun, and forgets those that came to nothing.
+    """Finishes publications that were begun; drops the notes of those that failed.
 
     Args:
       directory: the target.
-      names: of the notes on them, all by runs that are dead, or by this one.
+      names: of their notes; each was written by a dead run, or by this one.
     """
     for name in names:
         path = _note_path(directory, name)
         note = _Note.read(path)
         if note is None:
             continue
-        stands = _at(manifest_path(directory))
-        if stands is None or stands == note.former:
+        current = _at(manifest_path(directory))
+        if current is None or current == note.former:
             files.remove_file(path)
         else:
             _end(directory, path, note)
 
 
 def names_being_replaced(directory: str, begun: Iterable[str]) -> set[str]:
-    """Returns the names in a target that are of manifests about to go, or just gone.
+    """Returns the names in a target that belong to manifests being replaced.
 
     Args:
       directory: the target.
@@ -125,11 +126,11 @@ def names_being_replaced(directory: str, begun: Iterable[str]) -> set[str]:
     return names
 
 
-def mend_pointers(directory: str, work: str) -> None:
-    """Writes the pointers of the current dataset, if it has any.
+def rewrite_pointers(directory: str, work: str) -> None:
+    """Writes the pointers of the current dataset again, if it has any.
 
-    A run that puts its files into the target itself does not know of one that has
-    published meanwhile; some of them have the same names.
+    For a run that has removed its own files from the target itself. Another run may
+    have published meanwhile, and some of its pointers have the same names.
 
     Args:
       directory: the target.
@@ -171,17 +172,19 @@ def _end(directory: str, noted: str, note: _Note) -> None:
 
     Args:
       directory: the target.
-      noted: where the note is, which goes in the end.
-      note: what it says.
+      noted: the path of the note, which is removed last.
+      note: its content.
     """
     path = manifest_path(directory)
     former = _manifest(note.former, directory) if note.former else None
     old = {*note.names, *(former.root_names if former is not None else ())}
-    ended, stands = None, _at(path)
-    while stands is not None and stands != ended:
-        manifest = _manifest(stands, directory)
+    ended, current = None, _at(path)
+    # Again where another run has published in between: its pointers may be written
+    # over by now.
+    while current is not None and current != ended:
+        manifest = _manifest(current, directory)
         if manifest.folder and not {*manifest.root_names} <= {*note.names}:
-            # What may be put too late must be known where this run dies then.
+            # Noted first: where this run dies now, the next one must know these names.
             old |= {*manifest.root_names}
             note = _Note(note.former, tuple(sorted({*note.names, *old})))
             note.write(noted)
@@ -194,7 +197,7 @@ def _end(directory: str, noted: str, note: _Note) -> None:
             pointers = pointers_to(manifest.folder, manifest)
             for name in sorted(pointers.keys() & {*manifest.root_names}):
                 files.write_file(f"{directory}/{name}", pointers[name], attempts="")
-        ended, stands = stands, _at(path)
+        ended, current = current, _at(path)
     files.remove_file(noted)
 
 

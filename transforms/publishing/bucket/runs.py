@@ -40,11 +40,11 @@ _UNSEEN = "unseen"
 
 @contextlib.contextmanager
 def held(directory: str) -> Iterator[str]:
-    """Holds the work folder of a target, as far as that can be.
+    """Holds the work folder of a target, as far as an object store can hold it.
 
-    Yields "" where no other run can be at work; then files of a fresh target may be put
-    into the target itself. Else a word that no other run has: what this one puts
-    anywhere has to be apart.
+    Yields "" where no other run can be at work: then files of a fresh target may be put
+    into the target itself. Otherwise yields a word that no other run has, and this run
+    puts its files into folders of its own.
 
     Raises:
       TargetError: another run on this machine holds it; or one on another machine
@@ -60,7 +60,10 @@ def held(directory: str) -> Iterator[str]:
 
 
 def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
-    """Says that a run is over; where that fails it is known by its process."""
+    """Removes the notes of a run that ends.
+
+    A failure is ignored: later runs on this machine see that the process is dead.
+    """
     notes = [f"{folder}/{HOLDER}"]
     if not alone:
         notes.append(f"{folder}/{OTHERS}/{run['run']}")
@@ -74,12 +77,12 @@ def _let_go(folder: str, run: Mapping[str, str], alone: bool) -> None:
 
 
 def note_job(directory: str, name: str, *, engine: str, token: str) -> None:
-    """Notes a job that goes on without the run that has handed it over.
+    """Notes a job that an engine runs after the program that submitted it has ended.
 
     Args:
       directory: the target.
       name: of the job, for a person.
-      engine: that has it, for a person.
+      engine: that runs it, for a person.
       token: a word that no other run has.
     """
     run = {"host": engine, "process": name, "start": "", "run": token}
@@ -96,23 +99,23 @@ def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
     """Notes a run in a work folder; returns whether no other can be at work there.
 
     Args:
-      folder: it.
-      run: what is noted.
-      decides: whether the store decides which of two manifests is put.
+      folder: the work folder.
+      run: the note.
+      decides: whether the store lets only one of two manifests be written.
     """
     path, mine = f"{folder}/{HOLDER}", json.dumps(run).encode()
     while True:
         version = version_of(path)
         holder = _run_at(path) if version else None
         if version and holder is None:
-            # It went in between.
+            # The holder has ended between the two requests.
             continue
         if holder is not None and _may_live(holder):
             if not decides or _is_here(holder):
                 raise _is_held(path, holder)
             _others_elsewhere(folder)
             files.write_file(f"{folder}/{OTHERS}/{run['run']}", mine, attempts="")
-            # Who takes the folder from now on looks for others, and finds this one.
+            # Ask again: a run that takes the folder from now on finds this note.
             if _run_at(path) == holder:
                 return False
             files.remove_file(f"{folder}/{OTHERS}/{run['run']}")
@@ -120,7 +123,7 @@ def _take(folder: str, run: dict[str, str], *, decides: bool) -> bool:
         try:
             put_if(path, mine, version)
         except OvertakenError:
-            # By this very run, where the answer to a first try was lost.
+            # It may be this run's own, where the answer to a first try was lost.
             if _run_at(path) != run:
                 continue
         try:
@@ -172,9 +175,10 @@ def _this_run() -> dict[str, str]:
 
 
 def _machine() -> str:
-    """Returns what the processes have in common that can see each other's numbers.
+    """Returns what is equal for processes that can see each other's numbers.
 
-    Containers may share a host's name, and each counts its processes for itself.
+    The name of the host is not enough: containers may share it, and each numbers its
+    processes from 1.
     """
     found = []
     with contextlib.suppress(OSError), open("/etc/machine-id", "rb") as file:
@@ -187,10 +191,11 @@ def _machine() -> str:
 def _start_of(pid: int) -> str:
     """Returns when a process was started, as the kernel counts it.
 
-    "" if it is gone, `_UNSEEN` if it is there and no more can be seen of it.
+    A number alone would not do: a later process may get it again. Returns "" if the
+    process has ended, `_UNSEEN` if it exists and its start cannot be read.
     """
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        # The name before it may hold anything, a closing bracket too.
+        # The process name before it may hold anything, even a closing bracket.
         return file.read().rpartition(b")")[2].split()[19].decode()
     try:
         os.kill(pid, 0)
@@ -217,7 +222,7 @@ def _run_at(path: str) -> dict[str, str] | None:
     """Returns the run that a note speaks of; None where there is no such note.
 
     Raises:
-      TargetError: it is none of ours, or damaged.
+      TargetError: the note is damaged, or another program wrote it.
     """
     try:
         run = json.loads(files.read_bytes(path))

@@ -1,11 +1,11 @@
 """A target in an object store: hold it, check it, publish to it.
 
 Nothing can be renamed there, so files are put where they stay, and `manifest.json`
-comes last, on the condition that it is still what the run has seen at its start. Until
-then what is there is no dataset; afterwards it is one, whole.
+comes last, on the condition that it is still what the run has seen at its start. Before
+that there is no dataset; afterwards there is a whole one.
 
     <target>/manifest.json
-    <target>/<files>               of a dataset where none stood before
+    <target>/<files>               of a dataset that replaces none
     <target>/data-<job>-<word>/    of a dataset that has replaced one: its files,
                                    which its manifest names; TFDS's beside that
     .<name>.beam-tfrecord/         the work folder; see `work_folder`
@@ -16,13 +16,14 @@ then what is there is no dataset; afterwards it is one, whole.
                                    `transforms.publishing.bucket.publication`
       <work>/                      the work of a job; see `transforms.work.store`
 
-Nothing can be renamed together with a marker, so what is ours in the work folder is
-known by the forms of these names alone. Anything else there is left.
+Nothing can be renamed together with a marker, so our files in the work folder are known
+by the forms of these names alone. Anything else is left there.
 
-No two datasets ever use one such folder: the word is of what the dataset replaces, and
-so a run that begins again finds what it has finished. Files of the target itself may be
-written where no dataset is and no other run is at work, which is looked at in the
-reverse order: another run may have come, published and gone since this one has looked
+No two datasets ever share a folder `data-...`: its word is a digest of what the dataset
+replaces, so a run that begins again finds what it has finished. Files are put into the
+target itself only where there is no dataset and no other run is at work. These two are
+checked in the reverse order: another run may have come, published and ended since this
+one has looked
 at the target for the first time.
 
 Locks that end with their process do not exist there. A run whose process is gone from
@@ -44,12 +45,12 @@ from transforms.errors import DamageError, TargetError, first_few
 from transforms.publishing.bucket.publication import (
     PUBLISHING,
     manifest_path,
-    mend_pointers,
     names_being_replaced,
     overtaken,
     publish,
     published,
     recover,
+    rewrite_pointers,
 )
 from transforms.publishing.bucket.runs import (
     HOLDER,
@@ -71,10 +72,10 @@ __all__ = ["BucketTarget", "remove_work"]
 _NAMES = "names"
 _PLACES = "places"
 _WORK = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{12})?")
-# Where a file is renamed when it is whole, a killed run may leave it under such a name.
+# Stores that are trees of files (HDFS) do rename: a killed run may leave such a file.
 _PARTIAL = re.compile(r"\.(holder|manifest\.json)\.[0-9a-f]{12}\.tmp")
 _WORD_BYTES = 6
-# What seems to be foreign may be a run's that has just ended.
+# A file that seems foreign may belong to a run that has just ended; so look again.
 _LOOKS = 3
 # How many foreign names an error shows.
 _SHOWN = 5
@@ -134,7 +135,7 @@ class BucketTarget:
 
     def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
         if self.state() != seen:
-            # It has come and gone: what it has put must not be written over.
+            # Another run has published since; its files must not be written over.
             raise overtaken(self.directory)
         folder = f"{store.folder}-{apart}" if apart else store.folder
         work, token = folder.rpartition("/")[2], secrets.token_hex(_WORD_BYTES)
@@ -151,7 +152,7 @@ class BucketTarget:
         )
 
     def remove_others(self, store: Store) -> tuple[bool, list[str]]:
-        # What it removes, and what is foreign, would take requests to find out.
+        # It does not say what it removes or finds: that would take more requests.
         remove_work(self.directory, work=store.name, place=store.place)
         return False, []
 
@@ -234,7 +235,7 @@ def _known(directory: str, manifest: Manifest | None) -> set[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Notes:
-    """What runs have said of their work.
+    """Notes that runs have left on their work.
 
     Attributes:
       places: names of folders in the target that jobs put their files into.
@@ -248,7 +249,10 @@ class _Notes:
 
 
 def _notes(directory: str) -> _Notes:
-    """Returns the notes in a work folder: most are empty, each list is a request."""
+    """Returns the notes in a work folder.
+
+    Each list is a request, and most are empty: folders that are not there are skipped.
+    """
     folder = work_folder(directory)
     there = names_in(folder)
     _check_ours(folder, there)
@@ -289,18 +293,19 @@ def _announced(folder: str, works: list[str]) -> list[tuple[str, str]]:
 def remove_work(directory: str, *, work: str = "", place: str = "") -> None:
     """Removes what dead runs have put into a target and its work folder.
 
-    The dataset stays, and what its publication has left to do is done; and so does
-    all, where another machine's run may be at work.
+    The dataset stays, and its publication is finished. Nothing is done where a run of
+    another machine may be at work.
 
     Args:
       directory: the target, which the run holds.
-      work: what stays, of one work; empty for none.
+      work: the name of a work whose files stay; empty for none.
       place: the folder that its files go to; empty for the target itself.
     """
     folder = work_folder(directory)
     notes, uploads = _notes(directory), _uploads(directory)
     names = names_in(folder)
-    # First listed, then asked: whose work was listed has said before that it is there.
+    # The order matters: a run notes itself before it puts anything. So every run whose
+    # files are in these lists is among the runs that are looked up now.
     if OTHERS in names and others(folder):
         return
     recover(directory, notes.begun)
@@ -333,7 +338,7 @@ def _uploads(directory: str) -> list[tuple[str, str]]:
         for prefix in (key, f"{work}/")
         for each in asked(directory, functools.partial(client.uploads, prefix))
     ]
-    # Of rejects too, which are beside the target.
+    # Rejects of a failed run are beside the target.
     ours = (f"{key}/", f"{key}.rejects.", f"{work}/")
     return [(name, upload) for name, upload in found if name.startswith(ours)]
 
@@ -342,7 +347,7 @@ def _places(folder: str) -> list[tuple[str, str]]:
     """Returns (folder in the target, work) of jobs that have folders of their own."""
     found = []
     for name in names_in(f"{folder}/{_PLACES}"):
-        # Those of runs that end meanwhile go.
+        # A run that ends meanwhile removes its note.
         with contextlib.suppress(FileNotFoundError):
             work = files.read_bytes(f"{folder}/{_PLACES}/{name}").decode()
             found.append((name, work))
@@ -363,7 +368,7 @@ def _remove_announced(directory: str, work: str, kept: set[str]) -> None:
         if name not in kept:
             files.remove_file(f"{directory}/{name}")
     if names:
-        mend_pointers(directory, work)
+        rewrite_pointers(directory, work)
         files.remove_tree(notes)
 
 

@@ -1,7 +1,8 @@
 """Versions of objects, and writes that require the version last seen.
 
 With the store's own client (`transforms.storage.object_clients`) the store itself
-decides. Without it nothing does between two runs that look at the same moment.
+decides which of two writers wins. Without it two runs that look at the same moment may
+both write.
 """
 
 from transforms import files
@@ -14,7 +15,7 @@ __all__ = ["put_if", "version_of"]
 
 
 def version_of(path: str) -> str:
-    """Returns what tells this state of an object from any other; "" for none."""
+    """Returns the version of an object, which every write changes; "" for none."""
     client = client_of(path)
     if client is None:
         if not files.is_file(path):
@@ -25,16 +26,16 @@ def version_of(path: str) -> str:
 
 
 def put_if(path: str, data: bytes, version: str, *, attempts: str = "") -> None:
-    """Writes an object if it is still of a version, of which "" is none.
+    """Writes an object on the condition that it still has a version.
 
     Args:
       path: of the object.
-      data: what it is to hold.
-      version: see `version_of`.
+      data: its new content.
+      version: see `version_of`; "" means that the object must not exist.
       attempts: see `transforms.files.create`.
 
     Raises:
-      OvertakenError: it is not; nothing has changed.
+      OvertakenError: it has another version; nothing was written.
     """
     client = client_of(path)
     if client is not None:
