@@ -230,7 +230,7 @@ def test_blocks_hold_every_image_once(
     name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the archive is cut, the rows are the same, in its order."""
-    module = sys.modules["transforms.formats.archive.images"]
+    module = sys.modules["transforms.formats.archive.base"]
     monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 7)
     members = [(f"c{i % 3}/{i}.png", png(i)) for i in range(50)]
     planned = plan(write(tmp_path / name, members), tmp_path)
@@ -427,7 +427,7 @@ def test_webdataset_cut_into_blocks(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks and pieces hold every sample once; a limit takes the first."""
-    module = sys.modules["transforms.formats.archive.webdataset"]
+    module = sys.modules["transforms.formats.archive.base"]
     monkeypatch.setattr(module, "_MAX_BLOCK_ROWS", 6)
     for name in ("s.tar", "t.tar.gz"):
         write(tmp_path / name, shard(0, 20))

@@ -19,18 +19,16 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection, Skipped
 from transforms.core.schema import Feature, Kind
-from transforms.files import FileEntry, size_of
+from transforms.files import FileEntry
+from transforms.formats.archive.base import RowArchive
 from transforms.formats.archive.listing import (
-    ArchiveListing,
     is_sequential,
     list_archive,
-    piece_of,
     stem_of,
 )
-from transforms.formats.archive.members import iter_members, read_member
+from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import (
     Content,
     Found,
@@ -48,16 +46,12 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
-    TableReader,
     TableSample,
     rejection_of,
 )
 
 __all__ = ["ArchiveImages", "is_image_member", "skip_but_images"]
 
-# A block of an archive that can be read at any place, and a piece of any.
-_MAX_BLOCK_ROWS = 4096
-_PIECE_BYTES = 16 << 20
 _SAMPLE_ROWS = 512
 _SAMPLE_BYTES = 64 << 20
 _IMAGE, _LABEL, _SPLIT = "image", "label", "split"
@@ -81,12 +75,10 @@ def skip_but_images(member: Member) -> Skipped | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveImages(TableReader):
+class ArchiveImages(RowArchive[Content | MemberFault]):
     """Archives of images.
 
     Attributes:
-      zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
-      max_image_bytes: a larger member is rejected unread.
       by_archive: whether the archives' names are folders of the members' paths.
       strip: how many folders all images share.
       split_column: says the next folder, where that is the split.
@@ -95,8 +87,6 @@ class ArchiveImages(TableReader):
     title: ClassVar[str] = "images in archives"
     many_origins: ClassVar[bool] = True
 
-    zip_encoding: str | None = None
-    max_image_bytes: int = MAX_BYTES
     by_archive: bool = False
     strip: int = 0
     split_column: str = ""
@@ -111,7 +101,7 @@ class ArchiveImages(TableReader):
         members = [
             (file.origin, member)
             for file in files
-            for member in self._images(file)
+            for member in self.listed_rows(file)
             if member.fault is None
         ]
         paths = [reader._path(origin, member) for origin, member in members]
@@ -132,45 +122,15 @@ class ArchiveImages(TableReader):
         )
         return Planned(reader, reader._sample_of(members), features)
 
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields runs of images; `start` and `stop` count the images of the archive."""
-        listing = self._list(file)
-        rows = self._images(file)[:limit_rows]
-        first = 0
-        if listing.is_sequential:
-            yield self._block(file, rows, 0, len(rows))
-            return
-        size = 0
-        for i, member in enumerate(rows):
-            size += member.size
-            if size >= block_bytes or i + 1 - first == _MAX_BLOCK_ROWS:
-                yield self._block(file, rows, first, i + 1)
-                first, size = i + 1, 0
-        if first < len(rows) or not first:
-            yield self._block(file, rows, first, len(rows))
-
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the images of a block, piece by piece."""
-        skipped: collections.Counter[str] = collections.Counter()
-        piece: list[Content | MemberFault] = []
-        start, size = block.start, 0
-        whole = size_of(file.path) if is_sequential(file.path) else 0
+    def rows_of(
+        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
+    ) -> Iterator[tuple[Content | MemberFault, int]]:
+        """Yields the images of a block; see `RowArchive.rows_of`."""
         for found in self._found(file, block):
             if isinstance(found, SkippedMember):
                 skipped[str(found.reason)] += 1
-                continue
-            piece.append(found)
-            size += len(found.data) if isinstance(found, Content) else 0
-            if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
-                yield self._raw(piece, piece_of(block, start, len(piece), whole), {})
-                start += len(piece)
-                piece, size = [], 0
-        if piece or skipped or start == block.start:
-            yield self._raw(piece, piece_of(block, start, len(piece), whole), skipped)
+            else:
+                yield found, len(found.data) if isinstance(found, Content) else 0
 
     def _found(self, file: SourceFile, block: Block) -> Iterator[Found]:
         """Yields the items of a block; with its first, what the archive has besides."""
@@ -178,49 +138,45 @@ class ArchiveImages(TableReader):
         with file.open() as stream:
             # Not listed again: that would be to unpack it twice.
             if is_sequential(file.path):
-                for found in iter_members(
-                    stream,
-                    file.origin,
-                    name_encoding=self.zip_encoding or "",
-                    skip=skip_but_images,
-                    check=self._checked,
-                ):
+                for found in self.members(stream, file, skip_but_images):
                     left -= not isinstance(found, SkippedMember)
                     # Behind a limit the rest is still looked at: is it whole?
                     if left >= 0:
                         yield found
                 return
             if not block.start:
-                for member in self._list(file).members:
+                for member in self.listing(file).members:
                     if not is_image_member(member):
                         hidden = is_litter(member.name)
                         reason = Skipped.HIDDEN if hidden else Skipped.OTHER_SUFFIX
                         yield SkippedMember(member, reason)
-            for member in self._images(file)[block.start : block.stop]:
+            for member in self.listed_rows(file)[block.start : block.stop]:
                 yield read_member(stream, file.origin, member)
 
-    def _raw(
+    def raw(
         self,
-        items: Sequence[Content | MemberFault],
+        rows: Sequence[Content | MemberFault],
         block: Block,
-        skipped: collections.Counter[str] | dict[str, int],
+        columns: Sequence[str],
+        skipped: dict[str, int],
     ) -> RawRows:
+        """Returns a piece of images; all columns of them."""
         good: list[Content] = []
         bad: list[MemberFault] = []
-        for item in items:
+        for item in rows:
             if isinstance(item, MemberFault):
                 bad.append(item)
             else:
                 good.append(item)
         names = [self._origin(block.origin, item.member) for item in good]
         parts = [self._parts(block.origin, item.member) for item in good]
-        columns: dict[str, pa.Array] = {
+        found: dict[str, pa.Array] = {
             _IMAGE: pa.array([item.data for item in good], pa.large_binary()),
             _LABEL: pa.array([part[-2] for part in parts], pa.string()),
             _NAME: pa.array(names, pa.string()),
         }
         if self.split_column:
-            columns[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
+            found[_SPLIT] = pa.array([part[0] for part in parts], pa.string())
         refused: list[Complaint] = [
             (len(good) + i, fault.reason, fault.message) for i, fault in enumerate(bad)
         ]
@@ -236,19 +192,17 @@ class ArchiveImages(TableReader):
 
         return RawRows(
             block,
-            columns,
+            found,
             np.zeros(len(good), np.int64),
             refused,
             reject,
-            origins=columns[_NAME],
-            skipped=dict(skipped),
+            origins=found[_NAME],
+            skipped=skipped,
             places=np.arange(len(good)),
         )
 
-    def _list(self, file: SourceFile) -> ArchiveListing:
-        return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
-
-    def _images(self, file: SourceFile) -> tuple[Member, ...]:
+    def listed_rows(self, file: SourceFile) -> tuple[Member, ...]:
+        """Returns the members that are images."""
         return _image_members(
             file.path,
             file.origin,
@@ -256,15 +210,6 @@ class ArchiveImages(TableReader):
             self.zip_encoding or "",
             self.max_image_bytes,
         )
-
-    def _checked(self, member: Member) -> Member:
-        return bounded_image(member, self.max_image_bytes)
-
-    def _block(
-        self, file: InputFile, rows: Sequence[Member], start: int, stop: int
-    ) -> Block:
-        before = min(rows[start].offset, file.size) if start < len(rows) else 0
-        return file.block(start, stop, rows=stop - start, before=before)
 
     def _origin(self, archive: str, member: Member) -> str:
         return f"{archive}/{member.printable}" if self.by_archive else member.printable

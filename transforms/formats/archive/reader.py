@@ -93,7 +93,7 @@ class ArchiveReader(TableFormat):
                 f"{', '.join(sorted(tables))}. Take one kind out."
             )
         (name,) = tables
-        return ArchiveTables(name, self._inner(name), self.zip_encoding)
+        return ArchiveTables(self.zip_encoding, format=name, inner=self._inner(name))
 
     def _members(self, file: InputFile) -> list[Member]:
         encoding = self.zip_encoding or ""

@@ -19,9 +19,9 @@ from typing import IO, ClassVar, Self
 from transforms import files
 from transforms.core.model import Block, Reason, Skipped
 from transforms.errors import DamageError, InputError
+from transforms.formats.archive.base import ArchiveReaderBase
 from transforms.formats.archive.listing import (
     ArchiveListing,
-    list_archive,
 )
 from transforms.formats.archive.members import iter_members, stream_member
 from transforms.formats.archive.model import (
@@ -48,21 +48,19 @@ _SAMPLE_MEMBERS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ArchiveTables(TableReader):
+class ArchiveTables(ArchiveReaderBase):
     """Archives of tables of one format.
 
     Attributes:
       format: a key of `TABLE_FORMATS`.
       inner: reads a member of that format.
-      zip_encoding: of names that are not marked as UTF-8; None for UTF-8.
       null_values, beside: those of `inner`, once it is planned.
     """
 
     title: ClassVar[str] = "tables in archives"
 
-    format: str
-    inner: TableReader
-    zip_encoding: str | None = None
+    format: str = dataclasses.field(kw_only=True)
+    inner: TableReader = dataclasses.field(kw_only=True)
     null_values: tuple[str, ...] = ()
     beside: Sequence[str] = ()
 
@@ -101,7 +99,7 @@ class ArchiveTables(TableReader):
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
     ) -> Iterator[Block]:
         """Yields each member; a packed tar as a whole."""
-        listing = self._list(file)
+        listing = self.listing(file)
         members = self._tables(file, listing)
         left = limit_rows
         if listing.is_sequential:
@@ -132,7 +130,7 @@ class ArchiveTables(TableReader):
     ) -> Iterator[RawRows]:
         """Yields the rows of a member, or of all members of a packed tar."""
         archive = _archive_of(file, block)
-        listing = self._list(archive)
+        listing = self.listing(archive)
         members = self._tables(archive, listing)
         first = _is_first(archive, members, block)
         skipped = self._skipped(listing) if first else {}
@@ -177,9 +175,6 @@ class ArchiveTables(TableReader):
     def _count(self, inner: InputFile, limit: int) -> int:
         found = self.inner.blocks(inner, block_bytes=_BLOCK_BYTES, limit_rows=limit)
         return sum(block.rows for block in found)
-
-    def _list(self, file: SourceFile) -> ArchiveListing:
-        return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
 
     def _tables(self, file: SourceFile, listing: ArchiveListing) -> list[Member]:
         """Returns the members to read; raises InputError where one cannot be."""
@@ -235,7 +230,7 @@ class ArchiveTables(TableReader):
         self, archives: Sequence[InputFile]
     ) -> Iterator[tuple[list[InputFile], float]]:
         """Holds some members of all archives; gives their share of all tables."""
-        listings = [self._list(file) for file in archives]
+        listings = [self.listing(file) for file in archives]
         tables = [
             (file, member)
             for file, listing in zip(archives, listings, strict=True)

@@ -20,25 +20,19 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from transforms.core.image.choices import MAX_BYTES
 from transforms.core.model import Block, Reason, Rejection
 from transforms.core.reasons import FaultError
 from transforms.core.schema import Feature, Kind
 from transforms.errors import InputError, bounded
-from transforms.files import size_of
+from transforms.formats.archive.base import RowArchive
 from transforms.formats.archive.listing import (
-    ArchiveListing,
     is_sequential,
-    list_archive,
-    piece_of,
 )
-from transforms.formats.archive.members import iter_members, read_member
+from transforms.formats.archive.members import read_member
 from transforms.formats.archive.model import (
     Content,
     Found,
-    Member,
     SkippedMember,
-    bounded_image,
 )
 from transforms.formats.archive.webdataset_samples import (
     INTEGERS,
@@ -63,7 +57,6 @@ from transforms.formats.table import (
     Planned,
     RawRows,
     SourceFile,
-    TableReader,
     TableSample,
     rejection_of,
 )
@@ -71,28 +64,26 @@ from transforms.formats.table import (
 __all__ = ["WebDataset"]
 
 
-_MAX_BLOCK_ROWS = 4096
-_PIECE_BYTES = 16 << 20
 _SAMPLE_ROWS = 256
 _SAMPLE_BYTES = 64 << 20
 _SAMPLE_SHARDS = 16
 
+# A sample, and the content of its members.
+_Read = tuple[Sample, list[Content]]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WebDataset(TableReader):
+class WebDataset(RowArchive[_Read]):
     """Shards of a WebDataset.
 
     Attributes:
-      zip_encoding: of names that are no UTF-8; None for UTF-8.
-      max_image_bytes: a sample with a larger image is rejected, the image unread.
       merged: suffixes of images that share the column `image`.
       json_columns: fields of json members, and their Arrow types.
     """
 
     title: ClassVar[str] = "WebDataset"
+    is_numbered: ClassVar[bool] = True
 
-    zip_encoding: str | None = None
-    max_image_bytes: int = MAX_BYTES
     merged: tuple[str, ...] = ()
     json_columns: tuple[tuple[str, pa.DataType], ...] = ()
 
@@ -107,9 +98,9 @@ class WebDataset(TableReader):
         total = 0
         step = -(-len(files) // _SAMPLE_SHARDS)
         looked_at = len(files[::step])
-        taken: list[tuple[Sample, list[Content]]] = []
+        taken: list[_Read] = []
         for index, file in enumerate(files):
-            samples = list(grouped(self._list(file).members))
+            samples = self.listed_rows(file)
             total += len(samples)
             for sample in samples:
                 has = frozenset(
@@ -149,66 +140,32 @@ class WebDataset(TableReader):
         )
         return Planned(reader, table, _features_of(columns))
 
-    def blocks(
-        self, file: InputFile, *, block_bytes: int, limit_rows: int | None
-    ) -> Iterator[Block]:
-        """Yields runs of samples; `start` and `stop` count the shard's samples."""
-        listing = self._list(file)
-        samples = list(grouped(listing.members))[:limit_rows]
-        first, size = 0, 0
-        if not listing.is_sequential:
-            for sample in samples[:-1]:
-                size += sample.size
-                count = sample.number + 1 - first
-                if size >= block_bytes or count == _MAX_BLOCK_ROWS:
-                    yield _block(file, samples, first, sample.number + 1)
-                    first, size = sample.number + 1, 0
-        yield _block(file, samples, first, len(samples))
+    def listed_rows(self, file: SourceFile) -> list[Sample]:
+        """Returns the samples of a shard."""
+        return list(grouped(self.listing(file).members))
 
-    def read(
-        self, file: SourceFile, block: Block, columns: Sequence[str]
-    ) -> Iterator[RawRows]:
-        """Yields the samples of a block, piece by piece."""
-        skipped: collections.Counter[str] = collections.Counter()
-        piece: list[tuple[Sample, list[Content]]] = []
-        start, size = block.start, 0
-        whole = size_of(file.path) if is_sequential(file.path) else 0
+    def rows_of(
+        self, file: SourceFile, block: Block, skipped: collections.Counter[str]
+    ) -> Iterator[tuple[_Read, int]]:
+        """Yields the samples of a block; see `RowArchive.rows_of`."""
         for sample, contents in self._samples(file, block, skipped):
-            piece.append((sample, contents))
-            size += sum(len(content.data) for content in contents)
-            if size >= _PIECE_BYTES or len(piece) == _MAX_BLOCK_ROWS:
-                part = piece_of(block, start, len(piece), whole, numbered=True)
-                yield self._raw(piece, part, columns, {})
-                start += len(piece)
-                piece, size = [], 0
-        if piece or skipped or start == block.start:
-            part = piece_of(block, start, len(piece), whole, numbered=True)
-            yield self._raw(piece, part, columns, skipped)
-
-    def _list(self, file: SourceFile) -> ArchiveListing:
-        return list_archive(file.path, file.origin, file.stamp, self.zip_encoding or "")
-
-    def _checked(self, member: Member) -> Member:
-        if not is_image_name(member.name):
-            return member
-        return bounded_image(member, self.max_image_bytes)
+            yield (sample, contents), sum(len(content.data) for content in contents)
 
     def _samples(
         self, file: SourceFile, block: Block, skipped: collections.Counter[str]
-    ) -> Iterator[tuple[Sample, list[Content]]]:
+    ) -> Iterator[_Read]:
         """Yields the samples of a block; counts what the shard has besides."""
         with file.open() as stream:
             # Not listed again: that would be to unpack it twice.
             if is_sequential(file.path):
                 yield from self._sequential(stream, file, block, skipped)
                 return
-            members = self._list(file).members
             if not block.start:
-                reasons = filter(None, map(skip_reason, members))
+                reasons = filter(None, map(skip_reason, self.listing(file).members))
                 skipped.update(str(reason) for reason in reasons)
-            for sample in list(grouped(members))[block.start : block.stop]:
+            for sample in self.listed_rows(file)[block.start : block.stop]:
                 items = (
-                    read_member(stream, file.origin, self._checked(member))
+                    read_member(stream, file.origin, self.bounded(member))
                     for member in sample.members
                 )
                 fault = sample.fault
@@ -222,15 +179,9 @@ class WebDataset(TableReader):
         file: SourceFile,
         block: Block,
         skipped: collections.Counter[str],
-    ) -> Iterator[tuple[Sample, list[Content]]]:
+    ) -> Iterator[_Read]:
         def parts() -> Iterator[Found]:
-            for item in iter_members(
-                stream,
-                file.origin,
-                name_encoding=self.zip_encoding or "",
-                skip=skip_reason,
-                check=self._checked,
-            ):
+            for item in self.members(stream, file, skip_reason):
                 if isinstance(item, SkippedMember):
                     skipped[str(item.reason)] += 1
                 else:
@@ -241,19 +192,20 @@ class WebDataset(TableReader):
             if sample.number < block.stop:
                 yield sample, contents
 
-    def _raw(
+    def raw(
         self,
-        piece: Sequence[tuple[Sample, list[Content]]],
+        rows: Sequence[_Read],
         block: Block,
         columns: Sequence[str],
-        skipped: Mapping[str, int],
+        skipped: dict[str, int],
     ) -> RawRows:
-        rows: list[dict[str, Any]] = []
+        """Returns a piece of samples as raw columns."""
+        read = {sample.number: contents for sample, contents in rows}
+        values: list[dict[str, Any]] = []
         numbers: list[int] = []
         refused: list[Complaint] = []
-        read = {sample.number: contents for sample, contents in piece}
         json_names = {name for name, _ in self.json_columns}
-        for sample, contents in piece:
+        for sample, contents in rows:
             try:
                 if sample.fault is not None:
                     raise FaultError(*sample.fault)
@@ -269,14 +221,14 @@ class WebDataset(TableReader):
                 text = f"sample {sample.key!r}: {error.fault.message}"
                 refused.append((sample.number, error.fault.reason, bounded(text)))
                 continue
-            rows.append(row)
+            values.append(row)
             numbers.append(sample.number)
-        arrays, wrong = self._arrays(rows, columns)
+        arrays, wrong = self._arrays(values, columns)
         for place, message in wrong.items():
-            text = f"sample {rows[place][KEY_COLUMN]!r}: {message}"
+            text = f"sample {values[place][KEY_COLUMN]!r}: {message}"
             refused.append((numbers[place], Reason.WRONG_TYPE, bounded(text)))
         if wrong:
-            keep = np.ones(len(rows), bool)
+            keep = np.ones(len(values), bool)
             keep[list(wrong)] = False
             arrays = {k: v.filter(pa.array(keep)) for k, v in arrays.items()}
             numbers = [n for n, kept in zip(numbers, keep, strict=True) if kept]
@@ -297,7 +249,7 @@ class WebDataset(TableReader):
             np.array(numbers, np.int64),
             refused,
             reject,
-            skipped=dict(skipped),
+            skipped=skipped,
         )
 
     def _arrays(
@@ -326,7 +278,7 @@ class WebDataset(TableReader):
 
     def _first_of(
         self, file: SourceFile, samples: Sequence[Sample], shards: int
-    ) -> list[tuple[Sample, list[Content]]]:
+    ) -> list[_Read]:
         """Returns the first samples of a shard, one of `shards`, and their content."""
         left = _SAMPLE_BYTES // shards
         rows = 0
@@ -339,9 +291,7 @@ class WebDataset(TableReader):
         return list(self._samples(file, block, collections.Counter()))
 
 
-def _rows_of(
-    taken: Sequence[tuple[Sample, list[Content]]], merged: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+def _rows_of(taken: Sequence[_Read], merged: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yields the rows of the samples that can be read."""
     for sample, contents in taken:
         if sample.fault is None:
@@ -369,14 +319,3 @@ def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
             kind = Kind.TEXT if ending in TEXTS else Kind.BYTES
             out.append(Feature(name, kind))
     return tuple(out)
-
-
-def _block(file: InputFile, samples: Sequence[Sample], start: int, stop: int) -> Block:
-    before = samples[start].members[0].offset if start < len(samples) else 0
-    return file.block(
-        start,
-        stop,
-        rows=stop - start,
-        before=min(before, file.size),
-        first_row=start,
-    )

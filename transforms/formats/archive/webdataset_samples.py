@@ -74,6 +74,11 @@ class Sample:
         """Bytes of all members."""
         return sum(member.size for member in self.members)
 
+    @property
+    def offset(self) -> int:
+        """Where its first member begins; see `Member`."""
+        return self.members[0].offset
+
 
 def grouped(members: Iterable[Member]) -> Iterator[Sample]:
     """Yields the samples of a shard; a key that comes again has a fault."""
