@@ -68,7 +68,12 @@ class FileFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardFacts(FileFacts):
-    """A shard: also its records and the sum of their lengths, uncompressed."""
+    """A shard: also its records and the sum of their lengths, uncompressed.
+
+    >>> shard = ShardFacts("rows-train.tfrecord-00000-of-00001", 180, 0, 5, 100)
+    >>> shard.to_json()["records"]
+    5
+    """
 
     records: int
     payload_bytes: int
@@ -109,6 +114,11 @@ class SplitFacts:
 @dataclasses.dataclass(frozen=True, slots=True)
 class FeatureFacts:
     """A feature as it is in the records, over all splits.
+
+        >>> from transforms.core.schema import Kind
+        >>> statistics = Statistics(5, minimum=1, maximum=9)
+        >>> FeatureFacts(Feature("id", Kind.INT64), statistics).to_json()
+        {'name': 'id', 'kind': 'int64', 'present': 5, 'min': 1, 'max': 9}
 
     Attributes:
       feature: its declaration.
@@ -195,6 +205,15 @@ class Account:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
     """The committed facts of one dataset.
+
+        >>> shard = ShardFacts("rows-train.tfrecord-00000-of-00001", 180, 0, 5, 100)
+        >>> split = SplitFacts("train", (shard,))
+        >>> account = Account(read=5, written=5)
+        >>> facts = Manifest("rows", "none", (), (split,), (), account, {}, {})
+        >>> facts.file_names
+        ('rows-train.tfrecord-00000-of-00001', 'manifest.json')
+        >>> Manifest.from_bytes(facts.to_bytes()) == facts
+        True
 
     Attributes:
       name: name of the dataset; the prefix of its shards.

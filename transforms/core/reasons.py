@@ -116,6 +116,9 @@ class Skipped(enum.StrEnum):
 class Fault(NamedTuple):
     """Why a row, an image or a part of one is refused.
 
+        >>> Fault(Reason.MALFORMED, "the member 'id' has no value").reason.value
+        'malformed'
+
     Attributes:
       reason: from the closed list, for reports.
       message: at most 1 KiB, for a person.

@@ -66,7 +66,11 @@ def _values(feature: Any) -> list[Any]:
 def decode_examples(
     payloads: Sequence[bytes] | PayloadBatch, *, schema: pa.Schema | None = None
 ) -> pa.RecordBatch:
-    """Returns n examples as n rows, a column for each feature.
+    r"""Returns n examples as n rows, a column for each feature.
+
+        >>> one = b"\n\r\n\x0b\n\x02id\x12\x05\x1a\x03\n\x01\x02"
+        >>> decode_examples([one, b""]).to_pylist()
+        [{'id': 2}, {'id': None}]
 
     Args:
       payloads: n serialised Examples.

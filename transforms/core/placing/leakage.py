@@ -82,6 +82,10 @@ class Place:
 class Leaks:
     """What was found in more than one split.
 
+        >>> one = Leaks(Subject.IMAGE, 1, {("train", "test"): 1})
+        >>> SplitFindings(leaks=(one,)).warnings()
+        ['1 image stands in more than one split: train and test: 1']
+
     Attributes:
       subject: what it is.
       items: distinct items.

@@ -113,6 +113,10 @@ _ALL_SHARED = (SplitSource.SHARES, SplitSource.STRATIFIED)
 class SplitRule:
     """How rows fall into splits.
 
+        >>> rule = SplitRule(SplitSource.SHARES, ("train", "test"), ("3", "1"))
+        >>> [str(share) for share in rule.proportions()]
+        ['3/4', '1/4']
+
     Attributes:
       source: SINGLE: all rows into `names[0]`; SHARES: by hash, in the proportions
         of `shares`; COLUMN: by the value that the batch carries (a column of a
@@ -169,6 +173,11 @@ class SplitRule:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sharding:
     """Everything that `place` needs to know.
+
+    Four shards, whose rows are shuffled by the default seed:
+
+        >>> Sharding(SplitRule(), shards={"train": 4}).seed
+        0
 
     Attributes:
       rule: how rows fall into splits.

@@ -17,6 +17,12 @@ __all__ = ["ShardCounts", "ShardRows"]
 class ShardCounts:
     """What must be known of all rows before the first shard is written.
 
+    Shard 1 of 3 has no rows, so shard 2 becomes the second of two files:
+
+        >>> counts = ShardCounts({("train", 0): 5, ("train", 2): 3}, classes={})
+        >>> counts.numbering("train", 2)
+        (1, 2)
+
     Attributes:
       rows: rows placed in each shard that has any, by (split, shard).
       classes: label feature -> its class names in the order of their ids. As an Arrow
@@ -35,6 +41,13 @@ class ShardCounts:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardRows:
     """All rows of one shard.
+
+        >>> rows = pa.record_batch({"id": [7, 8, 9], ROW_COLUMN: [0, 1, 2]})
+        >>> shard = ShardRows.of([("a.csv", rows)], seed=0, shuffle=True)
+        >>> shard.order
+        array([2, 0, 1])
+        >>> shard.origin(2)
+        ('a.csv', 2)
 
     Attributes:
       table: the segments' rows in source order.

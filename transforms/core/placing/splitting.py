@@ -32,6 +32,15 @@ Index = npt.NDArray[np.int64]
 class SplitTables:
     """What a rule looks up, beside the batch.
 
+        >>> keys = Assignments.of(
+        ...     np.array([9, 7], np.uint64),
+        ...     np.array([0, 1]),
+        ...     names=("train", "test"),
+        ...     identity="key column id",
+        ... )
+        >>> SplitTables(table=keys).table.find(np.array([7, 8], np.uint64))
+        array([ 1, -1])
+
     Attributes:
       table: for TABLE, the splits of keys.
       strata: for STRATIFIED, where classes are cut.
@@ -46,6 +55,12 @@ class SplitTables:
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Splits:
     """Where n rows go.
+
+    Three rows, the second of which no split takes:
+
+        >>> splits = Splits(("train", "test"), np.array([1, NOWHERE, 0]))
+        >>> [splits.names[i] for i in splits.index if i != NOWHERE]
+        ['test', 'train']
 
     Attributes:
       names: splits that may occur.
