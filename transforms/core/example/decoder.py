@@ -1,7 +1,7 @@
 """Serialised tf.train.Examples to Python values and to Arrow columns.
 
-protobuf itself decides what is an Example and what it says. It also settles the odd
-shapes: unpacked lists, keys that occur twice (the last wins), unknown fields.
+protobuf decides what is an Example and what it holds. It also reads what few writers
+produce: unpacked lists, keys that occur twice (the last wins), unknown fields.
 """
 
 import dataclasses
@@ -47,8 +47,8 @@ def message(data: bytes) -> Any:
 def parse_example(data: bytes) -> dict[str, list[Any]]:
     """Returns the features of one Example, by name, in the names' order.
 
-    Int64List gives ints, FloatList floats, BytesList bytes. A feature without a type
-    gives an empty list.
+    Int64List becomes ints, FloatList floats, BytesList bytes. A feature without a type
+    becomes an empty list.
 
     Raises:
       ExampleError: protobuf does not parse it.
@@ -74,10 +74,10 @@ def decode_examples(
 
     Args:
       payloads: n serialised Examples.
-      schema: the columns to give: int64, float32, binary or string types, or lists
-        of them, of a fixed size too; other features are left out. None: all
+      schema: the columns to return: int64, float32, binary or string types, or lists
+        of them, also of a fixed size; other features are left out. None: all
         features, in the order of their names; one that has exactly one value
-        wherever it is present gives a plain column (int64, float32, large_binary),
+        wherever it is present becomes a plain column (int64, float32, large_binary),
         any other a list column.
 
     Returns:
@@ -102,7 +102,7 @@ def decode_examples(
         elif stored == batch.schema.field(field.name).type:
             arrays.append(_cast(batch.column(field.name), field))
         else:
-            # It names the example.
+            # The error about a wrong type must name the example.
             return _decode_each(payloads, schema)
     return _record_batch(arrays, schema, batch.num_rows)
 
@@ -123,7 +123,7 @@ def _decode_one_layout(
     try:
         message(first)
     except ExampleError:
-        # Decoded one by one, it is an error that says which example it is.
+        # Decoding one by one raises the error that names the example.
         return None
     layout = learn_layout(first)
     if layout is None:
@@ -147,8 +147,8 @@ def gathered(data: bytes, starts: _Longs, stops: _Longs) -> pa.LargeBinaryArray:
 
     They ascend and do not overlap, as the values of records do.
     """
-    # Pieces and gaps in turn are one array over the same bytes; every second item is
-    # then taken, which copies each piece once.
+    # Pieces and the gaps between them are the items of one array over the same bytes.
+    # Taking every second item copies each piece once.
     bounds = np.empty(2 * len(starts), np.int64)
     bounds[0::2] = starts
     bounds[1::2] = stops
@@ -160,7 +160,7 @@ def gathered(data: bytes, starts: _Longs, stops: _Longs) -> pa.LargeBinaryArray:
 def _decode_each(
     payloads: Sequence[bytes] | PayloadBatch, schema: pa.Schema | None
 ) -> pa.RecordBatch:
-    """Returns the rows as protobuf decodes them one by one."""
+    """Returns the rows, decoded one by one with protobuf."""
     if isinstance(payloads, PayloadBatch):
         payloads = payloads.to_list()
     columns = _collect(payloads)
@@ -175,7 +175,7 @@ def _record_batch(
 ) -> pa.RecordBatch:
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    # Only a struct array without fields still knows how many rows it has.
+    # A record batch without columns has no rows; a struct array without fields may.
     none = pa.Array.from_buffers(pa.struct([]), rows, [None], children=[])
     return pa.RecordBatch.from_struct_array(none)
 
@@ -233,7 +233,7 @@ def _field(column: _Column) -> pa.Field:
 
 
 def _array(column: _Column | None, field: pa.Field, rows: int) -> pa.Array:
-    """Returns the feature's values in `rows` examples, as the field wants them."""
+    """Returns the feature's values in `rows` examples, in the field's type."""
     listed = is_list(field.type)
     value_type = field.type.value_type if listed else field.type
     kind = _kind(field.name, value_type)

@@ -21,8 +21,7 @@ __all__ = [
     "VarLenFeature",
 ]
 
-# Names of the three types that a record can hold: the list's field in the message,
-# and the type of the array.
+# dtype name -> (field of the message that holds the list, type of the array).
 TYPES: dict[str, tuple[str, npt.DTypeLike]] = {
     "int64": ("int64_list", np.int64),
     "float32": ("float_list", np.float32),
@@ -37,10 +36,10 @@ _PYTHON_TYPES: dict[Any, str] = {
 
 
 def _dtype_name(dtype: Any) -> str:
-    """Returns "int64", "float32" or "string" for any of the ways to say it."""
+    """Returns "int64", "float32" or "string" for any spelling of a type."""
     if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
         return _PYTHON_TYPES[dtype]
-    # TensorFlow's dtypes have a name; so do NumPy's, whose scalar types have not.
+    # TensorFlow's and NumPy's dtypes have a name, NumPy's scalar types have none.
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
     if name is None and isinstance(dtype, type) and issubclass(dtype, np.generic):
         name = np.dtype(dtype).name
@@ -50,7 +49,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 class DescribedFeature:
-    """What to take of one key; the base by which a dict of several kinds has a type."""
+    """How to read one key: the base of the kinds, and the type of a description."""
 
     dtype: Any
 
@@ -62,10 +61,10 @@ class FixedLenFeature(DescribedFeature):
     Attributes:
       shape: sizes, e.g. () for one value; a single int means one dimension.
       dtype: "int64", "float32" or "string"; or a NumPy, Python or TensorFlow type.
-      default_value: values to take where the key is absent; None: that is an error.
+      default_value: values to return where the key is absent; None: that is an error.
 
     Raises:
-      SpecError: shape, type or default do not go together.
+      SpecError: shape, type and default do not match.
     """
 
     shape: Sequence[int] | int
@@ -129,12 +128,12 @@ class RaggedFeature(DescribedFeature):
 
     Attributes:
       dtype: as in `FixedLenFeature`.
-      value_key: where the values are, if not under the feature's own name.
-      partitions: how they are put into rows, the outermost first: `RowLengths` and
-        `UniformRowLength`.
+      value_key: the key of the values; the feature's own name by default.
+      partitions: how values are grouped into rows, the outermost first: `RowLengths`
+        and `UniformRowLength`.
 
     Raises:
-      SpecError: the type is none, or a partition is neither of the two.
+      SpecError: the type is unknown, or a partition is neither of the two.
     """
 
     dtype: Any
@@ -158,7 +157,7 @@ Description = Mapping[str, DescribedFeature]
 def _default(value: Any, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Returns a default as an array of that type and shape."""
     try:
-        # An array of objects keeps what each value is, in any nesting.
+        # An array of objects keeps the type of each value, in any nesting.
         given = np.asarray(value, dtype=object).reshape(-1).tolist()
     except ValueError as error:
         raise SpecError(f"default_value must not be ragged; found {value!r}") from error

@@ -2,17 +2,16 @@
 
     0a T  entry  entry ...        Example.features, T bytes: see `entry.py`
 
-Features are in the byte order of their UTF-8 names. An absent value (null) leaves
-its key out of the record altogether, because readers take a missing key for the
-default and refuse an empty Feature. An empty list is a value: its key is there,
-with its kind set and the list empty (`12 02 1a 00` for an Int64List). A row without
-any value is `0a 00`.
+Features are in the byte order of their UTF-8 names. A null leaves its key out of the
+record, because readers use the default for a missing key and refuse an empty
+Feature. An empty list is a value: its key is present, with its kind set and the list
+empty (`12 02 1a 00` for an Int64List). A row without any value is `0a 00`.
 
-Bytes of fixed layout that are next to each other, prefixes and numbers, form a
-*run*: one template repeated for all rows, into which columns are stored with a
-stride. Runs, values of varying size and the frame become one array of Arrow binary
-views, row by row, and one cast puts them all in place. Where a whole record is one
-run, as in tables of floats, its rows are the result.
+Neighbouring bytes of fixed layout, prefixes and numbers, form a *run*: one template
+repeated for all rows, into which columns are stored with a stride. Runs, values of
+varying size and the frame become one array of Arrow binary views, row by row, and one
+cast copies them all to their places. If a whole record is one run, as in tables of
+floats, the run is the result.
 """
 
 import dataclasses
@@ -41,12 +40,12 @@ __all__ = [
     "large_record_pieces",
 ]
 
-# A chunk is what one pass over the columns turns into bytes: large enough to spread
-# the cost of the pass, small enough to stay in the processor's cache.
+# One pass over the columns encodes a chunk: large enough to spread the cost of the
+# pass, small enough to stay in the processor's cache.
 _CHUNK_ROWS = 1 << 13
 _CHUNK_BYTES = 1 << 24
 
-# What is around the entries of a record.
+# What surrounds the entries of a record.
 _Around = Literal["nothing", "example", "frame"]
 _Sizes = npt.NDArray[np.int64]
 
@@ -69,32 +68,32 @@ def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
 
     A column is a feature: integers and bools become an Int64List, floats a FloatList
     of float32, texts and bytes a BytesList; so do lists of them. A null leaves its
-    feature out of the record. `decode_examples` reads the records back.
+    feature out of the record. `decode_examples` is the inverse.
 
         >>> rows = pa.record_batch({"id": [1, 2], "name": ["a", None]})
         >>> encode_examples(rows)[1]
         b'\n\r\n\x0b\n\x02id\x12\x05\x1a\x03\n\x01\x02'
 
-    Raises EncodingError: a column's type or a value has no place in a
-    tf.train.Example, or two columns have one name.
+    Raises EncodingError: a tf.train.Example cannot hold a column's type or a value, or
+    two columns have the same name.
     """
     records: list[bytes] = ExampleEncoder(batch.schema).encode(batch).to_pylist()
     return records
 
 
 class ExampleEncoder:
-    """Encodes record batches of one schema. Holds prefixes; knows no batch."""
+    """Encodes record batches of one schema; keeps the prefixes between batches."""
 
     def __init__(self, schema: pa.Schema, *, split_at: str | None = None) -> None:
         """Plans the encoding of a schema.
 
         Args:
           schema: the columns, one a feature; `payload.py` lists their types.
-          split_at: name of a bytes feature that is not in the schema and whose
-            place in the records is needed, for `entries_around`.
+          split_at: name of a bytes feature that is not in the schema, at whose place
+            `entries_around` splits the records.
 
-        Raises EncodingError: a column's type has no place in a tf.train.Example, or
-        two columns have one name.
+        Raises EncodingError: a tf.train.Example cannot hold a column's type, or two
+        columns have the same name.
         """
         self._schema = schema
         self._signature = list(zip(schema.names, schema.types, strict=True))
@@ -115,7 +114,7 @@ class ExampleEncoder:
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
             self._row_bytes += size + MAX_VARINT_BYTES
-        # Arrow builds the list again at every access.
+        # Once, because `Schema.types` builds a new list at each access.
         types = schema.types
         self._varying = [
             index
@@ -128,10 +127,10 @@ class ExampleEncoder:
     def encode(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns n serialised Examples for the n rows of a batch.
 
-        Takes up to twice the memory of what it returns.
+        Uses up to twice the memory of the result.
 
-        Raises EncodingError: the batch has another schema, or a value has no place
-        in a tf.train.Example; the message names feature and row.
+        Raises EncodingError: the batch has another schema, or a tf.train.Example cannot
+        hold a value; the message names feature and row.
         """
         chunks = [
             _binary_array(*self._records(chunk, start, self._columns, "example"))
@@ -142,7 +141,7 @@ class ExampleEncoder:
     def encode_framed(self, batch: pa.RecordBatch) -> Framed:
         """Returns the n rows of a batch as TFRecord records with their checksums.
 
-        Takes up to twice the memory of what it returns.
+        Uses up to twice the memory of the result.
 
         Raises EncodingError as `encode` does.
         """
@@ -176,7 +175,7 @@ class ExampleEncoder:
 
         For each of the n rows: the concatenated map entries of the features whose
         names sort before it, and of those that sort after it; without the Example
-        around them. `large_record_pieces` puts the feature between.
+        around them. `large_record_pieces` adds the feature between them.
 
         Raises EncodingError as `encode` does; ValueError without `split_at`.
         """
@@ -199,7 +198,7 @@ class ExampleEncoder:
         return before, after
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Cuts a batch by rows and by a bound on their bytes; checks its schema."""
+        """Yields (first row, rows) of chunks within both limits; checks the schema."""
         if not batch.schema.equals(self._schema):
             found = list(zip(batch.schema.names, batch.schema.types, strict=True))
             if found != self._signature:
@@ -215,6 +214,7 @@ class ExampleEncoder:
 
         start = 0
         while start < batch.num_rows:
+            # Binary search for the last row within the limit; at least one row.
             limit = bytes_before(start) + _CHUNK_BYTES
             fits, stop = start + 1, min(start + _CHUNK_ROWS, batch.num_rows)
             if bytes_before(stop) <= limit:
@@ -266,8 +266,8 @@ def large_record_pieces(
         head   frame header | 0a T | before | entry of the feature, up to its value
         tail   after | frame footer
 
-    The value is one bytes feature, an encoded image say; it is not copied, and its
-    checksum is taken piece by piece.
+    The value, an encoded image for example, is not copied: its checksum is computed
+    piece by piece.
 
     Args:
       before: the entries of the features that sort before `name`.

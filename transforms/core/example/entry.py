@@ -8,9 +8,9 @@
     |     +- the entry's key, N bytes
     +- Features.feature, an entry of E bytes
 
-E, N, F, G and L are varints, and all but N are sums of L and constants: the bytes in
-front of a payload depend on its size alone, and as long as no varint changes its
-size they have one layout with a few counting bytes in it.
+E, N, F, G and L are varints, and all but N are sums of L and constants: the bytes
+before a payload depend on its size alone. As long as no varint changes its width, they
+have one layout, in which only the bytes of four varints differ.
 
 Sources: TensorFlow, `tensorflow/core/example/feature.proto`; Protocol Buffers,
 "Encoding" (maps are repeated entries of a key, field 1, and a value, field 2).
@@ -36,7 +36,7 @@ __all__ = [
     "varint_stores",
 ]
 
-# Prefixes of payloads below this size are kept in a table that is indexed by size.
+# Prefixes of smaller payloads are kept in a table that is indexed by size.
 _TABLE_BYTES = 1 << 13
 
 Store = tuple[int, npt.NDArray[np.generic]]
@@ -51,13 +51,13 @@ class Kind(enum.Enum):
 
 
 class Form(enum.Enum):
-    """What the payload is, which decides what is right before it."""
+    """The form of a payload, which decides the bytes directly before it."""
 
-    # One value of L bytes, possibly none: always `0a L`.
+    # One value of L bytes, which may be 0: always `0a L`.
     SINGLE = enum.auto()
-    # Packed numbers: `0a L`, left out where there are none.
+    # Packed numbers: `0a L`, left out of an empty list.
     PACKED = enum.auto()
-    # Whole fields, `0a size value` each: nothing.
+    # Whole fields, `0a size value` each: no bytes before them.
     REPEATED = enum.auto()
 
 
@@ -75,8 +75,8 @@ class PrefixLayout:
     """The prefix of all payloads of a range of sizes.
 
     Attributes:
-      template: the prefix of the smallest of them.
-      fields: the varints that count; empty where the range is a single size.
+      template: the prefix of the smallest size.
+      fields: the varints that depend on the size; empty for a single size.
     """
 
     template: bytes
@@ -113,7 +113,7 @@ class Entry:
         self._table: _Table | None = None
 
     def prefix(self, size: int) -> bytes:
-        """Returns the bytes in front of a payload of `size` bytes."""
+        """Returns the bytes before a payload of `size` bytes."""
         tail = b"\x0a" + varint(size) if self._has_inner(size) else b""
         tail = self._kind + varint(len(tail) + size) + tail
         tail = b"\x12" + varint(len(tail) + size) + tail
@@ -144,7 +144,7 @@ class Entry:
         else:
             distinct, rows = np.unique(sizes, return_inverse=True)
             table = self._new_table(distinct)
-        # As complex128 a view is one element, and `take` is twice as fast.
+        # As complex128, the 16 bytes of a view are one element, which halves the time.
         taken = table.views.view(np.complex128)[:, 0].take(rows)
         views = buffers.renumbered(taken.view(np.uint64).reshape(-1, 2), table.data)
         return views, table.sizes.take(rows)
@@ -164,7 +164,7 @@ class Entry:
         template = self.prefix(smallest)
         if smallest == largest:
             return PrefixLayout(template, ())
-        # The widths never shrink with the size: equal ends, equal in between.
+        # Widths never shrink as the size grows: if both ends agree, all between do.
         shape = self._shape(smallest)
         if shape != self._shape(largest):
             return None

@@ -1,7 +1,7 @@
 """Decode Examples of one layout to columns, with whole-array operations.
 
 Most files hold records of one layout: the same features in the same order, one value
-each. Then a cursor per record walks over all of them at once:
+each. An array of cursors, one a record, then walks over all of them at once:
 
     0a L                                        Example: L bytes of Features
       0a E  0a k name  12 F                     entry: E bytes; a Feature of F bytes
@@ -9,9 +9,9 @@ each. Then a cursor per record walks over all of them at once:
         ...
     tag: 0a bytes, 12 float (P = 4), 1a int64 (one varint of P bytes)
 
-Every byte outside the payloads is compared with what it has to be, each length with
-what is left; a record that differs anywhere is not decoded here. So what is decoded
-is what protobuf would say, whoever wrote it.
+Every byte outside the payloads must equal that of the layout, and every length must
+end where the one around it ends. A record that differs anywhere is left to protobuf,
+so the result is protobuf's for the output of any writer.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _Mask = npt.NDArray[np.bool_]
 _TAGS = {0x0A: "bytes_list", 0x12: "float_list", 0x1A: "int64_list"}
 # Lengths are read from 4 bytes: 28 bits. Longer records are left to protobuf.
 _MAX_BYTES = 1 << 28
-# Reads of whole words past the last cursor must stay inside the data.
+# Appended to the data, so that reading a whole word at the last byte stays inside it.
 _PADDING = 32
 
 
@@ -66,7 +66,7 @@ def learn_layout(data: bytes) -> Layout | None:
             return None
         size, start = _varint_at(data, position + 1)
         key = data[start : start + size]
-        # Behind the key: 12, the Feature's length, the tag of its list.
+        # Behind the key come 12, the Feature's length, the tag of its list.
         _, tag = _varint_at(data, start + size + 1)
         if tag >= stop or data[tag] not in _TAGS:
             return None
@@ -77,9 +77,10 @@ def learn_layout(data: bytes) -> Layout | None:
 
 
 def _varint_at(data: bytes, position: int) -> tuple[int, int]:
-    """Returns a length and where it ends; the data's own length twice if none is there.
+    """Returns the length at a position and where it ends.
 
-    More than 4 bytes count as none.
+    Without a length of at most 4 bytes it returns the length of the data twice, which
+    no layout has.
     """
     value = 0
     for index, byte in enumerate(data[position : position + 4]):
@@ -95,8 +96,8 @@ class LayoutReader:
     Attributes:
       matches: bool array of n: whether the record has the layout.
       columns: by key, for each record: an int64 or float32 array of n, or for bytes a
-        pair of int64 arrays of n, start and stop in `data`. What is there for
-        records that do not match means nothing.
+        pair of int64 arrays of n, start and stop in `data`. The values of records that
+        do not match are meaningless.
     """
 
     def __init__(
@@ -106,7 +107,8 @@ class LayoutReader:
         padded = data + bytes(_PADDING + longest)
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(padded, np.uint8)
         count = len(padded) - 7
-        # A word at every byte of the data.
+        # Overlapping words, one that begins at every byte of the data: a read at n
+        # cursors is one indexing.
         self._words: Any = np.ndarray((count,), "<u8", padded, 0, (1,))
         self._floats: Any = np.ndarray((count,), "<f4", padded, 0, (1,))
         self._starts = starts
@@ -127,7 +129,7 @@ class LayoutReader:
         size, cursor = self._length(cursor)
         stop = cursor + size
         self._require(stop <= self._stops)
-        # Where it does not hold, reads must stay inside the data all the same.
+        # Cursors of records that do not match must stay inside the data as well.
         stop = np.where(self.matches, stop, cursor)
         cursor = self._expect(cursor, b"\x0a" + varint(len(key)) + key + b"\x12")
         cursor = self._last_length(cursor, stop)
@@ -148,8 +150,8 @@ class LayoutReader:
 
     def _expect(self, cursor: _Longs, literal: bytes) -> _Longs:
         """Requires these bytes at the cursor; returns what is behind them."""
-        # A record that failed has its cursor back at its start, so that no read of
-        # any step leaves the data.
+        # The cursor of a record that does not match goes back to its start, so that no
+        # later read leaves the data.
         cursor = np.where(self.matches, cursor, self._starts)
         for offset in range(0, len(literal), 8):
             part = literal[offset : offset + 8]

@@ -1,6 +1,6 @@
 """Read examples without TensorFlow, with the semantics of its parser.
 
-What `FixedLenFeature` gives, as measured on TensorFlow 2.21:
+The result of a `FixedLenFeature`, as measured on TensorFlow 2.21:
 
 | in the record      | no default | default |
 | ------------------ | ---------- | ------- |
@@ -11,16 +11,16 @@ What `FixedLenFeature` gives, as measured on TensorFlow 2.21:
 | other count        | error      | error   |
 
 A default has as many values as the shape, in any nesting; a scalar is not repeated.
-A shape without values, such as [0], needs the key. `VarLenFeature` gives an empty
-array for the first three rows and an error for another type. So does `RaggedFeature`;
-where row lengths do not add up to the number of values, TensorFlow gives other rows
-without a word, and this an error.
+A shape without values, such as [0], needs the key. A `VarLenFeature` becomes an empty
+array in the first three rows, and an error for another type. So does a
+`RaggedFeature`; where its row lengths do not add up to the number of values,
+TensorFlow silently returns other rows, and this module raises an error.
 
-What is an Example at all is protobuf's verdict, as it is of `tf.train.Example`. The
-op behind `tf.io.parse_example` has a parser of its own, which misses some damage that
-protobuf finds (cut messages, keys that are not UTF-8) and refuses some oddities that
-protobuf reads (two types in one feature, unknown groups). No writer makes those, and
-where both read a message they read the same values.
+protobuf decides whether bytes are an Example, as for `tf.train.Example`. The op behind
+`tf.io.parse_example` has its own parser, which misses some damage that protobuf finds
+(truncated messages, keys that are not UTF-8) and refuses some messages that protobuf
+reads (two types in one feature, unknown groups). No writer produces those, and where
+both read a message they read the same values.
 """
 
 import itertools
@@ -62,10 +62,9 @@ __all__ = [
 def parse_single_example(data: bytes, description: Description) -> dict[str, Any]:
     """Returns the described features of one serialised tf.train.Example.
 
-    Fixed ones of shape () are a NumPy scalar, or bytes; of other shapes an array of
-    int64, float32 or object (bytes). Varying ones are an array of one dimension, and
-    ragged ones without row lengths an array of as many dimensions as there are; else
-    they are lists of arrays, in as many lists as there are partitions.
+    A fixed feature of shape () is a NumPy scalar, or bytes; of another shape an array
+    of int64, float32 or object (bytes). A varying one is an array of one dimension. A
+    ragged one is an array if all its partitions are uniform, otherwise lists of arrays.
 
     Raises:
       ExampleError: the bytes are no Example, or do not fit the description.
@@ -91,8 +90,8 @@ def read_examples(
       source: a file, several, or the directory of a dataset. Of a dataset, the
         shards of all splits are read in the manifest's order, and must have the
         records, bytes and checksums that it states.
-      description: what to take from each example, as `parse_single_example` does.
-        None: all features, as `parse_example` gives them.
+      description: the features to return of each example, as `parse_single_example`
+        does. None: all features, as `parse_example` returns them.
       compression: see `TFRecordReader`; a dataset states its own.
 
     Raises:
@@ -197,8 +196,8 @@ def _array(values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     count = len(values.value)
     if dtype != np.float32 or not count:
         return np.fromiter(values.value, dtype, count)
-    # By way of Python's floats, which are longer, a signalling NaN would become a quiet
-    # one. The bits are behind a tag and the size, in front of any unknown fields.
+    # Python's floats have 64 bits: converting to them makes signalling NaNs quiet. The
+    # serialised list has the bits, behind a tag and the size, before unknown fields.
     size = 4 * count
     begin = 1 + (size.bit_length() + 6) // 7
     bits = np.frombuffer(values.SerializeToString(), "<f4", count, begin)
@@ -230,7 +229,7 @@ def _ragged(name: str, spec: RaggedFeature, features: Any) -> Any:
 
 def _rows_of(name: str, items: Any, lengths: npt.NDArray[np.int64]) -> list[Any]:
     """Returns the items in rows of the given lengths."""
-    # Python's integers, whose sum does not wrap.
+    # Sums of Python's integers do not wrap.
     sizes = lengths.tolist()
     if min(sizes, default=0) < 0 or sum(sizes) != len(items):
         raise ExampleError(

@@ -9,8 +9,8 @@
 | dictionary of those                 | as above  | as its values                  |
 | null                                | -         | always absent                  |
 
-A payload is either of one size in all rows and short, and then it is some typed
-arrays to be stored at a fixed position (`stores`), or n Arrow binary views.
+Payloads of one size in all rows, if short, are typed arrays that are stored at a fixed
+position of the records (`stores`). All others are n Arrow binary views.
 """
 
 import dataclasses
@@ -36,10 +36,10 @@ from transforms.errors import EncodingError
 
 __all__ = ["MAX_EXAMPLE_BYTES", "Column", "Payload", "max_bytes_before"]
 
-# Arrow's views and TensorFlow's protobuf both count in int32; the margin is for
-# what is around a payload.
+# Arrow's views and TensorFlow's protobuf both count in int32; the margin is for the
+# bytes around a payload.
 MAX_EXAMPLE_BYTES = 2**31 - 1024
-# Lists of floats of one length up to this go to a fixed position of the record.
+# Lists of floats of one length go to a fixed position of the record up to this size.
 _MAX_STORED_BYTES = 4096
 
 Mask = npt.NDArray[np.bool_]
@@ -51,8 +51,8 @@ class Payload:
     """The payloads of one feature in n rows.
 
     Attributes:
-      smallest: size in bytes of the smallest among the rows that have a value.
-      largest: likewise.
+      smallest: size in bytes of the smallest payload, among the rows with a value.
+      largest: size of the largest.
       sizes: int64 array of n, `smallest` where absent; None where all are equal.
       present: bool array of n; None where every row has a value.
       stores: (offset, array of n elements) pairs that make up the payload.
@@ -69,7 +69,7 @@ class Payload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """Turns a position among a column's flat values into words for an error."""
+    """Finds the row of a position among a column's flat values, for errors."""
 
     name: str
     first_row: int
@@ -107,11 +107,11 @@ class Column:
     ) -> Payload | None:
         """Returns the payloads of n >= 1 rows; None if all of them are absent.
 
-        `first_row` is the number of the array's first row, for errors. `buffers`
-        takes in what the views point into.
+        `first_row` is the number of the array's first row, for errors. The data that
+        the views point into is added to `buffers`.
 
-        Raises EncodingError: a uint64 over 2**63 - 1, a float64 that float32 has
-        no room for, a null inside a list, a value over MAX_EXAMPLE_BYTES.
+        Raises EncodingError: a uint64 over 2**63 - 1, a float64 beyond the range of
+        float32, a null inside a list, a value over MAX_EXAMPLE_BYTES.
         """
         array = decoded(array)
         if array.null_count == len(array):
@@ -198,7 +198,7 @@ def _kind(field: pa.Field) -> Kind:
 
 
 def _check_size(size: int, place: _Place) -> None:
-    # Only a chunk of a single row can hold so much: its first value is to blame.
+    # Only a chunk of a single row can exceed the limit, so the row is the first one.
     if size > MAX_EXAMPLE_BYTES:
         raise place.error(
             0,
@@ -211,7 +211,7 @@ def _check_size(size: int, place: _Place) -> None:
 def _filled(
     values: npt.NDArray[np.generic], present: Mask | None
 ) -> npt.NDArray[np.generic]:
-    """Puts a value that occurs into the null slots, so that no garbage counts."""
+    """Fills null slots, which may hold anything, with a value that occurs."""
     if present is None:
         return values
     return np.where(present, values, values[int(np.argmax(present))])
@@ -238,7 +238,7 @@ def _integers(array: pa.Array, present: Mask | None, place: _Place) -> Words:
 def _floats(
     array: pa.Array, present: Mask | None, place: _Place
 ) -> npt.NDArray[np.float32]:
-    """Returns floats as little-endian float32; float32 keeps its very bits."""
+    """Returns floats as little-endian float32; float32 keeps its bits, NaNs too."""
     values = raw_values(array)
     if values.dtype != np.float64:
         return values.astype("<f4", copy=False)
@@ -285,7 +285,7 @@ def _repeated_bytes(
     sizes = np.diff(offsets_of(values))
     _check_size(int(sizes.sum()) if len(starts) == 2 else 0, place)
     heads = Varints.of(sizes.view(np.uint64))
-    # The head of a value is its size as a varint with 0a put in front of it.
+    # The head of a value is the tag 0a and its size: varints, shifted by one byte.
     low = heads.low << np.uint64(8) | np.uint64(0x0A)
     buffers = DataBuffers()
     views = np.empty((len(values), 2, 2), np.uint64)
@@ -306,8 +306,8 @@ def _joined_rows(
 def max_bytes_before(array: pa.Array) -> Callable[[int], int]:
     """Returns a function of i: a bound on the bytes that the rows before i encode to.
 
-    What null slots hold counts too, so that a bound on it bounds the span of the
-    buffers that are looked at.
+    The contents of null slots count as well: the bound also limits the span of the
+    buffers that a chunk reads.
     """
     arrow_type = array.type
     if pa.types.is_dictionary(arrow_type):

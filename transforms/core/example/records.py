@@ -2,8 +2,8 @@
 
     length: 8  crc: 4  |  0a T: 2 to 6  |  entry  entry ...  |  crc of payload: 4
 
-Parts that are the same bytes in every row, but for values at fixed positions, are
-gathered in runs; other parts are one Arrow binary view a row.
+Parts of the same bytes in every row, except for values at fixed positions, are runs;
+all other parts are one Arrow binary view a row.
 """
 
 import google_crc32c
@@ -64,7 +64,7 @@ class _Run:
 
 
 class Records:
-    """The records of n rows while their parts are being collected."""
+    """Collects the parts of n records, then joins them."""
 
     def __init__(self, rows: int) -> None:
         self.buffers = DataBuffers()
@@ -123,7 +123,7 @@ class Records:
                 stores = []
             self._prepend(template, stores)
         else:
-            # The words are wider than their varints: each view ends where its own does.
+            # All rows store 8 bytes for the varint; each view ends with its own varint.
             run = _Run()
             run.template += bytes(lead) + b"\x0a" + bytes(8)
             run.stores = [*stores, (lead + 1, tags.low)]
@@ -162,8 +162,8 @@ class Records:
     def _open_run(self, present: Mask | None) -> _Run:
         """Returns the run at the end of the records, if need be a new one.
 
-        Only what is present in the same rows may share a run: the bytes of one entry,
-        or those of neighbouring entries without nulls.
+        Bytes share a run only if they are present in the same rows: those of one entry,
+        or of neighbouring entries without nulls.
         """
         last = self._parts[-1] if self._parts else None
         if isinstance(last, _Run) and last.present is present:
@@ -214,8 +214,8 @@ def write_footers(data: pa.Buffer, offsets: Sizes) -> None:
     sizes = offsets[1:] - FOOTER_BYTES - starts
     count = len(sizes)
     if int(sizes.min()) > INLINE_BYTES:
-        # One call makes the bytes objects of all payloads: a third of the cost of
-        # slicing them out one by one.
+        # One call creates the bytes objects of all payloads, at a third of the cost of
+        # slicing them one by one. Only long views point into the data, hence the test.
         views = np.empty((count, 2), np.uint64)
         views[:, 0] = sizes
         views[:, 1] = starts << 32
@@ -230,6 +230,6 @@ def write_footers(data: pa.Buffer, offsets: Sizes) -> None:
             object,
         )
     crcs = np.fromiter(map(google_crc32c.value, payloads.tolist()), np.uint32, count)
-    # A uint32 at every byte: footers are at any alignment.
+    # Overlapping words, one that begins at every byte: footers have any alignment.
     words = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
     words[offsets[1:] - FOOTER_BYTES] = mask_all(crcs)

@@ -7,8 +7,10 @@ bit set. A negative int64 is stored as its two's complement and takes ten bytes.
     300    ac 02
     -1     ff ff ff ff ff ff ff ff ff 01
 
-Source: Protocol Buffers, "Encoding". Columns are worked on as uint64 words: the
-7-bit groups are spread to one a byte by three shifts and masks.
+Source: Protocol Buffers, "Encoding". Columns are encoded as uint64 words: three shifts
+and masks spread the 7-bit groups of a value to one a byte:
+
+    56 bits -> 2 x 28 -> 4 x 14 -> 8 x 7, each group in the low bits of its own bytes
 """
 
 import dataclasses
@@ -23,13 +25,13 @@ MAX_VARINT_BYTES = 10
 Words = npt.NDArray[np.uint64]
 
 _SIGN = 0x8080808080808080
-# Continuation bits of the first eight bytes, by the length of the varint.
+# Continuation bits of the first eight bytes, indexed by the length of the varint.
 _CONTINUATION: Words = np.array(
     [_SIGN & ((1 << 8 * max(size - 1, 0)) - 1) for size in range(9)] + [_SIGN] * 2,
     dtype=np.uint64,
 )
 _LOW_56_BITS = np.uint64((1 << 56) - 1)
-# (values below this need no such step, mask of what stays, of what moves, shift)
+# (smaller values need no such step, mask of the bits that stay, that move, shift)
 _SPREAD = tuple(
     (limit, np.uint64(stay), np.uint64(move), np.uint64(shift))
     for limit, stay, move, shift in (
@@ -92,7 +94,8 @@ class Varints:
         low |= _CONTINUATION[sizes]
         if longest <= 8:
             return cls(sizes, low, None)
-        # Byte 8 carries on into byte 9, the sign, in varints of ten bytes only.
+        # Bits 56 to 62 are byte 8. Bit 63, the sign, is byte 9. It also stays where it
+        # is, as the continuation bit of byte 8: only varints of ten bytes have it.
         high = values >> np.uint64(56)
         high += (high & np.uint64(0x80)) << np.uint64(1)
         return cls(sizes, low, high)

@@ -3,13 +3,13 @@
     size <= 12   | size: 4 | the bytes themselves, zero padded: 12     |
     size > 12    | size: 4 | 0: 4 | buffer number: 4 | offset in it: 4 |
 
-n records of P parts each are n * P views in row order; one cast to `large_binary`
-copies every part to its place at about 4 ns a part, and the data buffer that comes
-out is the records one after another. A part of size 0 is an absent part.
+n records of P parts each are n * P views in row order. One cast to `large_binary`
+copies every part to its place at about 4 ns a part; the data buffer of the result is
+the records one after another. A part of size 0 is an absent part.
 
-The four bytes after the size of a long view hold the start of the value in Arrow's
-specification ("Variable-size Binary View Layout"); the cast does not read them.
-Here a set of views is a uint64 array of shape (n, 2).
+Arrow's specification ("Variable-size Binary View Layout") puts the first four bytes of
+a long value behind its size; the cast does not read them, so they stay 0. In this
+module n views are a uint64 array of shape (n, 2).
 """
 
 import dataclasses
@@ -34,12 +34,12 @@ class DataBuffers:
     buffers: list[pa.Buffer] = dataclasses.field(default_factory=list)
 
     def add(self, buffer: pa.Buffer) -> int:
-        """Takes a buffer in and returns its number."""
+        """Adds a buffer and returns its number."""
         self.buffers.append(buffer)
         return len(self.buffers) - 1
 
     def renumbered(self, views: Words, buffer: pa.Buffer) -> Words:
-        """Takes in the buffer of views that call it number 0; edits the views."""
+        """Adds the buffer of views in which it is number 0; updates the views."""
         sizes = views[:, 0] & _SIZE
         if int(sizes.max(initial=0)) > INLINE_BYTES:
             number = self.add(buffer)
@@ -48,9 +48,9 @@ class DataBuffers:
         return views
 
     def views_of(self, values: pa.Array) -> Words:
-        """Returns the views of n texts or bytes, whose data is not copied.
+        """Returns the views of n texts or bytes, without copying their data.
 
-        The values span less than 2**31 bytes; nulls are not looked at.
+        The values span less than 2**31 bytes; the views of nulls are arbitrary.
         """
         count = len(values)
         _, offsets, data = values.buffers()
@@ -60,7 +60,7 @@ class DataBuffers:
         if pa.types.is_large_binary(values.type) or pa.types.is_large_string(
             values.type
         ):
-            # View offsets have 32 bits: far into a large buffer, start again.
+            # View offsets have 32 bits: count them from the first value instead.
             wide = np.frombuffer(offsets, np.int64, count + 1, start * 8)
             first, last = int(wide[0]), int(wide[-1])
             offsets, start = pa.py_buffer(wide - first), 0
@@ -76,8 +76,7 @@ class DataBuffers:
 def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:
     """Returns the views of the rows of a contiguous (n, width) matrix.
 
-    `number` is the matrix's buffer number, used where the rows are too long to
-    are in the views themselves.
+    `number` is the matrix's buffer number, for rows too long for inline views.
     """
     count, width = matrix.shape
     if width <= INLINE_BYTES:
@@ -96,7 +95,7 @@ def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:
 def join(views: Words, buffers: DataBuffers) -> pa.LargeBinaryArray:
     """Returns the n * P parts of an (n, P, 2) array of views, in row order.
 
-    The data buffer of the result is fresh and writable.
+    The data buffer of the result is new, and may be written to.
     """
     parts = views.shape[0] * views.shape[1]
     array = pa.Array.from_buffers(

@@ -1,17 +1,17 @@
-"""BMP: parse the header, and check that the file has exactly the size that it states.
+"""BMP: parse the header, and check that the pixels end where the file ends.
 
 The layout is Microsoft's BITMAPFILEHEADER and BITMAPINFOHEADER, little-endian:
 
      0  "BM"
-     2  file size, 4 (often wrong; nobody reads it)
+     2  file size, 4 (often wrong; no decoder reads it)
     10  offset of the pixels, 4
     14  size of the header from here on, 4
     18  width, 4 | height, 4, negative when the first row is at the top
     26  planes, 2 | bits a pixel, 2 | compression, 4
 
 TensorFlow reads uncompressed pixels of 8, 24 and 32 bits, in rows padded to four
-bytes, and wants the file to end with the last of them (`decode_image_op.cc`). Eight
-bits are one channel: it does not look at the palette.
+bytes, and requires the file to end with the last of them (`decode_image_op.cc`). Eight
+bits are one channel: it ignores the palette.
 """
 
 import struct
@@ -30,14 +30,14 @@ _GRAYS = bytes(range(256))
 
 
 class BmpHeader(NamedTuple):
-    """What the two headers say.
+    """The fields of both headers.
 
     Attributes:
       height: rows, 1 or more.
       width: columns, 1 or more.
       depth: channels as TensorFlow decodes them: 1, 3 or 4.
       pixel_offset: where the pixels start in the file.
-      unsupported: what kind of BMP it is, if TensorFlow cannot read that kind.
+      unsupported: name of the kind of BMP, if TensorFlow cannot read it.
     """
 
     height: int
@@ -85,7 +85,7 @@ def walk(data: bytes, header: BmpHeader) -> None:
       header: of the same file.
 
     Raises:
-      DamageError: says how many bytes there should be.
+      DamageError: the file has another size.
     """
     row_bytes = (header.width * header.depth + 3) // 4 * 4
     expected = header.pixel_offset + header.height * row_bytes
@@ -99,7 +99,7 @@ def walk(data: bytes, header: BmpHeader) -> None:
 def has_colors(data: bytes, header: BmpHeader) -> bool:
     """Whether an 8-bit file has a palette that is not the ramp of 256 grays.
 
-    TensorFlow would show the palette's numbers as grays.
+    TensorFlow would return the indices into the palette as grays.
 
     Args:
       data: a file that `walk` has accepted.

@@ -4,9 +4,9 @@
                                                                  (-> Pillow)
 
 The oracle is `tf.io.decode_image` of TensorFlow 2.21. The walks read structure, not
-pixels: markers, tables, lengths and checksums to the end of the file, which takes some
-ten microseconds and finds more of what TensorFlow refuses than a full decode with
-Pillow does. Large progressive JPEGs are decoded with Pillow too: there, the sums of
+pixels: markers, tables, lengths and checksums to the end of the file. That takes some
+ten microseconds and finds more of the files that TensorFlow refuses than a full decode
+with Pillow. Large progressive JPEGs are also decoded with Pillow, because their sums of
 coefficients can overflow.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
-"""TensorFlow refuses 2**29 samples and more; with four components, that is next."""
+"""TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ImageInfo:
     """An image that can be read.
 
     Attributes:
-      format: by its bytes, whatever the file is called.
+      format: detected from its bytes, not from its name.
       height: rows as stored. EXIF orientation is not applied: TensorFlow ignores it.
       width: columns as stored.
       depth: channels, as `tf.io.decode_image` gives them by default.
@@ -53,15 +53,15 @@ class ImageInfo:
 
 
 class ImageFacts(NamedTuple):
-    """More about an image that can be read: what a policy decides by.
+    """The facts about a readable image that a policy decides by.
 
     Attributes:
       info: as TensorFlow decodes it.
       orientation: of EXIF or XMP, 1 (upright) to 8.
       bits: of a sample, 1 to 16. TensorFlow decodes every image to 8.
       components: samples a pixel in the file: 4 for CMYK, 1 for palettes.
-      frames: above 1 for an animated PNG, of which TensorFlow shows the first image.
-      end: where the image ends in the file; what follows nobody reads.
+      frames: above 1 for an animated PNG, of which TensorFlow returns the first image.
+      end: where the image ends in the file; decoders ignore the bytes after it.
       has_palette: an 8-bit BMP whose colors TensorFlow would not look up.
     """
 
@@ -77,14 +77,14 @@ class ImageFacts(NamedTuple):
 def check_image(
     data: bytes, check: Check = "structure", max_pixels: int = MAX_PIXELS
 ) -> ImageFacts | Fault:
-    """Decides whether TensorFlow will read these bytes, and as which shape.
+    """Determines whether TensorFlow reads these bytes, and in which shape.
 
     Args:
       data: the whole encoded file.
       check: "structure" walks over the file to its end, and decodes progressive JPEGs
-        beyond 4 megapixels; "decode" decodes every file; "none" reads the dimensions
-        and nothing more.
-      max_pixels: height times width at most, looked at before anything is decoded.
+        beyond 4 megapixels; "decode" decodes every file; "none" reads only the
+        dimensions.
+      max_pixels: limit of height times width, checked before anything is decoded.
 
     Returns:
       The image's facts, or the fault. Bad input is a value, never an exception.
@@ -173,7 +173,7 @@ def _check_bmp(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault
 def _refuse(
     header: jpeg.JpegHeader | png.PngHeader | bmp.BmpHeader, max_pixels: int
 ) -> Fault | None:
-    """Refuses what is too large, and kinds that TensorFlow cannot read."""
+    """Returns a fault for too many pixels and for kinds that TensorFlow cannot read."""
     if header.unsupported:
         return _unsupported(header.unsupported)
     limit = min(max_pixels, TENSORFLOW_MAX_PIXELS)
@@ -193,20 +193,20 @@ def _decode(
     ],
     data: bytes,
 ) -> None:
-    """Decodes all pixels with one plugin of Pillow, and throws them away.
+    """Decodes all pixels with one plugin of Pillow, and discards them.
 
-    The plugin's class is called itself: `Image.open` would look for other formats,
-    and warn of many pixels by a limit that is not ours.
+    The plugin's class is called directly: `Image.open` would try other formats, and
+    warn about many pixels by its own limit.
 
     Raises:
-      DamageError: with what Pillow says.
+      DamageError: Pillow cannot decode it.
     """
     try:
         with plugin(io.BytesIO(data)) as image:
             image.load()
     except (
         OSError,  # the stream is broken or ends early
-        SyntaxError,  # the plugin's word for a header that it does not understand
+        SyntaxError,  # raised by plugins for a header that they do not understand
         ValueError,  # sizes and modes that contradict each other
         struct.error,  # a header ends within a number
     ) as error:
@@ -225,9 +225,9 @@ _FOREIGN = (
     ("PPM", rb"P[1-7][\s#]"),
     ("PSD", rb"8BPS"),
     ("EPS", rb"%!PS|\xc5\xd0\xd3\xc6"),
-    # The number of its images is not zero: in a TGA these bytes are.
+    # The number of images must not be zero: in a TGA, these two bytes are.
     ("ICO", rb"\x00\x00[\x01\x02]\x00[^\x00]\x00"),
-    # Without a signature: the kind, with or without a palette, and bits a pixel.
+    # TGA has no signature: match its kind, with or without a palette, and its depth.
     (
         "TGA",
         rb".(?:\x00[\x02\x03\x0a\x0b].{5}|\x01[\x01\x09].{4}[\x0f\x10\x18\x20])"
@@ -245,7 +245,7 @@ _foreign_format = re.compile(
 
 
 def _name_foreign(data: bytes) -> Fault:
-    """Names what starts like none of the three formats."""
+    """Returns the fault of a file that starts like none of the three formats."""
     if not data:
         return Fault(Reason.EMPTY_FILE, "the file is empty")
     found = _foreign_format(data)
@@ -269,7 +269,7 @@ def _name_foreign(data: bytes) -> Fault:
 
 
 def _unsupported(kind: str) -> Fault:
-    """The fault of an image that is fine, but not for TensorFlow."""
+    """Returns the fault of an intact image that TensorFlow does not read."""
     return Fault(
         Reason.UNSUPPORTED_FORMAT,
         f"{kind}: TensorFlow does not read this kind as one image; "

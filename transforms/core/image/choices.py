@@ -1,4 +1,4 @@
-"""What settings of images may say; light to import, unlike the code that does it."""
+"""Choices and limits of image settings; light to import, unlike the image code."""
 
 from typing import Literal
 
@@ -12,8 +12,8 @@ MAX_PIXELS = 64_000_000
 """Default limit: 8,000 x 8,000. Decoded as RGB, 192 MB."""
 
 MAX_BYTES = 1 << 28
-"""Default limit of an encoded image: 256 MiB. A file of 64 megapixels has less."""
+"""Default limit of an encoded image: 256 MiB, more than 64 megapixels need."""
 
 MAX_SECONDS = 120
-"""Default limit of work on one image: some four times what 64 megapixels of any format
-take to be decoded and encoded as PNG."""
+"""Default limit for one image, in seconds of processor time: some four times what
+decoding 64 megapixels of any format and encoding them as PNG takes."""

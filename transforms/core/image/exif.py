@@ -10,8 +10,8 @@ Orientation is tag 0x0112, one SHORT. How the stored picture becomes the shown o
     1 as stored       2 mirrored        3 turned by 180     4 flipped
     5 transposed      6 turned by 90    7 transversed       8 turned by 270, clockwise
 
-XMP says the same in XML, as an attribute or an element called tiff:Orientation. Only
-where EXIF has no such tag does it count, which is what Pillow's `exif_transpose` does.
+XMP states the same in XML, as an attribute or an element called tiff:Orientation. It
+counts only where EXIF has no such tag, as in Pillow's `exif_transpose`.
 """
 
 import re
@@ -25,23 +25,23 @@ _ORIENTATION = 0x0112
 _SHORT = 3
 _ENTRY_BYTES = 12
 _NAME = b"Exif\0\0"
-# As Pillow looks for it: the prefix and the quotes may not be others.
+# Pillow's pattern, with its fixed prefix and quotes.
 _in_xmp = re.compile(rb'tiff:Orientation(?:="|>)([0-9])').search
 
 
 def turns(orientation: int) -> bool:
-    """Whether height and width change places when the orientation is applied."""
+    """Whether applying the orientation exchanges height and width."""
     return orientation >= 5
 
 
 def make_exif(orientation: int) -> bytes:
-    """Returns EXIF data that holds the orientation and nothing else.
+    """Returns EXIF data that holds only the orientation.
 
-    It begins with the TIFF header, as in a PNG's eXIf chunk; a JPEG's segment has the
-    name `Exif` in front.
+    It begins with the TIFF header, as in a PNG's eXIf chunk. The segment of a JPEG has
+    the name `Exif` before it.
     """
     head = b"MM\0*" + struct.pack(">IH", 8, 1)
-    # A SHORT fills the first half of its four bytes; no further directory follows.
+    # A SHORT fills the first half of its four bytes. The last 0: no other directory.
     return head + struct.pack(">HHIHHI", _ORIENTATION, _SHORT, 1, orientation, 0, 0)
 
 
@@ -53,8 +53,8 @@ def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
       xmp: an XMP packet; it counts where `exif` has no orientation.
 
     Returns:
-      1 to 8; 1 where there is none, or what there is makes no sense. Pictures are not
-      refused for their metadata.
+      1 to 8; 1 where there is none or an invalid one, since no image is refused for
+      its metadata.
     """
     found = _in_exif(exif)
     if found is None:
@@ -64,8 +64,8 @@ def read_orientation(exif: Buffer, xmp: Buffer = b"") -> int:
 
 
 def _in_exif(data: Buffer) -> int | None:
-    """Returns the tag's value, 0 where it makes no sense; None without the tag."""
-    for _ in range(2):  # some writers name it twice
+    """Returns the tag's value, 0 for an invalid one; None without the tag."""
+    for _ in range(2):  # some writers repeat the name
         if data[: len(_NAME)] == _NAME:
             data = data[len(_NAME) :]
     mark = data[:4]
@@ -84,6 +84,6 @@ def _in_exif(data: Buffer) -> int | None:
             tag, kind, count, value = entry.unpack_from(data, at)
             if tag == _ORIENTATION:
                 return value if kind == _SHORT and count == 1 else 0
-    except struct.error:  # an offset leads out of the data
+    except struct.error:  # an offset points outside the data
         return None
     return None

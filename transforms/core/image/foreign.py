@@ -1,10 +1,14 @@
 """Formats that TensorFlow does not read as one image: headers and decoders.
 
-    bytes -> format by signature -> header by hand -> limits -> Pillow's plugin, lazily
-          -> its size against the limits again -> pixels
+    bytes -> format by signature -> our own look at the header -> limits
+          -> Pillow's plugin, lazily -> its size against the limits again -> pixels
 
-The list is closed. The plugin's class is called itself and never `Image.open`: nothing
-here reaches a format that starts another program, as EPS does with Ghostscript.
+The list is closed. The plugin's class is called directly and never `Image.open`: so no
+file can choose a format that starts another program, as EPS does with Ghostscript.
+
+Headers of GIF, WebP and JPEG 2000 are read here first: the limits must hold before
+Pillow allocates anything, frames are counted without decoding one, and the size in the
+codestream of a JPEG 2000 may contradict the one that Pillow reads.
 """
 
 import contextlib
@@ -38,7 +42,7 @@ __all__ = [
 ]
 
 FORMATS = ("bmp", "gif", "webp", "tiff", "jpeg2000", "pnm", "avif", "heic")
-"""BMP is here for the kinds that TensorFlow does not read, or reads in wrong colors."""
+"""With BMP, for the kinds that TensorFlow does not read, or reads in wrong colors."""
 
 _SIGNATURES = (
     ("bmp", rb"BM"),
@@ -57,8 +61,8 @@ _signature = re.compile(
 _ORIENTATION, _BITS_PER_SAMPLE = 274, 258
 _IMAGE_WIDTH, _IMAGE_HEIGHT, _TILE_WIDTH, _TILE_HEIGHT = 256, 257, 322, 323
 
-# What Pillow's plugins raise on broken files. They parse much of the header in Python
-# and index, unpack and divide as they go; nothing of it says that the program is wrong.
+# Exceptions of Pillow's plugins on damaged files. Plugins parse headers in Python and
+# index, unpack and divide with the values, so none of these means a bug here.
 _DAMAGE = (
     OSError,
     SyntaxError,
@@ -79,16 +83,16 @@ _quiet = threading.Lock()
 
 
 class TooManyPixelsError(DamageError):
-    """The header promises more pixels than the limit."""
+    """The header states more pixels than the limit."""
 
 
 class UnsupportedKindError(DamageError):
-    """The file may be intact, but is of a kind of its format that Pillow lacks."""
+    """The file may be intact, but Pillow does not read this kind of its format."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opened:
-    """A file whose header was read, and no pixel.
+    """A file of which only the header was read.
 
     Attributes:
       format: one of `FORMATS`.
@@ -96,7 +100,7 @@ class Opened:
       orientation: of EXIF, XMP, or of the format's own kind; 1 to 8.
       bits: of a sample.
       frames: images in the file; 2 may mean more.
-      image: Pillow's, not loaded yet.
+      image: Pillow's object, not loaded yet.
     """
 
     format: str
@@ -109,7 +113,7 @@ class Opened:
 
 
 def name_format(data: bytes) -> str | None:
-    """Returns which of `FORMATS` the bytes begin like; None for any other."""
+    """Returns the one of `FORMATS` whose signature the bytes have; else None."""
     found = _signature(data)
     if found is None or found.lastindex is None:
         return None
@@ -117,17 +121,17 @@ def name_format(data: bytes) -> str | None:
 
 
 def is_available(name: str) -> bool:
-    """Whether this installation can decode that one of `FORMATS`."""
+    """Whether this installation can decode a format of `FORMATS`."""
     return _plugin(name) is not None
 
 
 def open_lazily(data: bytes, name: str, max_pixels: int) -> Opened:
-    """Reads the header, and makes sure that decoding stays within the limit.
+    """Reads the header, and ensures that decoding stays within the limit.
 
     Raises:
-      TooManyPixelsError: more than `max_pixels`, by any of the sizes in the file.
-      UnsupportedKindError: a BMP of a rare kind.
-      DamageError: the header makes no sense.
+      TooManyPixelsError: a size that the file states exceeds `max_pixels`.
+      UnsupportedKindError: it is a BMP of a rare kind.
+      DamageError: the header is invalid.
     """
     frames = 1
     if name in ("gif", "webp"):
@@ -175,7 +179,7 @@ def load(opened: Opened) -> Image.Image:
     """Decodes the first image, in the orientation in which it is stored.
 
     Raises:
-      DamageError: with what Pillow says.
+      DamageError: Pillow cannot decode it.
     """
     image: Image.Image = opened.image
     try:
@@ -183,7 +187,7 @@ def load(opened: Opened) -> Image.Image:
             with _without_warnings():
                 image.load()
             if opened.orientation > 1:
-                # Pillow has applied it; whether to, is the policy's business.
+                # Pillow applies it to TIFF, but the policy decides whether to.
                 image = image.transpose(_UNDONE[opened.orientation])
         else:
             image.load()
@@ -201,9 +205,9 @@ def load(opened: Opened) -> Image.Image:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keeps Pillow's remarks on odd TIFF tags, which are not needed, off the screen.
+    """Suppresses Pillow's warnings about odd TIFF tags.
 
-    The filters of warnings belong to the process, so this is for one thread at a time.
+    Filters of warnings belong to the process, so only one thread may change them.
     """
     with _quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -223,19 +227,22 @@ _UNDONE = {
 
 
 def _open_tiff(image: Any, max_pixels: int) -> Opened:
-    """Reads Pillow's TiffImageFile, which only TIFF needs to import."""
+    """Returns what a TIFF states.
+
+    `image` is Pillow's TiffImageFile, a class that only TIFF needs to import.
+    """
     tags = image.tag_v2
-    # Read before loading: it also takes the orientation that XMP may hold.
+    # Before loading, which applies it; Pillow also finds it in XMP.
     orientation = image.getexif().get(_ORIENTATION, 1)
     if orientation not in range(1, 9):
         orientation = 1
-    # Buffers are as large as a tile, however small the image is.
+    # Decoders allocate whole tiles, even for a small image.
     tile = tags.get(_TILE_HEIGHT, 1), tags.get(_TILE_WIDTH, 1)
     _bound(*tile, max(max_pixels, 1 << 20))
     bits = tags.get(_BITS_PER_SAMPLE, (8,))
     return Opened(
         format="tiff",
-        # Of the tags: Pillow's own size is that after turning.
+        # From the tags: Pillow's `size` is the one after turning.
         height=int(tags[_IMAGE_HEIGHT]),
         width=int(tags[_IMAGE_WIDTH]),
         orientation=orientation,
@@ -246,20 +253,21 @@ def _open_tiff(image: Any, max_pixels: int) -> Opened:
 
 
 def _orientation(image: ImageFile.ImageFile, name: str) -> int:
-    """Of WebP and AVIF; HEIC comes turned out of its decoder, the others have none."""
+    """Returns that of WebP and AVIF; HEIC's decoder applies it, others have none."""
     if name not in ("webp", "avif"):
         return 1
     exif, xmp = (image.info.get(key) for key in ("exif", "xmp"))
     return read_orientation(exif or b"", xmp or b"")
 
 
-# ISO 23008-12, 6.5.6: the box of bits per channel; four bytes of version and flags.
+# The box of bits per channel (ISO 23008-12, 6.5.6), after 4 bytes of version and flags.
 _pixel_information = re.compile(rb"pixi\x00{4}[\x01-\x04](.)", re.DOTALL).search
 _SIZ = b"\xff\x4f\xff\x51"
 _SIZ_FIELDS = struct.Struct(">HHIIIIIIIIHB")
 
 
 def _bits(data: bytes, name: str, image: ImageFile.ImageFile) -> int:
+    """Returns the bits of a sample, which Pillow's modes do not always tell."""
     if name in ("avif", "heic"):
         found = _pixel_information(data[:65_536])
         return found[1][0] if found else 8
@@ -308,7 +316,7 @@ def _said(error: BaseException) -> str:
 _Plugin = Callable[[io.BytesIO], ImageFile.ImageFile]
 
 
-# Module and class of each decoder; imported when the first such file comes.
+# Module and class of each decoder; imported for the first file of its format.
 _PLUGINS = {
     "bmp": ("PIL.BmpImagePlugin", "BmpImageFile"),
     "gif": ("PIL.GifImagePlugin", "GifImageFile"),
@@ -324,7 +332,7 @@ _NEEDED = {"webp": "webp", "jpeg2000": "jpg_2000", "avif": "avif"}
 
 @functools.cache
 def _plugin(name: str) -> _Plugin | None:
-    """The decoder's class; None where Pillow was built without it."""
+    """Returns the decoder's class; None where Pillow was built without it."""
     module, class_name = _PLUGINS[name]
     if importlib.util.find_spec(module) is None:
         return None

@@ -1,8 +1,8 @@
 """Map points of the source image to the transformed image.
 
-Everything here is relative: 0 is the left or top edge, 1 the right or bottom one, as
+All coordinates are relative: 0 is the left or top edge, 1 the right or bottom one, as
 in the box features of detection datasets. Turning, mirroring, scaling, cropping and
-padding are together one scale and one shift an axis, and perhaps an exchange of axes.
+padding combine to one scale and one shift an axis, and an exchange of axes or not.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ class Geometry:
     """x of the result = x of the source * x_scale + x_shift, and so for y.
 
     Attributes:
-      swapped: x and y of the source change places before.
+      swapped: whether x and y of the source are exchanged first.
       x_scale, x_shift, y_scale, y_shift: relative, without unit. A negative scale
         mirrors.
     """
@@ -32,7 +32,7 @@ class Geometry:
     y_shift: float = 0.0
 
     def then(self, *, x: tuple[float, float], y: tuple[float, float]) -> "Geometry":
-        """Returns this geometry with a (scale, shift) of each axis behind it."""
+        """Returns this geometry followed by a (scale, shift) of each axis."""
         return Geometry(
             self.swapped,
             self.x_scale * x[0],
@@ -48,8 +48,8 @@ class Geometry:
           boxes: n x 4 of xmin, ymin, xmax, ymax, 0 to 1 of the source.
 
         Returns:
-          n x 4 in the same order, minimum below maximum where it was so. What is
-          below 0 or above 1 was cropped away: see `visible`.
+          n x 4 in the same order, minimum below maximum where it was so. Parts below 0
+          or above 1 were cropped away.
         """
         import numpy as np  # here: few images have boxes
 
@@ -65,7 +65,7 @@ class Geometry:
 
 AS_STORED = Geometry()
 
-# EXIF orientation -> whether x and y change places, whether each is mirrored then.
+# EXIF orientation -> (exchange x and y, then mirror x, mirror y).
 _ORIENTED = {
     1: (False, False, False),
     2: (False, True, False),

@@ -26,11 +26,10 @@ _IMAGE_FIELDS = struct.Struct("<HHHHB")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GifHeader:
-    """What a walk over the blocks finds.
+    """The size and the number of images.
 
     Attributes:
-      height, width: pixels of the screen, or of what the first image covers if that
-        reaches beyond it.
+      height, width: pixels of the screen; more if the first image reaches beyond it.
       frames: images in the file.
     """
 
@@ -40,10 +39,10 @@ class GifHeader:
 
 
 def read_header(data: bytes) -> GifHeader:
-    """Walks over all blocks to the trailer; nothing is decompressed.
+    """Walks over all blocks to the trailer without decompressing them.
 
     Raises:
-      DamageError: says what is wrong, and at which byte.
+      DamageError: names the fault and its byte.
     """
     if len(data) < 13:
         raise DamageError(f"GIF: truncated: {len(data)} bytes hold no header")

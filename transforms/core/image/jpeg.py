@@ -1,18 +1,18 @@
 """JPEG: dimensions, and a walk over every marker to the end of the image.
 
-The layout is ITU-T T.81, annex B. What is an error, what only a warning, follows
-libjpeg-turbo, which is what TensorFlow decodes with (`jdmarker.c`, `jdinput.c`,
-`jdhuff.c`, `jdphuff.c`, `jdsample.c`):
+The layout is ITU-T T.81, annex B. Errors are what libjpeg-turbo, TensorFlow's decoder,
+refuses and does not only warn about (`jdmarker.c`, `jdinput.c`, `jdhuff.c`,
+`jdphuff.c`, `jdsample.c`):
 
     FF D8                                   SOI, start of image
     FF marker | length, 2 bytes | payload   segments, length = payload + 2
     FF DA     | length, 2 bytes | payload   SOS, start of scan, and behind it
     entropy-coded bytes                     FF 00 is a data byte FF, FF D0-D7 a restart
     ...                                     more segments and scans
-    FF D9                                   EOI; whatever follows it is not read
+    FF D9                                   EOI; bytes after it are ignored
 
 All numbers are big-endian. The entropy-coded bytes are searched for the next marker
-and not decoded: libjpeg reads any bits there as some picture.
+and not decoded: libjpeg decodes any bits there to some picture.
 """
 
 import functools
@@ -43,10 +43,10 @@ _FRAMES = {
     0xCE: "differential JPEG",
     0xCF: "differential JPEG",
 }
-"""Start-of-frame markers; the words name a kind that libjpeg does not decode.
+"""Start-of-frame markers -> the name of a kind that libjpeg does not decode, or "".
 
-libjpeg decodes arithmetic coding (C9, CA); lossless JPEG only since its version 3,
-which TensorFlow 2.21 has not.
+libjpeg-turbo decodes arithmetic coding (C9, CA), but lossless JPEG only from version 3
+on; TensorFlow 2.21 contains an older one.
 """
 
 _PROGRESSIVE = (0xC2, 0xCA)
@@ -62,10 +62,10 @@ _MAX_SCANS = 500
 """Each scan of a progressive file is a pass over all its pixels, for some ten bytes:
 more scans than this is a decompression bomb. libjpeg-turbo's fuzzers use this limit."""
 
-# The next marker in entropy-coded bytes. FF FF is a fill byte and whatever follows.
+# The next marker in entropy-coded bytes. FF FF is a fill byte, so what follows decides.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
-# The skippable ones: APP0-APP15, COM, DNL. APPn is far in front in real files.
+# Markers to skip: APP0 to APP15, COM, DNL.
 _SKIPPED = frozenset([*range(0xE0, 0xF0), 0xFE, 0xDC])
 _NOWHERE = slice(0, 0)
 
@@ -75,20 +75,20 @@ _Component = tuple[int, int, int, int]
 
 
 class JpegHeader(NamedTuple):
-    """What the frame header says.
+    """The fields of the frame header, and where metadata is.
 
     Attributes:
       height: rows, 1 to 65,500.
       width: columns, 1 to 65,500.
       depth: channels as TensorFlow decodes them: 1 for gray, 3 for YCbCr, RGB, CMYK.
       components: components in the file: 4 for CMYK.
-      needs_decoding: whether only a decoder can tell if the file is readable: in
+      needs_decoding: whether only a decoder can find out if the file is readable: in
         progressive scans a sum of DC differences may overflow (`jdphuff.c`,
-        JERR_BAD_DCT_COEF), which no walk over the markers sees.
-      unsupported: what kind of JPEG it is, if TensorFlow cannot read that kind.
-      exif, xmp: where the payload of that segment starts, behind its name, and where
-        it stops; of several, the first EXIF and the last XMP. Those behind the frame
-        header are not looked for: both standards want them in front.
+        JERR_BAD_DCT_COEF), which no walk over the markers notices.
+      unsupported: name of the kind of JPEG, if TensorFlow cannot read it.
+      exif, xmp: start and stop of that segment's payload, without its name; of several,
+        the first EXIF and the last XMP. Those behind the frame header are ignored:
+        both standards require them before it.
     """
 
     height: int
@@ -102,12 +102,12 @@ class JpegHeader(NamedTuple):
 
 
 def read_header(data: bytes) -> JpegHeader:
-    """Hops over the segments to the frame header and reads the dimensions.
+    """Walks over the segments to the frame header and reads the dimensions.
 
         FF C0 | length | precision, 1 | height, 2 | width, 2 | components, 1 | ...
 
     Raises:
-      DamageError: there is no frame header, or it makes no sense.
+      DamageError: the frame header is missing or invalid.
     """
     at = 2
     exif = xmp = _NOWHERE
@@ -154,20 +154,20 @@ def read_header(data: bytes) -> JpegHeader:
 
 
 def walk(data: bytes) -> int:
-    """Checks every segment up to the end of image, as a decoder would meet them.
+    """Checks every segment up to the end of the image, in a decoder's order.
 
-    Stricter than libjpeg in two points, where it would decode something else than
-    was stored: stray bytes between segments (it searches on and may find the EXIF
-    thumbnail), and components that no scan holds (it paints them gray).
+    It is stricter than libjpeg in two points, where libjpeg would decode something
+    other than the image: stray bytes between segments (libjpeg searches on and may
+    find the EXIF thumbnail), and components without a scan (it paints them gray).
 
     Args:
-      data: the file; `read_header` has accepted it.
+      data: a file that `read_header` has accepted.
 
     Returns:
       where the image ends: behind its end marker.
 
     Raises:
-      DamageError: says what is wrong, and at which byte.
+      DamageError: names the fault and its byte.
     """
     components: tuple[_Component, ...] = ()
     quantized: set[int] = set()
@@ -198,7 +198,7 @@ def walk(data: bytes) -> int:
             if not arithmetic:
                 _check_huffman_tables(data, at, chosen, huffman, progressive)
             for index in chosen:
-                # A component keeps the table that stood there at its first scan.
+                # A component keeps the table that its slot held at its first scan.
                 if index not in scanned and components[index][3] not in quantized:
                     raise DamageError(
                         f"JPEG: scan at byte {at - 4} needs the quantization table "
@@ -229,7 +229,7 @@ def walk(data: bytes) -> int:
         elif marker in _FRAMES:
             if components:
                 raise DamageError(f"JPEG: second frame header at byte {at - 4}")
-            # Most files of a source have the same frame header.
+            # Cached, because most files of a source have the same frame header.
             known = _known_components(data[at:stop])
             components = known or _read_components(data, at)
             progressive = marker in _PROGRESSIVE
@@ -240,11 +240,11 @@ def walk(data: bytes) -> int:
 
 
 def pixels_only(data: bytes) -> bytes:
-    """Returns the file without metadata in front of its first scan.
+    """Returns the file without the metadata before its first scan.
 
-    What is not there cannot fail: EXIF, embedded profiles, comments and further images
-    stay away from the decoder. JFIF's and Adobe's segments stay, for libjpeg tells
-    the color space by them (`jdapimin.c`, default_decompress_parms).
+    This keeps EXIF, embedded profiles, comments and further images away from the
+    decoder, where they could fail. The segments of JFIF and Adobe stay, because libjpeg
+    derives the color space from them (`jdapimin.c`, default_decompress_parms).
 
     Args:
       data: a file that `walk` has accepted.
@@ -259,7 +259,7 @@ def pixels_only(data: bytes) -> bytes:
         size = stop - start
         if (
             marker not in _SKIPPED
-            # As long as `jdmarker.c` wants them (APP0_DATA_LEN, APP14_DATA_LEN).
+            # The minimum sizes of `jdmarker.c` (APP0_DATA_LEN, APP14_DATA_LEN).
             or (marker == _APP0 and size >= 14 and data.startswith(_JFIF_NAME, start))
             or (marker == _APP14 and size >= 12 and data.startswith(_ADOBE_NAME, start))
         ):
@@ -268,10 +268,10 @@ def pixels_only(data: bytes) -> bytes:
 
 
 def _segment(data: bytes, at: int) -> tuple[int, int, int]:
-    """Reads the marker at `at`: its code, and where its payload starts and stops.
+    """Returns the code of the marker at `at`, and start and stop of its payload.
 
-    T.81 B.1.1.2: any number of fill bytes FF may be before a marker's code. EOI
-    has neither length nor payload: both offsets are the end of the marker.
+    Any number of fill bytes FF may come before a marker's code (T.81 B.1.1.2). EOI has
+    neither length nor payload: both offsets are the end of the marker.
     """
     try:
         if data[at] != 0xFF:
@@ -283,7 +283,7 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
         if marker == _EOI:
             return marker, at + 2, at + 2
         if marker < 0xC0 or 0xD0 <= marker <= 0xD8:
-            # SOI, restarts and TEM have no length; the rest is not defined.
+            # SOI, restarts and TEM have no length; other codes are undefined.
             raise DamageError(f"JPEG: unexpected marker {marker:02X} at byte {at}")
         length = data[at + 2] << 8 | data[at + 3]
     except IndexError:
@@ -301,7 +301,7 @@ def _segment(data: bytes, at: int) -> tuple[int, int, int]:
 
 @functools.lru_cache(maxsize=1024)
 def _known_components(payload: bytes) -> tuple[_Component, ...] | None:
-    """What `_read_components` returns; None where it raises."""
+    """Returns what `_read_components` does; None where it raises."""
     try:
         return _read_components(payload, 0)
     except DamageError:
@@ -313,7 +313,8 @@ def _read_components(data: bytes, at: int) -> tuple[_Component, ...]:
 
         ... components, 1 | (id, 1 | h, 4 bits | v, 4 bits | table, 1) of each
 
-    T.81 allows h and v of 1 to 4; libjpeg wants the largest to be a multiple of each.
+    T.81 allows h and v of 1 to 4; libjpeg requires the largest to be a multiple of
+    each.
     """
     out = []
     for first in range(at + 6, at + 6 + 3 * data[at + 5], 3):
@@ -332,9 +333,9 @@ def _read_components(data: bytes, at: int) -> tuple[_Component, ...]:
 def _read_quantization_tables(
     data: bytes, at: int, stop: int, quantized: set[int]
 ) -> None:
-    """Notes the slots that a DQT segment fills.
+    """Adds the slots that a DQT segment fills.
 
-    (16-bit?, 4 bits | slot, 4 bits | 64 or 128 bytes) of each table
+    (1 for 16-bit values, 4 bits | slot, 4 bits | 64 or 128 bytes) of each table
     """
     start = at
     while at < stop:
@@ -351,7 +352,7 @@ def _read_quantization_tables(
 def _read_huffman_tables(
     data: bytes, at: int, stop: int, huffman: dict[int, bytes]
 ) -> None:
-    """Collects the tables of a DHT segment: class and slot -> counts and symbols."""
+    """Adds the tables of a DHT segment: class and slot -> counts and symbols."""
     tables = _parse_huffman_tables(data[at:stop])
     if tables is None:
         raise DamageError(f"JPEG: bad Huffman tables at byte {at - 4}")
@@ -360,7 +361,7 @@ def _read_huffman_tables(
 
 @functools.lru_cache(maxsize=1024)  # most files carry the tables of annex K
 def _parse_huffman_tables(payload: bytes) -> tuple[tuple[int, bytes], ...] | None:
-    """Reads a DHT segment; None if it is none.
+    """Returns the tables of a DHT segment; None if it is invalid.
 
     (class, 4 bits | slot, 4 bits | 16 counts | symbols, the counts' sum) of each
     """
@@ -381,7 +382,7 @@ def _parse_huffman_tables(payload: bytes) -> tuple[tuple[int, bytes], ...] | Non
 def _read_scan_header(
     data: bytes, at: int, stop: int, components: tuple[_Component, ...]
 ) -> dict[int, int]:
-    """Reads which components a scan holds, each with its byte of Huffman slots.
+    """Returns the components of a scan, each with its byte of Huffman slots.
 
         n, 1 | (component id, 1 | DC slot, 4 bits | AC slot, 4 bits) of n
         | Ss, 1 | Se, 1 | Ah, 4 bits | Al, 4 bits
@@ -395,7 +396,7 @@ def _read_scan_header(
     chosen: dict[int, int] = {}
     for position in range(count):
         name, slots = data[at + 1 + 2 * position], data[at + 2 + 2 * position]
-        # T.81 B.2.3 wants the frame's order; libjpeg does not look behind it either.
+        # T.81 B.2.3 requires the frame's order; libjpeg does not look back either.
         for index in range(position, len(components)):
             if components[index][0] == name:
                 break
@@ -415,7 +416,7 @@ def _read_scan_header(
 
 
 def _check_progression(data: bytes, at: int, count: int) -> None:
-    """Wants a legal band and precision of a progressive scan (T.81 G.1.1.1)."""
+    """Raises unless band and precision of a progressive scan are legal (G.1.1.1)."""
     first, last, approximation = data[at + 1 + 2 * count : at + 4 + 2 * count]
     high, low = approximation >> 4, approximation & 15
     legal = first <= last <= 63 and count == 1 if first else last == 0
@@ -427,7 +428,7 @@ def _check_progression(data: bytes, at: int, count: int) -> None:
 
 
 def _check_conditioning(data: bytes, at: int, stop: int) -> None:
-    """Wants lower bounds below upper ones in a DAC segment (T.81 B.2.4.3).
+    """Raises unless lower bounds are below upper ones in a DAC segment (B.2.4.3).
 
     (class, 4 bits | slot, 4 bits | upper, 4 bits | lower, 4 bits) of each
     """
@@ -446,13 +447,12 @@ def _check_huffman_tables(
     huffman: dict[int, bytes],
     progressive: bool,
 ) -> None:
-    """Wants the tables that a scan decodes with.
+    """Raises unless all tables that a scan decodes with are there.
 
-    A sequential scan needs a DC and an AC table for each component. Motion JPEG leaves
-    out those of T.81 annex K, and libjpeg then assumes them. The band is not looked
-    at: some encoders leave it zero.
-
-    A progressive scan needs AC tables, or DC tables, or for a refinement of DC none.
+    A sequential scan needs a DC and an AC table for each component. Motion JPEG omits
+    those of T.81 annex K, and libjpeg then assumes them. Its band is ignored, because
+    some encoders leave it zero. A progressive scan needs AC tables, or DC tables, or
+    no table to refine DC.
     """
     band = at + 1 + 2 * len(chosen)
     needs_dc = not progressive or (data[band] == 0 and data[band + 2] < 16)
@@ -467,7 +467,7 @@ def _check_huffman_tables(
 def _need_table(
     huffman: dict[int, bytes], key: int, at: int, *, standard: bool
 ) -> None:
-    """Raises unless the table of that class and slot is there and is a code."""
+    """Raises unless the table of that class and slot is there and is a prefix code."""
     table = huffman.get(key)
     if table is None:
         usable = standard and key & 15 < 2
@@ -482,10 +482,10 @@ def _need_table(
 
 @functools.lru_cache(maxsize=1024)  # most files carry the tables of annex K
 def _is_code(table: bytes, is_dc: bool) -> bool:
-    """Whether 16 counts and their symbols make a Huffman code (T.81 annex C).
+    """Whether 16 counts and their symbols form a Huffman code (T.81 annex C).
 
-    The codes of each length must fit, and all ones is none of them; a DC symbol is
-    a number of bits, 0 to 15.
+    The codes of each length must fit, and none may be all ones. A DC symbol is a number
+    of bits, 0 to 15.
     """
     code = 0
     for length in range(1, 17):

@@ -1,4 +1,4 @@
-"""Properties of accepted images that are worth counting."""
+"""Notes: properties of accepted images that the manifest counts."""
 
 import enum
 import os
@@ -9,19 +9,19 @@ from transforms.core.image.check import ImageFacts
 __all__ = ["ImageNote", "SourceImage", "contradicts_suffix", "notes_of", "source_notes"]
 
 _THIN = 1000
-"""Sides that differ by this factor: a strip, most likely not a picture."""
+"""An image whose sides differ by this factor is most likely not a picture."""
 
 
 class ImageNote(enum.StrEnum):
-    """What is worth counting about an image that was accepted. The list is closed.
+    """A property of an accepted image. The list is closed.
 
-    Of the source: `ORIENTATION` (EXIF or XMP says it is to be turned), `CMYK`,
-    `SIXTEEN_BIT` (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES`
-    (only the first is used), `TRAILING_BYTES` (behind the end of the image), `THIN`
-    (one side a thousand times the other), `SUFFIX` (of the name, says another format;
-    see `contradicts_suffix`, for names are not known here).
+    Of the source: `ORIENTATION` (EXIF or XMP asks for a turn), `CMYK`, `SIXTEEN_BIT`
+    (more than 8 bits a sample: TensorFlow decodes to 8), `SEVERAL_FRAMES` (only the
+    first is used), `TRAILING_BYTES` (behind the end of the image), `THIN` (one side a
+    thousand times the other), `SUFFIX` (the name's suffix is that of another format;
+    see `contradicts_suffix`, as the functions here get no names).
 
-    Of what was done: `REENCODED` (TensorFlow does not read the source's format),
+    Of the changes: `REENCODED` (TensorFlow does not read the source's format),
     `FLATTENED` (transparency laid on white), `LOST_PRECISION` (the result has 8 bits
     where the source had more), `SMALLER_THAN_ASKED` (a resize that may not enlarge).
     """
@@ -40,10 +40,11 @@ class ImageNote(enum.StrEnum):
 
 
 class SourceImage(NamedTuple):
-    """What was read, before anything was done to it.
+    """The source image, before any change.
 
     Attributes:
-      format: by its bytes: jpeg, png, bmp, gif, webp, tiff, jpeg2000, pnm, avif, heic.
+      format: detected from its bytes: jpeg, png, bmp, gif, webp, tiff, jpeg2000, pnm,
+        avif, heic.
       height, width: pixels as stored.
       orientation: of EXIF or XMP, 1 (upright) to 8. HEIC is turned by its decoder:
         always 1.
@@ -58,7 +59,10 @@ class SourceImage(NamedTuple):
 
 
 def notes_of(facts: ImageFacts, size: int) -> tuple[ImageNote, ...]:
-    """The notes of a JPEG, PNG or BMP; most have none, and should cost nothing."""
+    """Returns the notes of a JPEG, PNG or BMP.
+
+    The test for none comes first: it is true of nearly all images.
+    """
     info = facts.info
     if (
         facts.orientation == 1
@@ -84,7 +88,7 @@ def notes_of(facts: ImageFacts, size: int) -> tuple[ImageNote, ...]:
 def source_notes(
     source: SourceImage, *, several: bool, cmyk: bool = False, trailing: bool = False
 ) -> tuple[ImageNote, ...]:
-    """Returns what is notable about an image with these properties."""
+    """Returns the notes of a source image with these properties."""
     short, long = sorted((source.height, source.width))
     found = {
         ImageNote.ORIENTATION: source.orientation > 1,
@@ -130,11 +134,11 @@ _SUFFIXES_OF = {
 
 
 def contradicts_suffix(name: str, format: str) -> bool:
-    """Whether a file's suffix says another format than its bytes (`ImageNote.SUFFIX`).
+    """Whether a file's suffix is that of another format (`ImageNote.SUFFIX`).
 
-    Unknown suffixes, and none, contradict nothing.
+    Unknown or missing suffixes contradict no format.
     """
     if name.endswith(_SUFFIXES_OF[format]):
-        return False  # what nearly all names do
+        return False  # the fast path, for nearly all names
     said = _SUFFIXES.get(os.path.splitext(name)[1].lower(), format)
     return said != format

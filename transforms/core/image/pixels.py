@@ -1,9 +1,9 @@
-"""Decode pixels as TensorFlow does, transform them, encode them again.
+"""Decode pixels as TensorFlow does, transform them, and encode them.
 
     bytes -> decode -> L, LA, RGB, RGBA or I;16 -> channels -> scale -> orientation
           -> crop or pad -> encode -> bytes
 
-Scaling comes before turning because there are fewer pixels behind it.
+Scaling comes before turning, because turning then moves fewer pixels.
 """
 
 import io
@@ -47,8 +47,8 @@ _TURNED = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# A scaled decoding gives means of blocks. The filter is left with twice the pixels that
-# it needs, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
+# Scaled decoding averages blocks. It must leave the filter twice the pixels of the
+# result, as Pillow's `reducing_gap=2` does; with fewer, edges are off by 70 grays.
 _DRAFT_GAP = 2
 
 _PNG_LEVEL = 6
@@ -71,24 +71,24 @@ def decode(
       data: a file that `check_image` has accepted.
       name: "jpeg", "png" or "bmp".
       gray: JPEG: only luminance is needed.
-      at_least: JPEG: height and width that the image is scaled to. The decoder may
-        halve both sides, once to three times, while twice that is left: it then leaves
-        out coefficients, and time.
+      at_least: JPEG: height and width that the image is scaled to. To save time, the
+        decoder may then halve both sides, once to three times, as long as twice that
+        size remains.
 
     Raises:
-      DamageError: with what Pillow says.
+      DamageError: Pillow cannot decode it.
     """
     try:
         if name == "jpeg":
             image: Image.Image = _decode_jpeg(data, gray, at_least)
         elif name == "png":
-            # Pillow leaves missing rows black.
+            # Pillow leaves missing rows black, where TensorFlow refuses the file.
             header = png.read_header(data)
             png.check_rows(data, header)
             image = PngImagePlugin.PngImageFile(io.BytesIO(png.pixels_only(data)))
             image.load()
             if image.mode != "P":
-                # TensorFlow takes a transparent color from palettes alone.
+                # TensorFlow uses transparent colors of palettes only.
                 image.info.pop("transparency", None)
             if header.depth == 2 and image.mode == "RGBA":
                 image = image.convert("LA")  # Pillow widens gray with alpha of 16 bits
@@ -111,13 +111,13 @@ def _decode_jpeg(
     image.draft("L" if gray else None, size)
     image.load()
     if image.mode == "CMYK" and not is_adobe:
-        # Pillow takes every CMYK for Adobe's, where 255 is no ink; TensorFlow does not.
+        # Pillow treats all CMYK as Adobe's, where 255 is no ink; TensorFlow does not.
         return image.point(lambda value: 255 - value)
     return image
 
 
 def normalize(image: Image.Image, *, format: str) -> Image.Image:
-    """Brings Pillow's modes to the five of `DEPTHS`.
+    """Converts an image of any of Pillow's modes to one of the five of `DEPTHS`.
 
     Raises:
       UnsupportedPixelsError: floats, 32-bit integers, CIE Lab.
@@ -148,7 +148,7 @@ def normalize(image: Image.Image, *, format: str) -> Image.Image:
 
 
 def _sixteen_bits(image: Image.Image) -> Image.Image:
-    # Here, as few images need it, and it doubles the start of a process for decoders.
+    # Here, because few images need it, and it doubles the start of a decoder process.
     import numpy as np
 
     return Image.fromarray(np.asarray(image).astype(np.uint16))
@@ -164,10 +164,10 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
 
 
 def to_channels(image: Image.Image, channels: int | None) -> Image.Image:
-    """Brings an image to 1, 3 or 4 channels.
+    """Converts an image to 1, 3 or 4 channels; None keeps them.
 
-    Gray is Rec. 601 luma. Where an alpha channel goes, the picture is laid on white.
-    An alpha channel that comes is opaque.
+    Gray is Rec. 601 luma. A removed alpha channel is blended with white; an added one is
+    opaque.
     """
     if channels is None or DEPTHS[image.mode] == channels:
         return image
@@ -193,9 +193,9 @@ def place(
     """Scales, turns, and crops or pads.
 
     Args:
-      image: as stored, or as a scaled decoding gave it.
-      layout: what the resize asks for, of the turned image; None for no resize.
-      resize: its filter and filling.
+      image: as stored, or from a scaled decoding.
+      layout: of the turned image; None for no resize.
+      resize: its filter and fill.
       orientation: of EXIF, to be applied; 1 for none.
       stored: height and width of the source.
     """
@@ -239,8 +239,8 @@ def _scale(
     grows = size[0] > width or size[1] > height
     narrow = resize.filter in ("box", "hamming")
     chosen = "bilinear" if grows and narrow else resize.filter
-    # A scaled decoding rounds up: what it is a picture of ends within its last pixels.
-    # It halves both sides by the same power of two.
+    # Scaled decoding divides both sides by the same power of two and rounds up, so the
+    # source's edge is within the last pixels: `box` excludes the rest of them.
     scale = 1
     while image.width < -(-width // scale):
         scale *= 2
@@ -255,12 +255,12 @@ def encode(
     *,
     orientation: int = 1,
 ) -> bytes:
-    """Encodes pixels and nothing else: no profile, comment, resolution or time.
+    """Encodes pixels only: no profile, comment, resolution or time.
 
     JPEG has halved chroma (4:2:0) and the standard Huffman tables; PNG zlib's level 6.
     An orientation above 1 is stated in EXIF: in a JPEG's APP1 segment, or in an eXIf
-    chunk in front of a PNG's pixels. The same pixels give the same bytes, of one
-    version of Pillow.
+    chunk before a PNG's pixels. Within one version of Pillow, equal pixels give equal
+    bytes.
     """
     image.info = {}
     out = io.BytesIO()

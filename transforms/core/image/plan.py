@@ -12,14 +12,14 @@ __all__ = ["Plan", "make_plan"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """How the pixels move: turned by `orientation`, and then laid out."""
+    """How the pixels move: turned by `orientation`, then placed by `layout`."""
 
     orientation: int
     layout: Layout | None
     geometry: Geometry
 
     def scaled_as_stored(self) -> tuple[int, int] | None:
-        """Height and width after scaling and before turning."""
+        """Returns height and width after scaling and before turning."""
         if self.layout is None:
             return None
         size = self.layout.scaled_height, self.layout.scaled_width
@@ -38,12 +38,12 @@ def make_plan(
     Args:
       stored: height and width of the source.
       orientation: of EXIF, to be applied; 1 for none.
-      resize: what is asked for, of the turned image.
-      max_pixels: at most, of every image on the way.
+      resize: the resize of the turned image; None for none.
+      max_pixels: limit of the result and of every image on the way.
 
     Returns:
-      the plan; None when every pixel stays where it is; the fault of a result that
-      would be too large.
+      the plan; None if every pixel stays where it is; the fault of a result that would
+      be too large.
     """
     height, width = reversed(stored) if turns(orientation) else stored
     layout = None if resize is None else resize.lay_out(height, width)

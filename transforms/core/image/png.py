@@ -1,14 +1,14 @@
 """PNG: the header, and a walk over every chunk and its checksum.
 
-The layout is the W3C's PNG specification (third edition), section 5. What is an
-error follows libpng, which is what TensorFlow decodes with:
+The layout is the W3C's PNG specification (third edition), section 5. Errors are those
+of libpng, TensorFlow's decoder:
 
     89 50 4E 47 0D 0A 1A 0A                         signature
     length, 4 bytes | type, 4 | payload | CRC, 4    IHDR, then others, then IEND
 
-Numbers are big-endian; the CRC is zlib's CRC-32 over type and payload. A small letter
-in front of a type marks a chunk that a reader may ignore. Whatever follows IEND is
-not read.
+Numbers are big-endian; the CRC is zlib's CRC-32 over type and payload. A type that
+begins with a lower-case letter marks a chunk that a reader may ignore. Bytes after
+IEND are ignored.
 """
 
 import re
@@ -48,14 +48,13 @@ _SMALL_FILE_BYTES = 4096
 _SMALL_PIXEL_BYTES = 65_536
 """Up to these sizes inflating costs some ten microseconds, so `walk` does it.
 
-Checksums do not tell when a whole chunk is missing or doubled. In small files with
-small chunks random damage does hit one exactly; chunks of the usual 8 or 64 KB it
-does not.
+Checksums do not show that a whole chunk is missing or repeated. Random damage can hit
+exactly one chunk in small files with small chunks, but not chunks of 8 or 64 KB.
 """
 
 _METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
 _EXIF_KEYWORD, _XMP_KEYWORD = b"Raw profile type exif", b"XML:com.adobe.xmp"
-_MAX_KEYWORD_BYTES = 80  # with the zero behind it
+_MAX_KEYWORD_BYTES = 80  # with the zero after it
 _MAX_TEXT_BYTES = 1 << 20
 
 _ONE_PASS = ((0, 0, 1, 1),)
@@ -77,7 +76,7 @@ _IS_TYPE = re.compile(rb"[A-Za-z]{4}").fullmatch
 
 
 class PngHeader(NamedTuple):
-    """What IHDR says.
+    """The fields of IHDR.
 
     Attributes:
       height: rows, 1 to 1,000,000.
@@ -102,13 +101,13 @@ class PngHeader(NamedTuple):
 
 
 class PngExtras(NamedTuple):
-    """What is beside the pixels.
+    """What a file holds beside the pixels.
 
     Attributes:
       end: where the image ends: behind IEND.
-      metadata: payloads of the chunks that may hold EXIF or XMP, in their order:
-        type, start and stop.
-      frames: how many an APNG says it has, by acTL; 1 for a still image.
+      metadata: (type, start, stop) of the payloads of chunks that may hold EXIF or XMP,
+        in their order.
+      frames: number of frames of an APNG, by acTL; 1 for a still image.
     """
 
     end: int
@@ -117,13 +116,13 @@ class PngExtras(NamedTuple):
 
 
 def read_header(data: bytes) -> PngHeader:
-    """Reads IHDR, and for a palette whether tRNS gives it transparent entries.
+    """Reads IHDR, and for a palette whether tRNS makes some of its entries transparent.
 
         00 00 00 0D | IHDR | width, 4 | height, 4 | bit depth, 1 | color type, 1
         | compression, 1 | filter, 1 | interlace, 1 | CRC, 4
 
     Raises:
-      DamageError: there is no IHDR, or it makes no sense.
+      DamageError: IHDR is missing or invalid.
     """
     if len(data) < 33 or data[8:16] != b"\x00\x00\x00\rIHDR":
         raise DamageError("PNG: truncated or without an IHDR chunk at byte 8")
@@ -157,8 +156,8 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
 
     The image data of small files is inflated too, as `check_rows` does.
 
-    Stricter than libpng in what it would drop with a warning: ancillary chunks with
-    a wrong checksum, IDAT chunks apart from the others, a palette of odd length.
+    It is stricter than libpng about what libpng drops with a warning: ancillary chunks
+    with a wrong checksum, IDAT chunks apart from the others, a palette of odd length.
 
     Args:
       data: the file.
@@ -168,7 +167,7 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
       What the file holds beside the pixels.
 
     Raises:
-      DamageError: says what is wrong, and at which byte.
+      DamageError: names the fault and its byte.
     """
     view = memoryview(data)
     size = len(data)
@@ -207,7 +206,7 @@ def walk(data: bytes, header: PngHeader) -> PngExtras:
                     raise DamageError(f"PNG: bad PLTE chunk at byte {at}")
                 has_palette = True
             elif not _IS_TYPE(kind) or (kind[0] < 0x61 and at != 8):
-                # A capital in front: a chunk without which nobody can read the rest.
+                # An upper-case letter first: no reader may skip the chunk.
                 raise DamageError(f"PNG: unknown chunk {_shown(kind)} at byte {at}")
             elif kind in _METADATA:
                 metadata.append((kind, at + 8, stop))
@@ -244,7 +243,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def read_extras(data: bytes) -> PngExtras:
-    """Finds what `walk` returns without checking anything on the way.
+    """Returns what `walk` does without checking anything.
 
     Args:
       data: a file whose header `read_header` has accepted.
@@ -267,14 +266,14 @@ def read_extras(data: bytes) -> PngExtras:
 def read_orientation(data: bytes, extras: PngExtras) -> int:
     """Returns the orientation that the file's metadata states, 1 for none.
 
-    EXIF is in eXIf or, as ImageMagick writes it, in hexadecimal digits in a text; XMP
-    is a text. Of several chunks of a kind the last counts.
+    EXIF is in eXIf or, from ImageMagick, in a text of hexadecimal digits; XMP is a
+    text. Of several chunks of a kind the last counts.
 
     Args:
       data: the file.
       extras: of the same file.
     """
-    # Only the last one is unpacked: there may be as many as the file has room for.
+    # Only the last of a kind is unpacked: a hostile file may have very many of them.
     last: dict[bytes, tuple[bytes, bytes]] = {}
     for kind, start, stop in extras.metadata:
         if kind == b"eXIf":
@@ -289,9 +288,9 @@ def read_orientation(data: bytes, extras: PngExtras) -> int:
 
 
 def _text(kind: bytes, payload: bytes) -> bytes:
-    """Returns the text of a chunk, at most 1 MiB of it; empty where it makes no sense.
+    """Returns the text of a chunk, at most 1 MiB of it; empty for an invalid one.
 
-    tEXt  text          eXIf  as it is
+    tEXt  text          eXIf  unchanged
     zTXt  compression method, 1 | zlib stream
     iTXt  compressed, 1 | method, 1 | language | 00 | translated keyword | 00 | text
     """
@@ -320,10 +319,10 @@ def _from_digits(text: bytes) -> bytes:
 
 
 def pixels_only(data: bytes) -> bytes:
-    """Returns the file with the chunks that make its pixels, and no others.
+    """Returns the file with only the chunks that its pixels need.
 
-    What is not there cannot fail: compressed texts and profiles, which may be bombs,
-    and the chunks of animations stay away from the decoder.
+    This keeps compressed texts and profiles, which may be bombs, and the chunks of
+    animations away from the decoder, where they could fail.
 
     Args:
       data: a file that `walk` has accepted.
@@ -348,7 +347,7 @@ def check_rows(data: bytes, header: PngHeader) -> None:
       header: of the same file.
 
     Raises:
-      DamageError: the data is no zlib stream, too short or filtered in no known way.
+      DamageError: the data is no zlib stream, too short, or has an unknown filter.
     """
     rows_and_bytes = [
         (
@@ -361,7 +360,7 @@ def check_rows(data: bytes, header: PngHeader) -> None:
     expected = sum(rows * row_bytes for rows, row_bytes in rows_and_bytes)
     inflater = zlib.decompressobj()
     try:
-        # The limits keep a bomb from filling the memory.
+        # The limits prevent a bomb from filling the memory.
         raw = inflater.decompress(_compressed(data), expected)
         more = b"more"
         while not inflater.eof and (more or inflater.unconsumed_tail):
@@ -389,7 +388,7 @@ def _compressed(data: bytes) -> bytes:
 def _has_transparency(data: bytes) -> bool:
     """Whether a tRNS chunk that libpng would use is between PLTE and IDAT.
 
-    One with a wrong checksum it would drop.
+    libpng drops one with a wrong checksum.
     """
     entries = 0
     for kind, start, stop in _chunks(data):
@@ -416,5 +415,5 @@ def _starts_zlib_stream(start: bytes) -> bool:
 
 
 def _shown(kind: bytes) -> str:
-    """A chunk type for a person; damaged ones may hold any bytes."""
+    """Returns a chunk type as printable text; damaged ones may hold any bytes."""
     return kind.decode("ascii", "backslashreplace")

@@ -5,9 +5,9 @@ The layout is the W3C's PNG specification (third edition), sections 5, 9 and 11:
     89 50 4E 47 0D 0A 1A 0A | IHDR | IDAT | IEND
     IDAT: zlib stream of, for each row, 04 | pixels less Paeth's prediction
 
-The filter is computed for many images at once. Deflating is by the image, because each
-is a stream of its own: 30 microseconds of 40 for 32 x 32 RGB pixels. Pillow, which
-chooses a filter for every row, takes some 300 for files of the same size.
+The filter is computed for many images at once. Each image is a zlib stream of its own,
+which takes 30 of the 40 microseconds for 32 x 32 RGB pixels. Pillow, which chooses a
+filter for every row, takes some 300 for files of the same size.
 """
 
 import struct
@@ -23,12 +23,12 @@ from transforms.errors import EncodingError
 __all__ = ["MAX_PNG_BYTES", "encode_png", "png_channels"]
 
 MAX_PNG_BYTES = 1 << 30
-"""Of raw pixels; an IDAT chunk can hold twice as much."""
+"""Limit of the raw pixels; an IDAT chunk can hold twice as much."""
 
 _MAX_SIDE = 1_000_000
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _PAETH = 4
-# Filtered at once: what stays in the cache, as int16 and six times over.
+# Bytes filtered at once: the six int16 arrays of this size stay in the cache.
 _STRIP_BYTES = 1 << 16
 
 _IEND = struct.pack(">I4sI", 0, b"IEND", zlib.crc32(b"IEND"))
@@ -38,7 +38,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def png_channels(dtype: str, shape: tuple[int, ...]) -> int | None:
-    """Returns the channels of such an array as a PNG; None where it is no image.
+    """Returns the channels of an array as a PNG; None if it cannot be one.
 
     Args:
       dtype: uint8 or uint16.
@@ -98,7 +98,7 @@ def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:
     out = np.empty((count, height, 1 + width), np.uint8)
     out[:, :, 0] = _PAETH
     strip = max(1, _STRIP_BYTES // (count * width))
-    # What is left of the image and above it counts as zero.
+    # Pixels left of the image and above it count as zero (section 9.2).
     padded = np.zeros((count, strip + 1, pixel_bytes + width), np.int16)
     for top in range(0, height, strip):
         part = rows[:, top : top + strip]
@@ -108,7 +108,8 @@ def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:
         left = area[:, 1:, :-pixel_bytes]
         above = area[:, :-1, pixel_bytes:]
         corner = area[:, :-1, :-pixel_bytes]
-        # Of left + above - corner, how far each of the three is away.
+        # Distances of the three neighbours from left + above - corner; ties go to the
+        # left one, then to the one above (section 9.4).
         by_left, by_above = above - corner, left - corner
         by_corner = np.abs(by_left + by_above)
         by_left, by_above = np.abs(by_left), np.abs(by_above)
@@ -122,7 +123,7 @@ def _filtered(rows: Bytes, pixel_bytes: int) -> Bytes:
 
 def _deflated(filtered: memoryview) -> bytes:
     """Returns IDAT and IEND of one image."""
-    # zlib's own advice for images: as fast as Huffman codes alone, and smaller.
+    # Recommended by zlib for PNG data: as fast as Huffman codes alone, and smaller.
     deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 8, zlib.Z_RLE)
     body = deflate.compress(filtered) + deflate.flush()
     size = len(body).to_bytes(4, "big")

@@ -4,8 +4,7 @@
                              -> decode -> channels, scale, turn, crop -> encode
 
 The default policy changes no JPEG, PNG or BMP that TensorFlow reads, and re-encodes
-as PNG what it does not read as one image. Nothing depends on anything but the bytes
-and the policy.
+other formats as PNG. The result depends on the bytes and the policy alone.
 """
 
 import dataclasses
@@ -49,13 +48,13 @@ __all__ = [
 ]
 
 _MOST_SECONDS = 86_400
-# What libjpeg writes, and what libpng reads unless it is told otherwise.
+# The longest side that libjpeg writes, and that libpng reads by default.
 _MAX_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImagePolicy:
-    """What happens to images.
+    """How images are checked and changed.
 
     For example `ImagePolicy(exif="apply", channels=3, resize=Resize("shorter", 224))`.
 
@@ -69,17 +68,17 @@ class ImagePolicy:
         "reject" refuses them, "first" takes the first.
       exif: "keep": pixels as stored; where they are encoded again, the result has the
         orientation in its EXIF. "apply": turned to be upright, and encoded again.
-      channels: 1, 3 or 4 of the result; transparency is laid on white where it goes.
-        None: as they are.
-      resize: see `Resize`; None: as they are.
+      channels: 1, 3 or 4 of the result; a removed alpha channel is blended with white.
+        None: unchanged.
+      resize: see `Resize`; None: unchanged.
       output: "jpeg" or "png": the format of every result. None: JPEG stays JPEG where
         four channels are not asked for, the others become PNG where they change.
       quality: of JPEGs that are encoded here, 1 to 100. Files that need no change keep
         their own.
-      max_pixels: height times width at most, before anything is decoded and after.
-      max_bytes: of the encoded source at most. A larger file is not read.
-      max_seconds: of processor time at most for an image of the kinds under `foreign`,
-        where a process of its own prepares it; see `prepare_image`.
+      max_pixels: limit of height times width, before anything is decoded and after.
+      max_bytes: limit of the encoded source. A larger file is not read.
+      max_seconds: limit of processor time for an image of the kinds under `foreign`, if
+        a separate process prepares it; see `prepare_image`.
     """
 
     check: Check = "structure"
@@ -94,7 +93,7 @@ class ImagePolicy:
     max_bytes: int = MAX_BYTES
     max_seconds: float = MAX_SECONDS
     is_passive: bool = dataclasses.field(init=False, repr=False, compare=False)
-    """Whether an upright still image stays as it is, whatever it is."""
+    """Whether every upright still image that TensorFlow reads stays as it is."""
 
     def __post_init__(self) -> None:
         passive = self.channels is None and self.resize is None and self.output is None
@@ -138,11 +137,11 @@ class PreparedImage(NamedTuple):
     """An image that TensorFlow reads, in the form that the policy asks for.
 
     Attributes:
-      data: encoded; the very object that came in where nothing had to change.
+      data: encoded; the object that was passed in if nothing had to change.
       info: of `data`.
-      source: of what came in.
-      geometry: from relative boxes of the source, as stored, to those of the result.
-      notes: what is worth counting, in the order of `ImageNote`.
+      source: of the image that was passed in.
+      geometry: maps relative boxes of the source, as stored, to the result.
+      notes: in the order of `ImageNote`.
     """
 
     data: bytes
@@ -160,17 +159,17 @@ _DEFAULT = ImagePolicy()
 def prepare_image(
     data: bytes, policy: ImagePolicy = _DEFAULT, *, foreign: Prepare | None = None
 ) -> PreparedImage | Fault:
-    """Brings an encoded image to the form that a policy asks for, or says why not.
+    """Converts an encoded image to the form that a policy asks for.
 
     Args:
       data: the whole encoded file.
-      policy: what is to be done.
-      foreign: what prepares the kinds under `ImagePolicy.foreign` instead: this very
-        function in another process, say, where their decoders may crash, hang or ask
-        for all memory. None: they are prepared here, and a decoder that crashes takes
-        this process with it. JPEG, PNG and plain BMP are always prepared here, for
-        speed: their decoders see the most hostile files of all programs, have been
-        hardened by them, and are given nothing whose structure has not been checked.
+      policy: how it is checked and changed.
+      foreign: prepares the kinds under `ImagePolicy.foreign` instead, for example by
+        this function in another process, where their decoders may crash, hang or
+        exhaust memory. None: they are prepared here, and a decoder that crashes ends
+        this process. JPEG, PNG and plain BMP are always prepared here, for speed: their
+        decoders are hardened by the hostile files of the web, and get only files whose
+        structure has been checked.
 
     Returns:
       The image, or the fault. Bad input is a value, never an exception.
@@ -222,7 +221,7 @@ def _prepare_native(
     source: SourceImage,
     notes: tuple[ImageNote, ...],
 ) -> PreparedImage | Fault:
-    """JPEG, PNG or BMP about which there is something to think."""
+    """Prepares a JPEG, PNG or BMP that may have to change."""
     info = facts.info
     if facts.frames > 1 and policy.animation == "reject":
         return _animated("PNG")
@@ -239,7 +238,7 @@ def _prepare_native(
             notes += (ImageNote.SMALLER_THAN_ASKED,)
         return PreparedImage(data, info, source, AS_STORED, notes)
     if policy.check == "none":
-        # What a decoder is given has been checked, whatever the policy trusts.
+        # No decoder gets an unchecked file, even if the policy trusts the source.
         checked = check_image(data, "structure", policy.max_pixels)
         if isinstance(checked, Fault):
             return checked
@@ -256,7 +255,7 @@ def _prepare_native(
 def _prepare_foreign(
     data: bytes, policy: ImagePolicy, refusal: Fault, elsewhere: Prepare | None
 ) -> PreparedImage | Fault:
-    """What TensorFlow does not read: PNG by way of the pixels, or the refusal."""
+    """Re-encodes an image that TensorFlow does not read, or returns `refusal`."""
     name = image_foreign.name_format(data)
     if name is None or policy.foreign == "reject":
         return refusal
@@ -302,7 +301,7 @@ def _finish(
     plan: Plan | None,
     notes: tuple[ImageNote, ...],
 ) -> PreparedImage | Fault:
-    """Channels, places and encoding of decoded pixels."""
+    """Applies channels and plan to decoded pixels, and encodes them."""
     output = policy.output or _kept_format(source, policy)
     channels: int | None = policy.channels
     if channels is None and output == "jpeg" and image.mode in ("LA", "RGBA"):

@@ -1,9 +1,9 @@
-"""Compute the target size of a resize rule, and where the picture goes in it.
+"""Compute the target size of a resize rule, and the place of the picture in it.
 
     source --scale--> scaled --crop or pad--> result
 
-Sizes are whole pixels, rounded half up in integers, so that they are the same
-everywhere.
+Sizes are whole pixels, rounded half up in integer arithmetic, so that every machine
+computes the same ones.
 """
 
 import dataclasses
@@ -19,24 +19,25 @@ _MAX_SIDE = 65_500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resize:
-    """How large the result is to be.
+    """A rule for the size of the result.
 
-    `Resize("shorter", 224)` keeps the aspect; `Resize("crop", 224, 224)` cuts to it.
+    `Resize("shorter", 224)` keeps the aspect ratio; `Resize("crop", 224, 224)` cuts to
+    the given one.
 
     Attributes:
       mode: "shorter": the shorter side becomes `height`; "longer": the longer one.
-        "exact": both sides as said, whatever that does to the aspect.
+        "exact": both sides as given, which may change the aspect ratio.
         "crop": scaled until it covers height x width, then the center is cut out.
-        "pad": scaled until it fits into height x width, then `fill` around it.
+        "pad": scaled until it fits into height x width, with `fill` around it.
       height: pixels, 1 to 65,500.
-      width: pixels; of "shorter" and "longer" unused, and 0.
-      filter: Pillow's of that name. All weigh as many source pixels as the scale spans,
-        so that nothing is skipped. "hamming" is the closest to the mean over the area
-        of each pixel (OpenCV's INTER_AREA); "box" is the fastest, and rougher. Where
-        the image grows these two become "bilinear".
-      enlarge: whether small images grow. If not, no side ever gets more pixels than it
-        had: the result may then be smaller than asked, but for "pad", which fills up.
-      fill: gray level of the padding, 0 to 255; where there is alpha, transparent.
+      width: pixels; 0 for "shorter" and "longer", which do not use it.
+      filter: Pillow's filter of that name. All of them weigh every source pixel within
+        the scale, so none is skipped. "hamming" is the closest to the mean over the
+        area of each pixel (OpenCV's INTER_AREA); "box" is the fastest, and rougher. If
+        the image grows, these two become "bilinear".
+      enlarge: whether small images grow. If not, no side gets more pixels than it has:
+        the result may then be smaller than asked, except for "pad".
+      fill: gray level of the padding, 0 to 255; transparent if the image has alpha.
     """
 
     mode: Mode
@@ -66,7 +67,7 @@ class Resize:
             )
 
     def lay_out(self, height: int, width: int) -> "Layout":
-        """Returns the layout of an image of that size, as it is shown."""
+        """Returns the layout of an image of this size, after turning."""
         if self.mode == "exact":
             scaled = (
                 (self.height, self.width)
@@ -85,10 +86,10 @@ class Resize:
         return Layout(*scaled, *size, top, left)
 
     def _scaled(self, height: int, width: int) -> tuple[int, int]:
-        """The size that keeps the aspect: one side as asked, the other rounded."""
+        """Returns the size that keeps the aspect ratio: one side as given."""
         if self.mode in ("crop", "pad"):
             wanted_height, wanted_width = self.height, self.width
-            # Which side needs the larger scale, compared without dividing.
+            # The side that needs the larger scale, compared without dividing.
             height_leads = wanted_height * width > wanted_width * height
             by_height = height_leads == (self.mode == "crop")
         else:
@@ -104,12 +105,12 @@ class Resize:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The size of the result, and what part of it, or beyond it, the picture fills.
+    """The size of the scaled picture, of the result, and the offset between them.
 
     Attributes:
       scaled_height, scaled_width: pixels of the whole picture after scaling.
       height, width: pixels of the result.
-      top, left: pixels of the scaled picture cut away there; padded there if negative.
+      top, left: pixels cut off the scaled picture on this side; padding if negative.
     """
 
     scaled_height: int
@@ -120,7 +121,7 @@ class Layout:
     left: int = 0
 
     def after(self, geometry: Geometry) -> Geometry:
-        """Returns the geometry with this layout behind it."""
+        """Returns the geometry followed by this layout."""
         return geometry.then(
             x=(self.scaled_width / self.width, -self.left / self.width),
             y=(self.scaled_height / self.height, -self.top / self.height),

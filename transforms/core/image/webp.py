@@ -24,7 +24,7 @@ _ANIMATED = 0x02
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebPHeader:
-    """What the chunks say.
+    """The size and the number of images.
 
     Attributes:
       height, width: pixels of the canvas.
@@ -37,10 +37,10 @@ class WebPHeader:
 
 
 def read_header(data: bytes) -> WebPHeader:
-    """Hops over the chunks and reads the size.
+    """Walks over the chunks without decoding them.
 
     Raises:
-      DamageError: says what is wrong, and at which byte.
+      DamageError: names the fault and its byte.
     """
     (size,) = struct.unpack_from("<I", data, 4) if len(data) >= 20 else (0,)
     if not 12 <= size <= len(data) - 8:
@@ -67,7 +67,7 @@ def read_header(data: bytes) -> WebPHeader:
 def _read_size(
     data: bytes, name: bytes, start: int, length: int
 ) -> tuple[int, int] | None:
-    """Height and width, if the chunk says them."""
+    """Returns height and width if the chunk states them, else None."""
     if name == b"VP8X" and length >= 10:
         width = int.from_bytes(data[start + 4 : start + 7], "little") + 1
         height = int.from_bytes(data[start + 7 : start + 10], "little") + 1

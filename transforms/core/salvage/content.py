@@ -1,7 +1,6 @@
-"""Classify bytes of a damaged file: records, headers, and remains of them.
+"""Find records and headers, whole or damaged, in the bytes of a damaged file.
 
-Answers come from checksums alone, and say nothing of what is damage and what is not:
-that is for `salvage` to decide.
+Answers come from checksums alone; `salvage.py` decides from them what is damage.
 """
 
 import operator
@@ -24,13 +23,12 @@ from transforms.core.tfrecord.frame import (
 
 __all__ = ["LOOKAHEAD_BYTES", "Content", "Fetch"]
 
-# Gives bytes [start, stop) of the content, which has them all.
+# Returns bytes [start, stop) of the content; both are within it.
 Fetch = Callable[[int, int], bytes]
 
-# How far behind a damaged header the end of its record is looked for, beyond the
-# next header.
+# How far behind a damaged header the search for the end of its record goes.
 LOOKAHEAD_BYTES = 1 << 23
-# After damage the steps start small: more of it may be near.
+# Behind damage the steps start small, because more damage may be near.
 _FIRST_STEP_BYTES = 1 << 16
 _STEP_BYTES = 1 << 20
 
@@ -39,12 +37,12 @@ _CRC = struct.Struct("<I")
 
 
 class Content:
-    """Bytes that may hold records; places are counted from their start.
+    """Bytes that may hold records; places are byte offsets from their start.
 
     Args:
-      fetch: gives them.
+      fetch: returns a range of the bytes.
       stop: where they end.
-      max_record_bytes: a longer record is taken for damage.
+      max_record_bytes: a longer record counts as damage.
     """
 
     def __init__(self, fetch: Fetch, stop: int, max_record_bytes: int) -> None:
@@ -53,7 +51,10 @@ class Content:
         self.max_record_bytes = max_record_bytes
 
     def runs(self, position: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (end, records, start of the last one) of sound records in a row."""
+        """Yields (end, records, start of the last record) of sound records.
+
+        They follow one another from `position` on, up to the first damaged one.
+        """
         step = _FIRST_STEP_BYTES
         while position < self.stop:
             data = self.fetch(position, min(position + step, self.stop))
@@ -80,7 +81,7 @@ class Content:
     def run_to(self, place: int, limit: int) -> tuple[int, int]:
         """Returns where the sound records from a place end, and where the last begins.
 
-        Those beyond `limit` are not all looked at.
+        The walk stops soon after `limit`.
         """
         reached = last = place
         for stop, _, start in self.runs(place):
@@ -132,13 +133,13 @@ class Content:
         """Whether a header is there, or the end."""
         return position == self.stop or self.length_at(position) is not None
 
-    def told_ends(self, position: int) -> dict[int, bool]:
-        """Returns where a record may end, as what is left of its header tells.
+    def possible_ends(self, position: int) -> dict[int, bool]:
+        """Returns where the record of a damaged header may end: end -> certain or not.
 
-        The length and its checksum each tell it, and one may have been spared. Only
-        ends with a header behind them, or the end of the file, are given; True with
-        those that a header with one wrong byte tells: what is no header tells some
-        end of a record now and then, but hardly ever like this.
+        Length and checksum each determine the end, and one of them may be intact. An
+        end counts only if a header or the end of the file is there. It is certain if a
+        single byte of the header is wrong: random bytes point to some header now and
+        then, but hardly ever with only one byte off.
         """
         if position + OVERHEAD_BYTES > self.stop:
             return {}
@@ -151,17 +152,17 @@ class Content:
             LOOKAHEAD_BYTES,
         )
         ends = {}
-        for told in sorted({length, length_of(crc)}):
-            end = position + OVERHEAD_BYTES + told
-            if told <= room and self.is_boundary(end):
-                wrong = sum(map(operator.ne, header(told), data))
+        for candidate in sorted({length, length_of(crc)}):
+            end = position + OVERHEAD_BYTES + candidate
+            if candidate <= room and self.is_boundary(end):
+                wrong = sum(map(operator.ne, header(candidate), data))
                 ends[end] = wrong <= 1
         return ends
 
     def gap(self, place: int, limit: int) -> tuple[int, int | None]:
-        """Returns where the run from `place` ends, and the header behind that.
+        """Returns where the run from `place` ends, and where the next header is.
 
-        None for that header, where the run is too long to look, or ends the file.
+        That is None where the run reaches `limit` or the end of the file.
         """
         reached, _ = self.run_to(place, limit)
         if reached >= min(limit, self.stop):
@@ -170,9 +171,9 @@ class Content:
         return reached, self.stop if after is None and limit >= self.stop else after
 
     def next_header(self, start: int, limit: int | None = None) -> int | None:
-        """Returns the first place from `start` on, before `limit`, with a header.
+        """Returns the first place in [start, limit) with a header; None without one.
 
-        It is one whose record would fit into the file.
+        Its record would fit into the file.
         """
         limit = self.stop if limit is None else min(limit, self.stop)
         step = _FIRST_STEP_BYTES

@@ -1,14 +1,14 @@
 """Find the next record header in arbitrary bytes.
 
-A header proves itself: its 8 bytes of length carry a checksum of 4. At every byte of
-a stretch the question is asked at once, cheapest part first:
+A header proves itself: its 8 bytes of length carry a checksum of 4. All bytes of a
+stretch are tested at once as the start of a header, the cheapest test first:
 
     offset  0 .. w-1   the low bytes of the length: anything
-            w .. 7     zero, for no record here can be longer than 256**w - 1 bytes
+            w .. 7     zero, as no record can be longer than 256**w - 1 bytes
             8 .. 11    the checksum of the length, for the few places that are left
 
-so noise costs some passes over booleans, and so do zeros: of the places where the
-whole length is zero only those stay whose next byte is that of its checksum.
+Noise thus costs a few passes over booleans. So do zeros: where the whole length is
+zero, the first byte of its checksum is tested in the same way.
 """
 
 import functools
@@ -40,7 +40,7 @@ def header_places(data: bytes, room: int, max_record_bytes: int) -> _Longs:
     Args:
       data: n bytes.
       room: bytes from the start of `data` to the end of the file, n or more.
-      max_record_bytes: a longer record is taken for damage.
+      max_record_bytes: a longer record counts as damage.
     """
     count = len(data) - HEADER_BYTES + 1
     largest = min(max_record_bytes, room - OVERHEAD_BYTES)
@@ -63,7 +63,7 @@ def header_places(data: bytes, room: int, max_record_bytes: int) -> _Longs:
 def _plausible(
     octets: npt.NDArray[np.uint8], count: int, width: int
 ) -> npt.NDArray[np.bool_]:
-    """Returns of each of `count` places whether a length of `width` bytes may be it."""
+    """Returns for each of `count` places whether a length may start there."""
     zero = octets == 0
     plausible = np.ones(count, np.bool_)
     for byte in range(width, _LENGTH_BYTES):
@@ -79,7 +79,10 @@ def _plausible(
 
 
 def length_of(crc: int) -> int:
-    """Returns the one length below 2**32 whose header has this masked checksum."""
+    """Returns the one length below 2**32 whose header has this masked checksum.
+
+    It inverts the CRC by Gaussian elimination over its bits.
+    """
     rotated = (crc - MASK_DELTA) & 0xFFFFFFFF
     rest = ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
     pivots, zero = _crc_pivots()
@@ -94,9 +97,10 @@ def length_of(crc: int) -> int:
 
 @functools.cache
 def _crc_pivots() -> tuple[dict[int, tuple[int, int]], int]:
-    """Returns by its highest bit what changes a CRC, and the lengths' bits doing so.
+    """Returns highest bit -> (change of the CRC, bits of the length that cause it).
 
-    Of four bytes a CRC of 32 bits is a permutation: there is one for each of its bits.
+    For four bytes, a CRC of 32 bits is a permutation: each bit has one entry. Also
+    returns the CRC of length 0.
     """
     zero = google_crc32c.value(bytes(_LENGTH_BYTES))
     pivots: dict[int, tuple[int, int]] = {}

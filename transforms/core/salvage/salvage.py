@@ -5,27 +5,30 @@
                                      file ends there; else bytes were lost or added in
                                      it, and the next record has to be looked for
     header ok, the file ends in it   skipped to the end
-    header not ok                    its length or the checksum of that, whichever was
-                                     spared, tells where the record ends, if just one
-                                     byte is wrong and a header follows there; else
+    header not ok                    its length or the checksum of that, whichever is
+                                     intact, determines where the record ends, if just
+                                     one byte is wrong and a header follows there; else
                                      the next header is looked for. A payload that
                                      ends at either, by its own checksum, is kept
 
-A payload may itself hold framed records. Those are never taken for records of the file
-while it is known where the record around them ends: inside of the stretch that its
-header claims, a record counts only as part of a run of sound records that leads out of
-it. Where no more is known, the records behind the damage are marked as possibly nested
-if what comes after them may be the rest of such a payload: bytes that are no record,
-not even one whose header or payload alone is damaged. (No mark where bytes were cut out
-such that a nested header is just where a damaged record should have ended.)
+A payload may itself hold framed records. They must not become records of the file:
 
-A record that is whole is not found in two places. Where bytes were cut out of a record,
-its header still claims as many of those behind it: a whole record among them is lost if
-the file ends in that stretch, or if the record behind the whole one is damaged as well
-and that one, too, begins in the stretch or the first one holds framed records.
+- If the header around them is intact, it claims a stretch of the file. A record inside
+  it counts only as part of a run of sound records that continues beyond the stretch.
+- If not, the records behind the damage are marked as possibly nested where the bytes
+  after them may be the rest of such a payload: bytes that are no record, not even one
+  whose header or payload alone is damaged. (They are not marked where bytes were cut
+  out so that a nested header is exactly where the damaged record should have ended.)
 
-Each byte is looked at a bounded number of times, and memory does not depend on the
-file: nothing is held but some steps of 1 MiB.
+Two kinds of whole records are lost. If bytes were cut out of a record, its header
+claims the same number of bytes behind it, and with them a whole record is lost if
+
+- the file ends within the claimed stretch, or
+- the record behind the whole one is damaged as well, and begins in the stretch or
+  the first one holds framed records.
+
+Each byte is read a bounded number of times. Memory does not depend on the file: a few
+steps of 1 MiB are held at once.
 """
 
 import dataclasses
@@ -46,10 +49,10 @@ __all__ = ["NESTED", "REBUILT", "Fetch", "Kept", "Salvage", "Skipped"]
 NESTED = "possibly nested"
 REBUILT = "header rebuilt"
 
-# A record of more than this many times the whole content was never there.
+# No record is longer than this multiple of the whole content.
 _MAX_SHARE = 16
-# How often a stretch that an intact header claims may be read in search of a run that
-# leads out of it. Only made-up headers ask for more.
+# How often the stretch that an intact header claims may be read in search of a run that
+# continues beyond it. Only crafted files need more; it bounds their cost.
 _MAX_READS = 4
 
 
@@ -60,8 +63,8 @@ class Kept:
     Attributes:
       start, stop: where they are, framing included.
       records: how many.
-      header: what has to come before those bytes: the header of a record whose own
-        one was damaged; else empty.
+      header: the bytes to write before them: the header of a record whose own was
+        damaged; else empty.
     """
 
     start: int
@@ -77,8 +80,8 @@ class Skipped:
     Attributes:
       start, stop: where they are.
       kind: a word of `frame.DAMAGE_KINDS`.
-      note: REBUILT (only a header was lost), NESTED (records beside these bytes may be
-        part of a payload that was lost) or empty.
+      note: REBUILT (only a header was lost), NESTED (the records after these bytes may
+        be part of a payload that was lost) or empty.
     """
 
     start: int
@@ -91,9 +94,9 @@ class Salvage:
     """Walks over bytes [start, stop) of some content.
 
     Args:
-      fetch: gives its bytes.
-      start, stop: what to walk over; `start` is expected to be that of a record.
-      max_record_bytes: a longer record is taken for damage.
+      fetch: returns a range of its bytes.
+      start, stop: the range to walk over; a record should begin at `start`.
+      max_record_bytes: a longer record counts as damage.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class Salvage:
         self._content = Content(fetch, stop, self._max_record_bytes)
 
     def __iter__(self) -> Iterator[Kept | Skipped]:
-        """Yields, in order and without a gap, what is kept and what is skipped."""
+        """Yields what is kept and what is skipped, in order and without a gap."""
         position = self._start
         while position < self._stop:
             for stop, records, _ in self._content.runs(position):
@@ -122,7 +125,7 @@ class Salvage:
                     position = part.stop
 
     def _damaged(self, position: int) -> Iterator[Kept | Skipped]:
-        """Yields what becomes of the bytes from a damaged record to the next one."""
+        """Yields what to do with the bytes from a damaged record to the next one."""
         length = self._content.length_at(position)
         if length is None:
             yield from self._without_header(position)
@@ -147,7 +150,7 @@ class Salvage:
         return Skipped(position, place, kind, note)
 
     def _run_that_leaves(self, start: int, end: int) -> int | None:
-        """Returns where a run of sound records begins that leads out of a stretch.
+        """Returns where a run of sound records begins that continues beyond `end`.
 
         Args:
           start, end: the stretch that a header claims.
@@ -156,7 +159,7 @@ class Salvage:
         first = place = self._content.next_header(start, end)
         while place is not None and budget > 0:
             reached, last = self._content.run_to(place, end)
-            # What is in a payload is followed by its footer, not by a record.
+            # Records within a payload are followed by its footer, not by a record.
             if reached == self._stop or (
                 reached >= end and (last >= end or self._is_record_there(reached))
             ):
@@ -170,11 +173,11 @@ class Salvage:
         return None
 
     def _without_header(self, position: int) -> Iterator[Kept | Skipped]:
-        """Yields what becomes of a record whose length is not to be believed."""
+        """Yields what to do with a record whose length is damaged."""
         kind = self._header_kind(position)
         body = position + HEADER_BYTES
-        told = self._content.told_ends(position)
-        for end in told:
+        ends = self._content.possible_ends(position)
+        for end in ends:
             if self._content.is_payload(body, end - FOOTER_BYTES):
                 yield from self._rebuilt(position, end, kind)
                 return
@@ -187,7 +190,7 @@ class Salvage:
             if self._content.ends_at(body, end):
                 yield from self._rebuilt(position, end, kind)
                 return
-        for end in (end for end, is_sure in told.items() if is_sure):
+        for end in (end for end, is_certain in ends.items() if is_certain):
             place = self._run_that_leaves(body, end)
             if place is None:
                 yield Skipped(position, end, kind)
@@ -197,8 +200,8 @@ class Salvage:
     def _may_be_nested(self, place: int) -> bool:
         """Whether the records from `place` on may be part of a payload that was lost.
 
-        Behind those its footer follows, where no record begins. What is damaged on
-        the way there, but still ends where a header is, is a record as well.
+        The footer of that payload would follow them, where no record begins. A damaged
+        record between them that ends at a header does not count as that footer.
         """
         limit = place + LOOKAHEAD_BYTES
         while True:
@@ -221,7 +224,7 @@ class Salvage:
         yield Kept(body, stop, 1, header(stop - FOOTER_BYTES - body))
 
     def _is_record_there(self, position: int) -> bool:
-        """Whether a record is there, though its header or payload be damaged."""
+        """Whether a record is there, even with a damaged header or payload."""
         if self._content.length_at(position) is not None:
             return True
         after = self._content.next_header(position + 1, position + LOOKAHEAD_BYTES)
@@ -232,6 +235,6 @@ class Salvage:
         length = self._content.length_at(reached)
         if length is not None:
             return self._content.is_boundary(reached + length + OVERHEAD_BYTES)
-        return self._content.told_ends(reached).get(
+        return self._content.possible_ends(reached).get(
             after, False
         ) or self._content.ends_at(reached + HEADER_BYTES, after)

@@ -1,9 +1,8 @@
 """Decompress as much of a damaged gzip or zlib stream as possible.
 
-Deflate data has no marks to start again at: behind the place where it makes no sense
-any more, what is left is lost, up to the next gzip member. In front of that place
-everything is given, also where only a checksum at the end is wrong: the records in it
-have checksums of their own.
+Deflate data has no marks at which a decoder could start again: behind the damage all is
+lost, up to the next gzip member. Everything before the damage is kept, even if only the
+checksum at the end is wrong: the records in it have checksums of their own.
 
     member | member | dam##### | member          content: one piece up to the damage,
                        from here^ lost            another from the next member on
@@ -16,7 +15,7 @@ from typing import Protocol
 from transforms.core.salvage.salvage import Fetch
 from transforms.core.tfrecord.compression import STEP_BYTES, Compression
 
-__all__ = ["Break", "Content", "Unpacker", "looks_like_gzip"]
+__all__ = ["Break", "Unpacked", "Unpacker", "looks_like_gzip"]
 
 _INPUT_BYTES = 1 << 16
 _GZIP_START = b"\x1f\x8b\x08"
@@ -24,21 +23,21 @@ _GZIP_HEADER_BYTES = 10
 _GZIP_TRAILER_BYTES = 8
 _FLAGS_AT = 3
 _RESERVED_FLAGS = 0xE0
-# What ends a search for the place of damage inside of one call.
+# The search for the place of damage within one call divides its output by this.
 _SHRINK = 16
-# Damaged data is inflated into nonsense for a while before that shows: the next member
+# Damaged data inflates into nonsense for a while before zlib notices: the next member
 # may have begun already.
 _BACK_BYTES = 1 << 12
 
 
-class Content(Protocol):
-    """Where the content goes: something to write to, and to take back from."""
+class Unpacked(Protocol):
+    """The file that the content goes to."""
 
     def write(self, data: bytes, /) -> object:
-        """Takes `data`."""
+        """Appends `data`."""
 
     def truncate(self, size: int, /) -> object:
-        """Forgets what was written behind the first `size` bytes."""
+        """Drops all but the first `size` bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,10 +45,10 @@ class Break:
     """A place where the content is interrupted, or ends.
 
     Attributes:
-      at: bytes of content in front of it.
-      start, stop: the stored bytes that are left out or not accounted for.
+      at: bytes of content before it.
+      start, stop: the stored bytes that are left out or unaccounted for.
       kind: a word of `frame.DAMAGE_KINDS`.
-      detail: what zlib says of it.
+      detail: zlib's message.
     """
 
     at: int
@@ -60,17 +59,17 @@ class Break:
 
 
 class Unpacker:
-    """Unpacks a stream of which anything may be damaged.
+    """Unpacks a stream any part of which may be damaged.
 
     Args:
-      fetch: gives its stored bytes.
+      fetch: returns a range of its stored bytes.
       size: how many there are.
       compression: GZIP or ZLIB.
       content: where the content goes.
     """
 
     def __init__(
-        self, fetch: Fetch, size: int, compression: Compression, content: Content
+        self, fetch: Fetch, size: int, compression: Compression, content: Unpacked
     ) -> None:
         self._fetch = fetch
         self._size = size
@@ -103,8 +102,9 @@ class Unpacker:
         """Writes one member's content.
 
         Returns where it ends or becomes nonsense, the kind of damage ("" for none,
-        "header" where nothing else is damaged) and what zlib says of it.
+        "header" where nothing else is damaged) and zlib's message.
         """
+        # zlib's window bits: 15 expects a zlib header, 31 a gzip one, -15 none.
         if not self._gzip:
             return self._inflate(start, 15)
         before = self.content_bytes
@@ -115,14 +115,14 @@ class Unpacker:
             return found
         if head.startswith(_GZIP_START) and not flags:
             return found
-        # The header may be what is damaged: then the data begins right behind it.
+        # If the header is damaged, the data may still begin right behind it.
         with_header = self.content_bytes - before
         self._take_back(before)
         reached, kind, detail = self._inflate(start + _GZIP_HEADER_BYTES, -15)
         if self.content_bytes - before > with_header:
             if kind:
                 return reached, kind, f"its header is damaged; {detail}"
-            # Its checksum and size are behind raw data.
+            # Raw deflate data ends before the member's checksum and size.
             stop = min(reached + _GZIP_TRAILER_BYTES, self._size)
             return stop, "header", "its header is damaged"
         self._take_back(before)
@@ -169,7 +169,7 @@ class Unpacker:
         return self._size
 
     def _is_member(self, place: int) -> bool:
-        """Whether what is there can be inflated for a while."""
+        """Whether the bytes there can be inflated for a while."""
         head = self._fetch(place, min(place + (1 << 12), self._size))
         if len(head) <= _GZIP_HEADER_BYTES or head[_FLAGS_AT] & _RESERVED_FLAGS:
             return False
@@ -189,7 +189,7 @@ class Unpacker:
 
 
 def looks_like_gzip(head: bytes) -> bool:
-    """Whether a file begins like gzip, but for one bit that is wrong."""
+    """Whether a file begins like gzip with one bit wrong."""
     start = int.from_bytes(head[:3], "big") ^ int.from_bytes(_GZIP_START, "big")
     return len(head) >= _GZIP_HEADER_BYTES and start.bit_count() == 1
 
@@ -198,9 +198,9 @@ def looks_like_gzip(head: bytes) -> bool:
 def _step(
     inflate: "zlib._Decompress", stored: bytes, size: int
 ) -> tuple[bytes, "zlib._Decompress", str]:
-    """Inflates at most `size` bytes, all that there are in front of an error.
+    """Inflates at most `size` bytes, and all bytes before an error.
 
-    Returns them, the object to go on with, and what zlib says of the error.
+    Returns them, the object to continue with, and zlib's message about the error.
     """
     out: list[bytes] = []
     pending = stored
@@ -210,8 +210,8 @@ def _step(
         try:
             data = inflate.decompress(pending, left)
         except zlib.error as error:
-            # What the call had made before the error is lost with it: again from the
-            # copy, in smaller pieces.
+            # An error discards the bytes that the call had inflated before it: try
+            # again from the copy, in smaller pieces.
             inflate = before
             if left == 1:
                 data, inflate = _last_byte(inflate, pending)
@@ -227,7 +227,7 @@ def _step(
 def _last_byte(
     inflate: "zlib._Decompress", pending: bytes
 ) -> tuple[bytes, "zlib._Decompress"]:
-    """Inflates the byte in front of an error that one call would run into."""
+    """Inflates the byte before an error, which a larger input would run into."""
     for at in range(len(pending)):
         try:
             data = inflate.decompress(pending[at : at + 1], 1)

@@ -4,10 +4,10 @@
     starts            ^                           ^
     lengths           |<- n_0 ->|                 |<- n_1 ->|
 
-1. Boundaries: a guess that the next records are as long as this one, checked on
-   many headers at once; where it fails, header by header.
-2. Headers: records are sorted by length, each distinct length is checksummed once.
-3. Payloads: the records of one length are gathered by one strided copy.
+1. Boundaries: guess that the next records are as long as this one, and check many
+   headers at once; where that fails, walk header by header.
+2. Headers: sort the records by length, and look up the checksum of each distinct one.
+3. Payloads: copy all records of one length at once, and checksum the copies.
 """
 
 import itertools
@@ -31,10 +31,9 @@ __all__ = ["LARGE_BYTES", "boundaries", "first_damage", "gather"]
 _Longs = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint32]
 
-# Payloads from this size are checksummed where they are: copying them costs more
-# than the calls.
+# Larger payloads are checksummed in place: copying them costs more than the calls.
 LARGE_BYTES = 1 << 13
-# A run of equal lengths is worth one array operation from this many records.
+# The shortest run of equal lengths for which an array operation pays.
 _RUN_RECORDS = 8
 _LENGTH = struct.Struct("<Q")
 
@@ -42,13 +41,14 @@ _LENGTH = struct.Struct("<Q")
 def boundaries(data: bytes) -> tuple[_Longs, int]:
     """Returns where the payloads of the complete records start, and their end.
 
-    Lengths are taken as they stand: damage makes the rest of the answer nonsense,
-    which `first_damage` finds out.
+    Lengths are not checked: behind damage the answer is meaningless, which
+    `first_damage` finds out.
     """
     limit = len(data) - OVERHEAD_BYTES
     pieces: list[_Longs] = []
     position = 0
-    # How many bytes to walk before the next guess: more after each wrong one.
+    # Bytes to walk before the next guess; it grows with each wrong one, so that files
+    # of varying lengths are not slowed down by guesses.
     patience = 0
     unpack = _LENGTH.unpack_from
     while position <= limit:
@@ -110,7 +110,7 @@ def first_damage(
     wrong = words[begins - FOOTER_BYTES] != expected
     if wrong.any():
         first = int(order[wrong].min())
-        # Beyond it nothing is where it seems to be; before it all is.
+        # Behind a wrong length no boundary is to be trusted; those before it are.
         before = _damage_before(data, starts, lengths, max_record_bytes, first)
         return before or (first, "length-crc")
     if ordered[-1] > max_record_bytes:
@@ -145,7 +145,7 @@ def _payload_crcs(
     """
     value = google_crc32c.value
     crcs = np.zeros(len(begins), np.uint32)
-    # Lengths that hardly repeat are not worth an array operation each.
+    # An array operation pays only for lengths that repeat.
     split = len(begins) if len(edges) * 8 <= len(begins) else 0
     split = min(split, int(np.searchsorted(lengths, LARGE_BYTES)))
     for start, stop in itertools.pairwise([*edges[edges < split].tolist(), split]):
@@ -157,7 +157,7 @@ def _payload_crcs(
     if split < len(begins):
         stops = (begins + lengths)[split:].tolist()
         pairs = zip(begins[split:].tolist(), stops, strict=True)
-        # NumPy's slices share memory, those of bytes are copies; for small payloads
+        # Slices of an array share memory, slices of bytes copy it; for small payloads
         # the copy is the cheaper of the two.
         view: Any = data
         if lengths[-1] >= LARGE_BYTES:

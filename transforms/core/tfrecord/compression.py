@@ -26,7 +26,7 @@ __all__ = [
     "parse_compression",
 ]
 
-# No call gives more than this, whatever the ratio: the memory bound of a reader.
+# Most bytes that one call returns, whatever the ratio: it bounds a reader's memory.
 STEP_BYTES = 1 << 20
 # Small, because zlib hands the unused rest of its input back as a copy: with many
 # tiny members in a row that copy is the whole cost.
@@ -77,11 +77,11 @@ def is_frame_header(head: bytes) -> bool:
 def detect(head: bytes, *, path: str = "") -> Compression:
     """Returns how a file that begins with `head` (12 bytes or more) is compressed.
 
-    A plain file of records of 376 bytes starts with 78 01, and of 35,615 bytes with
-    1f 8b, like zlib and gzip: so a valid TFRecord header is looked for first.
+    A valid TFRecord header is looked for first, because a length may look like the
+    start of a compressed stream: 376 begins with 78 01, 35,615 with 1f 8b.
 
     Raises:
-      TFRecordError: the content is of a compression that no TFRecord reader reads.
+      TFRecordError: no TFRecord reader reads the compression of the content.
     """
     if is_frame_header(head):
         return Compression.NONE
@@ -97,9 +97,11 @@ def detect(head: bytes, *, path: str = "") -> Compression:
                 offset=0,
                 kind="compression",
             )
+    # RFC 1950: method 8 (deflate) in the low bits, no preset dictionary, and the two
+    # bytes a multiple of 31.
     if len(head) >= 2 and head[0] & 0x8F == 0x08 and not head[1] & 0x20:
-        # Five zero bytes there are the upper part of a length, whose checksum is
-        # then damaged; deflate data practically never has them.
+        # Five zero bytes are the upper part of a length whose checksum is damaged;
+        # deflate data practically never has them.
         plausible = head[3:8] != bytes(5)
         if plausible and int.from_bytes(head[:2], "big") % 31 == 0:
             return Compression.ZLIB
@@ -110,7 +112,7 @@ class Inflater:
     """Reads the content of a gzip or zlib stream, at most 1 MiB a call.
 
     Args:
-      read: gives at most that many stored bytes, b"" at the end.
+      read: returns at most that number of stored bytes, b"" at the end.
       compression: GZIP or ZLIB.
       path: for messages.
     """
@@ -173,7 +175,7 @@ class Inflater:
                 self._inflate = self._new_inflate()
                 return False
             while not self._input.strip(b"\0"):
-                # gzip files are padded to whole blocks by tapes and by some stores.
+                # Tapes and some stores pad gzip files to whole blocks.
                 self.padding_bytes += len(self._input)
                 self._input = self._read(_INPUT_BYTES)
                 if not self._input:
@@ -183,6 +185,7 @@ class Inflater:
     # zlib does not export the class of its objects, hence the quotes.
     def _new_inflate(self) -> "zlib._Decompress":
         gzip = self._compression is Compression.GZIP
+        # 15: the largest window; 16 more selects the gzip header and trailer.
         return zlib.decompressobj(31 if gzip else 15)
 
     def _error(self, kind: str, what: str) -> TFRecordError:
@@ -196,7 +199,8 @@ class Inflater:
 class Deflater:
     """Makes a gzip or zlib stream that depends on the content alone.
 
-    `compression` NONE passes the bytes through.
+    `compression` NONE passes the bytes through. The gzip header and trailer are
+    written here, because zlib's own header names the operating system.
     """
 
     def __init__(self, compression: Compression) -> None:

@@ -37,8 +37,9 @@ _Words = npt.NDArray[np.uint32]
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 OVERHEAD_BYTES = HEADER_BYTES + FOOTER_BYTES
+# CRCs of data that contains its own CRCs, as nested records do, are weak; hence a mask.
 MASK_DELTA = 0xA282EAD8
-# A length above this is taken for damage before any memory is asked for.
+# A longer length counts as damage, before any memory is allocated for it.
 DEFAULT_MAX_RECORD_BYTES = 1 << 30
 
 DAMAGE_KINDS = {
@@ -70,8 +71,8 @@ def header(length: int) -> bytes:
 
 def length_crcs(lengths: npt.NDArray[np.integer]) -> _Words:
     """Returns the masked CRC32Cs that the headers of n lengths, 0 or more, carry."""
-    # A CRC is linear over XOR but for a constant, so each 16 bits of a length change
-    # it on their own: one lookup a row instead of one call.
+    # Apart from a constant, a CRC is linear over XOR: each 16 bits of a length change
+    # it independently, so a lookup a part replaces a call a length.
     crcs = _length_crc_table(0)[lengths & 0xFFFF]
     largest = int(lengths.max(initial=0))
     for part in range(1, 4):

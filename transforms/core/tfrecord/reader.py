@@ -1,9 +1,9 @@
 """Read TFRecord files: check every checksum of every record, in bounded memory.
 
-The file is read in steps of 1 MiB; `tfrecord_chunk` takes each apart, and what is
-left of an incomplete record is carried over. A length is believed only once its
-checksum is right, then compared with the limit, then with what is left of the file:
-only after that does a buffer grow, by at most 1 MiB a step.
+The file is read in steps of 1 MiB; `chunk.py` splits each into records, and an
+incomplete record is carried over to the next. Before a buffer grows, by at most 1 MiB a
+step, the checksum of a length must be right, and the length within the limit and
+within the rest of the file.
 """
 
 import dataclasses
@@ -92,7 +92,7 @@ class TFRecordReader:
 
     Good records come before the error about a damaged one (of a damaged compressed
     stream, all but the last 1 MiB). A file given by its path is opened again by each
-    iteration; a file object is read once, from where it is, and stays open. After
+    iteration; a file object is read once, from its position, and stays open. After
     the last record `records`, `stored_bytes`, `crc32c`, `compression` and
     `padding_bytes` (zeros behind a gzip stream) describe the whole file as it is on
     disk.
@@ -101,9 +101,9 @@ class TFRecordReader:
       source: a path, or a binary file object (a pipe will do).
       compression: "auto" looks at the first bytes, never at the name; "none",
         "gzip" and "zlib" insist.
-      max_record_bytes: a longer record is taken for damage.
-      allow_empty: whether a file without any record is fine. Nothing tells it from
-        one whose content was lost, so by default it is an error.
+      max_record_bytes: a longer record counts as damage.
+      allow_empty: whether a file may have no record. It looks like a file whose
+        content was lost, so by default it is an error.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class TFRecordReader:
         self._offset = 0
         self._size: int | None = None
         self.compression = Compression.NONE
-        # Found in the compressed stream, not yet raised.
+        # Damage of the compressed stream; raised once all records before it are out.
         self._damage: TFRecordError | None = None
 
     def _scan(self, *, keep: bool) -> Iterator[PayloadBatch]:
@@ -193,7 +193,7 @@ class TFRecordReader:
             self.crc32c = stored.crc32c
 
     def _stream(self, stored: StoredBytes, head: bytes) -> StoredBytes | Inflater:
-        """Chooses how to read the content, by what was asked for and what is there."""
+        """Opens the content by the compression that was given or is detected."""
         if self._insisted is None:
             self.compression = detect(head, path=self.path)
         else:
@@ -222,7 +222,7 @@ class TFRecordReader:
             size -= len(part)
         if parts or self._damage is None:
             return parts[0] if len(parts) == 1 else b"".join(parts)
-        # Only now are the records in front of it all handed out.
+        # By now all records before the damage have been returned.
         raise TFRecordError(
             f"{self._damage} {self.records:,} records before it are good.",
             path=self.path,
@@ -255,7 +255,7 @@ class TFRecordReader:
             self._fail(damage[1], data[begin:])
 
     def _pending(self, data: bytes) -> int:
-        """Returns the length in a record's header, once it is to be believed."""
+        """Returns the length in a record's header; raises unless it can be right."""
         if not is_frame_header(data):
             self._fail("length-crc", data)
         (length,) = _LENGTH.unpack_from(data)
@@ -308,7 +308,7 @@ class TFRecordReader:
         return batch
 
     def _fail(self, kind: str, data: bytes, detail: str = "") -> NoReturn:
-        """Raises for the record that comes next, whose bytes begin `data`."""
+        """Raises the error about the next record; `data` begins with its bytes."""
         where = (
             ""
             if self.compression is Compression.NONE
@@ -325,7 +325,7 @@ class TFRecordReader:
         )
 
     def _advice(self, kind: str, data: bytes) -> str:
-        """Returns what to do, from what the bytes look like."""
+        """Returns what the user should do, guessed from the bytes."""
         if kind == "empty":
             return "If that is intended, allow empty files; otherwise write it again."
         if kind == "compression":

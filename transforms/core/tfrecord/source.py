@@ -27,12 +27,12 @@ class StoredBytes:
         self._head = b""
         self.size_read = 0
         self.crc32c = 0
-        # Bytes from here to the end; None for a pipe.
+        # Bytes from the file's position to its end; None for a pipe.
         self.size = _remaining(file)
         self._stamp = _stamp(file)
 
     def peek(self, size: int) -> bytes:
-        """Returns the next `size` bytes, fewer only at the end, and keeps them."""
+        """Returns the next `size` bytes, fewer only at the end, without using them."""
         while len(self._head) < size and (more := self._fetch(_PEEK_BYTES)):
             self._head += more
         return self._head[:size]
@@ -83,7 +83,7 @@ def opened(source: Source, path: str) -> Iterator[BinaryIO]:
         yield source
         return
     try:
-        # Unbuffered: the reads are large, a second copy of each would be waste.
+        # Unbuffered: reads are large, and a buffer would copy each of them again.
         file = open(source, "rb", buffering=0, opener=open_stream)  # noqa: SIM115
     except OSError as error:
         raise source_error(
@@ -94,7 +94,7 @@ def opened(source: Source, path: str) -> Iterator[BinaryIO]:
 
 
 def _remaining(file: BinaryIO) -> int | None:
-    """Returns how many bytes are left to read; None where that is unknowable."""
+    """Returns how many bytes are left to read; None for what cannot seek."""
     if not file.seekable():
         return None
     here = file.tell()
@@ -104,7 +104,7 @@ def _remaining(file: BinaryIO) -> int | None:
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int] | None:
-    """Returns size and time of change of a regular file, None for other things."""
+    """Returns size and modification time of a regular file; None for others."""
     try:
         status = os.fstat(file.fileno())
     except (OSError, AttributeError):

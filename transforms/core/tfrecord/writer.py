@@ -12,19 +12,19 @@ from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
 
 __all__ = ["FileFacts", "Sink", "TFRecordWriter"]
 
-# Small records are gathered up to this many bytes before they reach the sink.
+# Small records are buffered up to this size before they reach the sink.
 _BUFFER_BYTES = 1 << 20
-# A payload from this size is passed on as it is, not copied into the buffer.
+# Larger payloads go to the sink directly, without a copy into the buffer.
 _LARGE_BYTES = 1 << 16
 
 _header = functools.lru_cache(maxsize=4096)(header)
 
 
 class Sink(Protocol):
-    """What a writer needs of a file that is open for writing."""
+    """The part of a writable file that `TFRecordWriter` uses."""
 
     def write(self, data: bytes, /) -> int:
-        """Takes `data` and returns how many of its bytes."""
+        """Writes `data`; returns how many of its bytes were written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class TFRecordWriter:
                 writer.write(payload)
         writer.facts()   # FileFacts, no need to read the file again
 
-    The sink stays open: to flush, sync, rename or drop it is the caller's part. When
-    the `with` block raises, the stream is left without its end and `facts()` raises.
+    The sink stays open: the caller flushes, syncs, renames or deletes it. When the
+    `with` block raises, the stream stays without its end and `facts()` raises.
 
     Args:
       sink: anything with `write(bytes)` that takes all it is given.
@@ -124,7 +124,7 @@ class TFRecordWriter:
         if kind is None:
             self.close()
         else:
-            # What is missing must stay missing: no trailer, no facts.
+            # An incomplete file must not look complete: no trailer, no facts.
             self._closed = True
             self._parts.clear()
 
