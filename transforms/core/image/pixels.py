@@ -166,8 +166,8 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
 def to_channels(image: Image.Image, channels: int | None) -> Image.Image:
     """Converts an image to 1, 3 or 4 channels; None keeps them.
 
-    Gray is Rec. 601 luma. A removed alpha channel is blended with white; an added one is
-    opaque.
+    Gray is Rec. 601 luma. A removed alpha channel is blended with white; an added one
+    is opaque.
     """
     if channels is None or DEPTHS[image.mode] == channels:
         return image
