@@ -3,8 +3,8 @@ r"""Identity of rows without a key: a hash of the content of their own columns.
     row    sum over its cells of  splitmix64(base(name) + word(value)), modulo 2^64
     base   blake2b("column \0" "content \0" 0 "\0" name in NFC), 8 bytes
 
-The sum makes the order of columns free. Null, NaN, an empty text and a column that is
-not there add nothing, and so do the bytes of an image. The word of a value:
+A sum does not depend on the order of the columns. Null, NaN, an empty text, a missing
+column and the bytes of an image add nothing. The word of a value:
 
 | value                          | word                                            |
 | ------------------------------ | ----------------------------------------------- |
@@ -22,14 +22,14 @@ not there add nothing, and so do the bytes of an image. The word of a value:
 | struct                         | base("struct") + sum over its fields, as a row  |
 
 A text reads as a number by the rules of `rows.coerce` for float, up to the largest
-float64: `1`, `1.0` and `1e0` are one number, `007` is a text. With an exponent it is
-the nearest float64, as programs write that. How a value is stored
-does not count: dictionaries, views, the width of integers, the unit and zone of times.
-A float32 counts as the float64 that equals it.
+float64: `1`, `1.0` and `1e0` are the same number, `007` is a text. With an exponent it
+is the nearest float64. The storage of a value does not count: dictionaries, views, the
+width of integers, the unit and zone of times. A float32 counts as the float64 that
+equals it.
 
-None of this may change: the splits of every dataset written by shares hang on it. The
-golden values in tests/unit/core/placing/test_content.py pin it. In an Arrow array an
-integer or a float takes 3 ns, a text that is a number 17, another text 30 to 50.
+None of this may change: the splits of every dataset written by shares depend on it.
+The golden values in tests/unit/core/placing/test_content.py pin it. In an Arrow array
+an integer or a float takes 3 ns, a text that is a number 17, another text 30 to 50.
 """
 
 import functools
@@ -49,25 +49,28 @@ from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, 
 __all__ = ["content_hashes", "holds_images"]
 
 Mask = npt.NDArray[np.bool_]
-# The words of n values, and which of them are there; None for all.
+# The words of n values, and which of the values are present; None for all.
 _Words = tuple[UInt64s, Mask | None]
 
 _PURPOSE = "content"
-# Rows at a time: few enough for the processor's cache.
+# Rows hashed at a time: few enough for the processor's cache.
 _ROWS = 1 << 15
+# Cells that are cast to a number before all of them are.
 _PROBES = (8, 256)
 _SAMPLE_CELLS = 256
-# Texts are worth encoding where of the sample at most a quarter is distinct.
+# Dictionary encoding pays if at most a quarter of the sample is distinct.
 _CELLS_EACH = 4
+# Every integer up to here is a float64.
 _EXACT = 2**53
-# Beyond every integer of 64 bits.
+# Larger than every integer of 64 bits.
 _NO_INTEGER = 2.0**65
 _NANOS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_SECONDS = 86_400
-# A power of ten up to here is a float64, and so is a quotient's exact rounding.
+# 10**22 is the largest power of ten that is a float64; a division by it rounds once.
 _MOST_SCALE = 22
 _ODD = np.uint64(0xD1342543DE82EF95)
-# Of image files: (position, bytes). Frozen: those that inference learns move no row.
+# Signatures of image files: (position, bytes). Frozen, unlike those of inference: a
+# new one would move rows to other splits.
 _IMAGES: tuple[tuple[int, bytes], ...] = (
     (0, b"\xff\xd8\xff"),
     (0, b"\x89PNG\r\n\x1a\n"),
@@ -112,11 +115,11 @@ _LIST, _STRUCT, _NULL = _base("list"), _base("struct"), _base("null")
 def content_hashes(rows: pa.RecordBatch, names: Sequence[str]) -> UInt64s:
     """Returns the 64-bit hashes of the contents of n rows.
 
-    How rows are batched does not matter.
+    They do not depend on how rows are batched.
 
     Args:
-      rows: the source's own columns, as it has them.
-      names: of the columns that count; those that are not there add nothing.
+      rows: the source's own columns.
+      names: of the columns that count; missing ones add nothing.
     """
     places = {name: place for place, name in enumerate(rows.schema.names)}
     columns = [
@@ -136,7 +139,7 @@ def _base_of(name: str) -> np.uint64:
 
 
 def holds_images(array: pa.Array) -> bool:
-    """Tells whether some of the values are images, whose bytes are no content."""
+    """Whether some of the values are images, whose bytes do not count as content."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return holds_images(array.storage)
@@ -160,7 +163,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _mixed(base: np.uint64, words: _Words) -> UInt64s:
-    """Returns what n values of one name add to their rows."""
+    """Returns the summands of n values of one column."""
     values, present = words
     with np.errstate(over="ignore"):
         found = splitmix64(values + base)
@@ -203,7 +206,7 @@ def _words(array: pa.Array) -> _Words:
         return _of_bytes(array.cast(pa.large_binary()))
     if types.is_temporal(kind) and not types.is_interval(kind):
         return _of_times(array)
-    # Intervals and unions: their text in Python.
+    # Intervals and unions count as their text in Python.
     texts = [None if v is None else str(v) for v in array.to_pylist()]
     return _of_texts(pa.array(texts, pa.string()))
 
@@ -215,7 +218,7 @@ def _present(array: pa.Array) -> Mask | None:
 
 
 def _taken(words: _Words, indices: pa.Array) -> _Words:
-    """Returns the words of values by their number; a null has none."""
+    """Returns the words at n indices; a null has none."""
     values, present = words
     there = _present(indices)
     if not len(values):
@@ -236,7 +239,7 @@ def _of_floats(array: pa.Array) -> _Words:
 
 
 def _bits(values: npt.NDArray[np.float64]) -> UInt64s:
-    # Adding 0 makes a 0 of -0.
+    # Adding 0 turns -0 into 0.
     return (values + 0.0).view(np.uint64)
 
 
@@ -362,7 +365,7 @@ def _images(array: pa.LargeBinaryArray) -> Mask:
 
 
 def _of_texts(texts: pa.Array) -> _Words:
-    """Returns the words of texts; those that are empty have none."""
+    """Returns the words of texts; an empty one has none."""
     numbers = _all_numbers(texts)
     if numbers is not None:
         return numbers, _present(texts)
@@ -373,7 +376,7 @@ def _of_texts(texts: pa.Array) -> _Words:
 
 
 def _all_numbers(texts: pa.Array) -> UInt64s | None:
-    """Returns the words of texts that are plain numbers, all of them; else None."""
+    """Returns the words of texts if all are plain numbers; else None."""
     integers = _all_integers(texts)
     if integers is not None:
         return None if zero_led(texts) else integers
@@ -396,9 +399,9 @@ def _all_integers(texts: pa.Array) -> UInt64s | None:
 
 
 def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """Returns texts as numbers; None where Arrow does not take one for a number."""
+    """Returns texts as numbers; None if Arrow reads one of them as none."""
     try:
-        # A cell that fails costs Arrow a microsecond, and it tries them all.
+        # Arrow tries all cells, and each that fails costs a microsecond: probe a few.
         for cells in _PROBES:
             pc.cast(texts.slice(0, cells), target)
         return pc.cast(texts, target)
@@ -407,10 +410,11 @@ def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _of_parsed(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt64s:
-    """Returns the words of decimals, as float64 and as they are written."""
+    """Returns the words of decimal texts, which are also given as float64."""
     words = _bits(values)
     sizes = np.abs(values)
-    # Where float64 has no place for each integer, those without an exponent.
+    # float64 does not hold each integer of this size, so the text decides. Texts with
+    # an exponent stay float64.
     large = np.flatnonzero((sizes >= _EXACT) & (sizes < _NO_INTEGER))
     if not len(large):
         return words
@@ -432,7 +436,7 @@ def _of_parsed(values: npt.NDArray[np.float64], texts: pa.Array) -> UInt64s:
 
 
 def _repeats(texts: pa.Array) -> bool:
-    """Tells whether texts repeat so often that each is better looked at once."""
+    """Whether texts repeat so often that each distinct one is better hashed once."""
     if len(texts) < _SAMPLE_CELLS * _CELLS_EACH:
         return False
     places = np.arange(_SAMPLE_CELLS) * (len(texts) // _SAMPLE_CELLS)
@@ -441,7 +445,7 @@ def _repeats(texts: pa.Array) -> bool:
 
 
 def _of_different(texts: pa.Array) -> _Words:
-    """Returns the words of texts of any kind."""
+    """Returns the words of texts that may be numbers, bools or other texts."""
     texts = texts.cast(pa.large_string())
     offsets = offsets_of(texts)
     starts, lengths = offsets[:-1], np.diff(offsets)
@@ -451,7 +455,7 @@ def _of_different(texts: pa.Array) -> _Words:
         return np.zeros(len(texts), np.uint64), np.zeros(len(texts), np.bool_)
     first = data.take(starts, mode="clip")
     is_word = _WORD_STARTS[first] & np.isin(lengths, _WORD_LENGTHS)
-    # In 2024-05-01 the first minus follows a digit: no number has that.
+    # In 2024-05-01 a minus follows a digit, as in no number.
     is_date = (data.take(starts + 4, mode="clip") == ord("-")) & (lengths > 4)
     is_date &= _DIGIT[data.take(starts + 3, mode="clip")]
     present = lengths > 0
@@ -468,7 +472,7 @@ def _of_different(texts: pa.Array) -> _Words:
     truth = np.flatnonzero(_TRUTH_STARTS[first] & np.isin(lengths, _TRUTH_LENGTHS))
     if len(truth):
         lower = pc.ascii_lower(texts.take(pa.array(truth)))
-        # Made here: the first `pa.array` of a process imports pandas.
+        # Not at import: the first `pa.array` of a process imports pandas.
         names = pa.array(["false", "true"])
         which = pc.index_in(lower.cast(pa.string()), value_set=names)
         said = which.is_valid().to_numpy(zero_copy_only=False) & rest[truth]
@@ -484,7 +488,7 @@ def _of_different(texts: pa.Array) -> _Words:
 
 
 def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
-    """Returns the words of those texts that are numbers, which are, and which NaN."""
+    """Returns n words, which texts are numbers, and which of those are NaN."""
     quick = _all_numbers(texts)
     if quick is not None:
         every = np.ones(len(texts), np.bool_)
@@ -497,7 +501,7 @@ def _of_candidates(texts: pa.Array) -> tuple[UInt64s, Mask, Mask]:
     written = texts.filter(decimals)
     values = raw_values(pc.cast(written, pa.float64()))
     words[numbers] = _of_parsed(values, written)
-    # A decimal beyond float64 is a text.
+    # A decimal beyond the range of float64 is a text.
     numbers[np.flatnonzero(numbers)[np.isinf(values)]] = False
     others = np.flatnonzero(~numbers)
     named = pc.match_substring_regex(texts.take(pa.array(others)), NUMBER_WORD)

@@ -1,25 +1,25 @@
 r"""Row identities as 64-bit hashes: of a group, a key, a content, or a place.
 
-    unit  what is in one split as a whole: the row's group, else its key, else its
-          content, where the batch has it, else its place (origin and number)
-    order identity  the row's key, else its place; never its group or content
+    unit   is never divided between splits: the row's group, else its key, else its
+           content, if the batch has it, else its place (origin and number)
+    order  by the row's key, else its place; never by its group or content
 
-Places hash as `placement.hash_rows` has it, contents as splitmix64(base + content),
-with the base below. Texts hash in NFC, with splitmix64 over their UTF-8 bytes, eight at
-a time from the end:
+Places hash by `placement.hash_rows`, contents as splitmix64(base + content), with the
+base below. Texts hash in NFC, with splitmix64 over their UTF-8 bytes, eight at a time
+from the end:
 
     base = blake2b(kind "\0" purpose "\0" seed "\0"), 8 bytes, little-endian
     h    = splitmix64(base + length)
     h    = splitmix64(h ^ word)        for each word, the last one first
 
 A word is eight bytes, little-endian; the first bytes of a text that do not fill one
-are a word by themselves. For texts of one length each step is one to one, so two that
-differ in one word never meet. Longer texts than `_LONGEST_MIXED` bytes are blake2b of
-the base and their bytes. 40 ns for a key of 12 bytes, 70 for one of 26, some more where
-not all is ASCII; blake2b takes 470.
+are a word of their own. For texts of equal length each step is one to one, so two that
+differ in one word never collide. Texts longer than `_LONGEST_MIXED` bytes hash as
+blake2b of the base and their bytes. A key of 12 bytes takes 40 ns, one of 26 takes 70,
+and some more if not all are ASCII; blake2b takes 470.
 
-None of this may change: the bytes of every dataset ever written hang on it. The golden
-values in tests/unit/core/placing/test_place_keys.py pin it.
+None of this may change: the bytes of every dataset ever written depend on it. The
+golden values in tests/unit/core/placing/test_place_keys.py pin it.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ def hash_texts(
 ) -> UInt64s:
     """Returns the 64-bit hashes of n texts; a null hashes as the empty text.
 
-    How the array is sliced or chunked does not matter.
+    They do not depend on how the array is sliced or chunked.
     """
     offsets, data = _utf8(texts)
     (base,) = origin_bases([""], f"{kind}\0{purpose}", seed)
@@ -85,9 +85,10 @@ def hash_texts(
     )
     fewest = int(words.min(initial=_LONGEST_MIXED))
     for number in range(min((longest + 7) // 8, _LONGEST_MIXED // 8)):
-        # Most keys of a table are about equally long: indexing them costs more.
+        # Most keys are about equally long: a slice of all rows is cheaper than indices.
         all_rows = number < fewest
         rows = slice(None) if all_rows else np.flatnonzero(words > number)
+        # Bytes of the word that are before the text: shifted out.
         missing = np.uint64(8 * number + 8) - np.minimum(
             lengths[rows], np.uint64(8 * number + 8)
         )
@@ -116,9 +117,10 @@ def _utf8(texts: pa.StringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
 
 
 def _is_nfc(data: npt.NDArray[np.uint8]) -> bool:
-    """Tells if all texts are in NFC, when they are so put one behind the other.
+    """Whether the texts, joined to one, are in NFC.
 
-    Parts of a text in NFC are in NFC. The other way a false alarm costs only time.
+    If they are, so is each of them. If they are not, each still may be: then they are
+    normalised for nothing.
     """
     return unicodedata.is_normalized("NFC", data.tobytes().decode())
 
@@ -137,7 +139,7 @@ def _buffers(
 
 
 def key_hashes(keys: pa.StringArray) -> UInt64s:
-    """Returns what `unit_hashes` gives for rows with these keys, for `LOCK`."""
+    """Returns the `unit_hashes` of rows with these keys, for `LOCK`."""
     return hash_texts(keys, KEY, purpose=LOCK)
 
 
@@ -147,7 +149,7 @@ def order_hashes(batch: Batch, *, seed: int) -> UInt64s:
 
 
 def unit_hashes(batch: Batch, *, purpose: str, seed: int = 0) -> UInt64s:
-    """Returns the n hashes of the rows' units; a row without group is its own.
+    """Returns the n hashes of the rows' units; a row without a group is its own.
 
     Args:
       batch: n rows.

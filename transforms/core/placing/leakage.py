@@ -1,12 +1,12 @@
 """Leakage: the same image or key in more than one split.
 
-Every item leaves a 64-bit fingerprint with its split and its place, as an Arrow table
-that is stored like a segment; only descriptors travel. Fingerprints are
+Every item has a 64-bit fingerprint, stored with its split and its place in an Arrow
+table, like a segment; only descriptors cross the shuffle. Fingerprints are
 
     unit   the hash of the row's group or key (`transforms.core.placing.identity`)
-    image  crc32c of its bytes << 32 | their number modulo 2**32, where the file can be
-           read again: of a million images two meet by chance in every hundredth data
-           set, so those that meet are compared; or else blake2b of its bytes
+    image  crc32c of its bytes << 32 | their number modulo 2**32, if the file can be
+           read again: among a million images two collide in every hundredth dataset,
+           so images of equal fingerprints are compared; otherwise blake2b of its bytes
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ __all__ = [
 
 Mask = npt.NDArray[np.bool_]
 
-# Pairs of splits that a warning names; the report has all.
+# Examples and pairs of splits that a warning names; the report has all.
 _EXAMPLES_SHOWN = 3
 _PAIRS_SHOWN = 6
 
 
 class Subject(enum.StrEnum):
-    """What fingerprints are of."""
+    """The kind of item that fingerprints identify."""
 
     UNIT = "unit"
     IMAGE = "image"
@@ -52,14 +52,14 @@ class Subject(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """The fingerprints of one batch or shard, as `pack_fingerprints` has them.
+    """The fingerprints of one batch or shard, as `pack_fingerprints` stores them.
 
     Attributes:
-      subject: what they are of.
-      splits: names that their split numbers are indices into.
-      many_origins: whether each has an origin of its own.
-      segment: where they are; its origin is that of all, where they have none.
-      overruled: rows whose lock said another split than the rule.
+      subject: the kind of item.
+      splits: names of the splits, which fingerprints refer to by index.
+      many_origins: whether each has its own origin.
+      segment: where they are stored; its origin is that of all unless `many_origins`.
+      overruled: rows that a lock keeps in another split than the rule's.
     """
 
     subject: Subject
@@ -71,7 +71,7 @@ class Fingerprints:
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where an item is: its split, its origin, its 0-based row there."""
+    """The place of an item: its split, its origin, its 0-based row there."""
 
     split: str
     origin: str
@@ -80,17 +80,17 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Leaks:
-    """What was found in more than one split.
+    """Items found in more than one split.
 
         >>> one = Leaks(Subject.IMAGE, 1, {("train", "test"): 1})
         >>> SplitFindings(leaks=(one,)).warnings()
         ['1 image stands in more than one split: train and test: 1']
 
     Attributes:
-      subject: what it is.
-      items: distinct items.
-      pairs: (split, split) -> items in both, by the order of the splits.
-      examples: the places of some items, at most a few of each.
+      subject: the kind of item.
+      items: number of distinct items.
+      pairs: (split, split) -> items in both, in the order of the splits.
+      examples: the places of some items, a few of each.
       confirmed: whether every item was compared by more than its fingerprint.
     """
 
@@ -103,13 +103,13 @@ class Leaks:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitFindings:
-    """What is known of the splits when all rows are placed and written.
+    """Facts about the splits, known once all rows are placed and written.
 
     Attributes:
-      leaks: what is in more than one split, for each subject that was looked at.
-      lock: where the new split lock is, in the work folder; empty for none.
-      overruled: rows whose lock said another split than the rule.
-      missing_ids: keys of the table of ids that no row has.
+      leaks: items in more than one split, for each subject that was checked.
+      lock: path of the new split lock, in the work folder; empty for none.
+      overruled: rows that a lock keeps in another split than the rule's.
+      missing_ids: number of keys of the table of ids that no row has.
       missing_examples: some of them.
     """
 
@@ -120,7 +120,7 @@ class SplitFindings:
     missing_examples: tuple[str, ...] = ()
 
     def warnings(self) -> list[str]:
-        """Returns what a person should know, each in at most 1 KiB."""
+        """Returns sentences for the user, each of at most 1 KiB."""
         out = [_leak_text(leaks) for leaks in self.leaks if leaks.items]
         if self.overruled:
             out.append(
@@ -148,7 +148,7 @@ def _leak_text(leaks: Leaks) -> str:
     )
     if not leaks.examples:
         return text
-    # Images that are files have no row; those that tables name have.
+    # Images of tables have a row; images that are files do not.
     by_row = leaks.subject is Subject.UNIT or any(
         place.row for example in leaks.examples for place in example
     )
@@ -166,8 +166,9 @@ def fingerprint_image(data: bytes, *, readable_again: bool) -> int:
     """Returns the 64-bit fingerprint of an encoded image.
 
     Args:
-      data: the image's bytes as the source has them.
-      readable_again: whether its origin is its own file: 2 us for 20 KB then, else 20.
+      data: the image's bytes in the source.
+      readable_again: whether its origin is a file of its own. Then 20 KB take 2 us,
+        otherwise 20.
     """
     if not readable_again:
         return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
@@ -187,13 +188,13 @@ def pack_fingerprints(
     rows: npt.NDArray[np.int64],
     origins: pa.StringArray | None,
 ) -> pa.RecordBatch:
-    """Returns n fingerprints as they are stored.
+    """Returns n fingerprints in their stored form.
 
     Args:
       values: the fingerprints.
       splits: each one's index into the names of its `Fingerprints`.
       rows: each item's 0-based row in its origin.
-      origins: each item's origin, unless the segment says it of all.
+      origins: each item's origin; None if the segment states one for all.
     """
     columns = [pa.array(values), pa.array(splits, pa.int16()), pa.array(rows)]
     if origins is not None:
@@ -215,17 +216,17 @@ class Shared:
     table: Mask
 
     def contains(self, values: UInt64s) -> Mask:
-        """Tells which of n fingerprints are among these."""
+        """Returns which of n fingerprints are among these."""
         return is_among(values, self.values)
 
     def without(self, values: Iterable[int]) -> "Shared":
-        """Returns these but for some."""
+        """Returns these without the given ones."""
         gone = np.array(sorted(values), np.uint64)
         kept = ~is_among(self.values, gone)
         return Shared(self.values[kept], self.table[kept])
 
     def pairs(self, names: Sequence[str]) -> dict[tuple[str, str], int]:
-        """Returns how many fingerprints each two splits share, where they do.
+        """Returns (split, split) -> number of fingerprints in both, without zeros.
 
         Args:
           names: of the splits.
@@ -250,8 +251,8 @@ def find_shared(
       splits: each one's split, a number below `count`.
       count: of the splits.
 
-    Time and memory are those of one sort of n numbers: what occurs once, nearly all,
-    is not looked at again.
+    Time and memory are those of sorting n numbers once: those that occur once, nearly
+    all, are not looked at again.
     """
     ordered = np.sort(values)
     twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])

@@ -8,12 +8,13 @@ alone, its content: see `identity.py`. Two independent 64-bit hashes decide ever
     order  key           =  splitmix64(blake2b("order", seed, origin) + row)
            shard         =  high 32 bits of key * shards >> 32; within it, by key
 
-They must differ, or a small split would fall into few shards. Changing `seed` changes
+With a single hash, a small split would fall into few shards. Changing `seed` changes
 order and shards and moves no row between splits.
 
-None of this may change: the bytes of every dataset ever written hang on it. The golden
-values in tests/unit/core/placing/test_placement.py pin it. splitmix64's finaliser:
-Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+None of this may change: the bytes of every dataset ever written depend on it. The
+golden values in tests/unit/core/placing/test_placement.py pin it. splitmix64's
+finaliser: Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014.
 """
 
 import dataclasses
@@ -56,12 +57,15 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def is_split_name(name: str) -> bool:
-    """Whether every reader takes the name of a split."""
+    """Whether every reader accepts the name of a split.
+
+    TFDS gives "all" and most punctuation a meaning of their own.
+    """
     return bool(_SPLIT_NAME.fullmatch(name)) and name != "all"
 
 
 def check_split_name(name: str) -> str:
-    """Returns the name, or raises SpecError where no reader would take it."""
+    """Returns the name; raises SpecError if some reader does not accept it."""
     if not is_split_name(name):
         raise SpecError(
             f"A split is named by letters, digits, '_' and '-', and not 'all'; "
@@ -78,7 +82,7 @@ _USUAL = (
 
 
 def usual_order(names: Iterable[str]) -> list[str]:
-    """Returns split names as people list them: training, validation, test, others."""
+    """Returns split names in the usual order: training, validation, test, others."""
 
     def rank(name: str) -> tuple[int, str]:
         for place, words in enumerate(_USUAL):
@@ -92,13 +96,13 @@ def usual_order(names: Iterable[str]) -> list[str]:
 class SplitSource(enum.StrEnum):
     """What decides a row's split.
 
-    Under all but STRATIFIED, rows that come later never move the rows before.
+    Except under STRATIFIED, rows that are added later never move earlier ones.
     """
 
     SINGLE = "single"
     # The split hash of the row's group, key, content or place.
     SHARES = "shares"
-    # What the source says: a column, a folder.
+    # The source's own word: a column, a folder.
     COLUMN = "column"
     # A table of keys and splits.
     TABLE = "table"
@@ -119,17 +123,17 @@ class SplitRule:
 
     Attributes:
       source: SINGLE: all rows into `names[0]`; SHARES: by hash, in the proportions
-        of `shares`; COLUMN: by the value that the batch carries (a column of a
-        table, a folder of a tree), a null by `shares`; TABLE: by the row's key in a
-        table, a key that is not there by `shares`, or else the row is a reject;
+        of `shares`; COLUMN: by the value in the batch (a column of a table, a folder
+        of a tree), a null by `shares`; TABLE: by the row's key in a table, a key that
+        the table lacks by `shares`, or without shares the row is rejected;
         STRATIFIED: in the proportions of `shares` in every class of `stratify_by`.
       names: the splits, in order; for COLUMN those that were seen when planning.
       shares: one positive share for each of the first names, for all of them with
         SHARES and STRATIFIED; they need not sum to one.
-      seed: of the split hash, apart from the order's.
+      seed: of the split hash; independent of the order's.
       stratify_by: for STRATIFIED, the feature that holds a row's class.
       by_content: whether shares go by the content of a row, which its batch must
-        have; else by its group, key or place.
+        have; otherwise by its group, key or place.
     """
 
     source: SplitSource = SplitSource.SINGLE
@@ -155,7 +159,7 @@ class SplitRule:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no split but those of `names` can turn up."""
+        """Whether rows can only fall into the splits of `names`."""
         return self.source is not SplitSource.COLUMN
 
     def proportions(self) -> list[fractions.Fraction]:
@@ -172,7 +176,7 @@ class SplitRule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sharding:
-    """Everything that `place` needs to know.
+    """How rows fall into splits and shards.
 
     Four shards, whose rows are shuffled by the default seed:
 
@@ -184,9 +188,9 @@ class Sharding:
       shards: split name -> number of shards; 1 for a split not named here.
       seed: of the order hash.
       shuffle: False keeps (origin, row) order and cuts shards by cumulative bytes.
-      total_bytes: split name -> bytes of input that its shards share; without
-        shuffling only.
-      keyed: whether every row has a key of its own that orders it.
+      total_bytes: split name -> bytes of input that its shards share; only used
+        without shuffling.
+      keyed: whether every row has a key that decides its order.
     """
 
     rule: SplitRule
@@ -210,10 +214,10 @@ def splitmix64(values: UInt64s) -> UInt64s:
 
 
 def origin_bases(origins: Sequence[str], purpose: str, seed: int) -> UInt64s:
-    """Returns one 64-bit base an origin: blake2b over purpose, seed and path.
+    """Returns a 64-bit base for each origin: blake2b over purpose, seed and path.
 
-    Origins are taken in NFC, so that a tree copied between file systems that
-    normalise names differently keeps its placement.
+    Origins hash in NFC: a tree keeps its placement when it is copied between file
+    systems that normalise names differently.
     """
     salt = f"{purpose}\0{seed}\0".encode()
     blake2b = hashlib.blake2b
@@ -240,7 +244,7 @@ def hash_rows(
     Args:
       origins: one origin for all rows, or one for each.
       numbers: n 0-based row numbers in their origins.
-      purpose: "split" or "order".
+      purpose: what the hash decides; other purposes have independent hashes.
       seed: of that purpose.
     """
     each = [origins] if isinstance(origins, str) else origins.to_pylist()
@@ -271,6 +275,6 @@ def shard_of_keys(keys: UInt64s, shards: int) -> npt.NDArray[np.int64]:
 def shard_of_positions(
     positions: npt.NDArray[np.int64], total: int, shards: int
 ) -> npt.NDArray[np.int64]:
-    """Returns each row's shard from the bytes of input that are before it."""
+    """Returns each row's shard from the number of bytes of input before it."""
     scaled = positions.astype(np.float64) * shards / max(total, 1)
     return np.minimum(scaled.astype(np.int64), shards - 1)

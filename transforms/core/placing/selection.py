@@ -1,9 +1,9 @@
 """Select rows of a source by a set of 64-bit hashes of their places.
 
 An item's place is its origin and its 0-based row there; 0 for a file or a member of an
-archive. The hash is `placement.hash_rows` of it, so that a million places are 8 MB, and
-looking up a row costs what a binary search does. That two places of a source have one
-hash is so rare (1 in 18 million for a million of each) that it may cost a row too many.
+archive. The hash is `placement.hash_rows` of it: a million places take 8 MB, and a row
+is looked up by binary search. Two places of equal hash are so rare (1 in 18 million for
+a million of each) that selecting one row too many is accepted.
 """
 
 import collections
@@ -32,16 +32,16 @@ def place_hashes(
     """Returns the hashes of n places.
 
     Args:
-      origins: one of all, or each one's own.
+      origins: one for all places, or one for each.
       numbers: n 0-based row numbers.
     """
     return hash_rows(origins, numbers, purpose=_PURPOSE, seed=0)
 
 
 def select_rows(reading: Reading, wanted: UInt64s, schema: Schema) -> Reading:
-    """Returns what is left of a piece when only the wanted rows count.
+    """Returns the reading of a piece in which only the wanted rows count.
 
-    The others are skipped, whether they would fit or not; parts of theirs are gone.
+    All others count as skipped, whether they fit or not, and their parts as gone.
 
     Args:
       reading: of the piece.
@@ -75,7 +75,7 @@ def select_rows(reading: Reading, wanted: UInt64s, schema: Schema) -> Reading:
 def _rejections(
     reading: Reading, wanted: UInt64s
 ) -> tuple[Sequence[Rejection], int, dict[str, int]]:
-    """Returns those of wanted rows, how many others there are, and parts of others."""
+    """Returns rejections of wanted rows, the number of others, and parts of others."""
     found = reading.rejections
     if isinstance(found, RejectedRows):
         places = place_hashes(reading.batch.block.origin, found.numbers)

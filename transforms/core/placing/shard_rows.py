@@ -15,7 +15,7 @@ __all__ = ["ShardCounts", "ShardRows"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardCounts:
-    """What must be known of all rows before the first shard is written.
+    """Facts about all rows that writing the first shard requires.
 
     Shard 1 of 3 has no rows, so shard 2 becomes the second of two files:
 
@@ -25,8 +25,8 @@ class ShardCounts:
 
     Attributes:
       rows: rows placed in each shard that has any, by (split, shard).
-      classes: label feature -> its class names in the order of their ids. As an Arrow
-        array, for there may be a million.
+      classes: label feature -> its class names in the order of their ids; an Arrow
+        array, as there may be a million.
     """
 
     rows: Mapping[tuple[str, int], int]
@@ -51,7 +51,7 @@ class ShardRows:
 
     Attributes:
       table: the segments' rows in source order.
-      order: the positions in `table`, as the records are to be.
+      order: positions in `table`, in the order of the records.
       origins: each segment's origin, for rows without a column of origins.
       starts: the position in `table` where each segment starts.
     """
@@ -69,7 +69,7 @@ class ShardRows:
         seed: int,
         shuffle: bool,
     ) -> "ShardRows":
-        """Puts the rows of (origin, rows) pairs, in source order, in their order.
+        """Orders the rows of (origin, rows) pairs, which are in source order.
 
         Rows with equal order keys stay in source order.
         """
@@ -113,7 +113,7 @@ class ShardRows:
 
 
 def _order_keys(origin: str, rows: pa.RecordBatch, seed: int) -> npt.NDArray[np.uint64]:
-    """Returns the order hashes of a segment's rows: carried along, or made again."""
+    """Returns the order hashes of a segment's rows: stored with it, or computed."""
     if KEY_COLUMN in rows.schema.names:
         return np.asarray(rows[KEY_COLUMN])
     origins = rows[ORIGIN_COLUMN] if ORIGIN_COLUMN in rows.schema.names else origin
@@ -124,8 +124,8 @@ def _order_keys(origin: str, rows: pa.RecordBatch, seed: int) -> npt.NDArray[np.
 def _sorted_positions(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Returns the stable sorting order of 64-bit keys.
 
-    NumPy's default sort is three times as fast as its stable one; equal keys, one in
-    a million shards, are then found and sorted again.
+    NumPy's default sort is three times as fast as its stable one. Equal keys, in one of
+    a million shards, are detected, and then the stable sort runs as well.
     """
     order = np.argsort(keys)
     ordered = keys[order]

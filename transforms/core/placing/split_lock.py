@@ -1,15 +1,15 @@
 """The splits that units already have, from a split lock or a table of ids.
 
-A unit is its 64-bit hash (`transforms.core.placing.identity`, purpose LOCK): two of ten
-million share one with a chance of 3 in a million. As an Arrow table, rows ascend by
-hash and no hash occurs twice:
+A unit is identified by its 64-bit hash (`transforms.core.placing.identity`, purpose
+LOCK); among ten million, the chance that two share one is 3 in a million. As an Arrow
+table, rows ascend by hash and no hash occurs twice:
 
     unit   uint64
     split  dictionary of strings, int16 indices
     key    string; only in a table of ids that a job keeps for its own reports
 
-The schema's metadata names format, version and what the units are hashes of: a lock
-that was made of keys says nothing of rows that are known by their place.
+The schema's metadata names the format, its version and what the units are hashes of:
+a lock of keys does not apply to rows that are identified by their place.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ Codes = npt.NDArray[np.int64]
 _METADATA = b"beam-tfrecord"
 _FORMAT = "splits of units"
 _VERSION = 1
-# What a lock says of rows that have neither key nor group.
+# What identifies rows that have neither key nor group.
 CONTENT = "content"
 PLACE = "row"
 _IN_WORDS = {CONTENT: "their content", PLACE: "their place (file and row number)"}
@@ -64,7 +64,7 @@ class Assignments:
     def of(
         cls, units: UInt64s, codes: Codes, *, names: Sequence[str], identity: str
     ) -> "Assignments":
-        """Sorts units; of one that comes with several splits, the first name counts.
+        """Sorts units; of a unit with several splits, the first name counts.
 
         Args:
           units: n hashes in any order.
@@ -81,7 +81,7 @@ class Assignments:
         """Returns the index into `names` of each of n units; -1 for unknown ones."""
         if not len(self.units):
             return np.full(len(units), -1, np.int64)
-        # Sorted questions walk the table once; at random each would miss the caches.
+        # Sorted look-ups walk the table once; in random order each misses the cache.
         order = np.argsort(units)
         asked = units[order]
         at = np.minimum(np.searchsorted(self.units, asked), len(self.units) - 1)
@@ -91,7 +91,7 @@ class Assignments:
         return out
 
     def with_new(self, other: "Assignments") -> "Assignments":
-        """Returns these and those of `other` that are not known here."""
+        """Returns these units, and those of `other` that are not among them."""
         new = self.find(other.units) < 0
         names = tuple(dict.fromkeys((*self.names, *other.names)))
         place = np.array([names.index(name) for name in other.names], np.int64)
@@ -104,7 +104,7 @@ class Assignments:
         )
 
     def to_table(self, keys: pa.StringArray | None = None) -> pa.Table:
-        """Returns the assignments as the module has it; `keys` in their order."""
+        """Returns the table that the module describes; `keys` in its order."""
         facts = {"format": _FORMAT, "version": _VERSION, "identity": self.identity}
         splits = pa.DictionaryArray.from_arrays(
             pa.array(self.codes, pa.int16()), pa.array(self.names, pa.string())
@@ -120,7 +120,7 @@ class Assignments:
         """Inverse of `to_table`; `path` is for messages.
 
         Raises:
-          SpecError: the table is something else, or of a later version.
+          SpecError: the table has another format or a later version.
         """
         try:
             facts = parse_json((table.schema.metadata or {})[_METADATA])
@@ -147,16 +147,17 @@ def _not_ours(path: str) -> SpecError:
 
 
 def check_lock(lock: Assignments, rule: SplitRule, *, identity: str, path: str) -> None:
-    """Raises unless rows can keep under a rule what a lock says of them.
+    """Raises unless the splits of a lock apply under a rule.
 
     Args:
       lock: from `path`.
       rule: of this run.
-      identity: what this run knows rows by.
+      identity: what identifies rows in this run.
       path: for messages.
 
     Raises:
-      SpecError: the lock knows rows by something else, or splits that the rule lacks.
+      SpecError: the lock identifies rows by something else, or has splits that the
+        rule lacks.
     """
     if lock.identity != identity:
         ours, theirs = (_IN_WORDS.get(each, each) for each in (identity, lock.identity))

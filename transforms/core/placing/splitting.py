@@ -1,6 +1,6 @@
 """Assign a split to every row of a batch, under any split rule.
 
-A lock comes first, whatever the rule says; see `SplitSource` for the rules.
+A lock takes precedence over the rule; see `SplitSource` for the rules.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ Index = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitTables:
-    """What a rule looks up, beside the batch.
+    """The tables in which a rule looks up rows.
 
         >>> keys = Assignments.of(
         ...     np.array([9, 7], np.uint64),
@@ -44,7 +44,7 @@ class SplitTables:
     Attributes:
       table: for TABLE, the splits of keys.
       strata: for STRATIFIED, where classes are cut.
-      lock: what earlier runs decided.
+      lock: the splits of earlier runs.
     """
 
     table: Assignments | None = None
@@ -54,7 +54,7 @@ class SplitTables:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Splits:
-    """Where n rows go.
+    """The splits of n rows.
 
     Three rows, the second of which no split takes:
 
@@ -65,7 +65,7 @@ class Splits:
     Attributes:
       names: splits that may occur.
       index: n indices into `names`, or `NOWHERE`.
-      overruled: rows that a lock keeps in another split than the rule says.
+      overruled: rows that a lock keeps in another split than the rule's.
     """
 
     names: tuple[str, ...]
@@ -90,16 +90,16 @@ def split_rows(batch: Batch, rule: SplitRule, tables: SplitTables) -> Splits:
     names = tuple(dict.fromkeys((*splits.names, *tables.lock.names)))
     place = np.array([names.index(name) for name in tables.lock.names])
     index = np.where(known, place[found], splits.index)
-    # Where classes are cut for the new rows alone, it says nothing of the others.
+    # Strata are cut for the new rows alone, so they do not apply to rows of the lock.
     says_all = rule.source is not SplitSource.STRATIFIED
     overruled = int((index != splits.index).sum()) if says_all else 0
     return Splits(names, index, overruled)
 
 
 def check_contents(batch: Batch, rule: SplitRule) -> None:
-    """Raises EncodingError unless a batch has its contents where the rule needs them.
+    """Raises EncodingError unless a batch has contents exactly if the rule needs them.
 
-    Rows would silently be known by something else than the rest of the dataset.
+    Otherwise its rows would silently be split by another identity than the rest.
     """
     found = batch.contents
     if rule.by_content != (found is not None) or (
@@ -156,7 +156,7 @@ def _by_table(batch: Batch, rule: SplitRule, table: Assignments | None) -> Split
 
 
 def _filled(splits: Splits, batch: Batch, rule: SplitRule) -> Splits:
-    """Lets the rows that have no split yet fall by the rule's shares."""
+    """Assigns rows without a split by the rule's shares."""
     shared = rule.names[: len(rule.shares)]
     names = tuple(dict.fromkeys((*splits.names, *shared)))
     place = np.array([names.index(name) for name in shared])
