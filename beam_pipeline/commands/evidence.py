@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.words import instant_text, share_text
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, Kind
 
 __all__ = ["MOST_EXAMPLES", "examples_text", "extent_text", "present_text"]

@@ -12,7 +12,7 @@ from beam_pipeline.planning.plan import Plan
 from beam_pipeline.terminal.printing import printable
 from beam_pipeline.terminal.tables import new_table, open_console, print_table
 from beam_pipeline.terminal.words import count_text, counts_text, kind_text, size_text
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.evidence import Evidence
 from transforms.core.manifest import Manifest
 from transforms.core.placing.placement import SplitSource
 from transforms.core.schema import Feature, Kind

@@ -24,7 +24,7 @@ from beam_pipeline.planning.inputs import PlannedSource
 from beam_pipeline.planning.plan import plan_source
 from beam_pipeline.settings.spec import Spec, make_spec
 from beam_pipeline.terminal.printing import print_text, printable
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.evidence import Evidence
 from transforms.core.schema import Feature, InexactIntegers, Kind, Missing, Unknown
 from transforms.formats import images
 

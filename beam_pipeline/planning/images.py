@@ -16,7 +16,7 @@ from beam_pipeline.planning.inputs import (
 )
 from beam_pipeline.settings.options import SETTINGS, TABLES, TABLES_AND_LABELS
 from beam_pipeline.settings.spec import Spec
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import SplitRule, SplitSource, check_split_name
 from transforms.core.schema import Feature, Kind
 from transforms.errors import MAX_MESSAGE_BYTES, InputError, SpecError, bounded

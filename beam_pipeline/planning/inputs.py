@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beam_pipeline.settings.spec import Spec
 from transforms import files
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.evidence import Evidence
 from transforms.core.placing.placement import (
     SplitRule,
     SplitSource,

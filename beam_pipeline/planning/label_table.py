@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_pipeline.planning.features.declare import declare, infer_columns
+from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.inputs import Inputs
 from beam_pipeline.settings.spec import Spec
 from transforms import files
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.evidence import Evidence
 from transforms.core.model import ReadFacts
 from transforms.core.remarks import rounding_remarks
 from transforms.core.rows.conform import conform

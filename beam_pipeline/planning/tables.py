@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipeline.planning.features.column_notes import column_notes
-from beam_pipeline.planning.features.declare import declare, infer_all, infer_columns
+from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.evidence import (
     evidence_of,
     rounding_notes,
@@ -28,7 +28,8 @@ from beam_pipeline.planning.only_rejected import Selection
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.terminal.words import count_text
 from transforms.core.example.encoder import ExampleEncoder
-from transforms.core.infer.texts import Evidence
+from transforms.core.infer.columns import infer_batches, infer_columns
+from transforms.core.infer.evidence import Evidence
 from transforms.core.model import Skipped
 from transforms.core.placing.content import content_hashes, holds_images
 from transforms.core.placing.placement import (
@@ -346,7 +347,7 @@ def _schema(
     if label is None and splits_by and "label" in columns and _is_manifest(columns):
         label = "label"
     if spec.infer == "full":
-        inference = infer_all(
+        inference = infer_batches(
             _all_rows(reader, listed, list(columns)), label_column=label
         )
     else:

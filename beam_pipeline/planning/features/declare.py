@@ -1,8 +1,7 @@
 """The features of a job: inferred from the columns, overridden by the spec."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -19,100 +18,11 @@ from beam_pipeline.planning.features.image_columns import (
 from beam_pipeline.planning.features.override import override
 from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.settings.spec import Spec
-from transforms.core.infer.texts import (
-    Evidence,
-    Inference,
-    infer_batches,
-    infer_features,
-)
 from transforms.core.schema import Feature, Kind, Schema, Unknown
-from transforms.errors import SpecError, nearest
+from transforms.errors import SpecError
 from transforms.formats.images import BACKGROUND
 
-__all__ = ["declare", "infer_all", "infer_columns", "merged"]
-
-
-def infer_columns(
-    columns: Mapping[str, pa.Array | pa.ChunkedArray], *, label_column: str | None
-) -> Inference:
-    """Returns a feature for each raw column, texts and typed ones.
-
-    Raises:
-      SpecError: there is no column of the label's name.
-    """
-    if label_column is not None and label_column not in columns:
-        raise SpecError(
-            f"the label must be a column of the source; found {label_column!r}"
-            f"{nearest(label_column, columns)}"
-        )
-    texts = {k: v for k, v in columns.items() if pa.types.is_string(v.type)}
-    typed = {k: v for k, v in columns.items() if k not in texts}
-
-    def label_of(some: Mapping[str, Any]) -> str | None:
-        return label_column if label_column in some else None
-
-    found: dict[str, tuple[Feature, Evidence]] = {}
-    inferences = [infer_features(texts, label_column=label_of(texts))]
-    if typed:
-        from transforms.core.infer.typed import infer_typed
-
-        inferences.append(infer_typed(typed, label_column=label_of(typed)))
-    for inference in inferences:
-        for pair in zip(inference.features, inference.evidence, strict=True):
-            found[pair[0].source_column] = pair
-    ordered = [found[name] for name in columns if name in found]
-    return Inference(
-        tuple(feature for feature, _ in ordered), tuple(facts for _, facts in ordered)
-    )
-
-
-def infer_all(
-    batches: Iterable[Mapping[str, pa.Array]], *, label_column: str | None
-) -> Inference:
-    """Returns a feature for each raw column, from all rows of all batches.
-
-    Memory: one batch. The columns and their types are those of the first batch.
-    """
-    typed: dict[str, tuple[Feature, Evidence]] = {}
-    order: list[str] = []
-
-    def texts() -> Iterator[dict[str, pa.Array]]:
-        for batch in batches:
-            order.extend(name for name in batch if name not in order)
-            known = {k: v for k, v in batch.items() if not pa.types.is_string(v.type)}
-            if known:
-                _gather(known, label_column, typed)
-            yield {name: batch[name] for name in batch if name not in known}
-
-    inference = infer_batches(texts(), label_column=label_column)
-    if typed:
-        from transforms.core.infer.typed import settled
-
-        typed = {name: settled(*found) for name, found in typed.items()}
-    pairs = zip(inference.features, inference.evidence, strict=True)
-    found = typed | {feature.source_column: (feature, e) for feature, e in pairs}
-    ordered = [found[name] for name in order if name in found]
-    return Inference(
-        tuple(feature for feature, _ in ordered), tuple(facts for _, facts in ordered)
-    )
-
-
-def _gather(
-    columns: Mapping[str, pa.Array],
-    label_column: str | None,
-    found: dict[str, tuple[Feature, Evidence]],
-) -> None:
-    from transforms.core.infer.typed import infer_typed
-
-    label = label_column if label_column in columns else None
-    inference = infer_typed(columns, label_column=label, is_part=True)
-    for feature, facts in zip(inference.features, inference.evidence, strict=True):
-        name = feature.source_column
-        if name in found:
-            first, before = found[name]
-            found[name] = first, before.merge(facts)
-        else:
-            found[name] = feature, facts
+__all__ = ["declare", "merged"]
 
 
 def declare(

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.infer.evidence import (
+    EXAMPLES,
+    Evidence,
+    extent_of,
+    first_distinct,
+)
 from transforms.core.infer.example_text import example_text
-from transforms.core.infer.texts import Evidence
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema
@@ -27,7 +32,6 @@ _LARGE = frozenset([Kind.BYTES, Kind.IMAGE, Kind.TENSOR])
 # Of ids and seconds in a row it leaves one in 8 to one in 128.
 _LEFT_IN_100 = 50
 _MEASURED = frozenset([Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP])
-_EXAMPLES = 3
 
 
 def evidence_of(
@@ -65,15 +69,16 @@ def evidence_of(
     odd: list[str] = []
     for misfit in misfits:
         odd += _examples(misfit.raw.filter(pa.array(misfit.bad)))
-    minimum, maximum = _extent(values, feature)
+    is_measured = feature.kind in _MEASURED
+    minimum, maximum = extent_of(values) if is_measured else (None, None)
     return Evidence(
         sampled=count,
         missing=shown.null_count,
         misfits=bad,
         minimum=minimum,
         maximum=maximum,
-        examples=tuple(_examples(shown, are_paths=are_paths)),
-        misfit_examples=tuple(odd[:_EXAMPLES]),
+        examples=_examples(shown, are_paths=are_paths),
+        misfit_examples=tuple(odd[:EXAMPLES]),
     )
 
 
@@ -84,9 +89,7 @@ def with_classes(evidence: Evidence, column: pa.Array | pa.ChunkedArray) -> Evid
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     names = pc.unique(column).drop_null()
-    return dataclasses.replace(
-        evidence, distinct=len(names), examples=tuple(_examples(names))
-    )
+    return dataclasses.replace(evidence, distinct=len(names), examples=_examples(names))
 
 
 def rounding_notes(evidence: Mapping[str, Evidence]) -> tuple[str, ...]:
@@ -107,28 +110,11 @@ def _head(column: pa.Array | pa.ChunkedArray, feature: Feature) -> pa.Array:
     return part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part
 
 
-def _extent(
-    values: pa.Array, feature: Feature
-) -> tuple[int | float, int | float] | tuple[None, None]:
-    if feature.kind not in _MEASURED:
-        return None, None
-    while pa.types.is_list(values.type):
-        values = values.flatten()
-    if pa.types.is_floating(values.type):
-        values = values.filter(pc.is_finite(values))
-    extent = pc.min_max(values).as_py()
-    return extent["min"], extent["max"]
+def _examples(values: pa.Array, *, are_paths: bool = False) -> tuple[str, ...]:
+    def text(value: pa.Scalar) -> str:
+        return _text(python_value(value), are_paths=are_paths)
 
-
-def _examples(values: pa.Array, *, are_paths: bool = False) -> list[str]:
-    """Returns the first distinct values as texts."""
-    distinct: dict[str, None] = {}
-    for value in values.slice(0, _ROWS_OF_LARGE):
-        if value.is_valid:
-            distinct[_text(python_value(value), are_paths=are_paths)] = None
-        if len(distinct) == _EXAMPLES:
-            break
-    return list(distinct)
+    return first_distinct(values.slice(0, _ROWS_OF_LARGE), text)
 
 
 def _text(value: object, *, are_paths: bool) -> str:

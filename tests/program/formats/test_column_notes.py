@@ -16,8 +16,8 @@ from tests.support.image_sources import png
 from tests.support.outputs import rejects, rows
 from tests.support.runs import command, convert
 from tests.support.sources import write_files
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.infer.near_kind import NearKind
-from transforms.core.infer.texts import infer_batches, infer_features
 from transforms.core.schema import Kind, Schema
 from transforms.publishing import target
 
@@ -27,7 +27,7 @@ Folder = pathlib.Path
 def near(cells: list[str | None]) -> NearKind | None:
     """Returns what a column nearly is, by its sample and by all batches alike."""
     column = pa.array(cells, pa.string())
-    sampled = infer_features({"x": column}).evidence[0].near
+    sampled = infer_columns({"x": column}).evidence[0].near
     batches = [{"x": column.slice(i, 30)} for i in range(0, len(column), 30)]
     found = infer_batches(iter(batches)).evidence[0].near
     if sampled is not None:
@@ -171,7 +171,7 @@ def test_a_wide_table_has_few_notes(tmp_path: Folder) -> None:
 def test_texts_that_the_flag_cannot_take(tmp_path: Folder) -> None:
     """A comma or a line end in a word is said in a spec."""
     cells = pa.array([*map(str, range(30)), "a,b"])
-    inference = infer_features({"x": cells})
+    inference = infer_columns({"x": cells})
     spec = make_spec({"source": "s", "output": "o"})
     facts = {"x": inference.evidence[0]}
     (note,) = column_notes(Schema(inference.features), facts, spec)

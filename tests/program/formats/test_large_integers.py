@@ -20,12 +20,10 @@ import yaml
 from PIL import Image
 
 import beam_pipeline
-from beam_pipeline.planning.features.declare import infer_all, infer_columns
 from beam_pipeline.planning.features.evidence import rounding_notes
 from tests.support.outputs import dataset, manifest, records, rejects
 from tests.support.runs import command, convert, refused
-from transforms.core.infer.texts import infer_features
-from transforms.core.infer.typed import infer_typed
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import RejectLimitError
 from transforms.formats.csv import reader as csv_reader
@@ -285,7 +283,7 @@ def test_what_large_values_decide(
     if batches:
         size = -(-len(column) // batches)
         parts = [column.slice(at, size) for at in range(0, len(column), size)]
-        found = infer_all(({"x": part} for part in parts), label_column=None)
+        found = infer_batches(({"x": part} for part in parts), label_column=None)
     else:
         found = infer_columns({"x": column}, label_column=None)
     (feature,), (facts,) = found.features, found.evidence
@@ -436,7 +434,7 @@ def test_the_printed_spec_gives_the_same_dataset(
 def test_the_kind_of_texts(texts: list[str | None], kind: Kind, repeated: int) -> None:
     """The rule at its edges, in one piece of a column and over several."""
     column = pa.array(texts * max(1, repeated // len(texts)), pa.string())
-    (feature,) = infer_features({"x": column}).features
+    (feature,) = infer_columns({"x": column}).features
     assert feature.kind is kind
     wanted = InexactIntegers.REJECT if kind is Kind.FLOAT else InexactIntegers.ROUND
     assert feature.inexact_integers is wanted
@@ -462,7 +460,7 @@ def test_the_kind_of_texts(texts: list[str | None], kind: Kind, repeated: int) -
 )
 def test_the_kind_of_float64(column: pa.Array, kind: Kind) -> None:
     """Only whole numbers, one of them beyond 2^24; float32 never needs it."""
-    (feature,) = infer_typed({"x": column}).features
+    (feature,) = infer_columns({"x": column}).features
     assert feature.kind is kind
 
 

@@ -17,10 +17,19 @@ numbers or bools: a column of nothing else is text, and NA a class like any othe
 import concurrent.futures
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.infer.evidence import (
+    EXAMPLES,
+    Evidence,
+    Extent,
+    Found,
+    extent_of,
+    wider,
+)
 from transforms.core.infer.near_kind import NearKind, Texts
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import (
@@ -37,191 +46,40 @@ from transforms.core.rows.float32 import (
     large_places,
     unheld,
 )
-from transforms.core.schema import Feature, InexactIntegers, Kind
-from transforms.errors import SpecError, nearest
+from transforms.core.schema import Feature, Kind
 
-__all__ = [
-    "Evidence",
-    "Inference",
-    "infer_batches",
-    "infer_features",
-    "with_policy",
-]
+__all__ = ["infer_texts"]
+
+Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 
 # Percent of the cells of a numeric column that must be numbers.
 _NUMBERS_IN_100 = 99
-_EXAMPLES = 3
 _EXAMPLE_CHARS = 40
 _THREADS = 2
 _PIECE_CELLS = 65_536
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a feature's kind was inferred from.
-
-    Attributes:
-      sampled: how many cells were looked at.
-      missing: how many of them hold no value, for a feature of this kind.
-      misfits: how many of them do not fit the kind: their rows would be rejected.
-      minimum: of the numbers that fit, without NaN and infinities; None for no number.
-      maximum: likewise.
-      examples: the first distinct values, shortened.
-      misfit_examples: the first distinct values that do not fit, shortened.
-      distinct: of a label: how many class names there are among them; None if they
-        were not counted.
-      large, told_apart: of a float: how many distinct values of 2^24 and more that
-        fit were compared, and how many distinct ones float32 makes of them.
-      whole: of a float of a typed source: whether all numbers are whole and inside
-        int64.
-      numbers: of a float, until `with_policy` has decided by them: its large numbers.
-      near: the kind that most cells are of, where some are not.
-      few: of texts: how many distinct ones there are, where they are few; else 0.
-      remark: of a typed source: what its type means for the feature.
-    """
-
-    sampled: int
-    missing: int
-    misfits: int
-    minimum: int | float | None
-    maximum: int | float | None
-    examples: tuple[str, ...]
-    misfit_examples: tuple[str, ...]
-    distinct: int | None = None
-    large: int = 0
-    told_apart: int = 0
-    whole: bool = False
-    numbers: LargeNumbers | None = None
-    near: NearKind | None = None
-    few: int = 0
-    remark: str = ""
-
-    def merge(self, other: "Evidence") -> "Evidence":
-        """Returns the facts of both, the examples of the first."""
-        lows = [x for x in (self.minimum, other.minimum) if x is not None]
-        highs = [x for x in (self.maximum, other.maximum) if x is not None]
-        numbers = self.numbers or other.numbers
-        if self.numbers is not None and other.numbers is not None:
-            numbers = self.numbers.merge(other.numbers)
-        return Evidence(
-            self.sampled + other.sampled,
-            self.missing + other.missing,
-            self.misfits + other.misfits,
-            min(lows, default=None),
-            max(highs, default=None),
-            self.examples or other.examples,
-            self.misfit_examples or other.misfit_examples,
-            whole=self.whole and other.whole,
-            numbers=numbers,
-            remark=self.remark,
-        )
-
-    @property
-    def present(self) -> float:
-        """The share of sampled cells that hold a value; 0 of none."""
-        return (self.sampled - self.missing) / self.sampled if self.sampled else 0.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Inference:
-    """The features of a source, and for each the evidence, in the same order."""
-
-    features: tuple[Feature, ...]
-    evidence: tuple[Evidence, ...]
-
-
-def infer_features(
-    columns: Mapping[str, pa.ChunkedArray | pa.StringArray],
-    *,
-    label_column: str | None = None,
-) -> Inference:
-    """Returns a feature for each column of text, in the mapping's order.
-
-    Args:
-      columns: name to texts; null where the cell is blank and not quoted.
-      label_column: the column to predict. It becomes a label if it is text, and keeps
-        its kind otherwise.
-
-    Raises:
-      SpecError: there is no column of the label's name.
-    """
-    if label_column is not None and label_column not in columns:
-        raise SpecError(
-            f"the label must be a column of the source; found {label_column!r}"
-            f"{nearest(label_column, columns)}"
-        )
-    # Arrow's kernels run without the interpreter's lock: two columns at a time.
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        inferred = list(pool.map(_infer, columns.values()))
-    return _inference(dict(zip(columns, inferred, strict=True)), label_column)
-
-
-def infer_batches(
-    batches: Iterable[Mapping[str, pa.StringArray]],
-    *,
-    label_column: str | None = None,
-) -> Inference:
+def infer_texts(
+    batches: Iterable[Mapping[str, Cells]], *, rows: int | None = None
+) -> dict[str, Found]:
     """Returns a feature for each column of text, from all cells of all batches.
 
     Memory does not grow with the number of batches.
 
     Args:
-      batches: name to texts, the same names in each; see `infer_features`.
-      label_column: likewise.
+      batches: name to texts, the same names in each; null where the cell is blank and
+        not quoted.
+      rows: how many rows the batches hold in all, where that is known: a column that
+        is surely text is then left earlier.
     """
     columns: dict[str, _Column] = {}
+    # Arrow's kernels run without the interpreter's lock: two columns at a time.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches:
             for name in batch:
-                columns.setdefault(name, _Column())
+                columns.setdefault(name, _Column(rows))
             list(pool.map(lambda item: columns[item[0]].add(item[1]), batch.items()))
-    found = {name: column.result() for name, column in columns.items()}
-    return _inference(found, label_column)
-
-
-def with_policy(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
-    """Returns a float that rounds or rejects large whole numbers, and its evidence.
-
-    Args:
-      feature: any; only a float has a policy.
-      evidence: with the large numbers of the column, where they can be inexact.
-    """
-    numbers = evidence.numbers
-    if numbers is None:
-        return feature, evidence
-    evidence = dataclasses.replace(evidence, numbers=None)
-    if feature.kind is not Kind.FLOAT:
-        return feature, evidence
-    large, apart = numbers.told_apart()
-    evidence = dataclasses.replace(evidence, large=large, told_apart=apart)
-    if numbers.policy is InexactIntegers.REJECT:
-        examples = dict.fromkeys((*evidence.misfit_examples, *numbers.examples))
-        evidence = dataclasses.replace(
-            evidence,
-            misfits=evidence.misfits + numbers.unheld,
-            misfit_examples=tuple(examples)[:_EXAMPLES],
-        )
-    return dataclasses.replace(feature, inexact_integers=numbers.policy), evidence
-
-
-def _inference(
-    found: Mapping[str, tuple[Kind, Evidence]], label_column: str | None
-) -> Inference:
-    features, evidence = [], []
-    for name, (kind, facts) in found.items():
-        is_label = name == label_column
-        if is_label and kind is Kind.TEXT:
-            kind = Kind.LABEL
-        feature, facts = with_policy(Feature(name, kind, is_label=is_label), facts)
-        features.append(feature)
-        evidence.append(facts)
-    return Inference(tuple(features), tuple(evidence))
-
-
-def _infer(texts: pa.ChunkedArray | pa.StringArray) -> tuple[Kind, Evidence]:
-    column = _Column(expected=len(texts))
-    column.add(texts)
-    return column.result()
+    return {name: column.result(name) for name, column in columns.items()}
 
 
 class _Column:
@@ -231,13 +89,13 @@ class _Column:
       expected: how many cells there are in all; None if that is not known.
     """
 
-    def __init__(self, *, expected: int | None = None) -> None:
+    def __init__(self, expected: int | None) -> None:
         self._tally = _Tally(expected)
         self._cells = 0
         self._nulls = 0
-        self._first: pa.StringArray | pa.ChunkedArray | None = None
+        self._first: Cells | None = None
 
-    def add(self, texts: pa.ChunkedArray | pa.StringArray) -> None:
+    def add(self, texts: Cells) -> None:
         """Adds cells; null where one is blank and not quoted."""
         self._cells += len(texts)
         self._nulls += texts.null_count
@@ -248,13 +106,13 @@ class _Column:
                 break
             self._tally.add(piece)
 
-    def result(self) -> tuple[Kind, Evidence]:
-        """Returns the kind, and what speaks for it."""
+    def result(self, name: str) -> Found:
+        """Returns a feature of this name, and the evidence for its kind."""
         tally = self._tally
         kind = tally.kind()
         misfits: list[str] = []
         count = 0
-        low, high = tally.low, tally.high
+        low, high = tally.extent
         missing = self._cells - tally.present
         if kind is Kind.TEXT:
             missing, low, high = self._nulls, None, None
@@ -262,24 +120,24 @@ class _Column:
             misfits, count = tally.words, tally.word_count
             if kind is Kind.INT64:
                 misfits, count = misfits + tally.large, count + tally.large_count
-                low, high = tally.int_low, tally.int_high
+                low, high = tally.int_extent
             if kind is Kind.FLOAT:
                 misfits, count = misfits + tally.beyond, count + tally.beyond_count
-        return kind, Evidence(
+        return Feature(name, kind), Evidence(
             sampled=self._cells,
             missing=missing,
             misfits=count,
             minimum=low,
             maximum=high,
             examples=_examples(tally.first if kind is not Kind.TEXT else self._first),
-            misfit_examples=tuple(dict.fromkeys(misfits))[:_EXAMPLES],
+            misfit_examples=tuple(dict.fromkeys(misfits))[:EXAMPLES],
             near=tally.near(kind),
             few=tally.texts.few if kind is Kind.TEXT else 0,
             numbers=tally.large_numbers,
         )
 
 
-def _pieces(texts: pa.ChunkedArray | pa.StringArray) -> Iterator[pa.StringArray]:
+def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
     """Yields the cells in pieces: what a cast needs beside the texts is then small."""
     for chunk in texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]:
         for start in range(0, len(chunk), _PIECE_CELLS):
@@ -305,8 +163,8 @@ class _Tally:
         likewise.
       pointed: whether one of the integers has a point or an exponent.
       large_numbers: those of 2^24 and more that float32 may not hold.
-      low, high: of the finite numbers.
-      int_low, int_high: of the integers, exact.
+      extent: of the finite numbers.
+      int_extent: of the integers, exact.
       first: the first chunk's cells that are present.
     """
 
@@ -326,10 +184,8 @@ class _Tally:
     large: list[str] = dataclasses.field(default_factory=list)
     pointed: bool = False
     large_numbers: LargeNumbers = dataclasses.field(default_factory=LargeNumbers)
-    int_low: int | None = None
-    int_high: int | None = None
-    low: int | float | None = None
-    high: int | float | None = None
+    int_extent: Extent = (None, None)
+    extent: Extent = (None, None)
     first: pa.Array | None = None
 
     @property
@@ -356,7 +212,7 @@ class _Tally:
         )
         if not self._is_whole or (self.large_count and not few):
             return Kind.FLOAT
-        low, high = self.int_low or 0, self.int_high or 0
+        low, high = self.int_extent[0] or 0, self.int_extent[1] or 0
         is_large = self.large_count > 0 or max(-low, high) > FLOAT32_EXACT
         return Kind.INT64 if is_large or not self.pointed else Kind.FLOAT
 
@@ -397,16 +253,13 @@ class _Tally:
             return
         integers = coerce(present, Feature("", Kind.INT64))
         self.pointed = self.pointed or integers.pointed
-        low, high = _extent(integers.values)
-        if low is not None and high is not None:
-            lowest = low if self.int_low is None else min(low, self.int_low)
-            highest = high if self.int_high is None else max(high, self.int_high)
-            self.int_low, self.int_high = int(lowest), int(highest)
+        extent = extent_of(integers.values)
+        self.int_extent = wider(self.int_extent, extent)
         if integers.faults is None:
             self.numbers += len(present)
             self.integers += len(present)
             self.finite = True
-            self._extend(low, high)
+            self.extent = wider(self.extent, extent)
             # Later cells may make them floats.
             self._add_large(present, integers.values)
             return
@@ -426,7 +279,7 @@ class _Tally:
         count = int(words.sum())
         self.numbers += len(present) - count
         self.finite = self.finite or bool(finite) or bool(beyond.any())
-        self._extend(*_extent(floats.values))
+        self.extent = wider(self.extent, extent_of(floats.values))
         self._add_large(present, floats.values)
         if count:
             texts = present.filter(pa.array(words))
@@ -446,33 +299,15 @@ class _Tally:
             return
         numbers = doubles_of(present, places)
         lost = places[unheld(numbers)]
-        first = _examples(present.take(pa.array(lost[:_EXAMPLES])))
+        first = _examples(present.take(pa.array(lost[:EXAMPLES])))
         found = LargeNumbers.of(numbers, unheld=len(lost), examples=first)
         self.large_numbers = self.large_numbers.merge(found)
 
-    def _extend(self, low: int | float | None, high: int | float | None) -> None:
-        if low is not None and high is not None:
-            self.low = low if self.low is None else min(self.low, low)
-            self.high = high if self.high is None else max(self.high, high)
 
-
-def _extent(
-    values: pa.Array,
-) -> tuple[int | float, int | float] | tuple[None, None]:
-    if pa.types.is_boolean(values.type):
-        return None, None
-    if pa.types.is_floating(values.type):
-        values = values.filter(pc.is_finite(values))
-    extent = pc.min_max(values).as_py()
-    return extent["min"], extent["max"]
-
-
-def _examples(
-    texts: pa.StringArray | pa.ChunkedArray | None,
-) -> tuple[str, ...]:
+def _examples(texts: Cells | None) -> tuple[str, ...]:
     if texts is None:
         return ()
     # Distinct values among the first ones: a whole column is not worth a hash table.
     distinct = dict.fromkeys(texts.slice(0, 1000).to_pylist())
     distinct.pop(None, None)
-    return tuple(value[:_EXAMPLE_CHARS] for value in list(distinct)[:_EXAMPLES])
+    return tuple(value[:_EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])

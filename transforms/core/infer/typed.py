@@ -40,22 +40,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, raw_values
+from transforms.core.infer.evidence import (
+    EXAMPLES,
+    Evidence,
+    Extent,
+    Found,
+    extent_of,
+    first_distinct,
+    wider,
+)
 from transforms.core.infer.example_text import example_text
-from transforms.core.infer.texts import Evidence, Inference, with_policy
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
 from transforms.core.rows.column import is_list_view, plain
-from transforms.core.rows.float32 import FLOAT32_EXACT, LargeNumbers
+from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, InexactIntegers, Kind
-from transforms.errors import InputError, SpecError, nearest
+from transforms.errors import InputError
 
 __all__ = [
     "IMAGE_SIGNATURES",
     "infer_typed",
     "looks_like_image_paths",
-    "settled",
 ]
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -79,66 +86,31 @@ IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
 )
 """(position, bytes) of which one is in every file of these formats."""
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 # BMP's two letters start many a text: the size that follows has to be right as well.
 _BMP = b"BM"
 _HEAD_BYTES = 16
 _LOOKED_AT = 256
-_EXAMPLES = 3
 # Percent of the non-empty texts that must end like an image's name.
 _PATHS_IN_100 = 95
 
 
-def infer_typed(
-    columns: Mapping[str, Column],
-    *,
-    label_column: str | None = None,
-    is_part: bool = False,
-) -> Inference:
+def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     """Returns a feature for each column of a typed source, in the mapping's order.
+
+    A float64 column is float here; `inference` makes int64 of one of whole numbers.
 
     Args:
       columns: name to values; the evidence counts what is in them.
-      label_column: the column to predict.
-      is_part: whether more values follow; then float64 columns are float until
-        `settled` has seen the evidence of all of them.
 
     Raises:
-      SpecError: there is no column of the label's name.
       InputError: no feature can hold a column's type; names column and type.
     """
-    if label_column is not None and label_column not in columns:
-        raise SpecError(
-            f"the label must be a column of the source; found {label_column!r}"
-            f"{nearest(label_column, columns)}"
-        )
-    features, evidence = [], []
+    found = {}
     for name, column in columns.items():
         feature, remark = _feature(name, column)
-        if name == label_column:
-            is_text = feature.kind is Kind.TEXT and not feature.shape
-            kind = Kind.LABEL if is_text else feature.kind
-            feature = dataclasses.replace(feature, kind=kind, is_label=True)
-        facts = dataclasses.replace(_evidence(column, feature), remark=remark)
-        if not is_part:
-            feature, facts = settled(feature, facts)
-        features.append(feature)
-        evidence.append(facts)
-    return Inference(tuple(features), tuple(evidence))
-
-
-def settled(feature: Feature, evidence: Evidence) -> tuple[Feature, Evidence]:
-    """Returns a feature as all values of its column decide, and its evidence.
-
-    A float that holds large whole numbers only is int64, another one gets its policy.
-    """
-    least, most = evidence.minimum, evidence.maximum
-    if not evidence.whole or least is None or most is None:
-        return with_policy(feature, evidence)
-    if max(-least, most) <= FLOAT32_EXACT:
-        return with_policy(feature, evidence)
-    evidence = dataclasses.replace(evidence, minimum=int(least), maximum=int(most))
-    return with_policy(dataclasses.replace(feature, kind=Kind.INT64), evidence)
+        evidence = dataclasses.replace(_evidence(column, feature), remark=remark)
+        found[name] = (feature, evidence)
+    return found
 
 
 def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
@@ -294,8 +266,7 @@ def _starts_as_image(head: bytes, size: int) -> bool:
 def _evidence(column: Column, feature: Feature) -> Evidence:
     """Casts a sampled column to a feature; counts missing values and misfits."""
     missing = misfits = 0
-    low: int | float | None = None
-    high: int | float | None = None
+    extent: Extent = (None, None)
     bad_examples: dict[str, None] = {}
     whole = True
     # float32 and narrower ones hold what they hold.
@@ -319,18 +290,15 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
                 doubles = doubles[numpy_mask(values.is_valid())]
             whole = whole and _is_whole(doubles)
             numbers = numbers.merge(_large_numbers(doubles, chunk, feature, bad))
-        least, most = _extent(values, feature)
-        if least is not None and most is not None:
-            low = least if low is None else min(low, least)
-            high = most if high is None else max(high, most)
+        extent = wider(extent, extent_of(values))
     return Evidence(
         sampled=len(column),
         missing=missing,
         misfits=misfits,
-        minimum=low,
-        maximum=high,
+        minimum=extent[0],
+        maximum=extent[1],
         examples=_examples(column),
-        misfit_examples=tuple(bad_examples)[:_EXAMPLES],
+        misfit_examples=tuple(bad_examples)[:EXAMPLES],
         whole=whole and is_double,
         numbers=numbers,
     )
@@ -362,7 +330,7 @@ def _large_numbers(
       bad: n bools: which values do not fit in any case.
     """
     size = np.abs(doubles)
-    large = (size >= FLOAT32_EXACT) & (size <= _FLOAT32_MAX)
+    large = (size >= FLOAT32_EXACT) & (size <= FLOAT32_MAX)
     if not large.any():
         return LargeNumbers()
     policy = InexactIntegers.REJECT
@@ -389,30 +357,9 @@ def _flat(chunk: pa.Array) -> pa.Array:
     return values
 
 
-def _extent(
-    values: pa.Array, feature: Feature
-) -> tuple[int | float | None, int | float | None]:
-    if feature.kind not in (Kind.INT64, Kind.FLOAT, Kind.TIMESTAMP):
-        return None, None
-    while is_list(values.type):
-        values = values.flatten()
-    if pa.types.is_floating(values.type):
-        # False of NaN and of infinities, too.
-        fits = pc.less_equal(pc.abs(values.cast(pa.float64())), _FLOAT32_MAX)
-        values = values.filter(fits)
-    extent = pc.min_max(values).as_py()
-    return extent["min"], extent["max"]
-
-
 def _examples(column: Column) -> tuple[str, ...]:
-    distinct: dict[str, None] = {}
     # A few of the first ones: a value may be an image of some megabytes.
-    for value in column.slice(0, _LOOKED_AT):
-        if value.is_valid:
-            distinct[_shown(value)] = None
-        if len(distinct) == _EXAMPLES:
-            break
-    return tuple(distinct)
+    return first_distinct(column.slice(0, _LOOKED_AT), _shown)
 
 
 def _shown(value: pa.Scalar) -> str:

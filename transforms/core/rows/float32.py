@@ -28,6 +28,7 @@ from transforms.core.schema import InexactIntegers
 
 __all__ = [
     "FLOAT32_EXACT",
+    "FLOAT32_MAX",
     "FLOAT64_EXACT",
     "LargeNumbers",
     "doubles_of",
@@ -44,6 +45,8 @@ Places = npt.NDArray[np.int64]
 
 FLOAT32_EXACT = 2**24
 """float32 holds every whole number up to here."""
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""The largest finite float32."""
 FLOAT64_EXACT = 2**53
 """float64 holds every whole number up to here."""
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.infer.texts import infer_features
+from transforms.core.infer.columns import infer_columns
 from transforms.core.rows.coerce import DECIMAL, MISSING_WORDS, NUMBER_WORD, ZERO_LED
 from transforms.core.rows.null_values import with_nulls
 from transforms.core.schema import Kind
@@ -88,7 +88,7 @@ class HeaderCheck:
     def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
         """Returns which columns are of numbers."""
         named = {str(index): column for index, column in enumerate(columns)}
-        features = infer_features(with_nulls(named, self.null_values)).features
+        features = infer_columns(with_nulls(named, self.null_values)).features
         return [
             index
             for index, feature in enumerate(features)

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from transforms.core.infer.texts import infer_features
+from transforms.core.infer.columns import infer_columns
 from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import SpecError
 
@@ -57,14 +57,14 @@ def feature_of(name: str, kind: Kind, **fields: Any) -> Feature:
 def test_a_kind_is_inferred(case: str) -> None:
     """Each rule, at its edge."""
     texts, kind = CASES[case]
-    inference = infer_features({"c": pa.array(texts, pa.string())})
+    inference = infer_columns({"c": pa.array(texts, pa.string())})
     assert inference.features == (feature_of("c", kind),)
 
 
 def test_features_are_in_the_order_of_the_columns() -> None:
     """Names and order are the source's, chunked or not."""
     chunked = pa.chunked_array([["1"], ["x"]])
-    found = infer_features({"z": chunked, "a": pa.array(["1", "2"])})
+    found = infer_columns({"z": chunked, "a": pa.array(["1", "2"])})
     assert [(f.name, f.kind) for f in found.features] == [
         ("z", Kind.TEXT),
         ("a", Kind.INT64),
@@ -87,7 +87,7 @@ def test_a_label_of_text_is_a_class_and_any_other_keeps_its_kind(
 ) -> None:
     """Only names need a vocabulary."""
     columns = {"x": pa.array(["a"]), "y": pa.array(texts, pa.string())}
-    other, label = infer_features(columns, label_column="y").features
+    other, label = infer_columns(columns, label_column="y").features
     assert label == feature_of("y", kind, is_label=True)
     assert not other.is_label
 
@@ -97,7 +97,7 @@ def test_an_unknown_label_names_the_nearest_column() -> None:
     with pytest.raises(
         SpecError, match="found 'spcies'; the nearest name is 'species'"
     ):
-        infer_features(
+        infer_columns(
             {"island": pa.array(["a"]), "species": pa.array(["b"])},
             label_column="spcies",
         )
@@ -106,16 +106,16 @@ def test_an_unknown_label_names_the_nearest_column() -> None:
 def test_evidence_tells_what_was_seen() -> None:
     """Counts, range and examples are of the cells as their kind takes them."""
     texts = [*map(str, range(150)), "x", "NA", None]
-    (facts,) = infer_features({"n": pa.array(texts)}).evidence
+    (facts,) = infer_columns({"n": pa.array(texts)}).evidence
     assert (facts.sampled, facts.missing, facts.misfits) == (153, 2, 1)
     assert (facts.minimum, facts.maximum) == (0, 149)
     assert facts.present == 151 / 153
     assert facts.examples == ("0", "1", "2")
     assert facts.misfit_examples == ("x",)
 
-    (facts,) = infer_features({"t": pa.array(["NA", "b", "NA", None])}).evidence
+    (facts,) = infer_columns({"t": pa.array(["NA", "b", "NA", None])}).evidence
     assert (facts.missing, facts.minimum, facts.examples) == (1, None, ("NA", "b"))
-    (facts,) = infer_features({"x": pa.array(["nan", "inf", "2.5"])}).evidence
+    (facts,) = infer_columns({"x": pa.array(["nan", "inf", "2.5"])}).evidence
     assert (facts.minimum, facts.maximum) == (2.5, 2.5)
-    (facts,) = infer_features({"e": pa.array([], pa.string())}).evidence
+    (facts,) = infer_columns({"e": pa.array([], pa.string())}).evidence
     assert facts.present == 0

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from transforms.core.infer.typed import infer_typed, looks_like_image_paths
+from transforms.core.infer.columns import infer_columns
+from transforms.core.infer.typed import looks_like_image_paths
 from transforms.core.schema import Feature, Kind
 from transforms.errors import SourceError, SpecError
 
@@ -23,7 +24,7 @@ def image(form: str) -> bytes:
 
 
 def inferred(column: pa.Array) -> Feature:
-    (feature,) = infer_typed({"x": column}).features
+    (feature,) = infer_columns({"x": column}).features
     return feature
 
 
@@ -123,7 +124,7 @@ def test_the_type_decides(kind: pa.DataType, wanted: dict[str, object]) -> None:
 def test_what_no_feature_holds_is_named(kind: pa.DataType) -> None:
     """The error has the column, its type and what to do."""
     with pytest.raises(SourceError, match=r"'x' must be .* drop the column"):
-        infer_typed({"x": pa.array([], kind)})
+        infer_columns({"x": pa.array([], kind)})
 
 
 def test_evidence() -> None:
@@ -131,7 +132,7 @@ def test_evidence() -> None:
     column = pa.chunked_array(
         [pa.array([3, None, 2**63], pa.uint64()), pa.array([3, 7], pa.uint64())]
     )
-    (evidence,) = infer_typed({"n": column}).evidence
+    (evidence,) = infer_columns({"n": column}).evidence
     assert (evidence.sampled, evidence.missing, evidence.misfits) == (5, 1, 1)
     assert (evidence.minimum, evidence.maximum) == (3, 7)
     assert evidence.examples == ("3", str(2**63), "7")
@@ -142,7 +143,7 @@ def test_evidence() -> None:
 def test_the_range_of_floats_is_of_finite_ones() -> None:
     """NaN and infinity are values; what float32 cannot hold is a misfit."""
     column = pa.array([float("nan"), float("inf"), -1.5, 2.5, 1e39])
-    (evidence,) = infer_typed({"x": column}).evidence
+    (evidence,) = infer_columns({"x": column}).evidence
     assert (evidence.minimum, evidence.maximum) == (-1.5, 2.5)
     assert (evidence.missing, evidence.misfits) == (0, 1)
 
@@ -150,7 +151,7 @@ def test_the_range_of_floats_is_of_finite_ones() -> None:
 def test_the_range_of_lists_is_of_their_items() -> None:
     """A null list is missing, an empty one is not."""
     column = pa.array([[1, 9], [], None, [-2]])
-    (evidence,) = infer_typed({"x": column}).evidence
+    (evidence,) = infer_columns({"x": column}).evidence
     assert (evidence.minimum, evidence.maximum) == (-2, 9)
     assert (evidence.missing, evidence.misfits) == (1, 0)
 
@@ -162,7 +163,7 @@ def test_notes_say_what_is_not_obvious() -> None:
         "at": pa.array([datetime.datetime(2024, 5, 1)]),
         "n": pa.array([1]),
     }
-    price, at, n = (facts.remark for facts in infer_typed(columns).evidence)
+    price, at, n = (facts.remark for facts in infer_columns(columns).evidence)
     assert "decimal128(3, 2)" in price
     assert "UTC" in at
     assert n == ""
@@ -174,16 +175,16 @@ def test_a_text_label_is_a_label() -> None:
         "animal": pa.array(["cat", "NA"]).dictionary_encode(),
         "n": pa.array([1, 2]),
     }
-    animal, n = infer_typed(columns, label_column="animal").features
+    animal, n = infer_columns(columns, label_column="animal").features
     assert (animal.kind, animal.is_label, n.is_label) == (Kind.LABEL, True, False)
-    _, n = infer_typed(columns, label_column="n").features
+    _, n = infer_columns(columns, label_column="n").features
     assert (n.kind, n.is_label) == (Kind.INT64, True)
 
 
 def test_an_unknown_label_column_is_an_error() -> None:
     """It names the nearest column."""
     with pytest.raises(SpecError, match="nearest name is 'animal'"):
-        infer_typed({"animal": pa.array(["cat"])}, label_column="anmal")
+        infer_columns({"animal": pa.array(["cat"])}, label_column="anmal")
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"])
@@ -231,5 +232,5 @@ def test_numbers_are_no_paths() -> None:
 def test_a_column_of_tensors_has_evidence() -> None:
     """FixedShapeTensors are counted and shown like others."""
     column = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((3, 2, 2), np.uint8))
-    (evidence,) = infer_typed({"x": column}).evidence
+    (evidence,) = infer_columns({"x": column}).evidence
     assert (evidence.sampled, evidence.missing, evidence.misfits) == (3, 0, 0)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.stress import cases
-from transforms.core.infer.texts import infer_features
+from transforms.core.infer.columns import infer_columns
 from transforms.core.model import Batch, Block, Reason, Rejection
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import (
@@ -557,7 +557,7 @@ def test_a_header_without_rows_is_sampled_as_text() -> None:
     """Nothing speaks for any other kind."""
     found = sample(b"a,b\n")
     assert found.rows == found.sampled_bytes == 0
-    assert [f.kind for f in infer_features(found.columns).features] == ["text"] * 2
+    assert [f.kind for f in infer_columns(found.columns).features] == ["text"] * 2
 
 
 @pytest.mark.parametrize(
@@ -643,7 +643,7 @@ def test_real_tables_are_read_whole(name: str) -> None:
     count, kinds = EXPECTED[name]
     found = sample(data)
     label = "alive" if name == "titanic" else None
-    schema = Schema(infer_features(found.columns, label_column=label).features)
+    schema = Schema(infer_columns(found.columns, label_column=label).features)
     for pair in kinds.split():
         feature, kind = pair.split(":")
         assert schema[feature].kind == kind

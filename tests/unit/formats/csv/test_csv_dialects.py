@@ -19,9 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
-from beam_pipeline.planning.features.declare import infer_all, infer_columns
 from tests.support.stress import cases
 from transforms import files
+from transforms.core.infer.columns import infer_batches, infer_columns
 from transforms.core.model import Rejection
 from transforms.core.reasons import Reason
 from transforms.core.schema import Feature, Kind, Schema
@@ -791,7 +791,7 @@ def test_kinds_from_all_blocks_are_those_of_the_whole_table(
 
     (whole,) = batches(1 << 30)
     expected = infer_columns(whole, label_column="b")
-    found = infer_all(batches(block_bytes), label_column="b")
+    found = infer_batches(batches(block_bytes), label_column="b")
     assert found.features == expected.features
     for one, other in zip(found.evidence, expected.evidence, strict=True):
         assert (one.sampled, one.missing) == (other.sampled, other.missing)
@@ -809,7 +809,7 @@ def test_kinds_from_all_blocks_need_the_memory_of_one() -> None:
             yield {"n": column}
             del column
 
-    inference = infer_all(batches(), label_column=None)
+    inference = infer_batches(batches(), label_column=None)
     assert inference.features[0].kind is Kind.INT64
     assert inference.evidence[0].sampled == 4_000_000
     assert max(alive[100:]) <= max(alive[:20]) + (1 << 20)
