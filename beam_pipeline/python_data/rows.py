@@ -1,6 +1,6 @@
-"""Rows of Python values to record batches, from generators and datasets.
+"""Turn rows of Python values, from generators and datasets, into record batches.
 
-Row by row in Python, for that is how they come; all else is by the column.
+Rows are taken one by one, as they come; their values are converted by the column.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from transforms.errors import EncodingError, InputError, SourceError, bounded
 
 __all__ = ["batches_of_rows", "column_of"]
 
-# What becomes one record batch: the first of these limits that is reached.
+# A record batch ends at the first of these limits that is reached.
 _BATCH_ROWS = 4096
 _BATCH_BYTES = 32 << 20
-# Measure the size of every n-th row.
+# Measure the size of every n-th row: measuring each would cost as much as converting.
 _WEIGHED_ROWS = 16
 _SHOWN_CHARS = 80
-# Modes of Pillow that a PNG file holds as they are.
+# Modes of Pillow that PNG stores without a conversion.
 _PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
 
@@ -36,11 +36,12 @@ def batches_of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBa
     """Yields the rows of an iterable, or of a map-style dataset.
 
     Raises:
-      InputError: it gives no rows, or one that does not go with the others.
+      SourceError: the object does not give rows.
+      InputError: a row does not fit the rows before it.
     """
     items = _items(source)
     rows = 0
-    names = _Names()
+    names = _RowNames()
     while found := _some(items):
         mappings = [names.row(item, rows + index) for index, item in enumerate(found)]
         yield _batch(mappings, rows, images)
@@ -72,14 +73,14 @@ def _some(items: Iterator[Any]) -> list[Any]:
         if not more:
             break
         out += more
-        # What has no end is refused when it becomes a column.
+        # A list that holds itself is refused later, when it becomes a column.
         with contextlib.suppress(RecursionError):
             weight += _WEIGHED_ROWS * _weight(more[-1])
     return out
 
 
 def _weight(item: Any) -> int:
-    """Returns about how many bytes the values of a row take."""
+    """Returns roughly how many bytes the values of a row take."""
     if isinstance(item, Mapping):
         return sum(map(_weight, item.values()))
     if isinstance(item, tuple | list):
@@ -91,8 +92,8 @@ def _weight(item: Any) -> int:
     return len(item) if isinstance(item, str | bytes | bytearray) else 8
 
 
-class _Names:
-    """What the parts of rows are called; all tuples of a source have the same."""
+class _RowNames:
+    """Names the parts of rows; all tuples of a source get the names of the first."""
 
     def __init__(self) -> None:
         self._of_tuples: list[str] | None = None
@@ -106,18 +107,15 @@ class _Names:
             self._kind, self._parts = kind, self._parts_of(kind, item, index)
         assert self._parts is not None
         row = self._parts(item)
-        if isinstance(item, tuple | list) and self._of_tuples is not None:
-            self._check(item, index)
-        return row
-
-    def _check(self, item: Sequence[Any], index: int) -> None:
         wanted = self._of_tuples
-        if wanted is not None and len(item) != len(wanted):
+        is_sequence = isinstance(item, tuple | list)
+        if is_sequence and wanted is not None and len(item) != len(wanted):
             raise InputError(
                 f"All rows must have the same number of parts; row {index + 1:,} has "
                 f"{len(item)}, those before {len(wanted)}. Give mappings, where parts "
                 f"may be missing."
             )
+        return row
 
     def _parts_of(
         self, kind: type, item: Any, index: int
@@ -182,22 +180,21 @@ def _batch(
         try:
             arrays.append(column_of(values, is_image=name in images))
         except OddValueError as error:
-            index = start + error.index if error.index >= 0 else -1
-            raise odd_row(name, index, error) from error
+            raise odd_row(name, error, start) from error
     if not arrays:
         raise InputError(f"A row must have a feature; row {start + 1:,} has none.")
     return pa.record_batch(arrays, names=names)
 
 
 def column_of(values: Any, *, is_image: bool) -> pa.Array:
-    """Returns the n values of a feature, whatever library made them, as an array.
+    """Returns the n values of a feature, of whatever library, as an Arrow array.
 
     Args:
       values: an array of shape (n, ...), or n values; None where one is missing.
       is_image: whether arrays are the pixels of images.
 
     Raises:
-      OddValueError: a value does not go with the others.
+      OddValueError: a value does not fit the others.
     """
     convert = _foreign(type(values))
     if convert is not None:
@@ -233,11 +230,11 @@ def _converted(
 
 
 def _foreign(kind: type[Any]) -> Callable[[Any], Any] | None:
-    """Returns how values of other libraries become NumPy's; None for all others."""
+    """Returns what converts a library's values to NumPy or PNG; None for no need."""
     if kind.__module__.startswith("PIL."):
         return _png_of_pillow
     if hasattr(kind, "detach") and hasattr(kind, "numpy"):
-        # A tensor of PyTorch.
+        # A PyTorch tensor: NumPy cannot read one that has a gradient or is on a GPU.
         return lambda value: value.detach().cpu().numpy()
     ours = (np.ndarray, np.generic)
     if hasattr(kind, "__array__") and not issubclass(kind, ours):
@@ -259,7 +256,7 @@ def _png_of_pillow(image: Any) -> bytes:
             f"an image of mode {image.mode} is no PNG; use image.convert('RGB')"
         )
     out = io.BytesIO()
-    # How it is to be turned is for the job's policy: exif keep or apply.
+    # The orientation stays in the file: the job's exif setting decides what to do.
     exif = image.getexif()
     image.save(out, format="PNG", **({"exif": exif} if exif else {}))
     return out.getvalue()

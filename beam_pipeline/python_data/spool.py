@@ -1,10 +1,10 @@
-"""Rows of any origin to one Arrow IPC file with one schema and fixed batch sizes.
+"""Store rows of any origin as one Arrow IPC file of one schema and batch size.
 
-    batches of any types and sizes -> canonical types -> parts, a new one where
-    the types get wider -> one file of the widest, with batches of one number of rows
+    batches of any types and sizes -> plain types -> parts, a new one where the types
+    get wider -> one file of the widest types, all batches of the same number of rows
 
-The file depends on the values alone, never on how their source had cut them: its size
-is among the facts that a dataset's digest covers.
+The file depends on the values alone, not on how their source cut them into batches:
+its size is among the facts that a dataset's digest covers.
 """
 
 import os
@@ -19,15 +19,23 @@ from transforms.errors import InputError
 
 __all__ = ["odd_name", "odd_row", "store_batches"]
 
-# Rows whose size decides how many make a batch.
+# The first rows, whose size decides how many rows a batch has: more of them would have
+# to wait in memory before the first batch can be written.
 _MEASURED_ROWS = 64
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 1 << 16
 
 
-def odd_row(name: str, row: int, error: Exception) -> InputError:
-    """Returns the error for a value; `row` counts from 0, -1 where it is not known."""
-    place = f"in row {row + 1:,}, " if row >= 0 else ""
+def odd_row(name: str, error: Exception, start: int = 0) -> InputError:
+    """Returns the error for a value of a column.
+
+    Args:
+      name: of the column.
+      error: what is wrong; an OddValueError may say with which value.
+      start: the row of the first value that was converted, from 0.
+    """
+    index = error.index if isinstance(error, OddValueError) else -1
+    place = f"in row {start + index + 1:,}, " if index >= 0 else ""
     found = str(error).rstrip(".")
     return InputError(
         f"All values of {name!r} must be of one kind that a feature can hold; "
@@ -36,15 +44,15 @@ def odd_row(name: str, row: int, error: Exception) -> InputError:
 
 
 def odd_name(error: Exception, row: int = -1) -> InputError:
-    """Returns the error for the name of a column; `row` as in `odd_row`."""
+    """Returns the error for a column's name; `row` from 0, or -1 if it is unknown."""
     place = f"in row {row + 1:,}, " if row >= 0 else ""
     return InputError(f"Names of features must be text; {place}{error}. Rename it.")
 
 
 def store_batches(batches: Iterable[pa.RecordBatch], path: str) -> int:
-    """Writes batches as one Arrow IPC file at `path`; returns how many rows.
+    """Writes batches as one Arrow IPC file at `path`; returns the number of rows.
 
-    Names that a batch lacks are null there; new ones come last.
+    A column that a batch lacks is null there; new columns come last.
 
     Raises:
       InputError: values of a column do not go together; names column and row.
@@ -79,13 +87,8 @@ def _wider_schema(known: pa.Schema, new: pa.Schema, rows: int) -> pa.Schema:
         before = fields.get(field.name, pa.null())
         wide = wider_type(before, kind, PYTHON)
         if wide is None:
-            raise odd_row(
-                field.name,
-                -1,
-                ValueError(
-                    f"they are {kind} from row {rows + 1:,} on, {before} before"
-                ),
-            )
+            found = f"they are {kind} from row {rows + 1:,} on, {before} before"
+            raise odd_row(field.name, OddValueError(found))
         fields[field.name] = wide
     return pa.schema(list(fields.items()))
 
@@ -98,17 +101,15 @@ def _as_schema(batch: pa.RecordBatch, schema: pa.Schema, rows: int) -> pa.Record
             continue
         try:
             columns.append(as_type(batch.column(field.name), field.type))
-        except OddValueError as error:
-            raise odd_row(field.name, rows + error.index, error) from error
-        except pa.ArrowException as error:
-            raise odd_row(field.name, -1, error) from error
+        except (OddValueError, pa.ArrowException) as error:
+            raise odd_row(field.name, error, rows) from error
     if not columns:
         return batch
     return pa.record_batch(columns, schema=schema)
 
 
 def _join(parts: list[str], schema: pa.Schema, path: str) -> None:
-    """Writes the rows of several files as one, under one schema."""
+    """Writes the rows of several files as one file of the widest schema."""
     whole = _Part(path, schema)
     rows = 0
     for name in parts:
@@ -128,7 +129,7 @@ def _batches_of(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
 
 
 class _Part:
-    """A file under way; its batches have as many rows as make some 16 MiB."""
+    """A file that is being written; its batches take about 16 MiB each."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self.schema = schema
@@ -139,14 +140,14 @@ class _Part:
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Takes rows of the part's schema, and writes what makes whole batches."""
+        """Adds rows of the part's schema; writes those that fill whole batches."""
         self._waiting.append(batch)
         self._count += batch.num_rows
         if self._count >= (self._rows or _MEASURED_ROWS):
             self._flush(last=False)
 
     def close(self) -> None:
-        """Writes the rest."""
+        """Writes the remaining rows, and the end of the file."""
         try:
             self._flush(last=True)
             self._writer.close()
@@ -170,7 +171,7 @@ class _Part:
 
 
 def _batch_rows(table: pa.Table) -> int:
-    """Returns the power of two of rows that take 16 MiB at most, or one row."""
+    """Returns the largest power of two of rows that take up to 16 MiB; at least 1."""
     each: int = max(table.nbytes // max(table.num_rows, 1), 1)
     wanted = min(max(_BATCH_BYTES // each, 1), _MOST_ROWS)
     return 1 << (wanted.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Python objects as a source: stored once as Arrow IPC, then read like any table.
+"""Store Python objects as Arrow IPC once, to be read like any other table.
 
 | source                                        | rows                            |
 | --------------------------------------------- | ------------------------------- |
@@ -14,11 +14,11 @@
 
 Rows are mappings, dataclasses, named tuples, or tuples: the parts of a tuple are named
 `feature0` and so on, those of a pair whose first is an image `image` and `label`, as
-PyTorch's datasets mean them. Values are what `arrow_of` takes, tensors
-of PyTorch and the like, and images that Pillow has opened, which are stored as PNG. So
-are arrays (height, width, channels) where the job declares the feature an image.
+PyTorch's datasets mean them. Values are what `arrow_of` takes, tensors of PyTorch and
+similar libraries, and images opened by Pillow, which are stored as PNG. Arrays (height,
+width, channels) are stored as PNG, too, where the job declares the feature an image.
 
-Whatever a source raises by itself comes through as it is.
+An exception that the source itself raises is passed on unchanged.
 """
 
 import collections
@@ -48,7 +48,7 @@ _PIECE_ROWS = 1 << 16
 
 
 def is_object_source(source: object) -> bool:
-    """Whether a source is Python data, not a path or a pattern."""
+    """Tells whether a source is Python data, not a path or a pattern."""
     return not isinstance(source, str | os.PathLike)
 
 
@@ -59,19 +59,19 @@ def store_rows(
     images: Collection[str] = (),
     integers: Collection[str] = (),
 ) -> int:
-    """Writes the rows of a Python object as an Arrow IPC file; returns how many.
+    """Writes the rows of a Python object as an Arrow IPC file; returns their number.
 
-    Memory: some thousand rows at a time, or 32 MiB of them, for whatever gives its rows
-    one by one.
+    Memory: up to 4,096 rows or 32 MiB at a time for a source that gives single rows.
 
     Args:
       source: see above.
-      path: of the file; nothing must be there.
+      path: of the file, which must not exist.
       images: columns whose arrays are pixels.
       integers: columns that must hold no floats.
 
     Raises:
-      InputError: it is no table, or a value does not go with those before it.
+      SourceError: the object is no table and does not give rows.
+      InputError: a value does not fit those before it; names column and row.
     """
     batches = _batches(source, frozenset(images))
     return store_batches(_without_floats(batches, frozenset(integers)), path)
@@ -80,7 +80,7 @@ def store_rows(
 def _without_floats(
     batches: Iterator[pa.RecordBatch], names: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the batches as they are, while columns of integers hold no floats."""
+    """Yields the batches unchanged; InputError for a float in a column of integers."""
     rows = 0
     for batch in batches:
         for name in sorted(names.intersection(batch.schema.names)):
@@ -89,13 +89,13 @@ def _without_floats(
                 continue
             for index in _floats_first(column):
                 found = f"{column[index]} is a float, and it is declared an integer"
-                raise odd_row(name, rows + index, ValueError(found))
+                raise odd_row(name, OddValueError(found, index), rows)
         yield batch
         rows += batch.num_rows
 
 
 def _floats_first(column: pa.Array) -> list[int]:
-    """Returns where values are, those that are no whole numbers first."""
+    """Returns the index of the first fraction and of the first value, if there are."""
     values = column.cast(pa.float64())
     broken = pc.not_equal(values, pc.trunc(values))
     places = [pc.index(broken, True).as_py(), pc.index(column.is_valid(), True).as_py()]
@@ -120,14 +120,14 @@ def _batches(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
     ):
         source = _from_stream(source)
     if isinstance(source, pa.Table):
-        source = _named(source).to_reader(max_chunksize=_PIECE_ROWS)
+        source = source.to_reader(max_chunksize=_PIECE_ROWS)
     if isinstance(source, pa.RecordBatchReader):
         return _from_reader(source, images)
     return batches_of_rows(source, images)
 
 
 def _is_of(value: object, package: str, name: str) -> bool:
-    """Whether a value is of a class, or derives from it; without importing it."""
+    """Tells whether a value is an instance of a class, without importing the class."""
     return any(
         kind.__name__ == name and kind.__module__.partition(".")[0] == package
         for kind in type(value).__mro__
@@ -135,9 +135,10 @@ def _is_of(value: object, package: str, name: str) -> bool:
 
 
 def _check_polars(name: str, dtype: object) -> None:
-    """Raises InputError for objects: what Polars exports are their addresses."""
+    """Raises InputError for Python objects, of which Polars exports addresses."""
     if str(dtype) == "Object":
-        raise odd_row(name, -1, ValueError("Object of Polars has no type in Arrow"))
+        found = "Object of Polars has no type in Arrow"
+        raise odd_row(name, OddValueError(found))
 
 
 def _from_stream(source: Any) -> pa.RecordBatchReader:
@@ -150,15 +151,10 @@ def _from_stream(source: Any) -> pa.RecordBatchReader:
         ) from error
 
 
-def _named(table: pa.Table) -> pa.Table:
-    _check_names(table.schema.names, "table")
-    return table
-
-
 def _check_names(names: Sequence[str], what: str) -> None:
     for name, count in collections.Counter(names).items():
         if not name or count > 1:
-            found = f"{name!r} stands {count} times" if name else "one has none"
+            found = f"{name!r} occurs {count} times" if name else "one has none"
             raise InputError(
                 f"Every column of a {what} must have a name of its own; {found}. "
                 f"Rename it."
@@ -175,9 +171,9 @@ def _from_reader(
     _check_names(reader.schema.names, "table")
     for field in reader.schema:
         if type_nesting(field.type) > MAX_NESTING:
-            raise odd_row(field.name, -1, ValueError(TOO_DEEP))
+            raise odd_row(field.name, OddValueError(TOO_DEEP))
         if not has_arrays(field.type):
-            raise odd_row(field.name, -1, ValueError(f"they are {field.type}"))
+            raise odd_row(field.name, OddValueError(f"they are {field.type}"))
     rows = 0
     for batch in reader:
         for first in range(0, batch.num_rows, _PIECE_ROWS):
@@ -185,7 +181,7 @@ def _from_reader(
             yield _with_images(piece, images, rows)
             rows += piece.num_rows
     if not rows:
-        # The columns of a table without rows are its own, too.
+        # A table without rows keeps its columns.
         none = [pa.chunked_array([], f.type).combine_chunks() for f in reader.schema]
         yield pa.record_batch(none, schema=reader.schema)
 
@@ -193,7 +189,7 @@ def _from_reader(
 def _with_images(
     batch: pa.RecordBatch, images: frozenset[str], rows: int
 ) -> pa.RecordBatch:
-    """Returns rows with the tensors of columns of images as PNG files."""
+    """Returns rows in which the tensors of image columns are PNG files."""
     for index, field in enumerate(batch.schema):
         if field.name in images and isinstance(field.type, pa.FixedShapeTensorType):
             pixels = [v.to_numpy() if v.is_valid else None for v in batch.column(index)]
@@ -231,11 +227,8 @@ def _column(
                 f"a column is an array or a list, not {type(values).__name__}"
             )
         return column_of(values, is_image=name in images)
-    except OddValueError as error:
-        index = error.index + rows if error.index >= 0 else -1
-        raise odd_row(name, index, error) from error
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise odd_row(name, -1, error) from error
+        raise odd_row(name, error, rows) from error
 
 
 def _from_pandas(frame: Any, images: frozenset[str]) -> pa.Table:
@@ -262,7 +255,7 @@ def _of_series(series: Any, is_image: bool) -> pa.Array | pa.ChunkedArray:
         ]
         return column_of(values, is_image=is_image)
     array = pa.array(series, from_pandas=True)
-    # Periods and the like are integers underneath: what they mean would be lost.
+    # Arrow would store a period as a plain integer, and lose what it means.
     kind = array.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type

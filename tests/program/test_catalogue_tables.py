@@ -535,7 +535,8 @@ def test_fault_113_trimming_holds_beside_bad_bytes_and_repeated_headers(
 
 
 @pytest.mark.parametrize(
-    ("text", "word"), [("a, a \n1,2\n", "'a' stands at"), ("a,  \n1,2\n", "column 2")]
+    ("text", "word"),
+    [("a, a \n1,2\n", "'a' is the name of"), ("a,  \n1,2\n", "column 2")],
 )
 def test_fault_113_names_that_trimming_makes_unusable_are_errors(
     text: str, word: str, tmp_path: Folder

@@ -499,10 +499,10 @@ class TestRefusals:
             ({"a": [1], "b": [1, 2]}, "'b': 2"),
             ({"a": "abc"}, "not str"),
             ({"a": 3}, "not int"),
-            ({1: [1], "1": [2]}, "'1' stands 2 times"),
+            ({1: [1], "1": [2]}, "'1' occurs 2 times"),
             (np.zeros((2, 2)), "row 1"),
-            (pa.table([[1], [2]], names=["a", "a"]), "'a' stands 2 times"),
-            (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' stands 2 times"),
+            (pa.table([[1], [2]], names=["a", "a"]), "'a' occurs 2 times"),
+            (pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' occurs 2 times"),
             (
                 pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])),
                 "one level",

@@ -84,7 +84,7 @@ def _of_values(values: list[Any], level: int = 0) -> pa.Array:
         first = family_of(type(next(v for v in values if v is not None)))
         raise _odd(
             values,
-            f"stands among values that are {first}",
+            f"is among values that are {first}",
             lambda v: family_of(type(v)) != first,
         )
     make = makers[0]
@@ -182,7 +182,7 @@ def _ints(values: list[Any]) -> pa.Array:
         low, high = -(2**63), 2**63 - 1
         for index, value in enumerate(values):
             if value is not None and not low <= value <= high:
-                raise OddValueError(f"{shown(value)} lies outside int64", index)
+                raise OddValueError(f"{shown(value)} is outside int64", index)
         values = [None if value is None else int(value) for value in values]
     return pa.array(values, kind)
 
@@ -210,7 +210,7 @@ def _numbers(values: list[Any]) -> pa.Array:
         return (digits // (digits & -digits)).bit_length() > FLOAT32_BITS
 
     if any(is_lost(value) for value in values if value is not None):
-        raise _odd(values, "stands among floats, and float32 cannot hold it", is_lost)
+        raise _odd(values, "is among floats, and float32 cannot hold it", is_lost)
     return _floats([None if value is None else float(value) for value in values])
 
 
@@ -314,7 +314,7 @@ def _arrays(values: list[Any], level: int) -> pa.Array:
         if any(array.ndim > 1 for array in known):
             raise _odd(
                 values,
-                f"stands among arrays of shape {shape}",
+                f"is among arrays of shape {shape}",
                 lambda array: array.shape != shape,
             )
         flat = _of_array(np.concatenate(known).astype(dtype, copy=False))
@@ -333,7 +333,7 @@ def _common_dtype(values: list[Any], known: list[Array]) -> np.dtype[Any]:
     if any(array.dtype.kind != kind for array in known):
         raise _odd(
             values,
-            f"stands among arrays of {known[0].dtype}",
+            f"is among arrays of {known[0].dtype}",
             lambda array: array.dtype.kind != kind,
         )
     return np.result_type(*{array.dtype for array in known})

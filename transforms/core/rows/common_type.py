@@ -82,11 +82,11 @@ def _integers_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
         # What is left without the zeros at its end must fit the significand.
         lowest = np.maximum(sizes & (~sizes + np.uint64(1)), np.uint64(1))
         lost = sizes // lowest >= 1 << FLOAT32_BITS
-        why = "stands among floats, and float32 cannot hold it"
+        why = "is among floats, and float32 cannot hold it"
     else:
         is_wide = pa.types.is_uint64(array.type) and not pa.types.is_uint64(kind)
         lost = (numbers > _INT64_MAX) if is_wide else ~present & present
-        why = "lies outside int64"
+        why = "is outside int64"
     if lost.any():
         index = int(np.argmax(lost))
         raise OddValueError(f"{numbers[index]} {why}", index)

@@ -57,7 +57,7 @@ def flat_types(schema: pa.Schema, origin: str) -> Columns:
             )
         for name, _, kind in _flat_type(field.name, field.name, field.type):
             if name in out or not name:
-                found = f"{name!r} stands twice" if name else "one has none"
+                found = f"{name!r} occurs twice" if name else "one has none"
                 raise InputError(
                     f"{origin}: every column must have a name of its own; {found}. "
                     f"Rename it where the file is written."

@@ -249,7 +249,7 @@ def _members(
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name in infos:
-            raise InputError(f"{origin}: the array {name!r} stands twice in the zip")
+            raise InputError(f"{origin}: the array {name!r} occurs twice in the zip")
         infos[name] = info
     if absent := [name for name in names if name not in infos]:
         raise InputError(f"{origin} has no array {absent[0]!r}; it has {list(infos)}")

@@ -239,9 +239,9 @@ def _check_names(names: Sequence[str], origin: str) -> None:
     for name, found in places.items():
         if len(found) > 1:
             raise InputError(
-                f"{origin}: the columns' names must differ; {name!r} stands at columns "
-                f"{_numbers(found)}. Correct it; if the file has no header, say "
-                f"--no-header"
+                f"{origin}: the columns' names must differ; {name!r} is the name of "
+                f"columns {_numbers(found)}. Correct it; if the file has no header, "
+                f"say --no-header"
             )
 
 

@@ -54,7 +54,7 @@ def agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
     names = [name for name, _ in leaves_of(whole)]
     for name in names:
         if not name or names.count(name) > 1:
-            found = f"{name!r} stands twice" if name else "one has none"
+            found = f"{name!r} occurs twice" if name else "one has none"
             raise InputError(
                 f"every column must have a name of its own; {found}, once objects are "
                 f"flattened to outer/inner. Rename it where the file is written."

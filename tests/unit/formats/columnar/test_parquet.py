@@ -188,7 +188,7 @@ def test_fault_100_doubled_names_are_an_error(tmp_path: pathlib.Path) -> None:
     """Arrow keeps two columns of one name; here no column is lost unseen."""
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     pq.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="'a' stands twice"):
+    with pytest.raises(SourceError, match="'a' occurs twice"):
         ParquetReader().plan(listed(tmp_path, ["a.parquet"]))
 
 

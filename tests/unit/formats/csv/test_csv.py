@@ -187,7 +187,7 @@ def test_a_header_longer_than_the_first_read_is_whole() -> None:
     [
         (b"", CsvDialect(), "f.csv: no header"),
         (b"\xef\xbb\xbf\r\n\n", CsvDialect(), "f.csv: no header"),
-        (b"a,b,a,c,b\n", CsvDialect(), "'a' stands at columns 1, 3"),
+        (b"a,b,a,c,b\n", CsvDialect(), "'a' is the name of columns 1, 3"),
         (b"a,,b,\n", CsvDialect(), "none at column 2, 4"),
         (b'a,""\n', CsvDialect(), "none at column 2"),
         (b"a;b;c\n1;2;3\n", CsvDialect(), "is it ';'. Say so with --delimiter"),

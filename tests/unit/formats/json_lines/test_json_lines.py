@@ -441,7 +441,7 @@ def test_a_column_that_one_file_lacks_is_an_error(tmp_path: pathlib.Path) -> Non
         (b'{"a": {}}\n{"a": {"b": {}}}\n', "give no column"),
         (b"{}\n{\n", "1 of 2 sampled lines are not"),
         (b"[\n {},\n {}\n]\n", "3 of 4 sampled lines are not"),
-        (b'{"a/b": 1, "a": {"b": 2}}\n', "'a/b' stands twice"),
+        (b'{"a/b": 1, "a": {"b": 2}}\n', "'a/b' occurs twice"),
         (b'{"": 1}\n', "one has none"),
         (b"id,name\n1,x\n", "2 of 2 sampled lines"),
     ],
