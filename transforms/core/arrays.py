@@ -18,9 +18,11 @@ __all__ = [
     "is_bytes",
     "is_list",
     "is_number",
+    "lists_like",
     "numpy_mask",
     "offsets_of",
     "raw_values",
+    "rows_with",
 ]
 
 Sizes = npt.NDArray[np.int64]
@@ -122,3 +124,18 @@ def flattened(
             return offsets - first, lists.values.slice(first, last - first)
         lengths = np.where(present, np.diff(offsets), 0)
     return np.concatenate(([0], np.cumsum(lengths))), lists.flatten()
+
+
+def lists_like(lists: pa.Array, values: pa.Array) -> pa.ListArray:
+    """Returns lists of other values: as long as the given ones, null where they are."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    offsets = np.concatenate(([0], np.cumsum(lengths.to_numpy(), dtype=np.int64)))
+    mask = lists.is_null() if lists.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+
+
+def rows_with(lists: pa.Array, items: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Tells which of n lists have one of these items, a mask over `lists.flatten()`."""
+    rows = np.zeros(len(lists), np.bool_)
+    rows[np.asarray(pc.list_parent_indices(lists))[items]] = True
+    return rows

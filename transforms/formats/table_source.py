@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms import files
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import lists_like, numpy_mask
 from transforms.core.model import Batch, Block, Reading, Reason, Rejection, Skipped
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.placement import UInt64s, is_split_name
@@ -30,7 +30,7 @@ from transforms.core.rows.coerce import plain_doubles
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.null_values import with_nulls
-from transforms.core.rows.record_columns import count_parts, lists_like
+from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError

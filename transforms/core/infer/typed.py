@@ -52,7 +52,7 @@ from transforms.core.infer.evidence import (
 from transforms.core.infer.example_text import example_text
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.cast import cast
-from transforms.core.rows.column import is_list_view, plain
+from transforms.core.rows.column import decoded, is_list_view, plain
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT32_MAX, LargeNumbers
 from transforms.core.rows.python_value import python_value
 from transforms.core.rows.scalars import is_image_struct
@@ -124,9 +124,7 @@ def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
     """
     named = ended = 0
     for chunk in _chunks(column):
-        texts = plain(chunk)
-        if pa.types.is_dictionary(texts.type):
-            texts = plain(texts.dictionary_decode())
+        texts = decoded(chunk)
         if not pa.types.is_string(texts.type):
             return False
         texts = texts.filter(pc.not_equal(texts, ""))
@@ -352,9 +350,7 @@ def _flat(chunk: pa.Array) -> pa.Array:
     values = plain(chunk)
     while is_list(values.type):
         values = plain(values.flatten())
-    if pa.types.is_dictionary(values.type):
-        values = plain(values.dictionary.take(values.indices))
-    return values
+    return decoded(values)
 
 
 def _examples(column: Column) -> tuple[str, ...]:

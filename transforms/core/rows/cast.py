@@ -20,13 +20,13 @@ from transforms.core.model import Reason
 from transforms.core.rows.column import (
     Column,
     Mask,
+    decoded,
     fault,
     first_fault,
     nothing_fits,
     plain,
     present_faults,
     rows_with_faults,
-    taken,
 )
 from transforms.core.rows.nested import Nested, fitted, nested_lists, nested_texts
 from transforms.core.rows.scalars import scalars
@@ -55,8 +55,7 @@ def cast(column: pa.Array, feature: Feature) -> Column:
         return Column(pa.nulls(len(column), row_type(feature)))
     if not (feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)):
         return scalars(column, feature)
-    if pa.types.is_dictionary(column.type):
-        column = plain(taken(column.dictionary, column.indices))
+    column = decoded(column)
     if feature.kind is Kind.TENSOR:
         return _tensors(column, feature)
     shape = (None, len(BOX_SIDES)) if feature.kind is Kind.BOX else feature.shape

@@ -36,6 +36,7 @@ __all__ = [
     "ZERO_LED",
     "coerce",
     "complaint",
+    "exact_float",
     "in_int64",
     "plain_doubles",
     "trimmed",
@@ -135,7 +136,7 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
     if values is not None:
         return Column(values)
     if kind is Kind.FLOAT:
-        return _exact_float(column)
+        return exact_float(column, pa.float32())
     values = _cast_plain(_without_point_zero(column), kind)
     if values is not None:
         return Column(values, pointed=True)
@@ -343,7 +344,13 @@ def _exponents(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.starts_with(texts, "-"), pc.negate(numbers), numbers)
 
 
-def _exact_float(column: pa.Array) -> Column:
+def exact_float(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns texts as float32 or float64, each decided by pattern.
+
+    Args:
+      column: texts, trimmed and without `MISSING_WORDS`.
+      target: the type.
+    """
     decimal = pc.match_substring_regex(column, DECIMAL)
     # Few cells are left for the second pattern.
     bad = numpy_mask(pc.invert(decimal))
@@ -351,7 +358,7 @@ def _exact_float(column: pa.Array) -> Column:
     words = pc.match_substring_regex(column.take(pa.array(others)), NUMBER_WORD)
     bad[others[numpy_mask(words)]] = False
     numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), column)
-    values = pc.cast(numbers, pa.float32())
+    values = pc.cast(numbers, target)
     beyond = numpy_mask(pc.and_(decimal, pc.is_inf(values)))
     rest = without(values, beyond, Reason.OUT_OF_RANGE)
     not_numbers = fault(bad, Reason.NOT_A_NUMBER)

@@ -19,10 +19,12 @@ __all__ = [
     "Column",
     "Faults",
     "Mask",
+    "decoded",
     "fault",
     "first_fault",
     "is_list_view",
     "narrowed",
+    "not_utf8",
     "nothing_fits",
     "plain",
     "number_of",
@@ -41,7 +43,7 @@ Faults = npt.NDArray[np.uint8]
 _REASONS = tuple(Reason)
 _NUMBERS: Mapping[Reason, int] = {r: i for i, r in enumerate(_REASONS, start=1)}
 
-# Column that are decoded at a time where one of them is known not to be UTF-8.
+# Cells that are checked at once where one of a column is known not to be UTF-8.
 _TEXT_PIECE = 1024
 
 
@@ -190,10 +192,18 @@ def taken(values: pa.Array, indices: pa.Array) -> pa.Array:
     return narrowed(values.cast(pa.large_binary()).take(indices), kind)
 
 
+def decoded(column: pa.Array) -> pa.Array:
+    """Returns a column as `plain` does; of a dictionary, the value of each row."""
+    column = plain(column)
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return plain(taken(column.dictionary, column.indices))
+
+
 def valid_text(column: pa.Array) -> Column:
     """Returns texts or bytes as string, those that are not UTF-8 as bad.
 
-    Arrow's readers do not all look: a Parquet column of type string may hold any bytes.
+    Not all of Arrow's readers check: a string column of Parquet may hold any bytes.
     """
     data = column.cast(pa.binary()) if pa.types.is_string(column.type) else column
     if pa.types.is_fixed_size_binary(data.type):
@@ -201,17 +211,31 @@ def valid_text(column: pa.Array) -> Column:
     try:
         return Column(data.cast(pa.string()))
     except pa.ArrowInvalid:
-        bad = _not_utf8(data)
+        bad = not_utf8(data)
+    if bad is None:
+        # The texts are valid, but too many for offsets of 32 bits.
+        return Column(narrowed(data, pa.string()))
     sound = pc.if_else(pa.array(bad), pa.scalar(None, data.type), data)
     return Column(narrowed(sound, pa.string()), fault(bad, Reason.INVALID_ENCODING))
 
 
-def _not_utf8(data: pa.Array) -> Mask:
-    bad = np.zeros(len(data), np.bool_)
+def not_utf8(column: pa.Array) -> Mask | None:
+    """Tells which of n texts or bytes are not valid UTF-8; None if all are."""
+    kind = column.type
+    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    text = pa.large_string() if is_large else pa.string()
+    # Arrow checks the encoding only on the way from bytes to texts.
+    data = column.view(pa.large_binary() if is_large else pa.binary())
+    try:
+        data.cast(text)
+    except pa.ArrowInvalid:
+        bad = np.zeros(len(data), np.bool_)
+    else:
+        return None
     for start in range(0, len(data), _TEXT_PIECE):
         piece = data.slice(start, _TEXT_PIECE)
         try:
-            piece.cast(pa.string())
+            piece.cast(text)
         except pa.ArrowInvalid:
             # Some of these are bad: the only cells that are decoded one by one.
             for row, value in enumerate(piece.to_pylist(), start=start):

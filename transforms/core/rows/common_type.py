@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import lists_like
 from transforms.core.arrow_types import PYTHON, is_any_list, plain_type
 from transforms.core.rows.arrow_of import FLOAT32_BITS
 from transforms.core.rows.python_kinds import OddValueError
@@ -121,5 +122,4 @@ def _lists_as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     except OddValueError as error:
         index = int(np.searchsorted(starts, error.index, side="right")) - 1
         raise OddValueError(str(error), index) from error
-    mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), items, mask=mask)
+    return lists_like(array, items)

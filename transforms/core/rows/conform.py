@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.coerce import coerce, complaint
 from transforms.core.rows.column import Faults, Mask, fault, reason_of
@@ -131,9 +131,6 @@ def _column(
     if coerced.faults is not None:
         misfits.append(Misfit(feature, raw, coerced.faults))
     values = coerced.values
-    if feature.kind is Kind.IMAGE and pa.types.is_string(values.type):
-        # An empty path is none: it would name the folder.
-        values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
     if feature.vocabulary is not None and feature.unknown is Unknown.REJECT:
         unknown = _outside(values, feature.vocabulary)
         if unknown is not None:
@@ -157,7 +154,7 @@ def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
         return False
     if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.BOOL):
         return True
-    return checked and feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES, Kind.IMAGE)
+    return checked and feature.kind in (Kind.TEXT, Kind.LABEL, Kind.BYTES)
 
 
 def _repeated(value: object, feature: Feature, count: int) -> pa.Array:
@@ -195,7 +192,5 @@ def _outside(values: pa.Array, vocabulary: tuple[str, ...]) -> Faults | None:
         return None
     bad = numpy_mask(pc.invert(known))
     if flat is not values:
-        rows = np.asarray(pc.list_parent_indices(values))[bad]
-        bad = np.zeros(len(values), np.bool_)
-        bad[rows] = True
+        bad = rows_with(values, bad)
     return fault(bad, Reason.UNKNOWN_LABEL)

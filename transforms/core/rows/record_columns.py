@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import lists_like
 from transforms.core.schema import (
     BOX_SIDES,
     Feature,
@@ -25,7 +26,6 @@ from transforms.errors import EncodingError
 __all__ = [
     "count_parts",
     "label_ids",
-    "lists_like",
     "number_labels",
     "record_columns",
     "record_schema",
@@ -140,12 +140,6 @@ def _offsets(lists: pa.Array) -> np.ndarray:
     """Returns the n + 1 offsets of lists into their flattened values, from 0."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-
-
-def lists_like(lists: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns lists of other values: as long as the given ones, null where they are."""
-    mask = lists.is_null() if lists.null_count else None
-    return pa.ListArray.from_arrays(pa.array(_offsets(lists)), values, mask=mask)
 
 
 def _sides(boxes: pa.Array) -> list[pa.Array]:

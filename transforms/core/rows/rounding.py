@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, numpy_mask, offsets_of, raw_values
 from transforms.core.model import Rounding
 from transforms.core.rows.coerce import coerce
-from transforms.core.rows.column import plain, taken
+from transforms.core.rows.column import decoded
 from transforms.core.rows.float32 import doubles_of, is_large, large_places
 from transforms.core.rows.nested import Nested, nested_lists, nested_texts
 from transforms.core.schema import Feature, Kind, Schema
@@ -127,9 +127,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     """
     if feature.pattern or not _is_float32(feature):
         return _NONE
-    raw = plain(raw)
-    if pa.types.is_dictionary(raw.type):
-        raw = plain(taken(raw.dictionary, raw.indices))
+    raw = decoded(raw)
     if feature.kind is Kind.FLOAT and not feature.shape:
         return _of_values(raw, typed)
     if pa.types.is_string(raw.type):
@@ -264,10 +262,7 @@ def _of_texts_of_lists(
 
 
 def _of_nested(found: Nested) -> Losses:
-    values = found.values
-    if pa.types.is_dictionary(values.type):
-        values = plain(taken(values.dictionary, values.indices))
-    typed = values
+    typed = values = decoded(found.values)
     if pa.types.is_string(values.type):
         typed = coerce(values, Feature("", Kind.FLOAT)).values
     elif pa.types.is_float64(values.type):

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, is_number, numpy_mask, raw_values
 from transforms.core.model import Reason
+from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.coerce import coerce
 from transforms.core.rows.column import (
     Column,
@@ -45,7 +46,7 @@ from transforms.core.rows.float32 import is_large, unheld
 from transforms.core.rows.timestamps import instants
 from transforms.core.schema import Feature, InexactIntegers, Kind
 
-__all__ = ["is_image_struct", "scalars"]
+__all__ = ["exact_floats", "is_image_struct", "scalars"]
 
 _INT64_MAX = 2**63 - 1
 
@@ -162,22 +163,28 @@ def _narrow_floats(column: pa.Array, feature: Feature) -> Column:
     return Column(rest.values, first_fault(cells.faults, rest.faults))
 
 
+def exact_floats(column: pa.Array, target: pa.DataType) -> Column:
+    """Returns integers as floats; those that the float type does not hold are bad."""
+    exact = raw_values(column)
+    with np.errstate(over="ignore"):
+        rounded = exact.astype(numpy_type(target))
+    # One more than the largest integer is a power of two, which a float holds. A float
+    # of that size was rounded up, and converting it back would be undefined.
+    limit = 2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
+    wide = rounded.astype(np.float64)
+    beyond = wide >= limit
+    back = np.where(beyond, 0.0, wide).astype(exact.dtype)
+    present = numpy_mask(column.is_valid())
+    lost = (beyond | (back != exact)) & present
+    return without(pa.array(rounded, target, mask=~present), lost, Reason.OUT_OF_RANGE)
+
+
 def _integers_as_floats(column: pa.Array) -> Column:
     try:
         # Checks that they are within 2^24, below which float32 holds every integer.
         return Column(column.cast(pa.float32()))
     except pa.ArrowInvalid:
-        values = pc.cast(column, pa.float32(), safe=False)
-    exact = raw_values(column)
-    rounded = raw_values(values)
-    # The neighbour of the largest integers is beyond their type; then the way
-    # back is undefined, and they are not exact anyway.
-    beyond = rounded >= np.float32(
-        2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
-    )
-    back = np.where(beyond, np.float32(0), rounded).astype(exact.dtype)
-    lost = (beyond | (back != exact)) & numpy_mask(column.is_valid())
-    return without(values, lost, Reason.OUT_OF_RANGE)
+        return exact_floats(column, pa.float32())
 
 
 def _integral_decimals_as_floats(column: pa.Array, feature: Feature) -> Column:

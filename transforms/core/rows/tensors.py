@@ -26,10 +26,9 @@ from transforms.core.arrays import numpy_mask, offsets_of, raw_values
 from transforms.core.model import Reason
 from transforms.core.numpy_types import numpy_type
 from transforms.core.rows.coerce import (
-    DECIMAL,
     INTEGER,
-    NUMBER_WORD,
     coerce,
+    exact_float,
     trimmed,
     without_missing,
 )
@@ -37,17 +36,16 @@ from transforms.core.rows.column import (
     Column,
     Faults,
     Mask,
+    decoded,
     fault,
     first_fault,
     nothing_fits,
-    plain,
     present_faults,
     rows_with_faults,
-    taken,
     without,
 )
 from transforms.core.rows.nested import Nested, fitted
-from transforms.core.rows.scalars import scalars
+from transforms.core.rows.scalars import exact_floats, scalars
 from transforms.core.rows.tensor_proto import STRING, string_values, tensor_protos
 from transforms.core.schema import Feature, Kind
 
@@ -68,9 +66,7 @@ def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
 
     One that is missing does not fit either. Those that do not fit are anything.
     """
-    values = plain(values)
-    if pa.types.is_dictionary(values.type):
-        values = taken(values.dictionary, values.indices)
+    values = decoded(values)
     if dtype == "bool":
         cells = scalars(values, Feature("", Kind.BOOL))
     elif pa.types.is_null(values.type):
@@ -155,14 +151,16 @@ def _floats(values: pa.Array, target: pa.DataType) -> Column:
     if pa.types.is_float32(target) and not pa.types.is_floating(kind):
         return scalars(values, Feature("", Kind.FLOAT))
     if pa.types.is_integer(kind):
-        return _exact_floats(values, target)
+        return exact_floats(values, target)
     if pa.types.is_boolean(kind):
         return nothing_fits(values, target, Reason.NOT_A_NUMBER)
     faults = None
     if pa.types.is_decimal(kind):
         values = values.cast(pa.string())
     if pa.types.is_string(values.type):
-        values, faults = _doubles(values)
+        # float16 is rounded from float64, as NumPy does it.
+        cells = exact_float(trimmed(without_missing(values)), pa.float64())
+        values, faults = cells.values, cells.faults
     if not pa.types.is_floating(values.type):
         return nothing_fits(values, target, Reason.WRONG_TYPE)
     cast = values.cast(target)
@@ -170,34 +168,6 @@ def _floats(values: pa.Array, target: pa.DataType) -> Column:
     if infinite.any():
         infinite &= np.isfinite(raw_values(values)) & numpy_mask(values.is_valid())
     return Column(cast, first_fault(faults, fault(infinite, Reason.OUT_OF_RANGE)))
-
-
-def _exact_floats(values: pa.Array, target: pa.DataType) -> Column:
-    exact = raw_values(values)
-    with np.errstate(over="ignore"):
-        cast = exact.astype(numpy_type(target))
-    wide = cast.astype(np.float64)
-    # One more than the largest of them is a power of two, which a float holds.
-    limit = 2.0 ** (8 * exact.itemsize - (exact.dtype.kind == "i"))
-    beyond = wide >= limit
-    back = np.where(beyond, 0.0, wide).astype(exact.dtype)
-    present = numpy_mask(values.is_valid())
-    lost = (beyond | (back != exact)) & present
-    return without(pa.array(cast, target, mask=~present), lost, Reason.OUT_OF_RANGE)
-
-
-def _doubles(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
-    """Returns texts as float64, by the rules that `coerce` has for float32."""
-    texts = trimmed(without_missing(texts))
-    decimals = numpy_mask(pc.match_substring_regex(texts, DECIMAL))
-    words = numpy_mask(pc.match_substring_regex(texts, NUMBER_WORD))
-    bad = ~(decimals | words) & numpy_mask(texts.is_valid())
-    numbers = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
-    values = numbers.cast(pa.float64())
-    beyond = decimals & numpy_mask(pc.is_inf(values))
-    return values, first_fault(
-        fault(bad, Reason.NOT_A_NUMBER), fault(beyond, Reason.OUT_OF_RANGE)
-    )
 
 
 def tensors(found: Nested, feature: Feature) -> Column:

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, lists_like, rows_with
 from transforms.core.arrow_types import FILES, PYTHON, plain_type
 from transforms.core.model import Block, Reason
-from transforms.core.rows.column import is_list_view
+from transforms.core.rows.column import is_list_view, not_utf8
 from transforms.core.rows.common_type import (
     as_type,
     decoded,
@@ -44,7 +44,6 @@ __all__ = [
     "Unheld",
     "flat_columns",
     "joined_sample",
-    "lists_like",
     "piece_of",
     "raw_rows",
     "readable",
@@ -164,14 +163,6 @@ def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
             yield from _flat(f"{name}/{field.name}", lists_like(array, child))
     else:
         yield name, array
-
-
-def lists_like(lists: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns other values in lists of the same lengths."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    offsets = np.concatenate(([0], np.cumsum(lengths.to_numpy(), dtype=np.int64)))
-    mask = lists.is_null() if lists.null_count else None
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -319,22 +310,7 @@ def _undecodable(column: pa.Array) -> npt.NDArray[np.bool_] | None:
         inner = _undecodable(column.flatten())
         if inner is None:
             return None
-        out = np.zeros(len(column), np.bool_)
-        out[np.asarray(pc.list_parent_indices(column))[inner]] = True
-        return out
+        return rows_with(column, inner)
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return None
-    binary = pa.binary() if pa.types.is_string(kind) else pa.large_binary()
-    data = column.view(binary)
-    try:
-        data.cast(kind)
-    except pa.ArrowInvalid:
-        return np.array([not _is_utf8(value) for value in data.to_pylist()], np.bool_)
-    return None
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        return value is None or value.decode() is not None
-    except UnicodeDecodeError:
-        return False
+    return not_utf8(column)

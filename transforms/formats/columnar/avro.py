@@ -43,13 +43,13 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from transforms.core.arrays import lists_like
 from transforms.core.model import Block
 from transforms.core.nesting import MAX_NESTING
 from transforms.errors import InputError, UsageError, bounded
 from transforms.formats.columnar.arrow_batches import (
     flat_columns,
     joined_sample,
-    lists_like,
     raw_rows,
     readable,
 )

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, rows_with
 from transforms.formats.columnar.arrow_batches import flat_columns
 from transforms.formats.columnar.arrow_types import flat_types, wanted_paths
 
@@ -183,9 +183,7 @@ def _lost(column: pa.Array, unit: str, exact: dict[str, pa.Array]) -> Mask:
         inner = _lost(
             column.flatten(), unit, {u: each.flatten() for u, each in exact.items()}
         )
-        out = np.zeros(len(column), np.bool_)
-        out[np.asarray(pc.list_parent_indices(column))[inner]] = True
-        return out
+        return rows_with(column, inner)
     values = _counts(column)
     mask = values // _PER_SECOND[unit] != _counts(exact["s"])
     if "ns" in exact:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import lists_like
 from transforms.core.model import Reason
 from transforms.core.schema import BOX_SIDES, Feature, Kind
-from transforms.formats.columnar.arrow_batches import lists_like
 
 __all__ = ["Composed", "composed", "is_image_column", "raw_type", "record_types"]
 
