@@ -8,7 +8,7 @@ piece takes, which is what places rows in shards.
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from transforms.formats.table import (
 __all__ = [
     "PIECE_BYTES",
     "SAMPLE_BYTES",
+    "Run",
     "Unheld",
     "flat_columns",
     "joined_sample",
@@ -56,6 +57,22 @@ PIECE_BYTES = 16 << 20
 SAMPLE_BYTES = 64 << 20
 
 _MAX_OFFSET = 2**31 - 1
+
+
+class Run(NamedTuple):
+    """Consecutive parts of a file: which rows, and which bytes of the file."""
+
+    first_row: int
+    rows: int
+    start: int
+    stop: int
+
+    def block_of(self, file: InputFile) -> Block:
+        """Returns the block of a run whose `start` is to count rows."""
+        first, size = self.first_row, self.stop - self.start
+        return file.block(
+            first, first + size, rows=self.rows, before=self.start, first_row=first
+        )
 
 
 @contextlib.contextmanager
@@ -81,35 +98,32 @@ def _damaged(origin: str, title: str, error: Exception) -> InputError:
 
 
 def runs_of(
-    file: InputFile,
-    counts: Sequence[int],
-    ends: Sequence[int],
+    parts: Iterable[tuple[int, int]],
+    begin: int,
     block_bytes: int,
     limit_rows: int | None,
-) -> Iterator[Block]:
-    """Yields the blocks of a file that consists of parts: each a run of whole parts.
+) -> Iterator[Run]:
+    """Yields the runs of whole parts that become blocks; none of them is without rows.
 
     Args:
-      file: the file.
-      counts: the rows of each part.
-      ends: bytes of the file up to the end of each part, about.
-      block_bytes: least size of a block but the last.
+      parts: of each part of a file: its rows, and the bytes of the file up to its end.
+      begin: bytes of the file before the first part.
+      block_bytes: least size of a run but the last.
       limit_rows: see `TableReader.blocks`.
     """
-    first = low = rows = 0
-    for index, (count, end) in enumerate(zip(counts, ends, strict=True)):
+    first = rows = 0
+    end = begin
+    for count, end in parts:
         rows += count
-        is_last = index + 1 == len(counts)
         if limit_rows is not None and first + rows >= limit_rows:
-            rows, is_last = limit_rows - first, True
-        if end - low < block_bytes and not is_last:
-            continue
-        if rows:
-            stop = first + end - low
-            yield file.block(first, stop, rows=rows, before=low, first_row=first)
-        first, low, rows = first + rows, end, 0
-        if limit_rows is not None and first >= limit_rows:
-            return
+            rows = limit_rows - first
+            break
+        if end - begin >= block_bytes:
+            if rows:
+                yield Run(first, rows, begin, end)
+            first, begin, rows = first + rows, end, 0
+    if rows:
+        yield Run(first, rows, begin, end)
 
 
 def piece_of(block: Block, first_row: int, rows: int) -> Block:
@@ -205,13 +219,21 @@ def joined_sample(
     *,
     total_rows: int | None,
     sampled_bytes: int = 0,
-    complete: bool,
+    complete: bool | None = None,
     unread: int = 0,
 ) -> TableSample:
     """Returns a sample from the flat columns of several places.
 
     A column that a part lacks is null there. Rows with texts that are not UTF-8 are
     among the unread ones.
+
+    Args:
+      columns: the columns of the source.
+      parts: the flat columns of each place.
+      total_rows: see `TableSample`.
+      sampled_bytes: likewise.
+      complete: likewise; None for a sample of `total_rows` rows.
+      unread: rows that cannot be read, beside those with such texts.
     """
     readable_parts = [_decodable(part) for part in parts]
     parts = [part for part, _ in readable_parts]
@@ -234,7 +256,7 @@ def joined_sample(
         unread=unread,
         sampled_bytes=sampled_bytes,
         total_rows=total_rows,
-        complete=complete,
+        complete=sum(counts) == total_rows if complete is None else complete,
     )
 
 

@@ -29,9 +29,8 @@ from transforms.formats.columnar.arrow_batches import (
     runs_of,
 )
 from transforms.formats.columnar.arrow_types import (
-    Columns,
+    CommonColumns,
     flat_types,
-    merged_columns,
     wanted_fields,
 )
 from transforms.formats.table import (
@@ -67,28 +66,23 @@ class ArrowReader(TableReader):
         """Samples batches spread over the files; of streams the first."""
         if not files:
             raise InputError("a sample needs at least one Arrow file; found none")
-        known: tuple[str, Columns] | None = None
+        common = CommonColumns()
         parts: list[dict[str, pa.Array]] = []
         sampled = 0
         counted: list[int | None] = []
         budget = max(SAMPLE_BYTES // len(files), 1 << 16)
         for file in files:
             with _opened(file) as ipc:
-                columns = flat_types(ipc.schema, file.origin)
-                if known is None:
-                    known = (file.origin, columns)
-                known = (known[0], merged_columns(known, file.origin, columns))
+                common.add(file.origin, flat_types(ipc.schema, file.origin))
                 batches = ipc.some(budget, file.size)
                 parts += [flat_columns(batch) for batch in batches]
                 counted.append(ipc.rows)
                 sampled += ipc.consumed(file.size)
-        assert known is not None
         exact = [rows for rows in counted if rows is not None]
         total = sum(exact) if len(exact) == len(counted) else None
         sample = joined_sample(
-            known[1], parts, total_rows=total, sampled_bytes=sampled, complete=False
+            common.columns, parts, total_rows=total, sampled_bytes=sampled
         )
-        sample = dataclasses.replace(sample, complete=sample.rows == total)
         return Planned(self, sample)
 
     def blocks(
@@ -103,7 +97,9 @@ class ArrowReader(TableReader):
             return
         total = max(sum(counts), 1)
         ends = [file.size * rows // total for rows in itertools.accumulate(counts)]
-        yield from runs_of(file, counts, ends, block_bytes, limit_rows)
+        parts = zip(counts, ends, strict=True)
+        for run in runs_of(parts, 0, block_bytes, limit_rows):
+            yield run.block_of(file)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]

@@ -21,10 +21,10 @@ from transforms.errors import InputError, first_few
 
 __all__ = [
     "Columns",
+    "CommonColumns",
     "flat_types",
     "wanted_fields",
     "wanted_paths",
-    "merged_columns",
     "is_plain_struct",
     "listed",
 ]
@@ -105,25 +105,38 @@ def is_plain_struct(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and not is_image_file(kind)
 
 
-def merged_columns(
-    first: tuple[str, Columns],
-    origin: str,
-    columns: Columns,
-    *,
-    may_lack: bool = False,
-) -> Columns:
-    """Returns the columns of two files of one source, types as wide as needed.
+class CommonColumns:
+    """The columns of the files of one source, types as wide as needed.
 
     Args:
-      first: what came before: the name of a file, and its columns.
-      origin: the other file.
-      columns: its columns; their order may differ.
       may_lack: whether files may lack columns of others.
 
-    Raises:
-      InputError: they differ; names both files and the columns.
+    Attributes:
+      columns: of the files that were added.
     """
-    before, known = first
+
+    def __init__(self, *, may_lack: bool = False) -> None:
+        self.columns: Columns = {}
+        self._first: str | None = None
+        self._may_lack = may_lack
+
+    def add(self, origin: str, columns: Columns) -> None:
+        """Adds a file; the order of its columns may differ from the first file's.
+
+        Raises:
+          InputError: it differs from the first; names both files and the columns.
+        """
+        if self._first is None:
+            self._first, self.columns = origin, columns
+            return
+        self.columns = _merged(
+            self._first, self.columns, origin, columns, may_lack=self._may_lack
+        )
+
+
+def _merged(
+    before: str, known: Columns, origin: str, columns: Columns, *, may_lack: bool
+) -> Columns:
     facts = []
     lost = [name for name in known if name not in columns]
     new = [name for name in columns if name not in known]

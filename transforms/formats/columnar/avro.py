@@ -52,12 +52,12 @@ from transforms.formats.columnar.arrow_batches import (
     joined_sample,
     raw_rows,
     readable,
+    runs_of,
 )
 from transforms.formats.columnar.arrow_types import (
-    Columns,
+    CommonColumns,
     flat_types,
     listed,
-    merged_columns,
 )
 from transforms.formats.table import (
     InputFile,
@@ -103,24 +103,24 @@ class AvroReader(TableReader):
         """Samples blocks spread evenly over the files."""
         if not files:
             raise InputError("a sample needs at least one Avro file; found none")
-        known: tuple[str, Columns] | None = None
+        common = CommonColumns()
         parts: list[dict[str, pa.Array]] = []
         sampled = 0
         complete = True
         for file in files:
             with _opened(file) as avro:
-                columns = flat_types(avro.schema, file.origin)
-                if known is None:
-                    known = (file.origin, columns)
-                known = (known[0], merged_columns(known, file.origin, columns))
+                common.add(file.origin, flat_types(avro.schema, file.origin))
                 budget = max(_SAMPLE_BYTES // len(files), 1 << 16)
                 found = avro.some(budget, max(_PLACES // len(files), 1))
                 parts += [flat_columns(batch) for batch in found.batches]
                 sampled += found.stored_bytes
                 complete &= found.complete
-        assert known is not None
         sample = joined_sample(
-            known[1], parts, total_rows=None, sampled_bytes=sampled, complete=complete
+            common.columns,
+            parts,
+            total_rows=None,
+            sampled_bytes=sampled,
+            complete=complete,
         )
         if complete:
             rows = sample.rows + sample.unread
@@ -132,22 +132,16 @@ class AvroReader(TableReader):
     ) -> Iterator[Block]:
         """Yields runs of the file's blocks, of `block_bytes` or more."""
         with _opened(file) as avro:
-            start, first, rows = avro.start, 0, 0
-            for frame in avro.frames(avro.start, avro.size):
-                rows += frame.rows
-                is_last = frame.stop == avro.size
-                if limit_rows is not None and first + rows >= limit_rows:
-                    rows, is_last = limit_rows - first, True
-                if frame.stop - start < block_bytes and not is_last:
-                    continue
-                if rows:
-                    stop = frame.stop
-                    yield file.block(
-                        start, stop, rows=rows, before=start, first_row=first
-                    )
-                start, first, rows = frame.stop, first + rows, 0
-                if limit_rows is not None and first >= limit_rows:
-                    return
+            frames = avro.frames(avro.start, avro.size)
+            parts = ((frame.rows, frame.stop) for frame in frames)
+            for run in runs_of(parts, avro.start, block_bytes, limit_rows):
+                yield file.block(
+                    run.start,
+                    run.stop,
+                    rows=run.rows,
+                    before=run.start,
+                    first_row=run.first_row,
+                )
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]

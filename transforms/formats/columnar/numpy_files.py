@@ -40,7 +40,7 @@ from transforms.formats.columnar.arrow_batches import (
     piece_of,
     raw_rows,
 )
-from transforms.formats.columnar.arrow_types import Columns, merged_columns
+from transforms.formats.columnar.arrow_types import CommonColumns
 from transforms.formats.columnar.numpy_array import StoredArray
 from transforms.formats.table import (
     InputFile,
@@ -81,24 +81,20 @@ class NumpyReader(TableReader):
         """Samples rows spread evenly over the files; of compressed ones the first."""
         if not files:
             raise InputError("a sample needs at least one NumPy file; found none")
-        known: tuple[str, Columns] | None = None
+        common = CommonColumns()
         parts: list[dict[str, pa.Array]] = []
         total = 0
         budget = max(SAMPLE_BYTES // len(files), 1 << 12)
         for file in files:
             with self._opened(file) as arrays:
-                columns = {
+                types = {
                     name: kind for item in arrays.items for name, kind in item.columns()
                 }
-                if known is None:
-                    known = (file.origin, columns)
-                known = (known[0], merged_columns(known, file.origin, columns))
+                common.add(file.origin, types)
                 total += arrays.rows
                 for first, rows in arrays.places(budget):
                     parts.append(arrays.read(first, rows))
-        assert known is not None
-        sample = joined_sample(known[1], parts, total_rows=total, complete=False)
-        sample = dataclasses.replace(sample, complete=sample.rows == total)
+        sample = joined_sample(common.columns, parts, total_rows=total)
         return Planned(self, sample)
 
     def blocks(

@@ -29,9 +29,8 @@ from transforms.formats.columnar.arrow_batches import (
     runs_of,
 )
 from transforms.formats.columnar.arrow_types import (
-    Columns,
+    CommonColumns,
     flat_types,
-    merged_columns,
     wanted_paths,
 )
 from transforms.formats.columnar.int96 import (
@@ -83,17 +82,14 @@ class ParquetReader(TableReader):
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples row groups spread evenly; settles the unit of long timestamps."""
-        known: tuple[str, Columns] | None = None
+        common = CommonColumns()
         # Of each row group: the file, its number there, bytes once unpacked.
         groups: list[tuple[InputFile, int, int]] = []
         rows = 0
         wide = False
         for file in files:
             with _opened(file, self.int96) as parquet:
-                columns = flat_types(parquet.schema_arrow, file.origin)
-                if known is None:
-                    known = (file.origin, columns)
-                known = (known[0], merged_columns(known, file.origin, columns))
+                common.add(file.origin, flat_types(parquet.schema_arrow, file.origin))
                 wide = wide or bool(int96_paths(parquet))
                 meta = parquet.metadata
                 rows += meta.num_rows
@@ -101,7 +97,7 @@ class ParquetReader(TableReader):
                     group = meta.row_group(index)
                     _check_row_bytes(group, index, file.origin)
                     groups.append((file, index, group.total_byte_size))
-        if known is None:
+        if not files:
             raise InputError("a sample needs at least one Parquet file; found none")
         whole = sum(size for _, _, size in groups) <= SAMPLE_BYTES
         all_groups = groups
@@ -115,7 +111,7 @@ class ParquetReader(TableReader):
         for file, chosen in itertools.groupby(groups, key=lambda group: group[0]):
             with (
                 _opened(file, self.int96) as parquet,
-                self._lost_of(file, parquet, list(known[1])) as lost,
+                self._lost_of(file, parquet, list(common.columns)) as lost,
             ):
                 for _, index, size in chosen:
                     step = 1 if whole else max(1, min(_SPREAD, -(-size // budget)))
@@ -124,8 +120,7 @@ class ParquetReader(TableReader):
                     parts.extend(
                         map(flat_columns, _thinned(parquet, index, step, limit, lost))
                     )
-        sample = joined_sample(known[1], parts, total_rows=rows, complete=False)
-        return Planned(self, dataclasses.replace(sample, complete=sample.rows == rows))
+        return Planned(self, joined_sample(common.columns, parts, total_rows=rows))
 
     def blocks(
         self, file: InputFile, *, block_bytes: int, limit_rows: int | None
@@ -135,13 +130,11 @@ class ParquetReader(TableReader):
             meta = parquet.metadata
             groups = [meta.row_group(index) for index in range(meta.num_row_groups)]
             plain = sum(_plain_bytes(group) for group in groups)
-            sizes = [
-                (group.num_rows, file.size * _plain_bytes(group) // plain)
-                for group in groups
-            ]
-        counts = [count for count, _ in sizes]
-        ends = list(itertools.accumulate(size for _, size in sizes))
-        yield from runs_of(file, counts, ends, block_bytes, limit_rows)
+            counts = [group.num_rows for group in groups]
+            sizes = [file.size * _plain_bytes(group) // plain for group in groups]
+        parts = zip(counts, itertools.accumulate(sizes), strict=True)
+        for run in runs_of(parts, 0, block_bytes, limit_rows):
+            yield run.block_of(file)
 
     def read(
         self, file: SourceFile, block: Block, columns: Sequence[str]

@@ -35,7 +35,7 @@ from transforms.formats.columnar.arrow_batches import (
     SAMPLE_BYTES,
     joined_sample,
 )
-from transforms.formats.columnar.arrow_types import Columns, merged_columns
+from transforms.formats.columnar.arrow_types import Columns, CommonColumns
 from transforms.formats.table import (
     Complaint,
     InputFile,
@@ -321,25 +321,19 @@ def _all_types(
         for feature in known.values()
         for key, kind in record_types(feature).items()
     }
-    merged: tuple[str, Columns] | None = None
+    common = CommonColumns(may_lack=True)
     lists: set[str] = set()
     for origin, learned in seen:
-        types = learned.types
         lists |= learned.lists
         single = {
             name: kind.value_type if pa.types.is_list(kind) else kind
-            for name, kind in types.items()
+            for name, kind in learned.types.items()
             if name not in declared
         }
-        if merged is None:
-            merged = (origin, single)
-        else:
-            both = merged_columns(merged, origin, single, may_lack=True)
-            merged = (merged[0], both)
-    found = dict(merged[1]) if merged else {}
+        common.add(origin, single)
     fields = {
         name: pa.list_(kind) if name in lists else kind
-        for name, kind in sorted(found.items())
+        for name, kind in sorted(common.columns.items())
     }
     return pa.schema(list((declared | fields).items()))
 
