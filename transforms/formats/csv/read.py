@@ -1,6 +1,5 @@
 """Read a block of a CSV file as text columns, and find the rows that cannot be read."""
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import numpy_mask
 from transforms.core.model import Block, Reason, Rejection, Skipped
+from transforms.core.rows.column import Mask, not_utf8
 from transforms.errors import ConservationError, InputError, bounded, shortened
 from transforms.formats.csv.dialect import (
     CsvDialect,
@@ -27,15 +27,10 @@ from transforms.formats.csv.records import (
     parse_bytes,
     trimmed,
 )
-from transforms.formats.table import (
-    STAGE,
-    Complaint,
-    RawRows,
-)
+from transforms.formats.table import Complaint, RawRows, rejection_of
 
 __all__ = ["read_raw"]
 
-Mask = npt.NDArray[np.bool_]
 # Column -> its cells, and which of them are not valid text; None for none.
 _Texts = dict[str, tuple[pa.Array, Mask | None]]
 
@@ -160,7 +155,7 @@ class _Source:
         indices = np.array([row - first for row, _, _ in complaints], np.int64)
         places = locate(self.raw, self.dialect, indices)
         out = []
-        for (row, reason, message), start, stop, lines in zip(
+        for complaint, start, stop, lines in zip(
             complaints,
             places.starts.tolist(),
             places.stops.tolist(),
@@ -170,18 +165,8 @@ class _Source:
             record = bytes(view[start:stop]).rstrip(b"\r\n")
             if not self.scannable:
                 record = record.decode().encode(self.encoding)
-            out.append(
-                Rejection(
-                    source=self.block.origin,
-                    row=row + 1,
-                    line=self.block.first_line + lines,
-                    stage=STAGE,
-                    reason=reason,
-                    message=message,
-                    sha256=hashlib.sha256(record).hexdigest(),
-                    raw=record,
-                )
-            )
+            line = self.block.first_line + lines
+            out.append(rejection_of(self.block.origin, complaint, record, line=line))
         return out
 
 
@@ -193,7 +178,7 @@ def _texts(
         records = parse(source.utf8, columns, wanted, source.dialect)
     except pa.ArrowInvalid:
         records = parse_bytes(source.utf8, columns, wanted, source.dialect)
-        masks = [_undecodable(column) for column in records.columns]
+        masks = [not_utf8(column) for column in records.columns]
         cells = list(zip(records.columns, masks, strict=True))
         if source.dialect.trim:
             cells = [(_trimmed_bytes(*each), each[1]) for each in cells]
@@ -243,28 +228,9 @@ def _confirmed(
     )
     found = parse_bytes(text, columns, columns, source.dialect).columns
     if source.dialect.trim:
-        found = tuple(_trimmed_bytes(cells, _undecodable(cells)) for cells in found)
+        found = tuple(_trimmed_bytes(cells, not_utf8(cells)) for cells in found)
     repeats = repeats_header(found, range(len(columns)), columns)
     return np.zeros(len(indices), np.bool_) if repeats is None else repeats
-
-
-def _undecodable(column: pa.Array) -> Mask | None:
-    """Returns which cells of a binary column are not valid UTF-8; None for none."""
-    try:
-        column.cast(pa.string())
-    except pa.ArrowInvalid:
-        pass
-    else:
-        return None
-    # A view is not checked; nor does the question need it to be.
-    plain = pc.fill_null(pc.string_is_ascii(column.view(pa.string())), True)
-    bad = np.zeros(len(column), np.bool_)
-    for index in np.flatnonzero(~plain.to_numpy(zero_copy_only=False)).tolist():
-        try:
-            column[index].as_py().decode("utf-8")
-        except UnicodeDecodeError:
-            bad[index] = True
-    return bad
 
 
 def _trimmed_bytes(text: pa.Array, undecodable: Mask | None) -> pa.Array:

@@ -12,7 +12,7 @@ from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import check_same_columns, read_header
 from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.sample import Sample, SampleInput, sample_blocks
+from transforms.formats.csv.sample import SampleInput, sample_blocks
 from transforms.formats.table import (
     InputFile,
     Planned,
@@ -94,21 +94,11 @@ class CsvReader(TableReader):
 
     def _sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns rows from places spread evenly over the files."""
-        sample = sample_blocks(
-            [
-                SampleInput(
-                    file.origin,
-                    file.size,
-                    file.open,
-                    self.dialect_of(file.origin),
-                )
-                for file in files
-            ],
-            check=self._header_check,
-        )
-        # A source without a byte of rows is complete too.
-        complete = sample.sampled_bytes == 0 or sample.complete
-        return _table_sample(sample, sample.sampled_bytes, complete)
+        inputs = [
+            SampleInput(file.origin, file.size, file.open, self.dialect_of(file.origin))
+            for file in files
+        ]
+        return sample_blocks(inputs, check=self._header_check)
 
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
@@ -131,7 +121,13 @@ class CsvReader(TableReader):
             )
         complete = len(chosen) == len(files) and all(each.ended for each in inputs)
         sample = sample_blocks(inputs, check=self._header_check)
-        return _table_sample(sample, used, complete)
+        # The sample counts bytes of content; the source is measured in stored bytes.
+        return dataclasses.replace(
+            sample,
+            sampled_bytes=used,
+            total_rows=sample.rows + sample.unread if complete else None,
+            complete=complete,
+        )
 
     @property
     def _header_check(self) -> HeaderCheck | None:
@@ -220,19 +216,6 @@ class CsvReader(TableReader):
     def _check_header(self, stream: Any, origin: str) -> None:
         names = read_header(stream, self.dialect_of(origin), origin)
         check_same_columns(self.named_in, self.names, origin, names)
-
-
-def _table_sample(sample: Sample, used: int, complete: bool) -> TableSample:
-    """Returns the sample as table formats have it; `used` bytes were read for it."""
-    return TableSample(
-        sample.columns,
-        sample.rows,
-        unread=sample.miscounted,
-        sampled_bytes=used,
-        total_rows=sample.rows + sample.miscounted if complete else None,
-        complete=complete,
-        notes=sample.notes,
-    )
 
 
 def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:

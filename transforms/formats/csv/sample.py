@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +27,9 @@ from transforms.formats.csv.header import (
 from transforms.formats.csv.header_check import HeaderCheck
 from transforms.formats.csv.records import Records, parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
+from transforms.formats.table import TableSample
 
-__all__ = ["SAMPLE_BYTES", "Sample", "SampleInput", "sample_blocks"]
+__all__ = ["SAMPLE_BYTES", "SampleInput", "sample_blocks"]
 
 SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled.
@@ -57,36 +58,12 @@ class SampleInput:
     ended: bool = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sample:
-    """Rows of a source as text.
-
-    Attributes:
-      columns: name to texts, in the files' order; null where a cell is blank and not
-        quoted.
-      rows: how many rows the columns hold.
-      miscounted: how many more rows there were, with too few or too many fields.
-      sampled_bytes: how long all those rows are in their files.
-      total_bytes: the size of all files.
-      complete: whether those are all rows there are.
-      notes: what is worth a note about the first rows of files.
-    """
-
-    columns: Mapping[str, pa.ChunkedArray]
-    rows: int
-    miscounted: int
-    sampled_bytes: int
-    total_bytes: int
-    complete: bool = False
-    notes: tuple[str, ...] = ()
-
-
 def sample_blocks(
     inputs: Sequence[SampleInput],
     *,
     sample_bytes: int = SAMPLE_BYTES,
     check: HeaderCheck | None = None,
-) -> Sample:
+) -> TableSample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
     The same files give the same sample. A place inside a file starts at the next line
@@ -141,13 +118,16 @@ def sample_blocks(
     _check_lengths(lengths, rows, file, names)
     notes = _check_heads(check, heads, batches, len(names))
     total_bytes = sum(each.size for each in inputs)
-    return Sample(
+    is_whole = total_bytes <= sample_bytes and all(each.ended for each in inputs)
+    # A source that holds nothing but headers is complete, too.
+    complete = is_whole or not sampled_bytes
+    return TableSample(
         columns=dict(zip(names, _joined(batches, len(names)), strict=True)),
         rows=rows,
-        miscounted=lengths.total(),
+        unread=lengths.total(),
         sampled_bytes=sampled_bytes,
-        total_bytes=total_bytes,
-        complete=total_bytes <= sample_bytes and all(each.ended for each in inputs),
+        total_rows=rows + lengths.total() if complete else None,
+        complete=complete,
         notes=notes,
     )
 

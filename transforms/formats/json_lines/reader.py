@@ -10,7 +10,6 @@ is a missing value, as null is; one that the sample has not seen is no column.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
@@ -21,7 +20,7 @@ import pyarrow.json
 
 from transforms import files
 from transforms.core.model import Block, Rejection
-from transforms.errors import ConservationError, InputError, bounded
+from transforms.errors import ConservationError, InputError
 from transforms.formats.columnar.arrow_batches import (
     PIECE_BYTES,
     SAMPLE_BYTES,
@@ -36,13 +35,13 @@ from transforms.formats.json_lines.types import (
     merged,
 )
 from transforms.formats.table import (
-    STAGE,
     Complaint,
     InputFile,
     Planned,
     RawRows,
     SourceFile,
     TableReader,
+    rejection_of,
 )
 from transforms.formats.unpacked import is_packed, open_unpacked
 
@@ -294,22 +293,12 @@ def _rejecter(
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         out = []
-        for number, reason, message in complaints:
-            index = number - block.first_row
+        for complaint in complaints:
+            index = complaint[0] - block.first_row
             line = data[int(lines.starts[index]) : int(lines.stops[index])]
-            line = line.rstrip(b"\r")
-            out.append(
-                Rejection(
-                    source=block.origin,
-                    row=number + 1,
-                    line=block.first_line + int(lines.numbers[index]),
-                    stage=STAGE,
-                    reason=reason,
-                    message=bounded(message),
-                    sha256=hashlib.sha256(line).hexdigest(),
-                    raw=line,
-                )
-            )
+            number = block.first_line + int(lines.numbers[index])
+            raw = line.rstrip(b"\r")
+            out.append(rejection_of(block.origin, complaint, raw, line=number))
         return out
 
     return reject

@@ -25,17 +25,13 @@ from transforms.errors import (
     SourceError,
     SpecError,
 )
-from transforms.formats.csv import (
-    CsvDialect,
-    SampleInput,
-    check_same_columns,
-    iter_blocks,
-    read_header,
-    read_raw,
-    sample_blocks,
-)
+from transforms.formats.csv.blocks import iter_blocks
+from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.header import check_same_columns, read_header
+from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.reader import CsvReader
-from transforms.formats.csv.sample import Sample
+from transforms.formats.csv.sample import SampleInput, sample_blocks
+from transforms.formats.table import TableSample
 from transforms.formats.table_source import TableSource
 
 
@@ -528,7 +524,7 @@ def test_rows_and_rejections_do_not_depend_on_the_block_size(
 # --- samples -----------------------------------------------------------------------
 
 
-def sample(*files: bytes, dialect: Any = None, **options: Any) -> Sample:
+def sample(*files: bytes, dialect: Any = None, **options: Any) -> TableSample:
     inputs = [
         SampleInput(
             f"{number}.csv",
@@ -548,8 +544,8 @@ def test_small_sources_are_sampled_whole() -> None:
         "a": ["1", "2", "4"],
         "b": ["", None, "x"],
     }
-    assert (found.rows, found.miscounted) == (3, 1)
-    assert found.total_bytes == 14 + 13 + 4
+    assert (found.rows, found.unread) == (3, 1)
+    assert (found.complete, found.total_rows) == (True, 4)
     assert found.sampled_bytes == 10 + 3
 
 
@@ -571,7 +567,7 @@ def test_large_sources_are_sampled_evenly(cell: str) -> None:
     first = sample(*files, sample_bytes=8000)
     again = sample(*files, sample_bytes=8000)
     assert first == again
-    assert first.miscounted == 0
+    assert first.unread == 0
     assert len(set(first.columns["text"].to_pylist())) == 1
     numbers = [int(n) for n in first.columns["number"].to_pylist()]
     assert 100 < len(numbers) < 1500

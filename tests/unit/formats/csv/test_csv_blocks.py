@@ -14,8 +14,9 @@ from pyarrow import csv as arrow_csv
 from tests.support.stress import cases
 from transforms.core.model import Block
 from transforms.errors import SourceError
-from transforms.formats.csv import CsvDialect, iter_blocks
 from transforms.formats.csv import blocks as csv_blocks
+from transforms.formats.csv.blocks import iter_blocks
+from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.records import locate
 from transforms.formats.csv.scan import Scan, pieces_of
 
