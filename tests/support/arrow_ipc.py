@@ -34,7 +34,7 @@ for at in range(0, len(whole) - 8, 8):
             read_all(ArrowReader(), folder, ["a.arrow"])
             outcomes[0] += 1
         except SourceError as error:
-            assert "a.arrow" in str(error) or "stands twice" in str(error), error
+            assert "a.arrow" in str(error) or "occurs twice" in str(error), error
             outcomes[1] += 1
 print(outcomes)
 """
