@@ -49,7 +49,7 @@ def infer_batches(
     Args:
       batches: name to values; see `infer_columns`.
       label_column: likewise.
-      rows: how many rows the batches have in all, where that is known.
+      rows: the number of rows of all batches, if known.
     """
     typed: dict[str, Found] = {}
     order: dict[str, None] = {}
@@ -70,7 +70,7 @@ def infer_batches(
 def _gather(
     columns: Mapping[str, pa.Array | pa.ChunkedArray], found: dict[str, Found]
 ) -> None:
-    """Adds what a batch of typed columns suggests to what those before it did."""
+    """Adds the evidence of a batch of typed columns."""
     # Imported here because tables of text, the most frequent ones, start without it.
     from transforms.core.infer.typed import infer_typed
 

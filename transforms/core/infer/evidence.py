@@ -1,9 +1,9 @@
-"""What a feature was inferred from, and what that decides in the end.
+"""Evidence for inferred features, and what is decided by all of it.
 
     evidence of parts -> merge -> evidence of a column -> inference: label and policy
 
-Texts and typed columns give their evidence in their own ways (`texts`, `typed`); from
-there on they are treated alike.
+`texts` and `typed` give the evidence of a column in their own ways; from there on both
+take the same way.
 """
 
 import dataclasses
@@ -42,23 +42,22 @@ class Evidence:
     """What a feature's kind was inferred from.
 
     Attributes:
-      sampled: how many cells were looked at.
-      missing: how many of them hold no value, for a feature of this kind.
-      misfits: how many of them do not fit the kind: their rows would be rejected.
+      sampled: number of cells that were looked at.
+      missing: number of cells without a value, for a feature of this kind.
+      misfits: number of cells that do not fit the kind: their rows would be rejected.
       minimum: of the numbers that fit, without NaN and infinities; None for no number.
       maximum: likewise.
       examples: the first distinct values, shortened.
       misfit_examples: the first distinct values that do not fit, shortened.
-      distinct: of a label: how many class names there are among them; None if they
-        were not counted.
-      large, told_apart: of a float: how many distinct values of 2^24 and more that
-        fit were compared, and how many distinct ones float32 makes of them.
-      whole: of a float of a typed source: whether all numbers are whole and inside
+      distinct: for a label, the number of class names; None if they were not counted.
+      large, told_apart: for a float, the number of distinct values of 2^24 and more
+        that were compared, and the number of distinct float32 values they become.
+      whole: for a float of a typed source, whether all numbers are whole and inside
         int64.
-      numbers: of a float, until `inference` has decided by them: its large numbers.
-      near: the kind that most cells are of, where some are not.
-      few: of texts: how many distinct ones there are, where they are few; else 0.
-      remark: of a typed source: what its type means for the feature.
+      numbers: the large numbers of a float; None once `inference` has used them.
+      near: the kind that most cells have, where other cells prevent it.
+      few: for text, the number of distinct texts if they are few; else 0.
+      remark: for a typed source, what its type means for the feature.
     """
 
     sampled: int
@@ -78,7 +77,7 @@ class Evidence:
     remark: str = ""
 
     def merge(self, other: "Evidence") -> "Evidence":
-        """Returns the facts of both, the examples of the first."""
+        """Returns the evidence of both parts, with the examples of the first."""
         low, high = wider((self.minimum, self.maximum), (other.minimum, other.maximum))
         numbers = self.numbers or other.numbers
         if self.numbers is not None and other.numbers is not None:
@@ -98,7 +97,7 @@ class Evidence:
 
     @property
     def present(self) -> float:
-        """The share of sampled cells that hold a value; 0 of none."""
+        """The share of sampled cells that hold a value; 0 if there are no cells."""
         return (self.sampled - self.missing) / self.sampled if self.sampled else 0.0
 
 

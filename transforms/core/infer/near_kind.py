@@ -11,15 +11,17 @@ from transforms.core.schema import Kind
 
 __all__ = ["NearKind", "Texts"]
 
-# Of a piece of a column: enough to know what is frequent, and soon counted.
+# Cells of each piece that are counted: enough to find frequent texts, and cheap.
 _LOOKED_AT = 4096
-# Of each piece, the most frequent ones.
+# The most frequent texts of each piece that are kept.
 _KEPT = 16
 _MOST_CHARS = 40
-# Few distinct texts: each occurs this often on average.
+# Distinct texts are few if each occurs this often on average, and up to this many.
 _REPEATS = 10
 _FEW = 20
-# Of 100 cells: with few texts that stop the kind, and with any.
+# Percent of cells that must have a kind for it to be near: where the texts in its way
+# are few, a person can name them as null values; where they are many, only 9 of 10
+# cells of the kind suggest that it was meant.
 _NEAR_IN_100, _NEAR_BUT_FOR_MANY_IN_100 = 50, 90
 _MOST_STOPS = 4
 _BOOLS = frozenset(["true", "false"])
@@ -27,13 +29,13 @@ _BOOLS = frozenset(["true", "false"])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NearKind:
-    """A kind that most cells of a column are of.
+    """A kind that most cells of a column have, and the texts that prevent it.
 
     Attributes:
       kind: int64, float or bool.
-      share: of the cells that hold anything, those that are of the kind; below 1.
-      stops: the most frequent others, and how often they were met.
-      alone: whether there are no further ones.
+      share: of the kind, among the cells that are not missing; below 1.
+      stops: the most frequent other texts, and how often each occurs.
+      alone: whether `stops` has all of them.
     """
 
     kind: Kind
@@ -43,7 +45,7 @@ class NearKind:
 
 
 class Texts:
-    """Counts of texts, of the first ones of each piece of a column."""
+    """Counts the texts among the first cells of each piece of a column."""
 
     def __init__(self) -> None:
         self._counts: collections.Counter[str] = collections.Counter()
@@ -51,7 +53,7 @@ class Texts:
         self._many = False
 
     def add(self, texts: pa.StringArray) -> None:
-        """Adds texts that are no numbers; none of them is null."""
+        """Adds texts that are not numbers, without nulls."""
         part = trimmed(texts.slice(0, _LOOKED_AT))
         found = part.value_counts()
         self._cells += len(part)
@@ -68,17 +70,17 @@ class Texts:
 
     @property
     def few(self) -> int:
-        """How many distinct texts there are, where they are few; else 0."""
+        """The number of distinct texts, if they are few; else 0."""
         count = len(self._counts)
         many = self._many or count > _FEW or count * _REPEATS > self._cells
         return 0 if many else count
 
     def near_number(self, kind: Kind, share: float) -> NearKind | None:
-        """Returns the kind of the numbers beside these texts, where they prevail."""
+        """Returns the kind of the column's numbers, if they outnumber these texts."""
         return _near(kind, share, self._counts, self._many)
 
     def near_bool(self) -> NearKind | None:
-        """Returns bool where most of these texts are true or false."""
+        """Returns bool if most of these texts are true or false."""
         bools = {text for text in self._counts if text.lower() in _BOOLS}
         count = sum(self._counts[text] for text in bools)
         others = {t: n for t, n in self._counts.items() if t not in bools}

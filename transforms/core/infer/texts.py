@@ -52,10 +52,12 @@ __all__ = ["infer_texts"]
 
 Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 
-# Percent of the cells of a numeric column that must be numbers.
+# Percent of the cells of a numeric column that must be numbers: a few broken cells
+# are rejects and do not make a text of the whole column.
 _NUMBERS_IN_100 = 99
 _EXAMPLE_CHARS = 40
 _THREADS = 2
+# Cells that are cast at once: bounds the memory of the cast.
 _PIECE_CELLS = 65_536
 
 
@@ -69,8 +71,8 @@ def infer_texts(
     Args:
       batches: name to texts, the same names in each; null where the cell is blank and
         not quoted.
-      rows: how many rows the batches hold in all, where that is known: a column that
-        is surely text is then left earlier.
+      rows: the number of rows of all batches, if known: then the rest of a column that
+        is certainly text is not looked at.
     """
     columns: dict[str, _Column] = {}
     # Arrow's kernels run without the interpreter's lock: two columns at a time.
@@ -83,10 +85,10 @@ def infer_texts(
 
 
 class _Column:
-    """What is known of one column so far.
+    """The cells of one column that were added so far.
 
     Args:
-      expected: how many cells there are in all; None if that is not known.
+      expected: the number of all its cells; None if unknown.
     """
 
     def __init__(self, expected: int | None) -> None:
@@ -138,7 +140,7 @@ class _Column:
 
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
-    """Yields the cells in pieces: what a cast needs beside the texts is then small."""
+    """Yields the cells in pieces of up to 65,536, which bounds the memory of casts."""
     for chunk in texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]:
         for start in range(0, len(chunk), _PIECE_CELLS):
             yield chunk.slice(start, _PIECE_CELLS)
@@ -146,10 +148,10 @@ def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
 
 @dataclasses.dataclass
 class _Tally:
-    """What the cells of one column are, added up over its chunks.
+    """Counts of the cells of one column, added up over its pieces.
 
     Attributes:
-      total: cells of the column, missing ones included; None where more may come.
+      total: number of cells of the column, with missing ones; None if unknown.
       present: cells that are not missing for a number or bool.
       numbers: those that are decimal numbers, `nan` or an infinity.
       integers: those that are integers in range.
@@ -190,7 +192,7 @@ class _Tally:
 
     @property
     def surely_text(self) -> bool:
-        """Whether no further chunk can make it anything else."""
+        """Whether the column is text whatever its other cells are."""
         if self.bools:
             return False
         if self.zero_led or self.total is None:
@@ -206,7 +208,8 @@ class _Tally:
         enough = self.numbers * 100 >= self.present * _NUMBERS_IN_100
         if self.zero_led or not enough or not self.finite:
             return Kind.TEXT
-        # A few whole numbers too large must not cost all others their last digits.
+        # As float, all large numbers would lose digits: rather reject the few that are
+        # outside int64.
         few = (self.word_count + self.large_count) * 100 <= self.present * (
             100 - _NUMBERS_IN_100
         )
@@ -217,7 +220,7 @@ class _Tally:
         return Kind.INT64 if is_large or not self.pointed else Kind.FLOAT
 
     def near(self, kind: Kind) -> NearKind | None:
-        """Returns what most cells of a column of this kind are, where not all are."""
+        """Returns the kind of most cells, where the other cells prevent it."""
         if not self.word_count or self.zero_led or self.bools:
             return None
         if not self.numbers:
@@ -229,7 +232,7 @@ class _Tally:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all numbers so far are integers, or are so without the range."""
+        """Whether all numbers so far are whole, inside int64 or not."""
         return self.integers + self.large_count == self.numbers
 
     def add(self, chunk: pa.StringArray) -> None:
@@ -243,7 +246,7 @@ class _Tally:
         if self.bools:
             self.bools = coerce(present, Feature("", Kind.BOOL)).faults is None
             if self.bools:
-                # Words all the same, should a later chunk hold numbers.
+                # If a later piece holds numbers, these are words among them.
                 self.word_count += len(present)
                 self.words += _examples(present)
                 self.texts.add(present)
@@ -260,7 +263,7 @@ class _Tally:
             self.integers += len(present)
             self.finite = True
             self.extent = wider(self.extent, extent)
-            # Later cells may make them floats.
+            # The column may still become float, by its later cells.
             self._add_large(present, integers.values)
             return
         outside = present.filter(pa.array(integers.cells_with(Reason.OUT_OF_RANGE)))
@@ -273,7 +276,8 @@ class _Tally:
     def _add_floats(self, present: pa.StringArray) -> None:
         floats = coerce(present, Feature("", Kind.FLOAT))
         finite = pc.any(pc.is_finite(floats.values)).as_py()
-        # Numbers too large for float32 are numbers; a column of nan and inf is not.
+        # A column of nothing but nan and inf is text, but a number too large for
+        # float32 is a number.
         beyond = floats.cells_with(Reason.OUT_OF_RANGE)
         words = floats.cells_with(Reason.NOT_A_NUMBER)
         count = int(words.sum())
@@ -293,7 +297,7 @@ class _Tally:
             self.beyond += _examples(present.filter(pa.array(beyond)))
 
     def _add_large(self, present: pa.StringArray, values: pa.Array) -> None:
-        """Adds what float32 makes of the cells of 2^24 and more."""
+        """Adds the numbers of 2^24 and more, and how many float32 cannot hold."""
         places = large_places(values)
         if not len(places):
             return
@@ -307,7 +311,8 @@ class _Tally:
 def _examples(texts: Cells | None) -> tuple[str, ...]:
     if texts is None:
         return ()
-    # Distinct values among the first ones: a whole column is not worth a hash table.
+    # The first 1,000 cells suffice; finding distinct texts of millions would cost more
+    # than the inference.
     distinct = dict.fromkeys(texts.slice(0, 1000).to_pylist())
     distinct.pop(None, None)
     return tuple(value[:_EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])

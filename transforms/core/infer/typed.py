@@ -26,8 +26,8 @@ float32 holds whole numbers up to 2^24; a float64 column that is float does not 
 whole numbers up to 2^53 that float32 does not hold, unless 1 in 100 of the numbers
 beyond 2^24 has a fraction (`transforms.core.rows.float32`).
 
-A label column of text is a label; of another kind it keeps that. Structs are to be
-flattened by the reader; what is left of them, maps and unions have no feature.
+Readers flatten structs; other structs, maps and unions have no feature. Which column
+is the label, and whether float64 becomes int64, is decided in `evidence`.
 """
 
 import dataclasses
@@ -84,13 +84,15 @@ IMAGE_SIGNATURES: tuple[tuple[int, bytes], ...] = (
     (4, b"ftypheix"),
     (4, b"ftypmif1"),
 )
-"""(position, bytes) of which one is in every file of these formats."""
+"""(position, bytes): each file of these formats has one of them."""
 
-# BMP's two letters start many a text: the size that follows has to be right as well.
+# Many texts start with BMP's two letters: the file size after them must be right, too.
 _BMP = b"BM"
 _HEAD_BYTES = 16
+# Values that are looked at for images and examples: each may be an image of megabytes.
 _LOOKED_AT = 256
-# Percent of the non-empty texts that must end like an image's name.
+# Percent of the non-empty texts that must end like an image's name. Lists of images
+# often hold a few other files, Thumbs.db say.
 _PATHS_IN_100 = 95
 
 
@@ -100,7 +102,7 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
     A float64 column is float here; `inference` makes int64 of one of whole numbers.
 
     Args:
-      columns: name to values; the evidence counts what is in them.
+      columns: name to n values.
 
     Raises:
       InputError: no feature can hold a column's type; names column and type.
@@ -114,13 +116,13 @@ def infer_typed(columns: Mapping[str, Column]) -> dict[str, Found]:
 
 
 def looks_like_image_paths(column: Column, suffixes: Collection[str]) -> bool:
-    """Tells whether texts are the paths of images, by how they end.
+    """Tells whether at least 95 % of the non-empty texts end like names of images.
 
-    At least 95 of 100 that are not empty must. Columns of another type do not.
+    Columns of other types do not.
 
     Args:
       column: n values.
-      suffixes: with their dot and in small letters, like ".jpg".
+      suffixes: in lower case, with the dot, like ".jpg".
     """
     named = ended = 0
     for chunk in _chunks(column):
@@ -153,7 +155,7 @@ def _feature(name: str, column: Column) -> tuple[Feature, str]:
         else:
             break
         kind = kind.value_type
-    # Beyond a list of lists of any lengths, a record has no room for the lengths.
+    # A record stores the lengths of lists of lists, but not those of deeper lists.
     if len(shape) > 2 and None in shape[1:]:
         raise _unusable(name, column.type)
     if None in shape[1:]:
@@ -180,7 +182,7 @@ def _unusable(name: str, kind: pa.DataType) -> InputError:
 
 
 def _bare(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of what a column holds, however it is stored."""
+    """Returns the type of the values, without extension, dictionary or run ends."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
@@ -236,7 +238,7 @@ def _note(kind: pa.DataType) -> str:
 
 
 def _holds_images(column: Column) -> bool:
-    """Tells whether the first values that are not empty start as image files do."""
+    """Tells whether the first non-empty values start like image files."""
     seen = 0
     for chunk in _chunks(column):
         values = plain(chunk)
@@ -267,7 +269,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
     extent: Extent = (None, None)
     bad_examples: dict[str, None] = {}
     whole = True
-    # float32 and narrower ones hold what they hold.
+    # Columns of float32 and float16 lose nothing as a FloatList; float64 may.
     is_double = feature.kind is Kind.FLOAT and pa.types.is_float64(_leaf(column.type))
     numbers = LargeNumbers() if is_double else None
     for chunk in _chunks(column):
@@ -281,7 +283,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
             bad_examples.update(dict.fromkeys(_examples(odd)))
         values = found.values
         if numbers is not None:
-            # float32 would show the neighbours of the limits.
+            # The extent of the float64 values: float32 would round its limits.
             values = _flat(chunk)
             doubles = raw_values(values).astype(np.float64, copy=False)
             if values.null_count:
@@ -303,7 +305,7 @@ def _evidence(column: Column, feature: Feature) -> Evidence:
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of single values, of lists that of their items."""
+    """Returns the type of single values; for lists, the type of their items."""
     kind = _bare(kind)
     while is_list(kind) or is_list_view(kind):
         kind = _bare(kind.value_type)
@@ -346,7 +348,7 @@ def _large_numbers(
 
 
 def _flat(chunk: pa.Array) -> pa.Array:
-    """Returns all values of a column, of lists those of the lists."""
+    """Returns all values of a column; for lists, the items."""
     values = plain(chunk)
     while is_list(values.type):
         values = plain(values.flatten())
@@ -354,7 +356,6 @@ def _flat(chunk: pa.Array) -> pa.Array:
 
 
 def _examples(column: Column) -> tuple[str, ...]:
-    # A few of the first ones: a value may be an image of some megabytes.
     return first_distinct(column.slice(0, _LOOKED_AT), _shown)
 
 

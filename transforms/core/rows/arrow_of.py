@@ -1,4 +1,4 @@
-"""Python and NumPy values to an Arrow array of their natural type.
+"""Convert Python and NumPy values to an Arrow array of their natural type.
 
 | values                                | array                                       |
 | ------------------------------------- | ------------------------------------------- |
@@ -16,8 +16,8 @@
 | arrays of one shape, of 2 dimensions  | FixedShapeTensor                            |
 | and more                              |                                             |
 
-None, NaT and pandas' NA are null; NaN stays NaN. Nothing is converted with a loss, and
-values of different kinds are an error that says which.
+None, NaT and pandas' NA are null; NaN stays NaN. No conversion loses anything, and
+values of different kinds are an error that names the first odd one.
 """
 
 import functools
@@ -48,9 +48,10 @@ _ARROW_UNITS = ("D", "s", "ms", "us", "ns")
 # Families whose values hold others; of those, the ones that may hold themselves.
 _NESTED = frozenset(["array", "list", "mapping"])
 _HOLDERS = frozenset(["list", "mapping"])
-# Few rows are as deep as this, and none that holds itself is too large by then.
+# Cycles are looked for at this level only: few rows are as deep, and a list that holds
+# itself has not grown large by then.
 _CHECKED_LEVEL = 4
-# Messages about deep values name the innermost keys.
+# Messages longer than this get no more keys: those of deep values name the innermost.
 _LONG_CHARS = 400
 FLOAT32_BITS = 24
 """Of its significand: the integers that float32 holds have no more."""
@@ -114,11 +115,11 @@ def _check_nesting(values: list[Any], level: int) -> None:
 
 
 def _holds_itself(value: Any, checked: set[int]) -> bool:
-    """Whether a list or mapping is among its own contents, at any depth.
+    """Tells whether a list or mapping contains itself, at any depth.
 
     Args:
       value: a list or mapping.
-      checked: ids of those that do not; gets more.
+      checked: ids of lists and mappings that do not; this function adds to it.
     """
     path: list[tuple[int, Iterator[Any]]] = [(id(value), _parts(value))]
     above = {id(value)}
@@ -138,7 +139,7 @@ def _holds_itself(value: Any, checked: set[int]) -> bool:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yields the lists and mappings right inside a value."""
+    """Yields the lists and mappings that are direct parts of a value."""
     items = value.values() if isinstance(value, Mapping) else value
     return (item for item in items if family_of(type(item)) in _HOLDERS)
 
@@ -153,7 +154,7 @@ def _odd(values: list[Any], why: str, is_odd: Callable[[Any], bool]) -> OddValue
 def _blamed(
     values: list[Any], make: Callable[[list[Any]], pa.Array], error: Exception
 ) -> OddValueError:
-    """Returns the error with the first value that cannot be converted by itself."""
+    """Returns an error that names the first value that cannot be converted alone."""
     for index, value in enumerate(values):
         try:
             make([value])
@@ -206,7 +207,7 @@ def _numbers(values: list[Any]) -> pa.Array:
         if family_of(type(value)) != "int" or not value:
             return False
         digits = abs(int(value))
-        # What is left without the zeros at its end must fit the significand.
+        # Without its trailing zero bits the number must fit float32's significand.
         return (digits // (digits & -digits)).bit_length() > FLOAT32_BITS
 
     if any(is_lost(value) for value in values if value is not None):
@@ -407,7 +408,7 @@ def tensor_array(rows: Array, absent: Sequence[bool] | None = None) -> pa.Array:
 
     Args:
       rows: numbers or bools, of two dimensions at least.
-      absent: n bools, true where a row is missing; None where none is.
+      absent: n bools, true where a row is missing; None if no row is.
     """
     shape = rows.shape[1:]
     flat = pa.array(_native(np.asarray(rows)).ravel())

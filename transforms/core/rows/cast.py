@@ -4,9 +4,9 @@
                              -> lists, boxes   (`nested`, then the same for the items)
                              -> tensors        (`nested`, `tensors`)
 
-Nothing is lost in silence: what the feature cannot hold as it is, is bad, and why is
-told cell by cell. What each kind takes is in those modules. A list of which one
-value is bad or missing is bad as a whole.
+No value is lost silently: a cell that the feature cannot hold is bad, with its own
+reason. Those modules say what each kind takes. A list with a bad or missing value is
+bad as a whole.
 """
 
 import dataclasses
@@ -103,7 +103,7 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
     if feature.is_ragged:
         misshapen = np.zeros(len(found.sizes), np.bool_)
         if found.inner is None:
-            # A list without values is one without lists, too.
+            # A list of one level fits only if it is empty: then it holds no lists, too.
             misshapen = np.diff(found.starts) > 0
     else:
         _, misshapen = fitted(found, feature.shape)
@@ -122,7 +122,7 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
     elif feature.is_ragged:
         values, starts = _ragged(values, found)
     if faults is not None and not is_box:
-        # Null rows are to be empty, too: readers of the items count on it.
+        # `take` also empties null rows: whoever reads the items assumes they have none.
         rows = pa.array(np.arange(len(starts) - 1), mask=absent)
         lists = _lists(values, starts, None).take(rows)
     else:
@@ -133,7 +133,7 @@ def cast_nested(found: Nested, feature: Feature) -> Column:
 def _boxes(
     values: pa.Array, starts: Ints, absent: Mask | None
 ) -> tuple[pa.Array, Ints]:
-    """Returns the boxes of rows that fit; the others have none."""
+    """Returns the boxes of the rows that fit, and offsets; other rows have no boxes."""
     sides = len(BOX_SIDES)
     counts = np.diff(starts)
     if absent is not None:

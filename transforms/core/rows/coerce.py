@@ -1,8 +1,8 @@
 """Convert text columns to typed columns, and find the rows that do not fit.
 
-Two paths give the same values. The fast one casts the column as it stands and looks
-for the few texts that Arrow reads more generously than the rules below allow. When
-the cast fails or such a text turns up, the exact one decides every cell by pattern.
+Two paths give the same values. The fast one casts the column unchanged and looks for
+the few texts that Arrow reads more generously than the rules below allow. When the cast
+fails or such a text occurs, the exact path decides every cell by pattern.
 
 | kind  | accepted                                          | missing            |
 | ----- | ------------------------------------------------- | ------------------ |
@@ -56,17 +56,18 @@ _PARTS = (
     r"(?:[eE](?P<exponent>[+-]?[0-9]+))?$"
 )
 
+# Cells that are cast first, since a failing cast of a whole column is slow.
 _PROBE_CELLS = 256
-# Of a float64: the bits that float32 lacks, and how they are halfway between two.
+# The bits of a float64 that float32 lacks, and their value halfway between two float32.
 _BEYOND_FLOAT32 = np.uint64(2**29 - 1)
 _HALFWAY = np.uint64(2**28)
 _LEAST_NORMAL = 2.0**-126
 
 _INT64_MAX = "9223372036854775807"
 _INT64_MIN = "9223372036854775808"
-# Of digits: whatever has more is outside int64.
+# A number of more digits is outside int64.
 _MANY_DIGITS = 25
-# Of an exponent: more of them say no more.
+# Digits of an exponent that are read: longer ones are out of range in any case.
 _EXPONENT_CHARS = 8
 
 _TARGETS: Mapping[Kind, pa.DataType] = {
@@ -115,7 +116,7 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
     """
     kind = feature.kind
     if kind not in _TARGETS:
-        # Any text will do. INVALID_ENCODING is the reader's to find: here it is text.
+        # Every text fits. Readers have found those that are not valid UTF-8.
         return Column(column.cast(row_type(feature)))
     found = _coerced(column, kind)
     if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
@@ -131,7 +132,7 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
     if kind is Kind.BOOL:
         return _exact_bool(column)
     column = trimmed(column)
-    # Missing words and padding were perhaps all that stood in the way.
+    # Try again: missing words and spaces may have been all that failed.
     values = _cast_plain(column, kind)
     if values is not None:
         return Column(values)
@@ -195,8 +196,8 @@ def in_int64(integers: pa.Array) -> pa.Array:
 def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
     """Returns the column cast, or None if any cell needs the exact rules."""
     try:
-        # A cell that fails costs Arrow a microsecond, and it tries them all: a few
-        # show first if most would fail.
+        # Each failing cell costs Arrow a microsecond, and it tries all of them: try a
+        # few cells first.
         pc.cast(column.slice(0, _PROBE_CELLS), _TARGETS[kind])
         values = pc.cast(column, _TARGETS[kind])
     except pa.ArrowInvalid:
@@ -214,11 +215,11 @@ def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
 
 
 def plain_doubles(column: pa.Array) -> pa.DoubleArray | None:
-    """Returns texts as float64, where float32 comes of that as it does of the text.
+    """Returns texts as float64 that round to the same float32 as the texts do.
 
-    None where a text is no plain number, and where rounding twice may give another
-    float32 than rounding once: halfway between two of them, and below the smallest
-    normal one. None, too, where whole numbers are so large that float32 lacks some.
+    None if a text is not a plain number, or if rounding twice may give another float32
+    than rounding once: halfway between two of them, and below the smallest normal one.
+    None, too, if a number is so large that float32 lacks whole numbers.
     """
     try:
         pc.cast(column.slice(0, _PROBE_CELLS), pa.float64())
@@ -300,7 +301,7 @@ def _whole_decimals(texts: pa.Array) -> pa.Array:
     nothing = pa.scalar(None, pa.string())
     decimal = pc.match_substring_regex(texts, DECIMAL)
     texts = pc.if_else(decimal, texts, nothing)
-    # The double next to a whole number is whole: few are left to be taken apart.
+    # A whole number has a whole double: only the texts of whole doubles are parsed.
     doubles = pc.cast(texts, pa.float64())
     texts = pc.if_else(pc.equal(pc.floor(doubles), doubles), texts, nothing)
     found = np.flatnonzero(numpy_mask(texts.is_valid()))
@@ -313,7 +314,7 @@ def _whole_decimals(texts: pa.Array) -> pa.Array:
     digits = pc.ascii_rtrim(digits, "0")
     trailing = pc.subtract(ends, pc.binary_length(digits))
     digits = pc.ascii_ltrim(digits, "0")
-    # The number is `digits`, with the zeros that follow; fewer than none is a fraction.
+    # The number is `digits` followed by `zeros` zeros; a negative count is a fraction.
     zeros = pc.subtract(pc.add(_exponents(exponent), trailing), _lengths(fraction))
     is_many = pc.greater(pc.add(_lengths(digits), zeros), _MANY_DIGITS)
     padding = pc.max_element_wise(pc.if_else(is_many, 0, zeros), 0)
@@ -333,7 +334,7 @@ def _lengths(texts: pa.Array) -> pa.Array:
 
 
 def _exponents(texts: pa.Array) -> pa.Array:
-    """Returns exponents as int64, those of many digits as one of fewer; "" as 0."""
+    """Returns exponents as int64, "" as 0; very long ones are cut to eight digits."""
     digits = pc.ascii_ltrim(texts, "+-0")
     size = pc.if_else(
         pc.greater(pc.binary_length(digits), _EXPONENT_CHARS),
@@ -352,7 +353,7 @@ def exact_float(column: pa.Array, target: pa.DataType) -> Column:
       target: the type.
     """
     decimal = pc.match_substring_regex(column, DECIMAL)
-    # Few cells are left for the second pattern.
+    # Only the few cells that are no decimals are matched with the second pattern.
     bad = numpy_mask(pc.invert(decimal))
     others = np.flatnonzero(bad)
     words = pc.match_substring_regex(column.take(pa.array(others)), NUMBER_WORD)

@@ -1,6 +1,6 @@
 """The cells of a column after conversion: values, and why some do not fit.
 
-The words that `scalars`, `nested`, `timestamps` and `tensors` share.
+Shared by `coerce`, `scalars`, `nested`, `timestamps` and `tensors`.
 """
 
 import dataclasses
@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 Mask = npt.NDArray[np.bool_]
-# Of n cells: 0 where one fits, else a number of its reason; see `reason_of`.
+# For each of n cells: 0 if it fits, else the number of the reason; see `reason_of`. One
+# byte a cell: most columns have no faults, and those that do are filtered by masks.
 Faults = npt.NDArray[np.uint8]
 
 _REASONS = tuple(Reason)
@@ -54,7 +55,7 @@ class Column:
     Attributes:
       values: null where missing or bad.
       faults: why cells do not fit; None where all do.
-      pointed: of texts that become int64: whether one has a point or an exponent.
+      pointed: for texts that become int64, whether one has a point or an exponent.
     """
 
     values: pa.Array
@@ -103,7 +104,7 @@ def first_fault(*faults: Faults | None) -> Faults | None:
 
 
 def present_faults(faults: Faults | None, absent: Mask | None) -> Faults | None:
-    """Returns faults without those of absent rows; None where there are none."""
+    """Returns the faults of rows that are present; None if there are none."""
     if faults is not None and absent is not None:
         faults = faults * ~absent
     return faults if faults is not None and faults.any() else None
@@ -120,7 +121,7 @@ def rows_with_faults(
     """
     if faults is None:
         return None
-    # Of equal places the last one written stays, and that is the first bad item.
+    # Where a row has several bad items, NumPy keeps the last one written: the first.
     bad = np.flatnonzero(faults)[::-1]
     out = np.zeros(len(starts) - 1, np.uint8)
     out[np.searchsorted(starts, bad, "right") - 1] = faults[bad]
@@ -128,16 +129,16 @@ def rows_with_faults(
 
 
 def nothing_fits(column: pa.Array, kind: pa.DataType, reason: Reason) -> Column:
-    """Returns cells of which every one that is not missing is bad."""
+    """Returns null cells; each one that was not missing is bad."""
     present = numpy_mask(column.is_valid())
     return Column(pa.nulls(len(column), kind), fault(present, reason))
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Returns a column without what only says how it is stored.
+    """Returns the values of a column in a plain type.
 
-    Extension types give way to their storage, views and large texts to string and
-    binary; FixedShapeTensor and dictionaries stay.
+    Extension types become their storage, run ends their values, views and large texts
+    string and binary; FixedShapeTensor and dictionaries stay.
 
     Raises:
       EncodingError: the texts are too many for one batch, over 2 GiB.
@@ -159,7 +160,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def is_list_view(kind: pa.DataType) -> bool:
-    """Tells whether values are lists with offsets and sizes."""
+    """Tells whether values are list views: lists with offsets and sizes."""
     return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
 
 
@@ -188,7 +189,7 @@ def taken(values: pa.Array, indices: pa.Array) -> pa.Array:
     kind = values.type
     if not is_bytes(kind):
         return values.take(indices)
-    # `take` wraps the int32 offsets of results over 2 GiB without a word.
+    # `take` silently wraps the 32-bit offsets of results over 2 GiB.
     return narrowed(values.cast(pa.large_binary()).take(indices), kind)
 
 

@@ -1,7 +1,7 @@
-"""Values as the plain type of their column, or as a wider one of several columns.
+"""Convert values to the plain type of their column, or to a wider common type.
 
 The types are those of the lattice in `transforms.core.arrow_types`. Equal values get
-equal types, so that a dataset does not depend on how they were kept.
+equal types, so that a dataset does not depend on how its source stored them.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
     Raises:
       OddValueError: the type cannot hold a value exactly; has its index.
-      ArrowException: the types do not go together.
+      ArrowException: Arrow has no such conversion.
     """
     if array.type.equals(kind):
         return array
@@ -46,12 +46,12 @@ def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Whether values are stored once and pointed at: dictionaries, runs."""
+    """Tells whether values are stored as a dictionary or as runs."""
     return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def decoded(array: pa.Array) -> pa.Array:
-    """Returns n values out of a dictionary or of runs; texts and bytes as large ones.
+    """Returns the n values of a dictionary or of runs; texts and bytes as large types.
 
     Arrow has no kernel for dictionaries and runs of views.
     """
@@ -63,7 +63,7 @@ def decoded(array: pa.Array) -> pa.Array:
         sizes = np.diff(ends.clip(0, len(array)), prepend=0)
         indices = pa.array(np.repeat(np.arange(len(values)), sizes))
     kind = plain_type(values.type, PYTHON)
-    # `take` wraps the offsets of results over 2 GiB without a word.
+    # `take` silently wraps the 32-bit offsets of results over 2 GiB.
     large = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind)
     values = values.cast(large) if large else as_type(values, kind)
     return values.take(indices)

@@ -47,7 +47,7 @@ class Misfit:
         return self.faults > 0
 
     def complaint(self, index: int) -> Fault:
-        """Returns why the bad cell at `index` does not fit, and in words."""
+        """Returns the reason why the bad cell at `index` does not fit, and words."""
         reason = reason_of(int(self.faults[index]))
         shown = _shown(self.raw[index])
         where = f"column {self.feature.source_column!r} holds {shown}: "
@@ -81,7 +81,7 @@ def conform(
 ) -> tuple[pa.RecordBatch, list[Misfit]]:
     """Returns `count` rows under `Schema.row_schema`, and what does not fit.
 
-    Rows of which something does not fit hold anything; they are to be filtered out.
+    Rows with a misfit hold undefined values: the caller must filter them out.
 
     Args:
       columns: raw columns by the source's names; a feature without one is missing.
@@ -89,7 +89,7 @@ def conform(
       count: n, the number of rows.
       origins: the path of all rows' file, or of each one's.
       texts_checked: whether all texts are known to be valid UTF-8.
-      doubles: columns of text that were read already, as `plain_doubles` gives them.
+      doubles: columns of text that were already converted by `plain_doubles`.
     """
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
@@ -124,7 +124,7 @@ def _column(
     if _is_plain_text(raw, feature, texts_checked):
         coerced = coerce(raw, feature)
     else:
-        # Here, because tables of text, most of all, start without it.
+        # Imported here because tables of text, which are most tables, do without it.
         from transforms.core.rows.cast import cast
 
         coerced = cast(raw, feature)
@@ -149,7 +149,7 @@ def _column(
 
 
 def _is_plain_text(raw: pa.Array, feature: Feature, checked: bool) -> bool:
-    """Whether cells are texts of one value each, to be read by the rules of CSV."""
+    """Tells whether cells are texts of single values, for the rules of `coerce`."""
     if not pa.types.is_string(raw.type) or feature.is_list or feature.inline:
         return False
     if feature.kind in (Kind.INT64, Kind.FLOAT, Kind.BOOL):

@@ -4,8 +4,8 @@ float32 has a significand of 24 bits: it holds every whole number up to 2^24, ev
 second one up to 2^25, every fourth one up to 2^26. Beyond 2^53 a float64 has such gaps
 too, so that a whole float64 need not come from a whole number.
 
-An id or a count is worthless once it is rounded, a measured value is not. Which of them
-the floats of a column are, is decided by the large ones that were seen:
+An id or a count is worthless once it is rounded, a measured value is not. The large
+numbers of a column decide which of them it holds:
 
     of those in 2^24 to 2^53, 1 in 100 or more has a fraction -> measured: they round
     fewer have one, or there are no such numbers              -> whole numbers that
@@ -52,9 +52,10 @@ FLOAT64_EXACT = 2**53
 
 _NONE = np.zeros(0, np.int64)
 _NO_NUMBERS = np.zeros(0, np.float64)
-# Money without cents, and numbers rounded to some digits, leave more than that.
+# Percent of fractions from which on numbers count as measured. Amounts of money and
+# rounded measurements have far more; ids with a stray fraction have fewer.
 _MEASURED_IN_100 = 1
-# Large numbers that are compared with one another, about.
+# Large numbers that are compared with one another, roughly: half a megabyte a column.
 _COMPARED = 65_536
 _EXAMPLES = 3
 # Numbers in a list that is a text.
@@ -127,7 +128,7 @@ class LargeNumbers:
 
 
 def is_large(values: pa.Array) -> bool:
-    """Tells whether one of n numbers is 2^24 or more from 0; NaN is none."""
+    """Tells whether one of n numbers is 2^24 or more from 0; NaN does not count."""
     extent = pc.min_max(values).as_py()
     least, most = extent["min"], extent["max"]
     return least is not None and (least <= -FLOAT32_EXACT or most >= FLOAT32_EXACT)
@@ -154,7 +155,7 @@ def doubles_of(texts: pa.Array, places: Places) -> Doubles:
 def unheld(numbers: Doubles) -> Mask:
     """Tells which numbers are whole, in 2^24 to 2^53, and not held by float32."""
     inside = _is_inside(numbers)
-    # What is outside might overflow.
+    # Numbers outside might overflow float32, which NumPy warns of.
     rounded = np.where(inside, numbers, 0).astype(np.float32)
     return inside & (rounded != numbers) & (np.floor(numbers) == numbers)
 
@@ -169,7 +170,7 @@ def unheld_texts(texts: pa.Array, rounded: pa.Array) -> Mask | None:
     """Finds the texts whose whole number float32 cannot represent.
 
     Args:
-      texts: n decimal numbers, padded perhaps.
+      texts: n decimal numbers, possibly with spaces around them.
       rounded: the same as float32; null where there is no number.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Nested lists to flat values and their sizes.
+"""Convert nested lists to flat values and their sizes.
 
 Which lists fit a shape, by the column's type:
 
@@ -73,11 +73,11 @@ class Nested:
     Attributes:
       values: those of all rows, in row-major order; null where an item is null.
       starts: int64, n + 1: row i has the values from starts[i] to starts[i + 1].
-      sizes: int64 (n, d): how many there are on each of d levels.
-      present: n bools, false where the row is missing; None where none is.
-      faults: why rows are bad already; None where none is.
-      inner: of two levels: int64 offsets (m + 1) of the inner lists in the values.
-      outer: of two levels: int64 offsets (n + 1) of the rows in the inner lists.
+      sizes: int64 (n, d): the size on each of d levels.
+      present: n bools, false where the row is missing; None if no row is.
+      faults: why rows are bad already; None if no row is.
+      inner: with two levels, int64 offsets (m + 1) of the inner lists in the values.
+      outer: with two levels, int64 offsets (n + 1) of the rows in the inner lists.
     """
 
     values: pa.Array
@@ -164,7 +164,7 @@ def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
     starts, values = flattened(column.storage, present)
     each = math.prod(stored)
     if list(order) != sorted(order):
-        # The elements are in another order than the tensor is to be seen in.
+        # A permuted tensor stores its elements in another order than its logical one.
         places = np.arange(each).reshape(tuple(stored)).transpose(order).ravel()
         rows = np.arange(len(values) // max(each, 1))
         values = values.take(pa.array((rows[:, None] * each + places).ravel()))
@@ -183,7 +183,7 @@ def _tensors(column: pa.FixedShapeTensorArray) -> Nested:
 def fitted(found: Nested, shape: Shape) -> tuple[Ints, Mask]:
     """Returns the sizes of n rows along each dimension, and which do not fit.
 
-    Where a row does not fit, its sizes mean nothing.
+    The sizes of rows that do not fit are undefined.
     """
     return _fitted(found.sizes, np.diff(found.starts), shape)
 
@@ -209,12 +209,12 @@ def nested_texts(
 ) -> Nested:
     """Returns n lists that are in text: JSON, or cut at the separator.
 
-    Of the empty text, a separator makes the empty list.
+    With a separator, the empty text is the empty list.
 
     Args:
       column: n texts.
-      shape: that the lists are to have.
-      separator: where to cut; none for JSON.
+      shape: the shape that the lists must have.
+      separator: between items; "" for JSON.
       ragged: whether lists of one row may have different sizes.
     """
     if separator:
@@ -271,7 +271,7 @@ def _of_json(column: pa.StringArray, shape: Shape, ragged: bool) -> Nested:
 def fitted_each(
     sizes: list[list[int]], counts: Ints, shape: Shape
 ) -> tuple[Ints, Mask]:
-    """Returns what `fitted` does of rows with one level or as many as the shape."""
+    """Does what `fitted` does for rows with one level or as many as the shape."""
     depths = np.array([len(size) for size in sizes], np.int64)
     levels = len(shape)
     padded = [size if len(size) == levels else [UNKNOWN] * levels for size in sizes]
@@ -314,7 +314,7 @@ def _measured(value: list[Any], levels: int) -> tuple[list[int], list[Any]]:
 
 
 def _leaves(items: Any) -> list[str | None]:
-    """Returns the items of a list as texts; they are to be no lists themselves."""
+    """Returns the items of a list as texts; FaultError if one is a list or object."""
     if items is None:
         raise FaultError(Reason.MISSING_VALUE)
     if not isinstance(items, list):
@@ -323,7 +323,7 @@ def _leaves(items: Any) -> list[str | None]:
         if "".join(items).isascii():
             return items
     except TypeError:
-        # Not texts alone: bools, nulls, or what is wrong here.
+        # The items are not all texts: bools and nulls, or a fault that is found below.
         pass
     out: list[str | None] = []
     for item in items:

@@ -1,4 +1,4 @@
-"""Texts that mean a missing value beside the empty cell, such as `-` and `?`."""
+"""Texts other than the empty cell that mean a missing value, such as `-` and `?`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -23,7 +23,7 @@ def with_nulls(
 
     Args:
       columns: of any types, by name.
-      words: an empty one is for texts that are there and empty, as quoted cells are.
+      words: the texts; "" is for empty texts that are not null, such as quoted cells.
     """
     if not words:
         return columns

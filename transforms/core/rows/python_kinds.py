@@ -1,4 +1,4 @@
-"""Classify a Python value, whatever library made it.
+"""Classify Python values of all libraries into families.
 
     Enum -> its value    pathlib, UUID -> text    NaT, pandas.NA -> None
     np.str_, np.bytes_, arrays without dimensions -> the value
@@ -27,7 +27,8 @@ from transforms.errors import bounded
 __all__ = ["OddValueError", "family_of", "is_known", "plain_values", "shown"]
 
 _SHOWN_CHARS = 80
-# In the order of trial: a bool is an int, a datetime a date, a timedelta64 an integer.
+# The first that matches counts: a bool is also an int, a datetime a date, and a
+# timedelta64 an integer.
 _FAMILIES: dict[str, tuple[type, ...]] = {
     "bool": (bool, np.bool_),
     "timedelta64": (np.timedelta64,),
@@ -50,10 +51,10 @@ _FAMILY_OF: dict[type[Any], str] = {}
 
 
 class OddValueError(ValueError):
-    """A value that does not go with the others, or that Arrow has no type for.
+    """A value that does not fit the others, or for which Arrow has no type.
 
     Attributes:
-      index: of the value among those given; -1 where it is not one value's fault.
+      index: of the value among those given; -1 if no single value is at fault.
     """
 
     def __init__(self, message: str, index: int = -1) -> None:
@@ -62,7 +63,7 @@ class OddValueError(ValueError):
 
 
 def family_of(kind: type[Any]) -> str:
-    """Returns what values of a type are, in a word; empty for what no feature holds."""
+    """Returns the family of a type; "" if no feature holds its values."""
     found = _FAMILY_OF.get(kind)
     if found is None:
         names = (n for n, types in _FAMILIES.items() if issubclass(kind, types))
@@ -71,12 +72,12 @@ def family_of(kind: type[Any]) -> str:
 
 
 def is_known(value: Any) -> bool:
-    """Whether a value is missing, or of a type that some feature holds."""
+    """Tells whether a value is missing, or of a type that some feature holds."""
     return value is None or bool(family_of(type(value)))
 
 
 def plain_values(values: list[Any]) -> list[Any]:
-    """Returns n values as the types of the table above; the list itself if they are."""
+    """Returns n values as types of the table above; the list itself if they are."""
     if not any(map(_known_converter, set(map(type, values)))):
         return values
     return [_converted(value) for value in values]
@@ -89,7 +90,7 @@ def _known_converter(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 
 def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
-    """Returns how values of a type become those of another; None if they stay."""
+    """Returns what converts values of a type to a known one; None if nothing must."""
     if issubclass(kind, enum.Enum):
         return lambda value: value.value
     if kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas"):
@@ -107,7 +108,7 @@ def _converter(kind: type[Any]) -> Callable[[Any], Any] | None:
 
 
 def _converted(value: Any) -> Any:
-    """Returns a value as `_FAMILIES` knows it: an Enum's value may be one in turn."""
+    """Converts a value until it is of a known type: an Enum's value may be an Enum."""
     while (convert := _known_converter(type(value))) is not None:
         changed = convert(value)
         if changed is value or type(changed) is type(value):
@@ -117,7 +118,7 @@ def _converted(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns a value, or what kind of array it is, for a message."""
+    """Returns a value for a message; of an array its dtype and shape."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     try:

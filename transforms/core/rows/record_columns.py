@@ -1,4 +1,4 @@
-"""Rows to the columns of records: the input of the Example encoder.
+"""Convert rows to the columns of records: the input of the Example encoder.
 
 label      class ids, which `number_labels` makes of class names
 box        list of 4 sides     -> four lists, one for each side
@@ -47,7 +47,7 @@ def record_schema(schema: Schema, *, without: Sequence[str] = ()) -> pa.Schema:
 def record_columns(rows: pa.Table, features: Sequence[Feature]) -> dict[str, pa.Array]:
     """Returns the columns of records that rows alone decide, by their keys.
 
-    Images that are elsewhere and what is derived of images are left out.
+    Images, and columns derived from images, are left out.
 
     Args:
       rows: n rows; labels are class ids.
@@ -73,7 +73,7 @@ def number_labels(
 ) -> pa.Table:
     """Returns rows with class ids in the place of class names.
 
-    All rows of a shard at once: looking at a million names takes as long for one row.
+    Pass all rows of a shard at once: hashing the names costs the same for one row.
 
     Args:
       rows: n rows.

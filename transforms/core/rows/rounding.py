@@ -1,10 +1,10 @@
-"""Count the numbers of a source that float32 rounds or loses.
+"""Count the numbers of a source that float32 rounds to another or to 0.
 
     not 0, up to 2^-150, 7.006e-46    become 0
     2^24 and more                     miss their value by a half and more
 
-Such values are written, and counted: other than those that are too large, they are as
-near to the truth as a FloatList can be.
+Such values are written, and counted: unlike those beyond float32, which are rejects,
+they have a nearest float32.
 """
 
 import dataclasses
@@ -29,17 +29,17 @@ __all__ = ["Losses", "losses", "roundings_of"]
 Rows = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
-# Without a negative exponent, a number has to be so long to be that small.
+# Without a negative exponent, a number that small has at least this many characters.
 _LEAST_CHARS = 45
-# Of lists in text: what a number that small holds, among others.
+# A pattern that every number that small matches, for lists in text.
 _SUSPECT = r"[eE]-0*[1-9][0-9]|0{30}"
 # A digit that is not 0, before the exponent.
 _NOT_ZERO = r"^[^eE]*[1-9]"
 _WORD_BYTES = 8
 _PIECE_BYTES = 1 << 16
-# Of a cell of n bytes, those that are its own among the last eight.
+# For a cell of n bytes: which of the eight bytes up to its end are its own.
 _MASKS = np.array([(2**64 - 1) >> 8 * n << 8 * n for n in range(8, -1, -1)], np.uint64)
-# Ways to write 0 that are looked at, a column.
+# Ways to write 0 that are looked at in a column: most write all zeros alike.
 _WAYS = 4
 _NO_ROWS = np.zeros(0, np.int64)
 _NO_ERRORS = np.zeros(0, np.float64)
@@ -47,15 +47,15 @@ _NO_ERRORS = np.zeros(0, np.float64)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Losses:
-    """The values of a column that float32 holds worse than others.
+    """The values of a column that float32 rounds to 0, or rounds by 1/2 or more.
 
-    Rows ascend, each is named as often as it has such values. Rows without a value, or
-    of which something does not fit, may be among them.
+    Rows ascend; a row with several such values occurs as often. Missing rows and rows
+    that do not fit may be among them.
 
     Attributes:
       zeros: the row of each value that is not 0 and became 0.
       large: the row of each value of 2^24 and more that changed.
-      errors: of each of those, the distance from what it became.
+      errors: the distance of each of these from the float32 it became.
     """
 
     zeros: Rows
@@ -63,12 +63,12 @@ class Losses:
     errors: Doubles
 
     def of_rows(self, keep: npt.NDArray[np.bool_]) -> "Losses":
-        """Returns those of the rows that are to be kept."""
+        """Returns the losses of the rows where `keep` is true."""
         kept = keep[self.large]
         return Losses(self.zeros[keep[self.zeros]], self.large[kept], self.errors[kept])
 
     def renumbered(self, rows: Rows) -> "Losses":
-        """Returns the same with `rows[i]` for row i."""
+        """Returns the losses with `rows[i]` in place of row i."""
         return Losses(rows[self.zeros], rows[self.large], self.errors)
 
 
@@ -79,17 +79,17 @@ def roundings_of(
     keep: npt.NDArray[np.bool_],
     place: Callable[[int, str], str],
 ) -> dict[str, Rounding]:
-    """Returns what became of the tiny and the large numbers of each column.
+    """Returns what float32 did to the tiny and the large numbers of each column.
 
     Args:
       columns: raw columns by the source's names; n values each.
       rows: the same under the schema.
       schema: of the rows.
       keep: n bools: which rows are looked at.
-      place: returns words for a cell, from its row and its text.
+      place: returns a description of a cell, from its row and its text.
 
     Returns:
-      Column -> what was found. Columns of which nothing was found are left out.
+      Column -> counts and examples; columns that lost nothing are left out.
     """
 
     def words(raw: pa.Array, at: Rows) -> str:
@@ -123,7 +123,7 @@ def losses(raw: pa.Array, typed: pa.Array, feature: Feature) -> Losses:
     Args:
       raw: n values as the source has them.
       typed: the same as the feature has them.
-      feature: what they became; of kinds that are not float32 there are none.
+      feature: what they became; a kind that is not float32 loses nothing.
     """
     if feature.pattern or not _is_float32(feature):
         return _NONE
@@ -192,9 +192,9 @@ def _zeros(raw: pa.Array, typed: pa.Array) -> Rows:
 
 
 def _suspects(texts: pa.StringArray, zero: npt.NDArray[np.bool_]) -> Rows:
-    """Returns those cells of zeros that are long or may have a negative exponent.
+    """Returns the zeros whose text is long or may have a negative exponent.
 
-    A column may hold hardly anything but zeros, so this looks at a few bytes of each.
+    Many columns are mostly zeros, so this looks at a few bytes of each cell only.
     """
     offsets, buffer = offsets_of(texts), texts.buffers()[2]
     assert buffer is not None, "some cells are numbers"
@@ -210,7 +210,7 @@ def _suspects(texts: pa.StringArray, zero: npt.NDArray[np.bool_]) -> Rows:
     lengths = stops - offsets[zeros]
     tiny = lengths >= _LEAST_CHARS
     if has_exponents and len(data) >= _WORD_BYTES:
-        # All runs of eight bytes, as numbers; the last byte is the highest.
+        # A view of every run of eight bytes as a number, by strides of 1.
         words = np.ndarray(len(data) - _WORD_BYTES + 1, "<u8", data, strides=(1,))
         ends = words[np.maximum(stops - _WORD_BYTES, 0)]
         if lengths.min() < _WORD_BYTES:
@@ -222,10 +222,10 @@ def _suspects(texts: pa.StringArray, zero: npt.NDArray[np.bool_]) -> Rows:
 
 
 def _harmless(ends: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Tells which last eight bytes are surely not those of a tiny number.
+    """Tells which last eight bytes certainly do not end a tiny number.
 
-    Zeros are mostly written alike: a few ways of it are looked at, other cells pass
-    for suspects.
+    Most zeros of a column are written alike: a few ways are looked at, and other cells
+    count as suspects, which are then parsed.
     """
     out = np.zeros(len(ends), np.bool_)
     left = ends

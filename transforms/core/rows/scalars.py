@@ -1,4 +1,4 @@
-"""Typed columns to the values of a kind, one per row; finds those that do not fit.
+"""Convert typed columns to single values of a kind; find those that do not fit.
 
 | kind      | taken as it is     | taken with a check                               |
 | --------- | ------------------ | ------------------------------------------------ |
@@ -110,7 +110,7 @@ def _int64(column: pa.Array, feature: Feature) -> Column | None:
 def _whole_floats(column: pa.Array) -> Column:
     numbers = raw_values(column).astype(np.float64, copy=False)
     present = numpy_mask(column.is_valid())
-    # False of NaN and of infinities, too.
+    # NaN and infinities are not whole.
     whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
     inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
     fits = whole & inside & present
@@ -192,7 +192,7 @@ def _integral_decimals_as_floats(column: pa.Array, feature: Feature) -> Column:
         return _integers_as_floats(column.cast(pa.int64()))
     except pa.ArrowInvalid:
         cells = _coerced(_decimal_text(column), feature)
-    # One by one: a column of integers beyond int64 for a float is hardly ever met.
+    # One by one: decimals beyond int64 are hardly ever read as floats.
     pairs = zip(column.to_pylist(), cells.values.to_pylist(), strict=True)
     lost = np.array(
         [a is not None and b is not None and int(a) != int(b) for a, b in pairs],
@@ -262,7 +262,7 @@ def _image(column: pa.Array, feature: Feature) -> Column | None:
         elsewhere = pc.and_(
             found.values.is_null(), pc.struct_field(column, other).is_valid()
         )
-        # Such a row has an image, only not where the feature says.
+        # The row has an image, but not in the field that the feature reads.
         lacking = fault(numpy_mask(elsewhere), Reason.MISSING_VALUE)
         return Column(found.values, first_fault(found.faults, lacking))
     if not feature.inline:

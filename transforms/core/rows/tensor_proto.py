@@ -64,8 +64,8 @@ def tensor_protos(
       dims: int64 (n, d): the size along each dimension.
       dtype: a key of `DATA_TYPES`.
     """
-    # What is before the elements differs with the shape and their size, of which
-    # there are few: one for most columns.
+    # The bytes before the elements depend on the shape and the size alone, and most
+    # columns have one of each: encode each distinct head once.
     sizes = pc.binary_length(contents).to_numpy()
     keys = np.column_stack((dims, np.zeros_like(sizes) if dtype == STRING else sizes))
     width = keys.itemsize * keys.shape[1]
@@ -79,7 +79,7 @@ def tensor_protos(
 
 
 def _head(key: list[int], dtype: str) -> bytes:
-    """Returns what is before the elements; `key` is the shape and their bytes."""
+    """Returns the bytes before the elements; `key` is the shape and their size."""
     *shape, size = key
     dim = b"".join(_field(b"\x12", b"\x08" + varint(n) if n else b"") for n in shape)
     head = b"\x08" + varint(DATA_TYPES[dtype]) + _field(b"\x12", dim)

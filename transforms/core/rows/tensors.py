@@ -6,12 +6,12 @@
 | dtype           | elements                                                          |
 | --------------- | ----------------------------------------------------------------- |
 | int8 to uint64  | integers and bools inside it; never floats                        |
-| float16, 32, 64 | floats: finite stays finite; integers: exactly what it holds       |
+| float16, 32, 64 | floats: finite stays finite; integers: only those it holds exactly |
 | bool            | bools                                                             |
 | string          | text and bytes; "proto" only                                      |
 
-A column of bytes is taken as the elements themselves, row-major and little-endian: its
-sizes must be those of the shape, of which one may be open.
+A column of bytes holds the elements themselves, row-major and little-endian. Their
+number must fit the shape, which may leave one size open.
 """
 
 import decimal
@@ -54,7 +54,7 @@ __all__ = ["PROTO", "elements", "tensors", "tensors_of_bytes"]
 PROTO = "proto"
 
 _UINT64 = range(2**64)
-# Of its largest number with a sign.
+# Characters of the largest uint64, with a sign.
 _UINT64_CHARS = 21
 
 Ints = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ Elements = npt.NDArray[np.generic]
 def elements(values: pa.Array, dtype: str) -> tuple[Elements, Faults | None]:
     """Returns m values as elements of a numeric dtype or bool, and which do not fit.
 
-    One that is missing does not fit either. Those that do not fit are anything.
+    Missing values do not fit. Elements that do not fit are undefined.
     """
     values = decoded(values)
     if dtype == "bool":
@@ -115,7 +115,7 @@ def _inside(values: pa.Array, target: pa.DataType) -> pa.Array:
         least = pa.scalar(decimal.Decimal(low), kind)
         most = pa.scalar(decimal.Decimal(high), kind)
     else:
-        # Limits outside the column's own type limit nothing.
+        # Arrow cannot hold a limit outside the column's own type, which needs none.
         own = np.iinfo(numpy_type(kind))
         least = pa.scalar(max(low, int(own.min)), kind)
         most = pa.scalar(min(high, int(own.max)), kind)
@@ -127,7 +127,7 @@ def _unsigned_texts(texts: pa.StringArray) -> tuple[pa.Array, Faults | None]:
     cells = coerce(texts, Feature("", Kind.INT64))
     if cells.faults is None:
         return cells.values, None
-    # One by one: few numbers are beyond int64.
+    # One by one: numbers beyond int64 are rare.
     faults = cells.faults.copy()
     large: dict[int, int] = {}
     for row in np.flatnonzero(faults).tolist():
@@ -174,7 +174,7 @@ def tensors(found: Nested, feature: Feature) -> Column:
     """Returns n rows of nested lists as the tensors of a feature."""
     sizes, misshapen = fitted(found, feature.shape)
     if feature.encoding != PROTO and feature.shape.count(None) > 1:
-        # The bytes alone do not tell the shape.
+        # A reader could not restore two open sizes from the number of bytes.
         misshapen[:] = True
     if feature.dtype == STRING:
         cells = scalars(found.values, Feature("", Kind.BYTES))

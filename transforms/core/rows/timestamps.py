@@ -1,4 +1,4 @@
-"""Dates and times to counts of a unit since 1970-01-01 00:00:00 UTC.
+"""Convert dates and times to counts of a unit since 1970-01-01 00:00:00 UTC.
 
 | from                    | taken as                                                |
 | ----------------------- | ------------------------------------------------------- |
@@ -108,7 +108,7 @@ def _of_text(column: pa.Array, scale: int) -> Column:
     fraction, finer = np.divmod(nanos, each)
     inside = _in_int64(seconds, fraction, scale) & (finer == 0) & fine
     counts = np.zeros(len(texts), np.int64)
-    # Wraps where it is not inside; there it does not count.
+    # This wraps where an instant is outside int64; those cells are null.
     counts[rows] = seconds * np.int64(scale) + fraction
     bad = numpy_mask(texts.is_valid())
     bad[rows] = ~sound
@@ -132,9 +132,9 @@ def _in_int64(seconds: Ints, fraction: Ints, scale: int) -> Mask:
 
 
 def _parsed(texts: pa.StringArray) -> tuple[Ints, Ints, Mask, Mask]:
-    """Returns seconds and nanoseconds of texts of the right form.
+    """Returns seconds and nanoseconds of texts of the right form, and two masks.
 
-    Beside them: whether the calendar has such a time, and whether nanoseconds hold it.
+    The masks tell whether the calendar has such a time, and if nanoseconds hold it.
     """
     starts = offsets_of(texts)
     lengths = np.diff(starts)

@@ -54,7 +54,7 @@ Ints = npt.NDArray[np.int64]
 _NUMBER = (("int", "float"), "a number is needed")
 _BYTES = (("text", "bytes"), "bytes or text are needed")
 _PLAIN = (int, float, str, bytes)
-# Families of which `arrow_of` does not take all values together.
+# Families whose values `arrow_of` cannot always convert together.
 _VARIED = ("int", "datetime", "datetime64")
 # What each kind takes, as `python_kinds` names it, and how an error names it.
 _TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
@@ -113,7 +113,7 @@ def column_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
 
 
 def _as_array(value: Any) -> Any:
-    """Returns images and tensors of other libraries as arrays, in lists too."""
+    """Returns images and tensors of other libraries as arrays, also inside lists."""
     if isinstance(value, list | tuple):
         return [_as_array(part) for part in value]
     is_buffer = isinstance(value, bytearray | memoryview | range)
@@ -360,7 +360,7 @@ def _typed(
 
 
 def _arrow_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
-    """Returns what `arrow_of` does, and integers beyond int64, one by itself."""
+    """Converts values as `arrow_of` does; also a single integer beyond int64."""
     if isinstance(values, np.ndarray):
         return arrow_of(values)
     family = family_of(type(values[0]))
