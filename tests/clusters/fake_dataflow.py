@@ -40,7 +40,7 @@ class Service(http.server.ThreadingHTTPServer):
 
     Attributes:
       jobs: by id, as the API shows them.
-      messages: by id, likewise.
+      messages: by id, as well.
     """
 
     daemon_threads = True

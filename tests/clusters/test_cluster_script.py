@@ -1,4 +1,4 @@
-"""`scripts/cluster`: real clusters that keep to loopback and end when told to."""
+"""`scripts/cluster`: real clusters that use only loopback and stop on command."""
 
 import os
 import pathlib
@@ -73,7 +73,7 @@ def test_two_run_side_by_side(engine: str, request: pytest.FixtureRequest) -> No
 
 @on_clusters
 def test_loss_shows(engine: str) -> None:
-    """A killed worker shows in `status`; `up` then starts the cluster anew."""
+    """A killed worker shows in `status`; `up` then starts the cluster again."""
     name = "lossy"
     try:
         assert control(engine, "up", "--name", name).returncode == 0

@@ -57,7 +57,7 @@ print(len(parameters))
 
 @dataclasses.dataclass(frozen=True)
 class Google:
-    """What stands in for Google, and the program that talks to it.
+    """The replacements of Google's services, and the program that talks to them.
 
     Attributes:
       python: an interpreter with Beam's parts for Google Cloud.
@@ -69,7 +69,7 @@ class Google:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Finds the store, and nobody's accounts."""
+        """Finds the store, and no real account."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("GOOGLE_")}
         return {**kept, "STORAGE_EMULATOR_HOST": self.storage}
 
@@ -195,7 +195,7 @@ def worker(
     python = folder / "venv" / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*install, str(package)], check=True)
-    # What it requires lies in the other environment, which is not searched for
+    # Its requirements are in the other environment, which is not searched for
     # programs in development: a path in a .pth file brings no .pth files of its own.
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     of_google, of_worker = (

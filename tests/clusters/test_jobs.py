@@ -129,7 +129,7 @@ def test_who_cannot_wait(
         assert not out.exists()
     finally:
         if engine == "flink":
-            # Prism is gone with its server; a cluster has not been told to stop.
+            # Prism ended with its server; a cluster has not been asked to stop.
             cancel_jobs(request.getfixturevalue(engine))
     assert not out.exists()
 
@@ -191,7 +191,7 @@ def jobs_at(cluster: Cluster) -> list[str]:
 
 
 def cancel_jobs(cluster: Cluster) -> None:
-    """Cancels the jobs of Flink that nobody waits for; returns when they have ended."""
+    """Cancels abandoned jobs of Flink; returns when they have ended."""
     for job in jobs_at(cluster):
         place = f"{cluster.web}/jobs/{job}?mode=cancel"
         asked = urllib.request.Request(place, method="PATCH")
@@ -245,7 +245,7 @@ def segments(output: Folder) -> int:
 
 
 def workers_of(folder: Folder) -> list[int]:
-    """Returns the workers whose files lie in a folder."""
+    """Returns the workers whose files are in a folder."""
     found = []
     for path in Folder("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

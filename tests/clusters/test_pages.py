@@ -30,7 +30,7 @@ def test_each_engine_has_its_path() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_path_works(engine: str, request: pytest.FixtureRequest) -> None:
-    """Every line succeeds, in the checkout, as it stands."""
+    """Every line of the page succeeds in the checkout, unchanged."""
     request.getfixturevalue(engine)
     skip_without_job_server(engine)
     programs = pathlib.Path(sys.executable).parent

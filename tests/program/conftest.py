@@ -12,7 +12,7 @@ Folder = pathlib.Path
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """84 drawn images as split/label/file; none of the tests changes them."""
+    """84 drawn images as split/label/file; no test changes them."""
     folder = tmp_path_factory.mktemp("source") / "photos"
     sample.write_photos(folder)
     return folder
@@ -20,7 +20,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(scope="session")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """10,000 rows of four features; none of the tests changes them."""
+    """10,000 rows of four features; no test changes them."""
     path = tmp_path_factory.mktemp("source") / "rows.csv"
     sample.write_rows(path)
     return path

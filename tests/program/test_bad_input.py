@@ -66,7 +66,7 @@ REFUSED_IMAGES = {
     "EPS (85)": (b"%!PS-Adobe-3.0 EPSF-3.0\n", "unsupported_format"),
     "JPEG after a byte of junk (86)": (b"x" + JPEG, "not_an_image"),
 }
-# TensorFlow reads none of them as one image.
+# TensorFlow reads no such file as one image.
 FOREIGN_IMAGES = {
     "GIF (83)": picture("GIF"),
     "WebP (83)": picture("WEBP", lossless=True),
@@ -239,7 +239,7 @@ class TestTrees:
         return message
 
     def test_no_folder_is_no_label(self, tmp_path: Folder) -> None:
-        """Images that lie in no folder have no label: exit code 4, shown."""
+        """Images outside a folder have no label: exit code 4, shown."""
         assert "x.jpg" in self.refused(tmp_path, "x.jpg")
 
     def test_a_stray_image_is_shown(self, tmp_path: Folder) -> None:
@@ -294,7 +294,7 @@ class TestTrees:
     def test_an_unreadable_folder_is_an_error(
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What lies in it cannot be counted, so nothing is converted."""
+        """Its contents cannot be counted, so nothing is converted."""
         source = write_files(tmp_path / "tree", {"a/1.jpg": JPEG, "b/2.jpg": JPEG})
         scandir = os.scandir
 

@@ -136,7 +136,7 @@ def test_fault_041_a_cut_inside_of_a_header(
 
 
 def test_fault_042_a_cut_at_a_records_end(folder: Folder, capsys: Printed) -> None:
-    """The manifest tells; without one, that it cannot be told is said."""
+    """The manifest shows it; without one, a note says that it is unknown."""
     data = (folder / SHARD).read_bytes()
     length = int.from_bytes(data[:8], "little") + 16
     (folder / SHARD).write_bytes(data[:length])
@@ -377,7 +377,7 @@ def test_fault_057_records_without_a_byte(tmp_path: Folder, capsys: Printed) -> 
 def test_fault_058_sound_records_that_are_not_those_of_the_manifest(
     change: str, folder: Folder, capsys: Printed
 ) -> None:
-    """Only count and checksum of the file can tell."""
+    """Only the count and the checksum of the file show it."""
     data = (folder / SHARD).read_bytes()
     ends = [0]
     while ends[-1] < len(data):

@@ -60,7 +60,7 @@ def test_row_6_synced_before_it_is_named(table: Folder, tmp_path: Folder) -> Non
     # Three shards, the sidecars and the manifest.
     assert len(named) >= 6
     for index in named:
-        # Of the file that is renamed: its sync stands between its last write and this.
+        # The file that is renamed: it is synced between its last write and this.
         before = steps[:index]
         last_write = len(before) - 1 - before[::-1].index("write")
         assert "fsync" in before[last_write:]

@@ -112,7 +112,7 @@ class TestOutputDirectory:
     def test_manifest_names_every_other_file_with_its_size(
         self, photos: Folder, tmp_path: Folder
     ) -> None:
-        """What the manifest names is what lies there, in size."""
+        """The folder has the files of the manifest, with their sizes."""
         convert(photos, tmp_path / "out", "--shards", 2)
         facts = dataset(tmp_path / "out")
         shards = [shard for split in facts["splits"] for shard in split["shards"]]
@@ -139,7 +139,7 @@ class TestOutputDirectory:
     def test_missing_parents_of_the_output_are_made(
         self, small: Folder, tmp_path: Folder
     ) -> None:
-        """An output may lie several folders deep in what does not exist yet."""
+        """An output may be several folders deep below one that does not exist."""
         convert(small, tmp_path / "a" / "b" / "out")
         assert "manifest.json" in names(tmp_path / "a" / "b" / "out")
 
@@ -230,7 +230,7 @@ class TestOverwrite:
         assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
     def test_neighbours_are_not_touched(self, small: Folder, tmp_path: Folder) -> None:
-        """Names that start alike, beside the target, stay as they are (row 23)."""
+        """Names beside the target with the same start stay unchanged (row 23)."""
         near = {
             "out-aug/small-train.tfrecord-00000-of-00001": b"1",
             "outx": b"2",

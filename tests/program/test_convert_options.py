@@ -34,7 +34,7 @@ class TestSpec:
         assert contents(tmp_path / "out") == contents(tmp_path / "flags")
 
     def test_flags_win(self, small: Folder, tmp_path: Folder) -> None:
-        """What stands in the spec and as a flag is taken from the flag."""
+        """A flag overrides the same setting in the spec."""
         (tmp_path / "job.yaml").write_text("shards: 3\nseed: 4\nshuffle: false\n")
         options = ("--spec", tmp_path / "job.yaml", "--shards", 2, "--shuffle")
         convert(small, tmp_path / "out", *options)
@@ -182,7 +182,7 @@ class TestOptions:
         ]
 
     def test_no_shuffle_keeps_the_order_of_the_source(self, tmp_path: Folder) -> None:
-        """Over files and shards, records stand as the rows do."""
+        """Across files and shards, records are in the order of the rows."""
         for index, name in enumerate(("a.csv", "b.csv")):
             numbers = range(index * 3000, (index + 1) * 3000)
             write_csv(tmp_path / "t" / name, "n", numbers)
@@ -194,7 +194,7 @@ class TestOptions:
     def test_no_shuffle_keeps_images_in_the_order_of_their_paths(
         self, photos: Folder, tmp_path: Folder
     ) -> None:
-        """Images stand in the byte order of their paths."""
+        """Images are in the byte order of their paths."""
         convert(photos, tmp_path / "out", "--no-shuffle", "--shards", 2)
         for split in ("train", "test", "validation"):
             found = [row["filename"] for row in rows(tmp_path / "out", split)]
@@ -246,7 +246,7 @@ class TestOptions:
     def test_a_text_label_becomes_class_ids(
         self, table: Folder, tmp_path: Folder
     ) -> None:
-        """Ids are positions in the sorted names, which stand in the labels file."""
+        """Ids are positions in the sorted names, which are in the labels file."""
         convert(table, tmp_path / "out", "--label-column", "feature2")
         text = (tmp_path / "out" / "feature2.labels.txt").read_text()
         assert text == "cat\nchicken\ndog\ngoat\nhorse\n"
@@ -284,7 +284,7 @@ class TestOptions:
     def test_compressed_shards_come_without_tfds_files(
         self, form: str, suffix: str, photos: Folder, tmp_path: Folder
     ) -> None:
-        """TFDS reads none of it, and a line of the summary says so."""
+        """TFDS cannot read it, and a line of the summary says so."""
         run = convert(photos, tmp_path / "out", "--compression", form)
         assert names(tmp_path / "out") == [
             "manifest.json",

@@ -92,7 +92,7 @@ class TestRejects:
     def test_rejects_of_many_files_are_sorted_by_source_and_row(
         self, tmp_path: Folder
     ) -> None:
-        """Lines of several files and blocks stand by file name, then by row."""
+        """Lines of several files and blocks are sorted by file name, then by row."""
         lines = [str(n) if n % 150 else "x" for n in range(1, 501)]
         for name in ("b.csv", "a.csv", "c.csv"):
             write_csv(tmp_path / "tables" / name, "n", lines)

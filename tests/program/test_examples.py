@@ -1,4 +1,4 @@
-"""What stands in examples/: that it does what it says."""
+"""The files in examples/ do what they say."""
 
 import importlib.util
 import json
@@ -94,7 +94,7 @@ def test_cron_commits_and_then_has_nothing_to_do(tmp_path: Folder) -> None:
 
 
 def test_cron_keeps_the_old_dataset_on_rejects(tmp_path: Folder) -> None:
-    """3, a line for the mail, and the report of the failure; the dataset stands."""
+    """3, a line for the mail, and the report of the failure; the dataset stays."""
     (tmp_path / "rows.csv").write_text("a,b\n1,x\n2,y\n")
     assert cron(tmp_path, "rows.csv", "out").returncode == 0
     before = (tmp_path / "out" / "manifest.json").read_bytes()
@@ -182,7 +182,7 @@ def test_checks_of_parameters(name: str) -> None:
 
 
 def test_parameters_reach_the_program() -> None:
-    """All at once, as the launcher writes them: ours as they are, the rest Beam's."""
+    """All at once, as the launcher writes them: ours unchanged, the rest Beam's."""
     flags = []
     for name, parameter in PARAMETERS.items():
         if "enumOptions" in parameter:
@@ -210,7 +210,7 @@ def test_only_what_must_be_is_required() -> None:
 
 @pytest.mark.parametrize("name", ["Dockerfile", "worker.Dockerfile"])
 def test_images_copy_what_is_there(name: str) -> None:
-    """Every path that an image is made of stands in the project."""
+    """Every path that an image copies exists in the project."""
     text = (EXAMPLES / "dataflow" / name).read_text().replace("\\\n", " ")
     for line in text.splitlines():
         if line.startswith("COPY") and "--from" not in line:

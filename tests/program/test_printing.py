@@ -157,7 +157,7 @@ def test_no_command_prints_what_steers(hostile: Folder, kind: str) -> None:
 
 
 def test_a_schema_of_hostile_names_is_a_spec(hostile: Folder) -> None:
-    """The YAML that is printed names the columns and values as they are."""
+    """The printed YAML has the exact columns and values."""
     source = hostile / "rows.jsonl"
     (hostile / "spec.yaml").write_text(command("schema", source).out)
     convert(

@@ -149,7 +149,7 @@ def test_a_report_that_cannot_be_written_after_the_commit(
 def test_files_added_during_the_run_are_kept(
     table: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run may take hours, in which somebody else may use the name."""
+    """A run may take hours, in which another program may use the name."""
     from beam_pipeline.running import convert as conversion
 
     real = conversion.run_plan

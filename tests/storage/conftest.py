@@ -57,7 +57,7 @@ class Server:
       endpoint: its URL.
       bucket: empty at the test's begin.
       access_key: "" for a store that asks for none.
-      secret_key: likewise.
+      secret_key: of the server as well.
     """
 
     store: str

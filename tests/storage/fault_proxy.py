@@ -7,7 +7,7 @@
 
 It is a process of its own (`python -m tests.storage.fault_proxy SERVER`): clients that
 keep Python's lock while they wait for an answer would wait for ever on a thread of
-theirs. What it is told and asked are lines of JSON on its standard input and output.
+theirs. Commands and answers are lines of JSON on its standard input and output.
 Requests are passed on byte for byte, `Host` too: S3's signatures cover it.
 """
 
@@ -64,9 +64,9 @@ class Rule:
       seconds: of "stall".
       methods: those it is for; none for all.
       contains: what the target of the request holds.
-      skip: so many requests that fit pass before the first is struck.
+      skip: number of matching requests that pass before the first fault.
       every: each so manieth is struck.
-      times: so many are struck; None for all.
+      times: number of requests with the fault; None for all.
     """
 
     kind: Literal["status", "cut_request", "cut_answer", "stall"]
@@ -241,7 +241,7 @@ class _Proxy:
             client.cut()
 
     async def _to_server(self) -> "_Connection":
-        """Returns a connection that nobody else uses."""
+        """Returns a connection that no other thread uses."""
         while self._idle:
             if not (server := self._idle.pop()).has_ended:
                 return server
@@ -284,7 +284,7 @@ class _Proxy:
             server.cut()
             raise
         if ends:
-            # The client is not told: a real store would have kept the connection.
+            # The client gets no answer: a real store would have kept the connection.
             server.cut()
         else:
             self._idle.append(server)
@@ -335,7 +335,7 @@ class _Connection:
         self._writer = writer
 
     async def read_head(self) -> bytes:
-        """Returns what stands before a body; nothing where the other side has ended."""
+        """Returns the head before a body; nothing if the other side has closed."""
         try:
             return await self.reader.readuntil(_HEAD_END)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -361,7 +361,7 @@ def _request(head: bytes, taken: bytes) -> Request:
 
 
 async def _beginning(client: "_Connection", headers: dict[str, str]) -> bytes:
-    """Takes so much of a body as an upload's name stands in."""
+    """Reads enough of a body to have an upload's name."""
     taken = b""
     wanted = min(int(headers.get("content-length", 0)), _NAMING_BYTES)
     while len(taken) < wanted and not _NAME.search(taken):

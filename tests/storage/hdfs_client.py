@@ -1,4 +1,4 @@
-"""What lies in an HDFS, by Arrow alone, in a process of its own: Java never leaves one.
+"""Reads HDFS by Arrow in a process of its own, which Java would never leave.
 
 python -m tests.storage.hdfs_client PORT put FILE_OR_FOLDER PATH
 python -m tests.storage.hdfs_client PORT get PATH FOLDER

@@ -78,7 +78,7 @@ class Hdfs:
             }
 
     def names(self, path: str) -> list[str]:
-        """The names of all that lies in a folder; none where there is no such."""
+        """Returns the names in a folder; none if the folder does not exist."""
         return sorted(json.loads(self._client("list", f"/{path}")))
 
     def _client(self, *arguments: str) -> str:

@@ -36,7 +36,7 @@ class Azurite:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Who may write, as Azure's own programs are told."""
+        """The account that may write, in the form of Azure's own programs."""
         return {"AZURE_STORAGE_ACCOUNT": "tester", "AZURE_STORAGE_KEY": self.key}
 
     def url(self, path: str) -> str:
@@ -136,7 +136,7 @@ def test_a_dataset_on_azure(
 def test_sources_on_azure(
     azurite: Azurite, pets: Path, local_pets: Path, tmp_path: Path
 ) -> None:
-    """Images that lie there give the bytes of those that lie here."""
+    """Images in the store give the bytes of local ones."""
     system = azurite.system()
     for path in sorted(pets.rglob("*.png")):
         name = path.relative_to(pets).as_posix()

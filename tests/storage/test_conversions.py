@@ -128,7 +128,7 @@ def test_rejects(server: Server, tmp_path: Path) -> None:
 def test_tfds_reads_what_was_downloaded(
     server: Server, pets: Path, tmp_path: Path
 ) -> None:
-    """Also after an overwrite, when the files lie in a folder of their own."""
+    """Also after an overwrite, when the files are in a folder of their own."""
     tfds = pytest.importorskip("tensorflow_datasets")
     program = Program(server, tmp_path)
     target = f"{server.url}/pets"
@@ -170,7 +170,7 @@ def test_an_unchanged_run_writes_nothing(
 def test_an_overwrite_is_built_beside_and_then_moved_in_place(
     server: Server, measures: Path, local_measures: Path, tmp_path: Path
 ) -> None:
-    """Old files stay until the new manifest stands, and then go, each by its name."""
+    """Old files stay until the new manifest is there, then each is removed by name."""
     program = Program(server, tmp_path)
     target = f"{server.url}/out"
     program.run("convert", measures, target, *MEASURES)

@@ -19,7 +19,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 
 def assert_same(hdfs: Hdfs, target: str, local: Path) -> None:
-    """A dataset there has the bytes of a local one, and nothing else lies there."""
+    """A dataset there has the bytes of a local one, and nothing else is there."""
     there = hdfs.files(target)
     here = {path.name: path.read_bytes() for path in local.iterdir()}
     for files in (there, here):

@@ -75,7 +75,7 @@ def test_what_is_finished_is_not_done_again(
         with program.running(*arguments) as process:
             until(lambda: len(_puts(proxy, "-of-00003")) == 6)
             _kill(process)
-        # What was on its way has gone with its process.
+        # The partial upload ended with its process.
         assert [path for path in spools.rglob("*") if path.is_file()] == []
         assert len(_puts(proxy, ".segments")) == 2
         assert server.keys("out/manifest") == []
@@ -89,7 +89,7 @@ def test_what_is_finished_is_not_done_again(
 
 
 def test_kills_at_any_time(server: Server, pets: Path, tmp_path: Path) -> None:
-    """Under its manifest stands the old dataset or the new one; the next run ends."""
+    """The manifest names the old dataset or the new one; the next run succeeds."""
     target = f"{server.url}/out"
     program = Program(server, tmp_path)
     convert = ("convert", pets, target, *PETS)
@@ -247,7 +247,7 @@ def test_the_dead_of_another_machine(
 def test_unfinished_uploads_of_the_dead(
     s3_server: Server, pets: Path, tmp_path: Path
 ) -> None:
-    """They are given up: nobody sees them, and their owner pays for them."""
+    """Partial uploads are aborted: they are invisible, and their owner pays."""
     dead = ("out/pets-train.tfrecord-00000-of-00002", "out.rejects.jsonl")
     for key in (*dead, "other/a"):
         s3_server._s3.create_multipart_upload(Bucket=s3_server.bucket, Key=key)

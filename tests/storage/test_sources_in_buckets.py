@@ -35,7 +35,7 @@ def _assert_the_same(
       server: it has all files of the folder in `in/`.
       folder: of the source, here.
       source: below the folder.
-      beside: setting -> file below the folder, at hand to each run where it lies.
+      beside: setting -> file below the folder, which each run reads there.
       settings: of both runs.
     """
     files = beside or {}
@@ -91,7 +91,7 @@ def test_a_table_that_names_images(server: Server, folder: Path) -> None:
     assert "up to date" in program.run("convert", *again).out
     server.write("in/images/3.jpg", _jpeg(300) + b"\0" * 10)
     assert "--overwrite" in program.run("convert", *again, code=2).err
-    # By whole paths as well, from a table that lies elsewhere.
+    # By whole paths as well, from a table in another folder.
     rows = [f"{server.url}/in/images/{n}.jpg,{'ab'[n % 2]}" for n in range(12)]
     (folder.parent / "whole.csv").write_text("\n".join(["path,label", *rows, ""]))
     program.run("convert", "whole.csv", "whole")
@@ -141,7 +141,7 @@ def test_labels_vocabulary_split_ids_and_locks(server: Server, folder: Path) -> 
 
 
 def test_a_spec(server: Server, folder: Path) -> None:
-    """A job's settings may be read from the bucket, and name what lies there."""
+    """A job's settings may be read from the bucket and name files there."""
     rows = [f"{n},{n % 7}" for n in range(100)]
     (folder / "rows.csv").write_text("\n".join(["id,weight", *rows, ""]))
     server.write_tree("in", folder)
@@ -159,7 +159,7 @@ def test_a_spec(server: Server, folder: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["tar", "zip"])
 def test_archives(server: Server, folder: Path, pets: Path, suffix: str) -> None:
-    """Members are read where the archive lies."""
+    """Members are read directly from the archive."""
     paths = sorted(path for path in pets.rglob("*") if path.is_file())
     if suffix == "tar":
         with tarfile.open(folder / "pets.tar", "w") as tar:

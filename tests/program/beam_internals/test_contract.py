@@ -185,7 +185,7 @@ def test_runners_start_job_servers_by_a_method(name: str) -> None:
 
 
 def test_runners_take_the_place_of_signal() -> None:
-    """Nothing of `signal` is used for a job server but what stands in for it."""
+    """A job server uses only those parts of `signal` that are replaced."""
     assert inspect.ismodule(job_server.signal)
     used = attributes_of("signal", job_server)
     assert used <= own_methods(runners._NoSignals) | {"SIGINT", "getsignal", "signal"}
@@ -193,7 +193,7 @@ def test_runners_take_the_place_of_signal() -> None:
 
 
 def test_runners_take_the_place_of_subprocess() -> None:
-    """Nothing of `subprocess` is used for a server but what stands in for it."""
+    """A job server uses only those parts of `subprocess` that are replaced."""
     assert subprocess_server.subprocess is subprocess
     used = attributes_of("subprocess", subprocess_server)
     assert used == {name for name in vars(runners._OwnSession) if name[0] != "_"}

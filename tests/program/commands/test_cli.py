@@ -366,7 +366,7 @@ class TestSignals:
         run.send_signal(number)
         _, err = run.communicate(timeout=30)
         assert run.returncode == code
-        # Finished blocks are for the next run; what was unfinished is gone.
+        # Finished blocks are kept for the next run; unfinished ones are removed.
         assert names(tmp_path / "outs") in ([], [".out.beam-tfrecord"])
         assert list(tmp_path.rglob("*.tmp")) == []
         assert group(run.pid) == []
@@ -482,7 +482,7 @@ class TestPipes:
         """Exit codes stay with stderr closed, full, or a pipe without a reader."""
         out = tmp_path / "out"
         convert(table, out)
-        # A note is told: the dataset is replaced.
+        # A note says that the dataset is replaced.
         again = ["convert", table, out, "--overwrite", "--shards", 2]
         assert self.deaf(again, errors) == 0
         assert len(list(out.glob("*.tfrecord-*"))) == 2
@@ -517,7 +517,7 @@ class TestPipes:
 
     @staticmethod
     def run(arguments: Sequence[object]) -> subprocess.Popen[str]:
-        """Starts the program with a stdout that nobody reads."""
+        """Starts the program with a stdout that has no reader."""
         reader, writer = os.pipe()
         os.close(reader)
         try:
@@ -574,7 +574,7 @@ class TestTerminal:
     def test_lines_break_between_words(
         self, columns: int, table: Folder, tmp_path: Folder
     ) -> None:
-        """On a terminal lines break between words; a pipe gets them as they are."""
+        """On a terminal lines break between words; a pipe gets them unchanged."""
         out = tmp_path / "-".join(["out"] * 20)
         shares = ("--splits", "train=0.8,test=0.02")
         convert(table, out, *shares)
@@ -641,14 +641,14 @@ class TestTerminal:
         assert run.stderr.startswith("error: ")
 
     def test_two_workers_print_nothing(self, table: Folder, tmp_path: Folder) -> None:
-        """None of the workers' or Beam's log lines reach the terminal."""
+        """No log lines of workers or Beam reach the terminal."""
         run = process("convert", table, tmp_path / "out", "--workers", 2)
         assert run.returncode == 0
         assert run.stderr == ""
         assert "\ncommitted " in run.stdout
 
     def test_what_can_be_done_next(self, table: Folder, tmp_path: Folder) -> None:
-        """After a commit the next commands are named, and work as they are named."""
+        """After a commit the next commands are printed, and they work."""
         out = tmp_path / "a set; it's $HOME"
         shown = convert(table, out).out
         _, _, after = shown.partition("next: ")

@@ -195,7 +195,7 @@ def test_a_disk_that_fails_in_passing(
 def test_a_disk_that_keeps_failing(
     keeping: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log that cannot be written is told, by its path; nothing of it stays."""
+    """A log that cannot be written is reported with its path; no part of it stays."""
     found = [rejection("a.csv", r, 90 * "n") for r in range(500)]
     monkeypatch.setattr(rejects, "_SORTED_ROWS", 200)
 
@@ -380,7 +380,7 @@ class TestFind:
         return path
 
     def test_a_failed_run_by_its_output(self, tmp_path: Folder) -> None:
-        """The output that was not committed stands for the file beside it."""
+        """The uncommitted output may be named instead of the file beside it."""
         path = self.write(tmp_path / "o.rejects.jsonl", rejection("a", 1))
         for name in (path, tmp_path / "o"):
             found = find_rejects(str(name))

@@ -200,7 +200,7 @@ def test_a_folder_and_a_glob(tmp_path: Folder) -> None:
 def test_a_damaged_dataset_loses_its_manifest(
     tmp_path: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """TFDS's files are made anew with the new numbers; the manifest is not carried."""
+    """TFDS's files are written again with new numbers; the manifest is not copied."""
     write_dataset(tmp_path / "d", {"train": animals(4, 5, 3), "test": animals(2)})
     shard = tmp_path / "d" / SHARD
     shard.write_bytes(flipped(shard.read_bytes(), 150))

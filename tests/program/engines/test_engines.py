@@ -103,7 +103,7 @@ def test_local_paths_are_refused_for_remote_workers(
 def test_remote_workers_must_see_what_starts_them(
     cache: Folder, java: Folder, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store holds no executable: it lies in TMPDIR, which must then be shared."""
+    """A store holds no executables: the file is in TMPDIR, which must be shared."""
     put_jar("spark")
     stores = {"source": "s3://bucket/rows.csv", "output": "s3://bucket/out"}
     far = {"runner": "spark", "spark_master": "spark://far.example:7077", **stores}

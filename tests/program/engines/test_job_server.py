@@ -1,4 +1,4 @@
-"""How `scripts/cluster` comes by Beam's job servers; a script stands in for Maven."""
+"""How `scripts/cluster` gets Beam's job servers; a script replaces Maven."""
 
 import os
 import pathlib

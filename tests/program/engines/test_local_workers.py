@@ -59,7 +59,7 @@ def started(
 
 
 def status(pid: int | str) -> tuple[str, int] | None:
-    """Returns the state and the parent of a process, or None when it is gone."""
+    """Returns the state and the parent of a process, or None if it has ended."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -136,7 +136,7 @@ def test_killed_worker_ends_the_run(
 ) -> None:
     """Killed at any moment: a clear error within 5 s, no orphan (row 12).
 
-    `starting` is before it has been told what to do.
+    `starting` is before it has got its work.
     """
     with started(csv, tmp_path, "--workers", "2", "--shards", "8") as process:
         wait_for(lambda: moment(process, tmp_path), process)
@@ -256,7 +256,7 @@ def test_killed_run_takes_its_workers_along(csv: Folder, tmp_path: Folder) -> No
 
 
 def test_success_leaves_no_process(csv: Folder, tmp_path: Folder) -> None:
-    """After a committed run its workers are gone and only the dataset is there."""
+    """After a committed run its workers have ended and only the dataset is there."""
     with started(csv, tmp_path, "--workers", "2", "--quiet") as process:
         pids = workers_of(process, tmp_path, 2)
         assert finished(process) == (0, "")
@@ -295,7 +295,7 @@ assert children() == []
 
 
 def test_a_pool_ends_with_its_body(tmp_path: Folder) -> None:
-    """Processes that were never told to work end too, also when the body fails.
+    """Processes that never got any work end too, even if the body fails.
 
     In a process of its own: forks must come before gRPC has threads.
     """
@@ -358,7 +358,7 @@ def test_a_worker_that_was_let_go_is_not_missed(
         wait_for(lambda: pool.dead() is None and let_go.pid in pool._left)
         assert pool.dead() is None
         monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 0.0)
-        # One that is gone for long while the run goes on is missed after all.
+        # One that is absent for long while the run continues is noticed after all.
         assert pool.dead() == let_go.pid
         monkeypatch.setattr(local_workers, "_LEAVE_SECONDS", 60.0)
         pool._working += [killed.pid]

@@ -623,7 +623,7 @@ def parsed(payload: bytes) -> dict[str, Any]:
 def test_converting_an_archive_is_converting_its_folder(
     name: str, tmp_path: Folder
 ) -> None:
-    """The records of an archive are those of the folder that it was made of."""
+    """The records of an archive are those of the folder that was packed."""
     members = [
         (f"{split}/{label}/{i}.png", png(i))
         for i, (split, label) in enumerate(

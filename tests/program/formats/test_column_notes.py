@@ -42,14 +42,14 @@ def notes_of(directory: Folder) -> list[str]:
 
 
 def table(tmp_path: Folder, columns: dict[str, list[str]]) -> Folder:
-    """Writes columns as a CSV file, as they stand."""
+    """Writes columns unchanged as a CSV file."""
     lines = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
     text = "".join(f"{line}\n" for line in lines)
     return write_files(tmp_path / "s", {"t.csv": text.encode()}) / "t.csv"
 
 
 def mixed(count: int, word: str, every: int) -> list[str]:
-    """Returns numbers with a word in every so many cells."""
+    """Returns numbers with a word in every n-th cell."""
     return [word if n % every == 1 else f"{n / 4}" for n in range(count)]
 
 
@@ -107,7 +107,7 @@ def test_many_texts_stop_a_kind() -> None:
 
 
 def test_a_note_names_share_texts_and_the_way_out(tmp_path: Folder) -> None:
-    """It is in the summary, the manifest and the plan; with the option it is gone."""
+    """It is in the summary, the manifest and the plan, but not with the option."""
     columns = {
         "id": [str(n) for n in range(100)],
         "value": mixed(100, "-", 10),
@@ -134,7 +134,7 @@ def test_a_note_names_share_texts_and_the_way_out(tmp_path: Folder) -> None:
 
 
 def test_a_declared_kind_needs_no_note(tmp_path: Folder) -> None:
-    """Who says text knows what stands there."""
+    """A column that is declared as text gets no note."""
     source = table(tmp_path, {"value": mixed(100, "-", 10), "n": ["1", "2"] * 50})
     (tmp_path / "job.yaml").write_text("features: {v: {column: value, kind: text}}\n")
     convert(source, tmp_path / "out", "--spec", tmp_path / "job.yaml")

@@ -218,7 +218,7 @@ def test_a_schema_repeats_what_was_declared(tmp_path: Folder) -> None:
 
 
 def test_a_manifest_of_an_older_version_is_a_spec(tmp_path: Folder) -> None:
-    """It says of every format that there is a header, which nobody had said."""
+    """It would declare a header for every format without a reason."""
     source = write_files(tmp_path / "s", {"t.jsonl": b'{"a": 1}\n'})
     convert(source, tmp_path / "out")
     path = tmp_path / "out" / "manifest.json"

@@ -285,7 +285,7 @@ def test_rename_copy_drop_and_constants(tmp_path: Folder) -> None:
 
 
 def test_two_columns_may_swap_their_names(tmp_path: Folder) -> None:
-    """Each declaration is of its column, in whatever order they stand."""
+    """Each declaration applies to its column, in any order."""
     source = table(tmp_path / "a.csv", ["a", "b"], [1, "x"])
     out = with_features(source, tmp_path / "out", a={"column": "b"}, b={"column": "a"})
     assert records(out) == [{"a": [b"x"], "b": [1]}]

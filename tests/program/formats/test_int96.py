@@ -16,7 +16,7 @@ from transforms.publishing import target
 
 Folder = pathlib.Path
 
-# Spark's and Impala's word for never, and what lies around the limits of nanoseconds.
+# Spark's and Impala's value for never, and values around the limits of nanoseconds.
 NEVER = dt.datetime(9999, 12, 31)
 LAST_NANOSECOND = dt.datetime(2262, 4, 11, 23, 47, 16, 854_775)
 

@@ -92,7 +92,7 @@ def values(out: Folder) -> list[Any]:
 
 @every_source
 def test_ids_with_a_point_are_integers(write: Writer, tmp_path: Folder) -> None:
-    """As pandas writes integers: every one of them is stored as it is."""
+    """Every integer that pandas writes is stored exactly."""
     source = write(tmp_path, [float(i) for i in IDS])
     convert(source, tmp_path / "out")
     assert kind_of(tmp_path / "out") == "int64"

@@ -298,7 +298,7 @@ def test_boxes(tf: Any, tmp_path: Folder) -> None:
 
 
 def test_a_bad_box_may_cost_the_image(tmp_path: Folder) -> None:
-    """--bad-box image rejects the whole image; clipped, what lies inside stays."""
+    """--bad-box image rejects the whole image; clip keeps the part inside."""
     write_images(tmp_path, ["a.png", "b.png"])
     rows = [
         ["TRAIN", "a.png", "car", 0.5, 0.5, "", "", 1.5, 1, "", ""],
@@ -438,7 +438,7 @@ _BOX = "0.1,0.1,,,0.9,0.9,,"
 def test_a_manifest_that_changes_after_planning(
     planned: str, later: str, tmp_path: Folder
 ) -> None:
-    """What planning has not found is told as a change of the file, also unstamped."""
+    """Values that planning did not find are reported as a change of the file."""
     path = tmp_path / "m.csv"
     path.write_text(planned + "\n")
     file = InputFile("m.csv", str(path), path.stat().st_size)
@@ -539,7 +539,7 @@ def test_metadata_of_several_images_a_row(tf: Any, tmp_path: Folder, kind: str) 
 
 
 def test_columns_named_as_what_is_read_off_images(tf: Any, tmp_path: Folder) -> None:
-    """The table's own height stands, and its own `image` is no image's name."""
+    """The table's own height is kept, and its own `image` is not an image's name."""
     images = write_images(tmp_path, ["a.png"])
     rows = [{"file_name": "a.png", "height": 99, "image": "words", "filename": "x"}]
     write_metadata(tmp_path / "list.csv", rows)
@@ -586,7 +586,7 @@ def test_hugging_face_parquet(tf: Any, tmp_path: Folder) -> None:
 
 
 def test_hugging_face_paths_that_were_not_embedded(tf: Any, tmp_path: Folder) -> None:
-    """Where all `bytes` are null, `path` says where the image lies."""
+    """If all `bytes` are null, `path` names the image."""
     images = write_images(tmp_path, ["a.png", "b.jpg"])
     column = image_struct([(None, name) for name in images])
     pq.write_table(pa.table({"image": column}), tmp_path / "t.parquet")

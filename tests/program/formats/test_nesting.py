@@ -35,17 +35,17 @@ DEEPER = (MAX_NESTING + 1, 300, 500, 990, 5_000)
 
 
 def lists(levels: int) -> str:
-    """Returns JSON: 1 inside so many lists."""
+    """Returns JSON: 1 inside this many lists."""
     return "[" * levels + "1" + "]" * levels
 
 
 def objects(levels: int) -> str:
-    """Returns JSON: 1 inside so many objects."""
+    """Returns JSON: 1 inside this many objects."""
     return '{"k": ' * levels + "1" + "}" * levels
 
 
 def nested(levels: int, wrap: Callable[[Any], Any] = lambda value: [value]) -> Any:
-    """Returns 1 inside so many lists, or whatever `wrap` makes."""
+    """Returns 1 inside this many lists, or results of `wrap`."""
     value: Any = 1
     for _ in range(levels):
         value = wrap(value)
@@ -173,7 +173,7 @@ def test_deep_lines_beyond_the_sample_are_rejects(
 
 
 def column_of(levels: int, struct: bool) -> pa.Array:
-    """Returns nulls of a type of so many levels."""
+    """Returns nulls of a type with this many levels."""
     kind = pa.int64()
     for _ in range(levels):
         kind = pa.struct([("k", kind)]) if struct else pa.list_(kind)

@@ -36,7 +36,7 @@ def csv_text() -> bytes:
 
 
 def test_columns_of_text_lose_the_words() -> None:
-    """Whole cells, spaces and tabs around them aside; other types stay as they are."""
+    """Whole cells match, without spaces and tabs around them; other types stay."""
     columns = {
         "a": pa.array(["-", " -\t", "--", "a-b", "", None]),
         "b": pa.chunked_array([["?"], ["x", "-"]]),

@@ -94,7 +94,7 @@ def test_named_fields_are_columns(tmp_path: pathlib.Path) -> None:
 def test_limit_takes_the_first_rows(
     tmp_path: pathlib.Path, save: Any, limit: int
 ) -> None:
-    """With a limit the blocks hold so many rows."""
+    """With a limit the blocks hold this many rows."""
     save(tmp_path / "a.npz", i=np.arange(100))
     read = read_all(NumpyReader(), tmp_path, ["a.npz"], limit=limit, block_bytes=80)
     assert read.columns["i"] == list(range(min(limit, 100)))

@@ -1,4 +1,4 @@
-"""Rejects as a dataset: kept, shown, and converted by themselves once mended."""
+"""Rejects as a dataset: kept, shown, and converted alone once they are fixed."""
 
 import hashlib
 import io
@@ -196,7 +196,7 @@ class TestTables:
     def test_what_was_rejected_decides_the_job(
         self, tmp_path: Folder, spec: Folder
     ) -> None:
-        """Another list is another job; where it lies, and in which form, is not."""
+        """Another list is another job; its place and form make no difference."""
         source = table(tmp_path / "t.csv", BAD)
         convert(source, tmp_path / "a", "--spec", spec, *ALL)
         left = tmp_path / "copy.jsonl"
@@ -250,7 +250,7 @@ class TestTables:
     def test_hostile_cells(self, tmp_path: Folder, spec: Folder, cell: bytes) -> None:
         """H11: whatever a cell holds, its message has at most 1 KiB on one line.
 
-        Its item is kept as it is in the file, and the terminal stays as it was.
+        Its item is kept unchanged, and the terminal's state does not change.
         """
         text = table(tmp_path / "in" / "t.csv", {}).read_bytes()
         record = cell + b",cat,1.5"
@@ -267,7 +267,7 @@ class TestTables:
         assert len(shown.out) < 3_000
 
     def test_other_features_are_noted(self, tmp_path: Folder) -> None:
-        """Where the mended table is understood otherwise, that is said beforehand."""
+        """If the fixed table is parsed differently, a note says so in advance."""
         lines = [f"{row},{row}" for row in range(200)]
         source = write_csv(tmp_path / "t.csv", "a,b", ["x,1", *lines])
         convert(source, tmp_path / "a", *ALL)
@@ -279,7 +279,7 @@ class TestTables:
 
 class TestKinds:
     def test_json_lines(self, tmp_path: Folder) -> None:
-        """Lines are kept as they stand, and mended lines are found by their number."""
+        """Lines are kept unchanged, and fixed lines are found by their number."""
         lines = [f'{{"n": {row}}}' for row in range(30)]
         lines[3], lines[9] = '{"n": "x" }', "{broken"
         source = write_files(tmp_path, {"t.jsonl": "\n".join(lines).encode()})
@@ -318,7 +318,7 @@ class TestKinds:
         assert balanced(tmp_path / "b")["skipped"] == {"not_rejected_before": 2}
 
     def test_images(self, tmp_path: Folder) -> None:
-        """Files of a tree go by their names; the same name holds the mended image."""
+        """Files of a tree are identified by name; the fixed image has the same name."""
         good = {f"{label}/{n}.png": image(n) for label in "xy" for n in range(9)}
         bad = {"x/z.png": b"<html>", "y/z.png": image(7)[:20], "y/empty.png": b""}
         source = write_files(tmp_path / "tree", good | bad)
@@ -343,7 +343,7 @@ class TestKinds:
         assert balanced(tmp_path / "c")["read"] == 21
 
     def test_images_in_an_archive(self, tmp_path: Folder) -> None:
-        """Members go by their names, wherever they lie in the mended archive."""
+        """Members are identified by name, anywhere in the fixed archive."""
         members = {f"{label}/{n}.png": image(n) for label in "xy" for n in range(9)}
         bad = {"y/a.png": b"no image"}
         source = tmp_path / "tree.zip"
@@ -364,7 +364,7 @@ class TestKinds:
         assert row["image"] == image(9)
 
     def test_boxes_are_accounted_for(self, tmp_path: Folder) -> None:
-        """Boxes of images that are skipped are gone with them, the bad ones too."""
+        """Boxes of skipped images are lost with them, bad ones as well."""
         annotations = [
             {"id": n, "image_id": n % 3, "category_id": 1, "bbox": [0, 0, 2, side]}
             for n, side in enumerate((2, 2, 2, 2, 2, -1))

@@ -366,7 +366,7 @@ def test_described_layout(tmp_path: Folder) -> None:
 
 
 def test_layout_is_part_of_the_job(tmp_path: Folder) -> None:
-    """What the layout's file says decides the job, and where it lies does not."""
+    """The content of the layout file decides the job; its place does not."""
     root = tmp_path / "in"
     made = write_runs(root)
     layout = tmp_path / "there" / "other.yaml"
@@ -550,7 +550,7 @@ def test_bare_files_of_tensorflow(tmp_path: Folder) -> None:
     root.mkdir()
     records = [tensorflow_example(number) for number in range(30)]
     for i, kind in enumerate(("", "GZIP", "ZLIB")):
-        # The suffixes lie: what is compressed has none, what is plain has .gz.
+        # The suffixes are wrong: compressed files have none, plain ones have .gz.
         name = f"part-{i}.tfrecord" + (".gz" if not kind else "")
         options = tf.io.TFRecordOptions(compression_type=kind)
         with tf.io.TFRecordWriter(str(root / name), options) as writer:
@@ -693,7 +693,7 @@ def test_nothing_is_extracted(tmp_path: Folder) -> None:
     for name in made:
         pure = pathlib.PurePath(name)
         assert not parts & {*pure.parts, pure.suffix}, name
-    # What Beam and the C library make for themselves is gone, and held no image.
+    # Temporary files of Beam and the C library were removed, and held no image.
     assert list(temporary.iterdir()) == []
 
 
@@ -829,7 +829,7 @@ def test_fault_118_119_120_damaged_archives_from_end_to_end(tmp_path: Folder) ->
     (tmp_path / "b.tar").write_bytes(tar)
     assert PHOTOS[0] in refused(4, tmp_path / "b.tar", out)
     assert not out.exists()
-    # A byte inside of an image: its own checksum tells, as PNG has one.
+    # A byte inside an image, which PNG's own checksum detects.
     data = write_archive(tmp_path / "c.tar", photos()).read_bytes()
     image = photos()[PHOTOS[0]]
     at = data.index(image) + image.index(b"IDAT") + 30
@@ -980,7 +980,7 @@ def test_coco(tmp_path: Folder) -> None:
 def test_fault_131_bad_boxes_from_end_to_end(
     tmp_path: Folder, policy: str, sums: dict[str, int]
 ) -> None:
-    """Read = written + rejected + gone, whichever policy; nothing goes in silence."""
+    """Read = written + rejected + lost with any policy; no box is lost silently."""
     boxes = [*BOXES[:2], (8, 8, 16, 16)]
     root = write_coco(tmp_path / "in", boxes)
     path = root / "annotations/instances_val2017.json"
@@ -1005,7 +1005,7 @@ X_MAX = f"{OBJECT}/bbox/xmax"
 
 
 def test_coco_images_that_are_missing_or_of_another_size(tmp_path: Folder) -> None:
-    """Boxes would lie elsewhere, so both are rejects, and their boxes are gone."""
+    """Boxes would be misplaced, so both images are rejected with their boxes."""
     root = write_coco(tmp_path / "in", BOXES)
     (root / f"val2017/{2:012d}.jpg").unlink()
     (root / f"val2017/{3:012d}.jpg").write_bytes(marked((48, 64), (1, 1, 9, 9)))

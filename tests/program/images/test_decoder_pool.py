@@ -108,7 +108,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         stat = Folder(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):

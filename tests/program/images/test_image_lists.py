@@ -65,7 +65,7 @@ def feature(out: Folder, name: str) -> dict[str, Any]:
 
 
 def test_file_names_are_lists_of_images(metadata: Folder, tmp_path: Folder) -> None:
-    """Bytes are kept in their order; what is read off them stands in lists beside."""
+    """Bytes keep their order; values read from them are in parallel lists."""
     out = tmp_path / "out"
     convert(metadata, out)
     found = read(out)
@@ -195,7 +195,7 @@ def test_what_is_printed_makes_the_same_bytes(
 def test_a_dataset_of_lists_is_converted_again(
     metadata: Folder, tmp_path: Folder
 ) -> None:
-    """The records come back as they were; --resize reads the sizes anew."""
+    """The records come back unchanged; --resize reads the sizes again."""
     convert(metadata, tmp_path / "one", "--name", "n")
     convert(tmp_path / "one", tmp_path / "two", "--name", "n")
     assert read(tmp_path / "one") == read(tmp_path / "two")
@@ -205,7 +205,7 @@ def test_a_dataset_of_lists_is_converted_again(
 
 
 def test_boxes_are_of_one_image(tmp_path: Folder) -> None:
-    """Beside a list of images nobody could say of which a box is."""
+    """With a list of images it is unknown which image a box belongs to."""
     write_images(tmp_path, ["a.png"])
     line = {"images": ["a.png"], "b": [[0.1, 0.1, 0.2, 0.2]]}
     (tmp_path / "t.jsonl").write_text(json.dumps(line) + "\n")

@@ -130,7 +130,7 @@ def test_limits(tmp_path: Folder) -> None:
 
 
 def test_fault_72_suffix_and_content(tmp_path: Folder) -> None:
-    """A PNG that is named .jpg is stored as it is, and counted."""
+    """A PNG that is named .jpg is stored unchanged and counted."""
     data = encoded(noise(5, 6), "PNG")
     run = convert(tree(tmp_path / "in", odd_jpg=data), tmp_path / "out")
     assert "suffix 1" in run.out
@@ -165,7 +165,7 @@ def test_fault_83_first_frame_on_demand(tmp_path: Folder) -> None:
 def test_settings_that_make_no_sense(
     options: tuple[object, ...], tmp_path: Folder
 ) -> None:
-    """Each is told before anything is read."""
+    """Each is reported before anything is read."""
     refused(2, tree(tmp_path / "in", a_png=picture("PNG")), tmp_path / "out", *options)
 
 
@@ -185,7 +185,7 @@ def test_workers_and_chunks_do_not_decide_bytes(tmp_path: Folder) -> None:
 
 
 def test_fault_129_same_image_in_two_splits(tmp_path: Folder) -> None:
-    """The same bytes in train and test are reported with where they lie."""
+    """The same bytes in train and test are reported with their places."""
     for place in ("train/a/1.png", "test/a/2.png", "train/a/3.png"):
         path = tmp_path / "in" / place
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -125,7 +125,7 @@ def test_orphans_count_against_the_tolerated_share(tmp_path: Folder) -> None:
 
 @pytest.mark.parametrize("second", [("탑_01", 1), ("탑_01", 2)])
 def test_fault_128_an_id_twice(second: tuple[str, int], tmp_path: Folder) -> None:
-    """An id that stands twice is an error naming both rows, whatever they say."""
+    """An id that occurs twice is an error naming both rows, whatever their labels."""
     tree(tmp_path / "in")
     rows = [("id", "n"), *((stem, 1) for stem in stems()), second]
     labels = table(tmp_path / "t.csv", rows)
@@ -153,7 +153,7 @@ def test_fault_128_two_images_of_one_id(tmp_path: Folder) -> None:
     ],
 )
 def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
-    """A column of paths, with suffix or without, tells files of one name apart."""
+    """A column of paths, with or without suffix, distinguishes files of one name."""
     images = tree(tmp_path / "in", ["a/x.jpg", "b/x.jpg"])
     labels = table(tmp_path / "t.csv", [("path", "n"), *zip(ids, (1, 2), strict=True)])
     options = ("--labels", labels, "--id-column", "path")
@@ -163,7 +163,7 @@ def test_ids_may_be_paths(ids: list[str], tmp_path: Folder) -> None:
 
 
 def test_ids_may_be_file_names(tmp_path: Folder) -> None:
-    """A column of file names matches whatever folder the file lies in."""
+    """A column of file names matches files in any folder."""
     images = tree(tmp_path / "in", ["a/x.jpg", "b/deep/y.jpg"])
     labels = table(tmp_path / "t.csv", [("f", "n"), ("x.jpg", 1), ("y.jpg", 2)])
     convert(tmp_path / "in", tmp_path / "o", "--labels", labels, "--id-column", "f")
@@ -239,7 +239,7 @@ def test_tables_of_other_formats(suffix: str, tmp_path: Folder) -> None:
 
 
 def test_a_label_table_that_makes_no_sense(tmp_path: Folder) -> None:
-    """What is missing is told before anything is written."""
+    """Missing items are reported before anything is written."""
     tree(tmp_path / "in")
     labels = table(tmp_path / "t.csv", [("id", "n"), ("x", 1)])
     out = tmp_path / "out"

@@ -32,14 +32,14 @@ def source(tmp_path: Folder) -> Folder:
     ],
 )
 def test_the_plan_says_what_results(source: Folder, shares: str, said: str) -> None:
-    """The resulting shares are named; rounded thirds are no slip."""
+    """The resulting shares are named; rounded thirds are no mistake."""
     plan = command("plan", source, source.parent / "out", "--splits", shares).out
     assert said in plan
     assert ("add up to" in plan) is bool(said)
 
 
 def test_the_result_says_it_too(source: Folder, tmp_path: Folder) -> None:
-    """The note stands in summary and manifest, and in the report of Python."""
+    """The note is in the summary, the manifest and Python's report."""
     summary = convert(source, tmp_path / "out", "--splits", "train=0.8,test=0.02").out
     note, off = manifest(tmp_path / "out")["run"]["notes"]
     assert "add up to 0.82" in note

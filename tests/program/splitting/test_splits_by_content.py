@@ -163,7 +163,7 @@ CHANGES: dict[str, Callable[[pa.Table, Folder], Folder]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_row_moves(source: Folder, tmp_path: Folder, change: str) -> None:
-    """Where a row stands, and how its file is named, packed and written, is nothing."""
+    """The place of a row and its file's name, compression and format do not count."""
     _, before = convert(source, tmp_path / "out")
     assert 150 < collections.Counter(before.values())["train"] < 250
     folder = tmp_path / "changed"
@@ -259,7 +259,7 @@ def test_dropped_columns_of_json_lines_cost_no_second_parse(
 
 
 def test_equal_rows_share_a_split(tmp_path: Folder) -> None:
-    """50 rows that stand 20 times each: no split has a row of another."""
+    """50 rows that occur 20 times each: no split has a row of another."""
     path = tmp_path / "leak.csv"
     lines = [f"u{i % 50},{i % 50}\n" for i in range(1000)]
     path.write_text("id,x\n" + "".join(lines))
@@ -293,7 +293,7 @@ def notes(manifest: Manifest) -> list[str]:
 
 
 def test_a_split_off_its_share_is_noted(tmp_path: Folder) -> None:
-    """The note names the splits, the most frequent row and how often it stands."""
+    """The note names the splits, the most frequent row and its count."""
     path = tmp_path / "a.csv"
     lines = ["a,1\n", *(f"u{i},{i}\n" for i in range(500)), *["a,1\n"] * 499]
     path.write_text("id,x\n" + "".join(lines))
@@ -330,7 +330,7 @@ def test_the_manifest_says_what_identifies_rows(
 
 
 def test_a_lock_of_places_is_refused_by_name(source: Folder, tmp_path: Folder) -> None:
-    """Its rows cannot be found; a lock of contents holds, wherever the rows stand."""
+    """Its rows cannot be found; a lock of contents holds in any order of the rows."""
     lock = tmp_path / "rows.lock"
     _, before = convert(source, tmp_path / "out", split_lock=str(lock))
     csv_of(_shuffled(table(range(ROWS + 100))), source)
@@ -417,7 +417,7 @@ def _name_of_images(path: Folder, root: Folder) -> str:
 
 
 def test_images_in_a_table(tmp_path: Folder) -> None:
-    """Their bytes are no content; where nothing else tells rows apart, places do."""
+    """Image bytes are no content; if nothing else distinguishes rows, places do."""
     images = []
     for color in range(60):
         path = tmp_path / "one.png"

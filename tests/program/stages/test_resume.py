@@ -155,7 +155,7 @@ class TestResume:
     def test_segments_in_memory_serve_finished_shards_too(
         self, tmp_path: Folder, work: Work
     ) -> None:
-        """Without segment files the rows are read again, finished shards stand."""
+        """Without segment files the rows are read again; finished shards are kept."""
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         options = ("--shards", 5, "--name", "set", "--segments", "inline")
         broken_off(work, source, out, *options)
@@ -212,7 +212,7 @@ class TestResume:
     def test_a_fixed_image_redoes_its_shard_alone(
         self, tmp_path: Folder, work: Work
     ) -> None:
-        """Of four finished shards three stand: the image is in one of them."""
+        """Of four finished shards three are kept: the image is in the other one."""
         source, out = images(tmp_path / "in"), tmp_path / "out"
         work.fail_at = 4
         assert command("convert", source, out, *OPTIONS).code == 1
@@ -228,7 +228,7 @@ class TestResume:
     def test_stratified_splits_take_finished_shards_over(
         self, tmp_path: Folder, work: Work
     ) -> None:
-        """Where classes are cut decides too: it is part of what a shard is made of."""
+        """The cut of classes counts, too: it is part of a shard's input."""
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         options = (
             *("--splits", "train=0.8,test=0.2", "--stratify-column", "kind"),
@@ -500,7 +500,7 @@ class TestClean:
             assert hidden(out).is_dir()
 
     def test_a_path_that_does_not_exist_is_an_error(self, tmp_path: Folder) -> None:
-        """A slip in the path is not "nothing was left"."""
+        """A misspelt path is not reported as "nothing was left"."""
         run = command("clean", tmp_path / "no")
         assert run.code == 2
         assert "Correct the path" in run.err
@@ -512,7 +512,7 @@ class TestWithoutExchange:
     def test_an_overwrite_works(
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The old files go, the new ones stand, nothing is left."""
+        """The old files are removed, the new ones stay, and nothing else is left."""
         monkeypatch.setattr(folders, "exchange", lambda source, target: False)
         source, out = tables(tmp_path / "in"), tmp_path / "out"
         convert(source, out, *OPTIONS)

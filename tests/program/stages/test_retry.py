@@ -1,4 +1,4 @@
-"""Retries: what passes is tried again, what stays is told, nothing is lost between."""
+"""Retries: temporary failures are retried, lasting ones reported, nothing is lost."""
 
 import errno
 import io
@@ -248,7 +248,7 @@ class TestFiles:
     def test_writing(
         self, name: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A file is written anew; nothing but it is left (rows 8 and 14)."""
+        """A file is written again; no other file is left (rows 8 and 14)."""
         attempts = tmp_path / "attempts"
         attempts.mkdir()
         # Each file takes two writes.
@@ -264,7 +264,7 @@ class TestFiles:
     def test_a_failed_sync_is_never_just_repeated(
         self, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The kernel would call the second one a success; the file is made anew."""
+        """The kernel would report success on a retry; the file is written again."""
         synced = []
         real = os.fsync
 
@@ -367,7 +367,7 @@ def flaky_writes(
 
     def patched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(first: Any, *rest: Any) -> Any:
-            # A folder that cannot be synced is another matter: it is not made anew.
+            # A folder that cannot be synced is different: it is not created again.
             if not isinstance(first, int) or stat.S_ISREG(os.fstat(first).st_mode):
                 fail()
             return function(first, *rest)
@@ -423,7 +423,7 @@ class TestWholeRuns:
         request: pytest.FixtureRequest,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Errors at every second or third step: the same bytes, and told (row 8)."""
+        """Errors at each second or third step: the same bytes, and warnings (row 8)."""
         folder = request.getfixturevalue(source)
         convert(folder, tmp_path / "calm", *OPTIONS, "--name", "x")
         flaky_reads(monkeypatch, folder, every)
@@ -464,7 +464,7 @@ class TestWholeRuns:
         tmp_path: Folder,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """At whatever file it happens: the old dataset stands, whole (rows 13, 14)."""
+        """At any file: the old dataset is whole (rows 13, 14)."""
         out = tmp_path / "out"
         convert(table, out)
         before = contents(out)
@@ -566,7 +566,7 @@ class TestRoom:
         assert contents(small_disk / "out") == before
 
     def test_far_too_little_room(self, small_disk: Folder, tmp_path: Folder) -> None:
-        """Told with figures before anything is read (row 37)."""
+        """It is reported with figures before anything is read (row 37)."""
         lines = [f"{number},w{number % 7}" for number in range(100_000)]
         table = write_csv(tmp_path / "t.csv", "n,w", lines)
         error = refused(1, table, small_disk / "out")

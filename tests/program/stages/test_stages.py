@@ -109,7 +109,7 @@ def change_rows(
 
 
 def doubled(batch: Batch) -> Batch:
-    """A user's own step: one column made anew, everything else as it is."""
+    """A user's own step: one column is replaced, everything else is unchanged."""
 
     def change(rows: pa.RecordBatch) -> pa.RecordBatch:
         weights = pc.multiply(rows["weight"], pa.scalar(2.0, pa.float32()))

@@ -64,7 +64,7 @@ def write(
     bundles: int = 1,
     **options: Any,
 ) -> None:
-    """Writes the records, dealt to so many bundles."""
+    """Writes the records, divided into this many bundles."""
     records = list(records)
     with pipeline(*flags) as p:
         parts = [
@@ -204,7 +204,7 @@ def test_runs_equal_a_plain_sort(
 def test_shard_count_follows_the_bytes(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """num_shards=0 takes one file for so many bytes, whatever the bundles."""
+    """num_shards=0 chooses the number of files by bytes, whatever the bundles."""
     monkeypatch.setattr(tfrecord, "_SHARD_BYTES", 2000)
     write(tmp_path / "one" / "x", bundles=1)
     write(tmp_path / "many" / "x", bundles=6)
@@ -512,7 +512,7 @@ def test_failure_in_front(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> 
 def test_failing_rename(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, call: str, broken: int
 ) -> None:
-    """All old files stand as they were, no new one stays, the hidden folder is gone."""
+    """Old files are unchanged, no new one stays, the hidden folder is removed."""
     before = _old_files(tmp_path)
     real = getattr(os, call)
 
@@ -801,7 +801,7 @@ def test_missing_files(tmp_path: Folder) -> None:
 
 
 def test_patterns(tmp_path: Folder) -> None:
-    """Globs are expanded, names that exist as they stand are not."""
+    """Globs are expanded; names that exist literally are not."""
     for name in ("a/x-1", "a/x-2", "b/x-1", "[a]/x-1", "[a]/x*"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

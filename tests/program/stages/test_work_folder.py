@@ -322,7 +322,7 @@ def test_deletions_follow_no_link_that_comes_meanwhile(
 def test_a_folder_that_cannot_be_removed(
     parent: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`clean` does not say that it is gone."""
+    """`clean` does not say that it was removed."""
     (hidden(parent) / RUN / "segments").mkdir(parents=True)
 
     def denied(path: str) -> bool:
