@@ -26,7 +26,8 @@ from transforms.storage.paths import another_job
 
 __all__ = ["Report", "convert"]
 
-# The name of rows that come from no file: it takes part in their identity.
+# The origin of rows that come from no file. It is part of their identity, so of the
+# bytes: it must not change.
 _ORIGIN = "data.arrow"
 
 
@@ -68,7 +69,7 @@ class Report:
       rejected: items that did not, by reason.
       skipped: items that were left out on purpose, by reason.
       parts: what items consist of ("boxes"): how many were read, written, rejected on
-        their own, and gone with rejected items.
+        their own, and lost with rejected items.
       image_notes: images that have something worth knowing, counted by what it is.
       notes: what readers of the dataset should know, a sentence each.
       seconds: how long the run took.
@@ -148,14 +149,14 @@ def _convert(
                 images=_columns(spec, ["image"]) | set(spec.image_columns or ()),
                 integers=_columns(spec, ["int64", "bool"]),
             )
-            # Paths of images in the rows are as the caller's own program means them.
+            # Relative paths of images start at the caller's folder, not the copy's.
             images_root = spec.images_root or os.getcwd()
             stored = {
                 "source": path,
                 "images_root": images_root,
                 "name": spec.name or output_name(spec.output),
             }
-            # The copy is a new file each time; what it holds is what counts.
+            # The copy is a new file each time: compare it by its content.
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})
         work_folder.recover(spec.output)
         prepared = prepare(spec)
@@ -199,10 +200,10 @@ def _columns(spec: Spec, kinds: Sequence[str]) -> set[str]:
 
 
 def _conversion() -> Callable[..., Manifest]:
-    """Imports what needs Beam, without what Beam has to say about itself."""
+    """Imports what needs Beam; hides the warnings that Beam logs meanwhile."""
     root = logging.getLogger()
     handler = logging.NullHandler()
-    # With a handler of its own, the root logger prints no warnings by itself.
+    # Without any handler the root logger prints warnings to stderr.
     root.addHandler(handler)
     try:
         from beam_pipeline.running.convert import convert_plan

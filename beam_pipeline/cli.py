@@ -43,9 +43,9 @@ _STOPS = {
     signal.SIGTERM: "Terminated",
     signal.SIGHUP: "Hung up",
 }
-# As the shell says it of a program that writes to a pipe that nobody reads.
+# As a shell reports a program that SIGPIPE has ended: 128 + 13.
 _PIPE_CLOSED = 141
-# Bytes of a message that leave room for a note after it.
+# Errors have at most 1 KiB; this many bytes leave room for the note after one.
 _ROOM_FOR_NOTE = 960
 
 
@@ -62,7 +62,7 @@ class _Stopped(BaseException):
 
 
 class _PipeClosed(BaseException):
-    """Nobody reads stdout any more; click would make exit code 1 of it."""
+    """Nobody reads stdout any more; click alone would exit with 1, as for damage."""
 
 
 class _Group(click.Group):
@@ -267,7 +267,7 @@ def clean(directory: str, dry_run: bool, quiet: bool) -> int:
 
 
 def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[str, Any]:
-    """Returns the settings of a --spec file with the flags over them."""
+    """Returns the settings of a --spec file; flags win over them."""
     from beam_pipeline.settings.spec import load_spec, read_spec
 
     given = {key: value for key, value in flags.items() if value not in (None, ())}
@@ -278,7 +278,7 @@ def _settings(flags: Mapping[str, Any], *, needs_output: bool = True) -> dict[st
     elif path:
         settings = load_spec(plain(path))
     if needs_output and "source" in settings and not {"output"} & {*given, *settings}:
-        # Of a spec that names its source alone, the one argument is the output.
+        # Where the spec has the source, and no output, a single argument is the output.
         given |= {"output": given.pop("source")} if "source" in given else {}
     if "feature_names" in given:
         pairs = [text.partition("=") for text in given["feature_names"]]
@@ -307,10 +307,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         arguments, beam_flags = arguments[:at], arguments[at + 1 :]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal cannot show is shown by its escapes.
+            # A file name that the encoding lacks must not end in UnicodeEncodeError.
             stream.reconfigure(errors="backslashreplace")
-    # The modules to come make a hundred thousand objects, and none of them goes:
-    # looking for garbage among them would take a fifth of the start.
+    # Imports make a hundred thousand objects that all stay: searching them for garbage
+    # would take a fifth of the start. `convert` turns the collector on again.
     gc.disable()
     before = _catch_stops()
     try:
@@ -350,9 +350,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def program() -> NoReturn:
-    """The console script: `main`, and out at once.
+    """The console script: runs `main`, and exits without Python's clean-up.
 
-    By then everything is written and closed. Taking a hundred thousand objects apart
+    By then everything is written and closed, and to free a hundred thousand objects
     one by one would take another third of a second.
     """
     standard_error.open_all()
@@ -368,7 +368,7 @@ def program() -> NoReturn:
 
 
 def _catch_stops() -> dict[signal.Signals, Any]:
-    """Takes the signals that stop a run; returns who had them."""
+    """Installs handlers for the signals that stop a run; returns those before."""
     before = {}
     for each in _STOPS:
         handler = signal.getsignal(each)
@@ -380,7 +380,7 @@ def _catch_stops() -> dict[signal.Signals, Any]:
 
 
 def _stop(number: int, _frame: object) -> NoReturn:
-    """Unwinds once; the next signal does not wait for that."""
+    """Stops the run with its clean-up; a second signal ends the process at once."""
     for each in _STOPS:
         if signal.getsignal(each) == _stop:
             signal.signal(each, _stop_at_once)
@@ -388,7 +388,7 @@ def _stop(number: int, _frame: object) -> NoReturn:
 
 
 def _stop_at_once(number: int, _frame: object) -> NoReturn:
-    # Workers end with this process, and the next run clears up.
+    # Safe: workers end with their parent, and the next run removes what is left.
     os._exit(128 + number)
 
 
@@ -405,7 +405,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoReturn:
-    """Ends at once: the pipeline's thread may still be in the middle of a file."""
+    """Ends the process at once, since Beam's thread may still be writing a file."""
     # click raises its Abort from the KeyboardInterrupt that carries the note.
     notes = [
         note
@@ -417,7 +417,7 @@ def _stopped(number: int, stop: BaseException, arguments: Sequence[str]) -> NoRe
         outcome = f"; {COMMITTED_NOTE}"
     elif arguments[:1] == ["convert"]:
         outcome = "; nothing was committed. Run it again to go on"
-    # After SIGHUP there may be no terminal to say it to.
+    # After SIGHUP the terminal may be closed.
     with contextlib.suppress(OSError):
         standard_error.say(f"{_STOPS[signal.Signals(number)]}{outcome}.")
         sys.stdout.flush()

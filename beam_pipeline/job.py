@@ -30,7 +30,7 @@ __all__ = ["Job", "build", "make_job"]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A plan, and what its stages get beside it; each of them gets its own values only.
+    """A plan, and what its stages need besides; each stage gets its own values only.
 
     Attributes:
       plan: of the job.
@@ -138,7 +138,7 @@ def _without_names(facts: PlaceFacts) -> PlaceFacts:
 def _strata(
     blocks: beam.PCollection[Block], job: Job, between: beam.PTransform | None
 ) -> beam.PCollection[Segment]:
-    """Reads all rows a first time to find where each class is cut."""
+    """Reads all rows once more, to count classes and find where each is cut."""
     batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches
     if between is not None:
@@ -149,7 +149,7 @@ def _strata(
 
 
 def _leak_check(plan: Plan, source: Source, store: Store) -> CheckLeaks | None:
-    """Returns the stage that looks at where everything went, if it has to."""
+    """Returns the stage that looks for leaks between splits, if there may be any."""
     splits = plan.splits
     images = plan.planned.schema.of_kind(Kind.IMAGE) and len(splits.rule.names) > 1
     if not images and not splits.with_fingerprints:
@@ -166,7 +166,7 @@ def _leak_check(plan: Plan, source: Source, store: Store) -> CheckLeaks | None:
 
 
 def _shares(plan: Plan) -> dict[str, Fraction]:
-    """Returns the shares of splits where nothing else has a say."""
+    """Returns the shares of the splits; empty where anything else decides them."""
     rule = plan.sharding.rule
     alone = plan.selection is None and plan.splits.lock is None
     if not alone or rule.source not in (SplitSource.SHARES, SplitSource.STRATIFIED):
@@ -177,7 +177,7 @@ def _shares(plan: Plan) -> dict[str, Fraction]:
 def make_job(
     plan: Plan, store: Store, *, resumes: bool = False, token: str = ""
 ) -> Job:
-    """Returns a plan with what its stages get beside it.
+    """Returns a plan with what its stages need besides.
 
     Args:
       plan: of the job.

@@ -17,7 +17,7 @@ _NOT_NEEDED = frozenset(("pandas", "pymongo", "requests"))
 
 
 class _Spared:
-    """Says in one thread of some modules that they are not installed."""
+    """Finder that hides some installed modules from imports of one thread."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -35,7 +35,7 @@ class _Spared:
 
 
 class _Process:
-    """What holds for the whole process."""
+    """State of the whole process."""
 
     spares = False
 
@@ -52,8 +52,8 @@ def spare_imports() -> None:
 def quiet_import() -> None:
     """Keeps what Beam warns about while it is imported off the terminal.
 
-    Engines beside this process need Beam whole: who asks for one imports it after this,
-    and nothing is spared.
+    For engines Beam is imported after this, without `beam_loading`: their runners need
+    all of Beam.
     """
     # A handler of its own keeps the root logger from printing.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -61,7 +61,7 @@ def quiet_import() -> None:
 
 @contextlib.contextmanager
 def beam_loading() -> Iterator[Callable[[], None]]:
-    """Begins to import what runs a job; yields what waits for the end of that.
+    """Starts to import what runs a job; yields a function that waits for it.
 
     Planning waits for files and for Arrow, and leaves the interpreter free meanwhile. A
     plan that fails does not wait for Beam.
@@ -81,7 +81,7 @@ def _load() -> None:
 
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
-    """Spares the imports of this thread, where the process has asked for that."""
+    """Hides unneeded modules from this thread, if `spare_imports` was called."""
     if not _Process.spares:
         yield
         return
@@ -94,6 +94,6 @@ def _spared() -> Iterator[None]:
 
 
 def _let_arrow_look() -> None:
-    """Arrow looks for pandas at the first array that is made, and once only."""
+    """Makes Arrow look for pandas now: it does so once, at the first array."""
     if _Process.spares:
         importlib.import_module("pyarrow").array([0])

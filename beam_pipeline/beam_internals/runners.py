@@ -20,31 +20,31 @@ from apache_beam.utils import subprocess_server
 __all__ = ["created_jobs", "new_runner", "runner_of"]
 
 _PR_SET_PDEATHSIG = 1
-# Loaded before there is a child, which may do little before it becomes another program.
+# Loaded before the fork: between fork and exec a child may call hardly anything.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class _NoSignals:
     """Stands in for the module `signal` where Beam starts a job server.
 
-    Beam would take Ctrl-C for itself, and starts no server outside the main thread.
+    Beam would install its own handler for Ctrl-C, which fails outside the main thread.
     """
 
     SIGINT = 0
 
     @staticmethod
     def getsignal(number: int) -> None:
-        """Returns that nobody handles it."""
+        """Returns None, as if no handler were installed."""
 
     @staticmethod
     def signal(number: int, handler: object) -> None:
-        """Leaves it to who has it."""
+        """Keeps the handler that is installed."""
 
 
 class _OwnSession:
     """Stands in for the module `subprocess` there: the server gets its own session.
 
-    It ends with the thread that has started it, even where this process is killed.
+    It ends with the thread that started it, even if this process is killed.
     """
 
     PIPE = subprocess.PIPE
@@ -57,7 +57,7 @@ class _OwnSession:
             command,
             **options,
             start_new_session=True,
-            # Safe enough between threads: it calls one function that is loaded.
+            # Safe with threads: it calls one C function, which is loaded already.
             preexec_fn=_end_with_parent,
         )
 

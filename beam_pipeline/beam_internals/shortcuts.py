@@ -14,7 +14,7 @@ from apache_beam.transforms import core
 
 __all__ = ["beam_shortcuts"]
 
-# Named, because it is a method that is put in another's place.
+# A variable: mypy refuses to assign a method, and ruff setattr with a constant.
 _VIEW_AS = "view_as"
 
 _Arguments = tuple[list[str], list[Any]]
@@ -41,7 +41,7 @@ def _remembered_arguments(
     known: dict[tuple[Any, bool], _Arguments] = {}
 
     def arguments(function: Any) -> _Arguments:
-        # A method of any object of a class has the arguments of the class's.
+        # Bound methods of one class share their function, and so its arguments.
         key = (
             getattr(function, "__func__", function),
             getattr(function, "__self__", None) is not None,
@@ -61,7 +61,7 @@ def _remembered_arguments(
 def _remembered_views(
     plain: Callable[[PipelineOptions, type], PipelineOptions],
 ) -> Callable[[PipelineOptions, type], PipelineOptions]:
-    # The options are beside their views, so that no other has their id meanwhile.
+    # Keeps the options alive, so that no other object gets the same id.
     known: dict[tuple[int, type], tuple[PipelineOptions, PipelineOptions]] = {}
 
     def view_as(options: PipelineOptions, kind: type) -> PipelineOptions:

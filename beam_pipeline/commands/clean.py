@@ -31,9 +31,8 @@ def run(directory: str, *, dry_run: bool, quiet: bool) -> int:
       0, or 1 when something could not be removed because a run is at work there.
 
     Raises:
-      TargetError: there is neither the folder nor anything that was left of it; or
-        something there has the name of a leftover and is none. It stays, and what
-        else there is was removed.
+      TargetError: there is neither the folder nor a leftover of it; or a file that is
+        not ours has the name of a leftover. It stays; all others are removed.
     """
     found = leftovers.find(directory)
     if not found and not files.is_folder(directory):
@@ -71,7 +70,7 @@ def _show(found: list[Leftover], outcomes: list[str], directory: str) -> None:
     if not found:
         console.print(f"nothing was left of dead runs at {printable(directory)}")
         return
-    # Names alone fit a line; they all are beside the target, or in the folder.
+    # Relative paths fit a line; all are next to the target or in the folder.
     parent = os.path.dirname(absolute(directory))
     table = new_table("left", "size", "holds", "", right=("size",))
     for each, outcome in zip(found, outcomes, strict=True):

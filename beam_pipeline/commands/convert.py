@@ -39,8 +39,8 @@ def run(
     """Converts and reports; returns 0 or raises the error of another exit code.
 
     Args:
-      settings: gives the job's settings; may raise SpecError like any later step.
-      known: those of the command line alone.
+      settings: returns the job's settings; called here to report its errors.
+      known: the settings of the command line alone, without a spec file.
       beam_flags: Beam's own flags.
       report_json: where the result is written, whatever it is.
       quiet: print errors only.
@@ -58,16 +58,16 @@ def run(
         spec = make_spec(given)
         engine: Engine | None = None
         if beam_flags or spec.runner != "local":
-            # Beam takes long to load, and only it knows its flags.
+            # Only Beam knows its flags; without any, Beam is loaded beside planning.
             quiet_import()
             from beam_pipeline.running.convert import find_engine
 
             engine = find_engine(spec, beam_flags)
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
-            # Where a dataset is there may be nothing to do, and no need of Beam.
-            stands = files.exists(os.path.join(spec.output, MANIFEST_NAME))
-            prepared = prepare(spec) if stands else None
+            # If the dataset is up to date, Beam is not needed: look before loading it.
+            exists = files.exists(os.path.join(spec.output, MANIFEST_NAME))
+            prepared = prepare(spec) if exists else None
             if prepared is not None and prepared.done is not None:
                 return _up_to_date(prepared, prepared.done, place, quiet, started)
             with beam_loading() as loaded:
@@ -101,7 +101,7 @@ def _up_to_date(
     quiet: bool,
     started: float,
 ) -> int:
-    """Reports that the dataset is there already; only leftovers are cleared away."""
+    """Reports that the dataset exists already; removes leftovers of earlier runs."""
     if not prepared.spec.keep_work:
         with contextlib.suppress(TargetError):
             work_folder.clear(prepared.spec.output, sure=False)
@@ -121,7 +121,7 @@ def _submit(
     quiet: bool,
     started: float,
 ) -> int:
-    """Hands a job over that nobody waits for, and says so."""
+    """Submits a job without waiting for it, and reports that."""
     from beam_pipeline.running.convert import submit_plan
 
     hooks = RunHooks(beam_flags, say=_sayer(plan, quiet))
@@ -153,13 +153,14 @@ def _convert(
     with shown_progress(plan, quiet=quiet) as watch:
         from beam_pipeline.running.convert import run_plan
 
+        # The command line started without the collector; what exists now stays anyway.
         gc.freeze()
         gc.enable()
         return run_plan(plan, engine, RunHooks(beam_flags, watch=watch, say=say))
 
 
 def _summarize(manifest: Manifest, plan: Plan, seconds: float) -> None:
-    """Prints the result; that nobody can read it does not undo the commit."""
+    """Prints the result; a broken stdout does not fail a committed run."""
     try:
         report.show_result(manifest, plan.spec.output, seconds)
         sys.stdout.flush()

@@ -16,11 +16,11 @@ from transforms.errors import UsageError
 
 __all__ = ["is_flags_only", "split_flags"]
 
-# Of the command `convert` itself, in flags.
+# Arguments of `convert`, which are flags here.
 _ARGUMENTS = ("source", "output")
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
-# Google Cloud's labels, as Airflow adds them of its own accord; ours is a table's path.
+# A label of Google Cloud, which Airflow adds by itself; our --labels takes a path.
 _CLOUD_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 
 

@@ -277,7 +277,7 @@ def _tensor_text(feature: Feature, value: bytes) -> str:
     if feature.encoding == "proto":
         return f"{feature.dtype}{shape_text(shape)}, TensorProto, "
     if shape.count(None) == 1 and 0 not in shape:
-        # A dtype that NumPy does not know by itself, as bfloat16, has no size here.
+        # NumPy raises TypeError for types it does not know, such as bfloat16.
         with contextlib.suppress(TypeError):
             each = np.dtype(feature.dtype).itemsize * math.prod(n for n in shape if n)
             if len(value) % each == 0:
@@ -301,7 +301,7 @@ def _quoted(value: bytes) -> str:
 
 def is_text(value: bytes) -> bool:
     """Whether bytes look like text: UTF-8 without control characters."""
-    # A cut may fall into a character: four bytes less settle that.
+    # The cut may fall into a UTF-8 character, which has at most four bytes.
     head = value[:1024]
     try:
         text = head.decode()

@@ -30,13 +30,13 @@ from transforms.work.store import Store
 
 __all__ = ["Progressed", "look", "shown_planning", "shown_progress", "speed_text"]
 
-# Reading and placing take about so much of the time of a job with segment files.
+# Share of the time that reading and placing take in a job with segment files.
 _READ_SHARE = 0.5
-# Without a terminal, a line now and then is enough.
+# Seconds between lines where stderr is no terminal, such as a log file.
 _LINE_SECONDS = 30.0
-# With the texts around it a line of 80 columns.
+# Together with its texts the bar fits 80 columns.
 _BAR_COLUMNS = 16
-# Of an object store each look is some requests.
+# Seconds between looks into an object store, where each costs several requests.
 _FAR_SECONDS = 3.0
 
 
@@ -111,7 +111,7 @@ class _Looker:
         self._next = time.monotonic() + self._pause
         self._items = sum(plan.planned.records.values())
         self._began = time.monotonic()
-        # What an earlier run has done: it is not of this one's speed.
+        # The share that an earlier run has done does not count for this one's speed.
         self._first: float | None = None
         self._counted: set[str] = set()
         self.rejected = 0
@@ -119,7 +119,7 @@ class _Looker:
     def look(self) -> Progressed:
         """Returns how far the run has come, as it was seen last."""
         if time.monotonic() >= self._next:
-            # What cannot be seen now will be seen later, and is not worth a failure.
+            # Progress is not worth a failure: the next look may succeed.
             with contextlib.suppress(OSError, StorageError):
                 self._seen = look(self._plan)
                 if self._first is None:
@@ -157,7 +157,7 @@ def speed_text(share: float, first: float, items: int, seconds: float) -> str:
 
 
 class _Listing:
-    """What is being done before the run, drawn again and again."""
+    """The line shown while planning, with the number of files listed so far."""
 
     def __rich__(self) -> Text:
         count = files.listed_so_far()
@@ -167,7 +167,7 @@ class _Listing:
 
 @contextlib.contextmanager
 def shown_planning(*, quiet: bool) -> Iterator[None]:
-    """Says on a terminal that the source is being looked at."""
+    """Shows on a terminal that the source is being listed and sampled."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield
@@ -178,7 +178,7 @@ def shown_planning(*, quiet: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shown_progress(plan: Plan, *, quiet: bool) -> Iterator[Callable[[], None]]:
-    """Yields what is to be called while the plan runs; shows progress on stderr."""
+    """Yields a function to call while the plan runs; it shows progress on stderr."""
     console = Console(stderr=True)
     if quiet:
         yield lambda: None
@@ -228,7 +228,7 @@ def _lines(plan: Plan, console: Console) -> Callable[[], None]:
         if time.monotonic() - shown >= _LINE_SECONDS:
             shown = time.monotonic()
             seen = looker.look()
-            # That nobody reads the lines any more is no reason to stop.
+            # A broken stderr must not stop the run.
             with contextlib.suppress(BrokenPipeError):
                 speed = f"  {speed}" if (speed := looker.speed()) else ""
                 console.print(

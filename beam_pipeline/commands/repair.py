@@ -1,8 +1,8 @@
 """The command `repair`: copy every sound record of damaged files, report the losses.
 
-Of a dataset its shards are repaired. Its manifest stays with it only where every file
-is as the manifest states; else what it says of values and classes is not known to be
-true any more, and the shards get new sidecars alone, with their numbers of records.
+In a dataset the shards are repaired. The manifest is copied only if every file is as
+it states. Otherwise its statistics and classes may be wrong, so the shards get new
+sidecars with their numbers of records, and no manifest.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ __all__ = ["run"]
 
 # Ranges in memory before they go to a file of their own.
 _LOG_BYTES = 1 << 20
-# How many foreign names an error shows.
+# Foreign names in an error.
 _SHOWN = 5
 
 
@@ -128,7 +128,8 @@ def _tasks(source: str, target: str) -> tuple[list[_Task], Dataset | None]:
         if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(
                 f"Files of a pattern must differ in their names, by which they go to "
-                f"{target!r}; {min(twice)!r} stands in several folders."
+                f"{target!r}; {min(twice)!r} is in several folders. Repair "
+                f"one folder at a time."
             )
         return [
             _Task(path, os.path.join(target, name))
@@ -248,7 +249,7 @@ def _skipped_ranges() -> Iterator[IO[str]]:
 def _beside(
     dataset: Dataset, target: str, outcomes: list[_Outcome], overwrite: bool
 ) -> list[str]:
-    """Writes what may be beside the shards; returns notes on what may not."""
+    """Writes the sidecars of repaired shards; returns notes on what is missing."""
     manifest = dataset.manifest
     facts = [_new_facts(outcome) for outcome in outcomes]
     if any(each is None for each in facts):

@@ -41,7 +41,7 @@ class ReportFile:
     """A place for a report.
 
     Attributes:
-      is_refused: whether it must not be written, for it is a part of the job.
+      is_refused: whether the path is part of the job, so that it must not be written.
     """
 
     def __init__(self, path: str) -> None:
@@ -72,7 +72,7 @@ class ReportFile:
         try:
             mode = os.stat(self._real).st_mode
         except FileNotFoundError:
-            # Says why it cannot be made, and leaves nothing.
+            # Raises why no file can be made there, and leaves nothing behind.
             with tempfile.TemporaryFile(dir=os.path.dirname(self._real)):
                 return
         if stat.S_ISREG(mode):
@@ -83,7 +83,7 @@ class ReportFile:
                 f"block device. Name another file."
             )
         else:
-            # Once only: who reads a pipe stops when it is closed.
+            # Opened once: the reader of a pipe stops when it is closed.
             self._stream = _opened(self._real, "w")
 
     def _check_content(self) -> None:
@@ -159,9 +159,9 @@ class ReportFile:
 
     def _replace(self, texts: Callable[[], Iterable[str]]) -> None:
         """Writes a regular file under another name, and renames it."""
-        stands = os.path.lexists(self._real)
-        if stands:
-            # A run may take hours.
+        exists = os.path.lexists(self._real)
+        if exists:
+            # Checked again: a run may take hours, and the file may have changed.
             self._check_content()
         name = f".report-{os.getpid()}-{secrets.token_hex(4)}.tmp"
         temporary = os.path.join(os.path.dirname(self._real), name)
@@ -171,7 +171,7 @@ class ReportFile:
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            if not stands:
+            if not exists:
                 raise
             # A file may be written though its folder may not, and one that is mounted
             # into a container cannot be renamed.

@@ -31,11 +31,11 @@ from transforms.formats import images
 __all__ = ["render", "show"]
 
 _WIDTH = 88
-# Of a tree of images, what its folders say; not where a table labels it.
+# Roles that the folders of an image tree fill, unless a table has the labels.
 _LABEL_ROLES = frozenset(["label", "text", "synset"])
-# Columns of the comments: as far right as the names need, but no farther.
+# The first column of comments: as the longest name needs, within these.
 _LEAST_INDENT, _MOST_INDENT = 20, 40
-# Of whole seconds, the unit of a timestamp that says none.
+# Dates and times in whole seconds, the default unit of a timestamp.
 _DATE = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
     r"([ Tt][0-9]{2}:[0-9]{2}(:[0-9]{2})?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?)?$"
@@ -44,7 +44,7 @@ _DATE = (
 
 def show(settings: Mapping[str, Any]) -> int:
     """Prints the spec of a source with all that was inferred."""
-    # No output is looked at: what is printed is to be given one.
+    # A spec needs an output, and none is looked at here.
     spec = make_spec({"output": "OUTPUT", **settings})
     inputs, planned = plan_source(spec)
     print_text(render(spec, planned, is_tree=inputs.format == "images"), end="")

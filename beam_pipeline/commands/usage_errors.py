@@ -1,7 +1,7 @@
 """Errors for mistyped options and commands: each suggests the nearest name.
 
-A guess is made only for a name that resembles the given one. A flag that other programs
-have is answered with what serves its purpose here.
+A name is suggested only if it resembles the given one. Common flags of other programs
+are answered with the option that does the same here.
 """
 
 import click
@@ -34,7 +34,7 @@ _PLAN = (
 _OUTPUT = "OUTPUT is the second argument, without a flag: SOURCE OUTPUT."
 _SOURCE = "SOURCE is the first argument, without a flag: SOURCE OUTPUT."
 _VERBOSE = "Progress and notes are shown anyway; --quiet turns them off."
-# The same, of commands that take a job, where no option does it.
+# Answers of commands that take a job, for flags that have no counterpart.
 _OF_A_JOB = {
     "--dry-run": _PLAN,
     "-o": _OUTPUT,

@@ -202,7 +202,7 @@ def _check_shard(
       facts: what the manifest says.
       compression: of the dataset.
       contents: (bytes, CRC32C) -> name, of all shards: to tell which were swapped.
-      bar: called with the number of bytes read.
+      bar: shows progress while the file is read.
     """
     try:
         with bar.watched(path) as source:
@@ -328,8 +328,8 @@ def _unnamed(directory: str, manifest: Manifest) -> list[Finding]:
             Finding(
                 name,
                 "foreign",
-                f"looks like a shard of this dataset, but is none: {meaning}. Whoever "
-                f"reads by pattern reads it too. Remove it.",
+                f"looks like a shard of this dataset, but is none: {meaning}. A reader "
+                f"that goes by a pattern reads it too. Remove it.",
             )
         )
     return findings

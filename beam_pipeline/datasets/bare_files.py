@@ -4,7 +4,7 @@
     "tfrecord" or "tfrec" anywhere in the name
     a valid header as the first bytes, whatever the name
 
-Never one of these, which other programs leave beside them: hidden files, `_SUCCESS`,
+Never one of these, which other programs leave in the folder: hidden files, `_SUCCESS`,
 checksums, indexes, descriptions, unfinished files.
 """
 
@@ -60,7 +60,7 @@ def find_bare_files(path: str) -> BareFiles | None:
         return None
     paths = tuple(each for each in found if _is_tfrecord(each))
     if not paths:
-        # Only where it is needed: the formats are many.
+        # Imported only here: the registry loads all formats.
         from beam_pipeline.datasets.other_formats import what_else
 
         what = "folder" if is_folder else "pattern"
@@ -92,8 +92,8 @@ def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:
             wrong.append(
                 (
                     min(name for shards in counts.values() for name in shards.values()),
-                    f"shards of {numbers} stand side by side: two generations, of "
-                    f"which a pattern reads both. Remove the older one.",
+                    f"shards of {numbers} are in one folder: two generations, and a "
+                    f"pattern reads both. Remove the older one.",
                 )
             )
         for count, shards in sorted(counts.items()):

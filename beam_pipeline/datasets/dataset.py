@@ -88,7 +88,7 @@ def _open_file(path: str) -> SingleFile:
     try:
         manifest = _read_manifest(os.path.join(directory, MANIFEST_NAME))
     except (OSError, DamageError):
-        # The file alone was asked for: it can be read without.
+        # The user asked for the file alone, which can be read without a manifest.
         _check_format(path)
         return SingleFile(path)
     for split in manifest.splits:
@@ -100,7 +100,7 @@ def _open_file(path: str) -> SingleFile:
 
 
 def _check_format(path: str) -> None:
-    # Most files are TFRecord by their names; the formats are many.
+    # The registry loads all formats; most files are TFRecord by their names.
     if ".tfrecord" not in os.path.basename(path):
         from beam_pipeline.datasets.other_formats import check_format
 

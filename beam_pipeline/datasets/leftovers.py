@@ -1,4 +1,4 @@
-"""What interrupted runs leave behind: beside a target, or in a folder of shards.
+"""What interrupted runs leave behind: next to a target, or in a folder of shards.
 
 .<name>.beam-tfrecord/    unfinished work on the target <name> beside it, or on
                           files of a `WriteTFRecords` (`transforms.tfrecord.renaming`)
@@ -36,7 +36,7 @@ class Leftover:
       bytes: it takes.
       blocks, shards: finished ones, of an unfinished dataset.
       foreign: names in it that no run of ours has made; they stay.
-      not_ours: why it is none, though it has the name of one; it stays.
+      not_ours: why it is foreign, though its name is that of a leftover; it stays.
     """
 
     path: str
@@ -81,7 +81,7 @@ def _rejects(path: str) -> Leftover:
 
 
 def _is_there(folder: str) -> bool:
-    # A link is there too: it is not ours, and that is said.
+    # A link exists even if its target does not; it is reported as not ours.
     return files.is_folder(folder) if is_remote(folder) else files.exists(folder)
 
 

@@ -100,7 +100,7 @@ def repair_file(
         with _appearing(target, overwrite=overwrite) as path:
             with files.create(path, attempts=folder) as sink:
                 if unpacked.compression is not Compression.NONE and unpacked.is_sound():
-                    # Deflated again it would be other bytes.
+                    # Compressing it again would give other bytes.
                     _copy(stored, 0, stored.size, sink.write)
                     facts = None
                 else:
@@ -119,9 +119,9 @@ def repair_file(
 
 
 class _Bytes:
-    """A file that is read at any place.
+    """A file that is read at any offset.
 
-    What was read last is kept: sound records are looked at, then copied.
+    The last read is cached, because a sound record is checked first and then copied.
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
@@ -196,7 +196,7 @@ class _Spool:
         return self._file.write(data)
 
     def truncate(self, size: int, /) -> object:
-        """Forgets what was written behind the first `size` bytes."""
+        """Drops everything after the first `size` bytes."""
         self._file.seek(size)
         return self._file.truncate()
 
@@ -233,7 +233,7 @@ def _stored(source: str) -> Iterator[_Bytes]:
 
 @contextlib.contextmanager
 def _spool(folder: str) -> Iterator[IO[bytes]]:
-    """Gives a file without a name, which a kill leaves nothing of."""
+    """Yields a file without a name, which vanishes even if the process is killed."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             yield file
@@ -288,7 +288,7 @@ def _copy(
 
 @contextlib.contextmanager
 def _appearing(target: str, *, overwrite: bool) -> Iterator[str]:
-    """Gives a path beside the target, whose file becomes the target at the end."""
+    """Yields a temporary path in the target's folder; renames it at the end."""
     folder = os.path.dirname(target) or "."
     path = os.path.join(folder, f".repair-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:

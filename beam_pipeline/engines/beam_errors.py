@@ -20,7 +20,7 @@ _ANY_ERROR = re.compile(
 
 
 def translated(failure: BaseException) -> BaseException:
-    """Returns our own error where one is in what Beam raised, else one line of it."""
+    """Returns the error of ours that Beam has wrapped, else its error in one line."""
     seen: BaseException | None = failure
     while seen is not None:
         if isinstance(seen, BeamTFRecordError):
@@ -41,7 +41,7 @@ def translated(failure: BaseException) -> BaseException:
 
 
 def in_text(traceback: str) -> BeamTFRecordError | None:
-    """Returns the last error of ours that a traceback tells of, if any."""
+    """Returns the last of our errors that a traceback names, if any."""
     found = list(_OUR_ERROR.finditer(traceback))
     return _rebuilt(found[-1]["type"], found[-1]["message"]) if found else None
 

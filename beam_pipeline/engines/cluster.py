@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 _NOTE = "cluster.json"
-# Stands in the name of a job server before that of its parts.
+# Separates the name of a job server from that of its parts.
 _OF = "-of-"
-# Of /proc/<pid>/stat: when a process was started, counted after its name.
+# Field of /proc/<pid>/stat with the start time, counted from behind the name.
 _START_FIELD = 19
 
 
@@ -65,7 +65,7 @@ class Cluster:
       name: tells clusters of one engine apart.
       master: as `--flink-master` or `--spark-master` take it.
       web: address of its web pages.
-      workers: how many machines it stands for.
+      workers: how many machines it has.
       slots: of each.
       started: seconds since the epoch.
       processes: all of them.
@@ -120,7 +120,7 @@ def find_jar(artifact: str, version: str) -> pathlib.Path | None:
 
 def program_path(engine: str, version: str) -> pathlib.Path:
     """Returns the place of an engine that is one program, built or not."""
-    # What an earlier version of the script has built listened on all interfaces.
+    # The suffix tells it from older builds, which listened on all interfaces.
     return cache_folder() / "engines" / f"{engine}-{version}-loopback"
 
 

@@ -19,15 +19,15 @@ from beam_pipeline.engines.hooks import RunHooks
 
 __all__ = ["DATAFLOW"]
 
-# A task holds a block or a shard in memory: not a dozen of them in each process, which
-# would be Beam's own choice. The second one works while the first waits for the store.
+# Beam's default is a dozen tasks in each process, and each holds a block or a shard in
+# memory. Two are enough: one works while the other waits for the store.
 _THREADS = 2
 
 
 def _presets(place: Place) -> list[str]:
     """Returns Beam's flags for a place; later flags of the user win."""
     flags = [
-        # Everything that travels is in modules, which the workers install.
+        # Nothing is defined in `__main__`: the workers install all modules.
         "--no_save_main_session",
         f"--number_of_worker_harness_threads={_THREADS}",
     ]

@@ -1,7 +1,7 @@
 """Requirements of a Dataflow job, checked before planning starts.
 
-What is missing Beam would look for by itself, in accounts and on addresses of Google's,
-and give up after minutes.
+Without these checks Beam would search Google's services for what is missing, and fail
+only after minutes.
 """
 
 import importlib.util
@@ -23,10 +23,10 @@ _WORKER_FLAGS = (
 )
 # With them the program ends when the job is handed over.
 _DETACHING_FLAGS = ("template_location", "no_wait_until_finish")
-# What Beam's own runner asks of a place; it would make a bucket where it cannot be one.
+# The form that Beam requires; for others it would try to create a bucket.
 _FOLDER = re.compile(r"gs://[a-z0-9][-_a-z0-9.]+[a-z0-9]/.*", re.DOTALL)
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-# URI parameters that let nobody in.
+# URI parameters that grant no access.
 _HARMLESS = frozenset(("anonymous", "endpoint_override", "region", "scheme"))
 _CLIENT = "google.cloud.dataflow_v1beta3"
 

@@ -27,8 +27,7 @@ def run_on_dataflow(
 ) -> None:
     """Runs a pipeline on Dataflow and returns when it is done.
 
-    It says the id of the job, once there is one, and at its end what Dataflow has
-    counted. See `Engine.run`.
+    Reports the id of the job, and at the end its counters. See `Engine.run`.
     """
     with _pipeline(engine, place, add_stages, hooks.beam_flags) as pipeline:
         unsaid = created_jobs(pipeline.runner)
@@ -62,7 +61,7 @@ def submit_to_dataflow(
 def _pipeline(
     engine: Engine, place: Place, add_stages: AddStages, beam_flags: Sequence[str]
 ) -> Iterator[beam.Pipeline]:
-    """Yields the pipeline; what it stages is there meanwhile. Errors become ours."""
+    """Yields the pipeline, with its staged files; translates errors into ours."""
     with contextlib.ExitStack() as stack:
         program = ""
         if not brings_workers(beam_flags):

@@ -25,7 +25,7 @@ SERVICE_TIMEOUT = "--job_server_timeout=86400"
 class JobSettings(Protocol):
     """The settings of a job that decide its engine; a `Spec` has them.
 
-    Engines know no more of a job than this, and the spec may ask which engines exist.
+    Engines depend on this and not on `Spec`, because the spec imports their names.
 
     Attributes:
       runner: the engine's name, or Beam's name of its runner.
@@ -90,7 +90,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Submitted:
-    """A job that nobody waits for.
+    """A job that was submitted without waiting for its end.
 
     Attributes:
       job: the engine's id of it; empty for a template, which is started later.
@@ -140,7 +140,7 @@ class Engine(abc.ABC):
     def check(  # noqa: B027 - many engines have nothing to check
         self, settings: JobSettings, beam_flags: Sequence[str]
     ) -> None:
-        """Raises what can be said of a job before it is planned.
+        """Checks a job before it is planned.
 
         Raises:
           SpecError, TargetError, UsageError: the engine cannot take the job.

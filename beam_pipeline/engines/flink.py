@@ -14,7 +14,7 @@ def _presets(place: Place) -> list[str]:
         f"--flink_master={place.master}",
         f"--job_name={place.job_name}",
         f"--flink_version={FLINK_VERSION}",
-        # Exchanges that are written out: after a loss only what was lost runs again.
+        # Writes exchanges to disk: after a loss only the lost tasks run again.
         "--execution_mode_for_batch=BATCH_FORCED",
     ]
     if place.parallelism is not None:

@@ -14,7 +14,9 @@ __all__ = ["FLINK_VERSION", "cancel_job", "size_of_cluster"]
 
 FLINK_VERSION = "1.20"
 
+# A cluster that takes longer to answer is treated as unreachable.
 _ASK_SECONDS = 10
+# How long to wait for a cancelled job to end.
 _END_SECONDS = 15.0
 _LOOK_SECONDS = 0.2
 _ENDED = frozenset(("CANCELED", "FAILED", "FINISHED"))
@@ -28,7 +30,7 @@ def _url(master: str) -> str:
 def cancel_job(master: str, name: str) -> None:
     """Cancels the job of a name, and waits a while for its end.
 
-    Where several have the name, none is cancelled: others' might be among them.
+    If several jobs have the name, none is cancelled: they may belong to others.
 
     Args:
       master: of the cluster; one within the job server ends with that.

@@ -1,4 +1,4 @@
-"""What goes along with a job on its way to whatever runs it."""
+"""Callbacks and flags that a caller passes to whatever runs the job."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -83,7 +83,7 @@ class JobServerEngine(Engine):
 
     def place(self, settings: JobSettings, beam_flags: Sequence[str]) -> Place:
         """Returns the master, the job server and the machines; see `Engine`."""
-        # Here, since they take long to load, and the command line asks for the engines.
+        # Imported here: they load slowly, and the command line imports all engines.
         from beam_pipeline.engines.cluster import last_started
         from beam_pipeline.engines.java import JavaError, find_java
         from beam_pipeline.engines.places import (

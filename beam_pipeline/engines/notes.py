@@ -1,11 +1,10 @@
 """Messages from workers to the submitter, as files in a folder that both see.
 
-An engine hands the error of a task on, if at all, within a trace of its own, cut
-somewhere, and only after it has tried the task some more times. A file that the worker
-leaves says at once what went wrong.
+An engine reports the error of a task only after several attempts, if at all, and in a
+truncated trace of its own. A file that the worker leaves says at once what went wrong.
 
-An engine of this machine that does not notice the end of a worker waits for ever: so
-workers sign on, and whoever looks sees which of them are gone.
+Prism does not notice that a worker has died, and waits for ever. So workers leave a
+file with their process id, and the submitter checks whether they are alive.
 """
 
 import dataclasses
@@ -19,16 +18,16 @@ from transforms.errors import BeamTFRecordError, StorageError
 
 __all__ = ["WORKER", "FailureFiles", "absent", "lasting", "latest"]
 
-# Of a traceback the end is kept: it names the error.
+# The end of a traceback is kept, because it names the error.
 _TEXT_BYTES = 1 << 16
 _FAILURE = ".failure"
-# A fault of storage that new tries have met for so long, and more than a few times, ...
+# A fault of storage is lasting if it recurs for this long, more than a few times, ...
 _LASTING_SECONDS = 60.0
 _FEW = 3
-# ... with no more than this between them; each try may take a retry's whole time.
+# ... with at most this between: an attempt may itself retry for minutes.
 _APART_SECONDS = 120.0
 WORKER = ".worker"
-"""What ends the names of the files, named by process ids, by which workers sign on."""
+"""Suffix of the files by which workers sign on; the process id comes before it."""
 
 
 class FailureFiles(logging.Handler):
@@ -39,7 +38,7 @@ class FailureFiles(logging.Handler):
         self._folder = folder
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Leaves one file; where it cannot, the engine's own message must do."""
+        """Writes one file; if that fails, only the engine's own message remains."""
         text = record.getMessage()
         if in_text(text) is None:
             return
@@ -55,15 +54,15 @@ class FailureFiles(logging.Handler):
 
 
 def latest(folder: str) -> BeamTFRecordError | None:
-    """Returns the error of ours that was left last, if any: what ended the job."""
+    """Returns the last of our errors that workers have left, if any."""
     return next((note.error for note in _all(folder)), None)
 
 
 def lasting(folder: str) -> BeamTFRecordError | None:
-    """Returns the last error that no other try fixes, if any.
+    """Returns the last error that retries cannot fix, if any.
 
-    A fault of storage may pass, and is one only where workers go on meeting it: an
-    engine that tries again a hundred times would say nothing of it for as long.
+    A fault of storage may pass, so it counts only if it recurs for a while. An engine
+    may retry a hundred times, and would report it only after that.
     """
     found = _all(folder)
     for note in found:
@@ -73,18 +72,18 @@ def lasting(folder: str) -> BeamTFRecordError | None:
 
 
 def _goes_on(times: Sequence[float]) -> bool:
-    """Whether faults of storage, the last first, are one that does not pass."""
+    """Whether faults of storage, the last first, recur often and long enough."""
     count, first = 0, times[0] if times else 0.0
     for each in times:
         if first - each > _APART_SECONDS:
-            # Of another fault, which has passed.
+            # An earlier fault, which has passed.
             break
         count, first = count + 1, each
     return count > _FEW and times[0] - first >= _LASTING_SECONDS
 
 
 def absent(folder: str) -> list[int]:
-    """Returns the workers, all of this machine, that have signed on and are gone."""
+    """Returns the process ids of workers that have signed on and ended."""
     names = [name for name in os.listdir(folder) if name.endswith(WORKER)]
     pids = sorted(int(name.removesuffix(WORKER)) for name in names)
     return [pid for pid in pids if not _runs(pid)]

@@ -18,7 +18,7 @@ __all__ = ["WITHIN_SERVER", "check_shared", "find_program"]
 
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
-# Flags of who starts workers in a way of their own.
+# Flags of users who start workers in their own way.
 _ENVIRONMENT = ("environment_type", "environment_config")
 
 
@@ -46,7 +46,7 @@ def find_program(name: str, artifact: str, flag: str) -> str:
         found = path if path.is_file() else None
     if found is None:
         raise UsageError(
-            f"{what} must lie at {str(path)!r}; there is none. 'scripts/cluster "
+            f"{what} must be at {str(path)!r}; there is no such file. 'scripts/cluster "
             f"{name} up' fetches it, or name another after --: "
             f"--{flag}=PATH."
         )

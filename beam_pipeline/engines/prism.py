@@ -12,7 +12,7 @@ def _presets(place: Place) -> list[str]:
         *worker_flags(place),
         f"--prism_location={place.program}",
         "--prism_log_level=warn",
-        # Or the server would live on for the next pipeline of this process.
+        # Without this the server stays for the next pipeline of this process.
         "--experiments=disable_prism_server_singleton",
     ]
 
@@ -23,7 +23,7 @@ PRISM = JobServerEngine(
     presets=_presets,
     program_flag="prism_location",
     server_logger="PrismJobServer",
-    # It would wait for the worker for ever.
+    # Prism waits for ever for a worker that has died.
     survives_losses=False,
 )
 """As of `--runner prism`."""

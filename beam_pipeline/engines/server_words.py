@@ -12,8 +12,8 @@ __all__ = ["ServerWords", "server_words", "telling", "with_words_of"]
 
 _KEPT_LINES = 500
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
-# Where Spark gives a job up because no executor stays, the job's own error says only
-# that it was given up.
+# If Spark aborts a job because its executors keep dying, the job's error says only that
+# it was aborted.
 _GIVEN_UP = "stopped SparkContext"
 _EXECUTOR_LOST = re.compile(r"Executor updated: \S+ is now [A-Z]+ \(.+\)")
 
@@ -55,18 +55,18 @@ def with_words_of(server: ServerWords, error: BaseException) -> BaseException:
     """Adds the job server's explanation to an error; our own errors stay the same."""
     if type(error) is not BeamTFRecordError:
         return error
-    told = telling(server.lines, str(error))
-    if not told:
+    line = telling(server.lines, str(error))
+    if not line:
         return error
-    return BeamTFRecordError(f"{error} The job server's last words: {told}")
+    return BeamTFRecordError(f"{error} The job server's last words: {line}")
 
 
 def telling(lines: Iterable[str], error: str) -> str:
-    """Returns the line that tells most of why a job failed; "" for none.
+    """Returns the line that best explains why a job failed; "" if there is none.
 
     Args:
       lines: of the job server.
-      error: what is known; a line that only repeats it tells nothing.
+      error: the message so far; lines that only repeat it are left out.
     """
     lines = [line.strip() for line in lines]
     lost = [found[0] for line in lines if (found := _EXECUTOR_LOST.search(line))]

@@ -16,11 +16,11 @@ def _presets(place: Place) -> list[str]:
     }
     if place.parallelism is not None:
         properties["spark.cores.max"] = str(place.parallelism)
-        # Twice as many parts as places: their sizes differ.
+        # Twice as many partitions as slots, because their sizes differ.
         properties["spark.default.parallelism"] = str(2 * place.parallelism)
     host = place.master.removeprefix("spark://").partition(":")[0]
     if host in ("localhost", "127.0.0.1"):
-        # Or the driver's ports would be open to the network.
+        # Otherwise the driver's ports are open to the network, without authentication.
         properties["spark.driver.host"] = "127.0.0.1"
         properties["spark.driver.bindAddress"] = "127.0.0.1"
         properties["spark.ui.enabled"] = "false"
@@ -31,7 +31,7 @@ def _presets(place: Place) -> list[str]:
             f"--job_server_jvm_properties=-D{name}={value}"
             for name, value in properties.items()
         ),
-        # What does not fit is written out; by default it would be computed again.
+        # Spills what does not fit; by default Spark would compute it again.
         "--storage_level=MEMORY_AND_DISK",
     ]
 

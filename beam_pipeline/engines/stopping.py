@@ -11,15 +11,15 @@ __all__ = ["stop", "watched"]
 # How often a run is looked at: for progress, and for dead workers.
 _LOOK_SECONDS = 0.1
 
-# A store that works has the word by then; one that does not is not waited for.
+# A healthy store answers within this; an unreachable one must not delay the stop.
 _FIRST_SECONDS = 1.0
 
 
 def stop(abandon: Callable[[], None], end: Callable[[], None]) -> None:
     """Forbids a run to publish anything more, and ends its workers or its job.
 
-    A store that is away is asked for seconds and refuses in the end: that neither holds
-    up the end nor takes the place of the error which has stopped the run.
+    An unreachable store is retried for seconds before it fails. Neither the delay nor
+    that error may hide the error that has stopped the run.
 
     Args:
       abandon: see `transforms.work.store.Store.abandon`; what it raises is dropped, for

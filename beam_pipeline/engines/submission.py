@@ -32,7 +32,7 @@ _LOOK_SECONDS = 0.2
 _NAME_BYTES = 6
 # How long the engine may take to confirm that the job is cancelled.
 _CANCEL_SECONDS = 20.0
-# A worker that has ended well is not missed for so long.
+# A worker may exit just before the engine reports the end of the job.
 _LEAVE_SECONDS = 5.0
 
 
@@ -80,7 +80,7 @@ def run_on_engine(
 
 @dataclasses.dataclass(frozen=True)
 class _Room:
-    """What an engine's job has beside its segments and shards.
+    """Files of an engine's job that are neither segments nor shards.
 
     Attributes:
       folder: of all of it.
@@ -106,7 +106,7 @@ class _Room:
 
 @contextlib.contextmanager
 def _room(work_folder: str) -> Iterator[_Room]:
-    """Makes the room in the work folder; it goes again, however the job ends."""
+    """Makes the folder in the work folder; removes it again, however the job ends."""
     with contextlib.ExitStack() as stack:
         base = work_folder
         if paths.is_remote(work_folder):
@@ -163,7 +163,7 @@ def run_watched(
 def _counted(result: Any) -> str:
     """Returns the counters of a job in a line; "" for none.
 
-    What was done again may be counted again: the manifest's account is what holds.
+    Retried work may be counted twice; the exact counts are in the manifest.
     """
     try:
         counters = result.metrics().query()["counters"]
@@ -172,7 +172,7 @@ def _counted(result: Any) -> str:
                 each.attempted if each.committed is None else each.committed
             )
             for each in counters
-            # Not what Prism counts for itself.
+            # Prism also reports counters of its own.
             if each.key.metric.namespace != "beam"
         }
     except Exception:  # noqa: BLE001 - the job is done, with counters or without
@@ -195,12 +195,12 @@ class _Looker:
     missed: float | None = None
 
     def look(self) -> None:
-        """Raises what ends the job, whatever the engine goes on trying."""
+        """Raises an error that retries cannot fix, or for a worker that has died."""
         if (error := notes.lasting(self.folder)) is not None:
             raise error
         if self.engine.survives_losses or not (gone := notes.absent(self.folder)):
             return
-        # At the end of a job workers may be gone before the engine has said so.
+        # Workers may exit before the engine reports the end of the job.
         now = time.monotonic()
         self.missed = self.missed or now
         if now - self.missed > _LEAVE_SECONDS:
@@ -212,7 +212,7 @@ class _Looker:
 
 
 def _nothing(master: str, name: str) -> None:
-    """Beam's way of cancelling is enough."""
+    """Does nothing: cancelling through Beam is enough."""
 
 
 def _end(
@@ -220,7 +220,7 @@ def _end(
 ) -> None:
     """Cancels the job of a run that is stopped, once there is one."""
     end = time.monotonic() + _CANCEL_SECONDS
-    # What is being submitted just now would run on without us.
+    # A job that is just being submitted would otherwise run on.
     while not results and time.monotonic() < end and not done.wait(_LOOK_SECONDS):
         pass
     if results and not done.is_set():
@@ -230,7 +230,7 @@ def _end(
 
 
 def _try(cancel: Callable[[], object]) -> None:
-    """Cancels a job; an engine that does not answer does not hold us up."""
+    """Cancels a job in a thread: an engine that does not answer must not block."""
 
     def work() -> None:
         with contextlib.suppress(Exception):

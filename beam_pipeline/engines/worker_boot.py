@@ -39,7 +39,7 @@ def write_worker(path: str, *, notes: str) -> None:
     places = [os.path.abspath(place) for place in sys.path]
     start = [sys.executable, "-c", _START, str(len(places)), *places]
     command = shlex.join([*start, f"--notes={notes}"])
-    # Signs on before anything can fail; the process id stays through `exec`.
+    # The sign-on file comes before anything can fail; `exec` keeps the process id.
     sign_on = f": >{shlex.quote(notes)}/$${WORKER}"
     with open(path, "w", encoding="utf-8") as file:
         file.write(f'#!/bin/sh\n{sign_on}\nexec {command} "$@"\n')
@@ -54,19 +54,19 @@ def main(argv: Sequence[str]) -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--semi_persist_dir", default="")
     given, _ = parser.parse_known_args(argv)
-    # Whoever started this may never read its output: a full pipe would stop it.
+    # The engine may never read stdout, and a full pipe would block the worker.
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    # Takes a second, in which whoever started this may end.
+    # Imported after the thread has started: it takes a second, and the parent may die.
     from beam_pipeline.beam_internals.engine_worker import serve_engine
 
-    # Prism quotes the id for a shell that is not there.
+    # Prism quotes the id as if a shell would unquote it.
     worker_id = given.id.strip("'")
     serve_engine(worker_id, given.provision_endpoint, FailureFiles(given.notes))
 
 
 def _end_with_parent(parent: int) -> None:
-    """Ends this process once whoever started it is gone, however busy it is."""
+    """Ends this process when its parent has ended, even in the middle of work."""
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os._exit(1)

@@ -1,9 +1,9 @@
 """The package that remote workers install: this program as a source distribution.
 
-It is made of the modules that run here, installed or not, so that it needs neither a
-checkout nor a build tool on this machine. What it requires is required in the versions
-that are installed here: bytes of decoded images depend on their decoder. Equal
-installations make equal files.
+It is built from the modules that run here, installed or not, so that it needs neither a
+checkout nor a build tool. Its requirements are pinned to the versions installed here,
+because bytes of decoded images depend on the decoder. Equal installations make equal
+files.
 """
 
 import gzip
@@ -21,12 +21,12 @@ from transforms.errors import UsageError
 __all__ = ["required_here", "write_source_distribution"]
 
 _NAME = "beam-tfrecord"
-# All lie side by side, in a checkout and where packages are installed.
+# The packages are next to each other, in a checkout and in site-packages.
 _ROOT = pathlib.Path(__file__).parents[2]
 _PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
 # Beside modules; as in setup.py.
 _DATA = ("py.typed",)
-# Of the extras those that decide bytes, or that a worker needs to publish.
+# Extras that decide bytes, or that a worker needs to publish.
 _EXTRAS = ("heif", "gcs")
 
 _SETUP = """from setuptools import setup

@@ -53,18 +53,18 @@ def open_work_folder(
 ) -> Iterator[tuple[Store, bool]]:
     """Holds the target's work folder; yields it, and whether it holds finished work.
 
-    What an earlier run of the same work digest has finished is found there; what
-    others left is removed. After a failure finished work stays, after a success none
-    does but what `keep_work` asks for.
+    What an earlier run of the same work digest has finished is reused; what other jobs
+    left is removed. Finished work stays after a failure. After a success it is removed,
+    unless `keep_work` is set.
 
     Args:
       plan: of the job.
       say: called with what was found.
-      stays: whether a job goes on with the work once this is left without an error.
+      stays: whether a submitted job uses the folder after this context has ended.
 
     Raises:
       TargetError: another run holds it, or it cannot be made.
-      CommitError: the target is not any more as it was when the job was planned.
+      CommitError: the target has changed since the job was planned.
     """
     keeps_items = plan.spec.keep_rejected_bytes
     store = Store(plan.work_folder, inline=plan.inline, keep_items=keeps_items)
@@ -86,14 +86,14 @@ def open_work_folder(
             yield store, bool(found)
         except BaseException as error:
             overtaken: CommitError | None = None
-            # What went wrong first is what counts; the next run clears up.
+            # The first error is the one to report; the next run clears up.
             with contextlib.suppress(OSError, StorageError):
                 if _has_published(plan, store):
                     work_folder.end(hold, store, keeps_work=plan.spec.keep_work)
                 elif work_folder.leave(hold, store, seen=plan.seen):
                     overtaken = target.overtaken(plan.directory)
             if overtaken is not None and isinstance(error, Exception):
-                # It has removed what this run was working on, perhaps.
+                # Another run may have removed the files that this one was using.
                 raise overtaken from error
             raise
         if stays:
@@ -112,15 +112,13 @@ def _has_published(plan: Plan, store: Store) -> bool:
         now = target.state(plan.directory)
     except (OSError, DamageError, StorageError):
         return False
-    # Elsewhere another run of the same job may have been first, with another place.
+    # Another run of the same job may have published first: its place differs.
     mine = manifest.run.get("job") == plan.digest and manifest.folder == store.place
     return mine and now != plan.seen
 
 
 def find_engine(spec: Spec, beam_flags: Sequence[str]) -> Engine | None:
-    """Returns the engine of a job, after a check of it and its flags without a plan.
-
-    None stands for this machine.
+    """Returns the engine of a job, None for this machine; checks both before planning.
 
     Raises:
       SpecError: the runner, or a flag, is not known.
@@ -159,8 +157,8 @@ def convert_plan(
     engine = find_engine(plan.spec, beam_flags)
     if engine is not None and engine.detaches(beam_flags):
         raise UsageError(
-            "Who asks for a dataset waits for it: --template_location and "
-            "--no_wait_until_finish are for the command line."
+            "convert() waits for the dataset; --template_location and "
+            "--no_wait_until_finish work on the command line only. Leave them out."
         )
     return run_plan(plan, engine, RunHooks(beam_flags, between, watch, say))
 
@@ -195,7 +193,7 @@ def run_plan(plan: Plan, engine: Engine | None, hooks: RunHooks) -> Manifest:
 
 
 def _account(store: Store) -> Mapping[str, Any] | None:
-    """Returns where the items of a run went that was refused its commit, if one was."""
+    """Returns the account of items that a refused commit has left; None without one."""
     try:
         found = json.loads(files.read_bytes(store.account))
     except (OSError, StorageError, ValueError):
@@ -217,7 +215,7 @@ def submit_plan(plan: Plan, engine: Engine, hooks: RunHooks) -> Submitted:
     token = secrets.token_hex(_TOKEN_BYTES)
     with open_work_folder(plan, say=hooks.say, stays=True) as (store, resumes):
         job = make_job(plan, store, resumes=resumes, token=token)
-        # Before there is a job: it may be done before this run is.
+        # Before the job is submitted: it may end before `submit_job` returns.
         title = engine.name.capitalize()
         bucket_runs.note_job(plan.directory, name, engine=title, token=token)
         try:

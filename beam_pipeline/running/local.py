@@ -24,7 +24,7 @@ from transforms.storage.file_systems import may_fork
 
 __all__ = ["check_beam_flags", "run_job", "submit_job"]
 
-# How long a stopped run may take to notice.
+# How long the pipeline's thread of a stopped run may take to end.
 _STOP_SECONDS = 2.0
 _UNWATCHED = RunHooks()
 
@@ -33,7 +33,7 @@ def check_beam_flags(flags: Sequence[str], engine: Engine | None = None) -> None
     """Raises SpecError for a flag that Beam does not know; Beam itself ignores it.
 
     Args:
-      flags: as they stand after `--`.
+      flags: what follows `--` on the command line.
       engine: whose job server knows some more.
     """
     for before, flag in zip(["", *flags], flags, strict=False):
@@ -109,7 +109,7 @@ def run_job(
             _run_watched(pipeline, pool, watch, hooks.abandon)
         finally:
             decoder_pool.SHARED.end_idle()
-            # Beam removes it itself, but not where the run was stopped.
+            # Beam does not remove it where the run was stopped.
             files.remove_tree(pipeline.local_tempdir)
 
 
@@ -134,7 +134,7 @@ def _pool(workers: int) -> Iterator[WorkerPool | None]:
 
 @contextlib.contextmanager
 def _quiet_beam() -> Iterator[None]:
-    """Keeps Beam's log lines off the terminal; failures are raised, not logged."""
+    """Keeps Beam's log lines off the terminal: failures are raised and shown once."""
     logger = logging.getLogger("apache_beam")
     root = logging.getLogger()
     before = logger.level, root.level, threading.excepthook
@@ -146,7 +146,7 @@ def _quiet_beam() -> Iterator[None]:
     finally:
         logger.setLevel(before[0])
         root.setLevel(before[1])
-    # After a failure Beam's threads go on dying for a while, each with a traceback.
+    # Not after a failure: Beam's threads go on ending then, each with a traceback.
     threading.excepthook = before[2]
 
 
@@ -175,7 +175,7 @@ def _run_watched(
 
     failure = watched(run, done, look, abandon=abandon, end=end)
     if failure is not None:
-        # What the runner says of a worker that is gone is only that it is gone.
+        # Of a killed worker the runner only reports a lost connection.
         if pool is not None and (pid := pool.killed()):
             raise _ended(pid) from failure
         raise translated(failure) from failure

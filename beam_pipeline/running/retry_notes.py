@@ -1,8 +1,7 @@
 """Messages about operations that were retried, in this process or in a worker.
 
-Nothing that fails is passed over in silence. `transforms.storage.retry` logs each
-repetition; here the log of all processes of a run comes together, by way of a pipe that
-is made before the workers are forked.
+`transforms.storage.retry` logs each retry. Workers send their log lines to the watching
+process through a pipe, which is made before they are forked.
 """
 
 import contextlib
@@ -15,18 +14,18 @@ from transforms.storage import retry
 
 __all__ = ["RetryNotes", "collected_retries"]
 
-# A line of at most this many bytes goes through a pipe in one piece.
+# Less than PIPE_BUF: a line is written to the pipe whole, never mixed with others.
 _LINE_BYTES = 1024
 _READ_BYTES = 1 << 16
-# Repetitions that are reported one by one.
+# Retries that are reported one by one.
 _SHOWN = 5
 
 
 class RetryNotes(logging.Handler):
-    """Takes what any process logs; prints it in the one that watches.
+    """Log handler of all processes of a run; the watching one prints.
 
     Attributes:
-      count: of the repetitions seen so far.
+      count: retries seen so far.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,7 @@ class RetryNotes(logging.Handler):
         self.count = 0
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._read_end, False)
-        # A worker never waits for the watcher; of a thousand lines some may be lost.
+        # A full pipe must not block a worker: lines that do not fit are lost.
         os.set_blocking(self._write_end, False)
         self._rest = b""
         self._is_closed = False
@@ -43,7 +42,7 @@ class RetryNotes(logging.Handler):
         """Sends a line to the watcher."""
         line = record.getMessage().replace("\n", " ").encode("utf-8", "replace")
         if self._is_closed:
-            # From the thread of a run that was stopped.
+            # A thread of a stopped run may still log.
             return
         with contextlib.suppress(BlockingIOError):
             os.write(self._write_end, line[: _LINE_BYTES - 1] + b"\n")
@@ -80,7 +79,7 @@ class RetryNotes(logging.Handler):
 
 @contextlib.contextmanager
 def collected_retries() -> Iterator[RetryNotes]:
-    """Takes the log of repetitions to the watcher; workers are forked in here."""
+    """Sends log lines about retries to the watcher; workers are forked inside."""
     logger = logging.getLogger(retry.__name__)
     before = logger.level, logger.propagate
     notes = RetryNotes()

@@ -21,7 +21,7 @@ from beam_pipeline.beam_internals.forked import serve_runner
 
 __all__ = ["WorkerPool", "forked_workers"]
 
-# A worker that has ended well is not missed for so long.
+# A worker may exit with 0 just before the run ends; later than this it is an error.
 _LEAVE_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1
 
@@ -33,7 +33,8 @@ class WorkerPool:
       log: what the workers print; shown only when one of them dies.
     """
 
-    # gRPC has threads from the first pool on, and a process with threads must not fork.
+    # Set by the first pool: gRPC starts threads then, and the child of a process with
+    # threads may deadlock.
     spent: bool = False
 
     def __init__(self, count: int) -> None:
@@ -42,9 +43,9 @@ class WorkerPool:
         self._waiting: list[tuple[int, int]] = []
         self._working: list[int] = []
         self._killed: list[int] = []
-        # When those were seen that have ended well: the runner had closed their line.
+        # Workers that exited with 0, and when that was seen.
         self._left: dict[int, float] = {}
-        # The runner starts and stops workers in its thread, another one looks on.
+        # The runner starts and stops workers in its own thread; the watcher is another.
         self._lock = threading.Lock()
         for _ in range(count):
             self._fork()
@@ -65,7 +66,7 @@ class WorkerPool:
             _become_worker(read_end, parent, self.log.fileno())
             status = 0
         finally:
-            # Never back into the parent's code, not even by an exception.
+            # The child must never return into the parent's code, nor run its handlers.
             os._exit(status)
 
     def start(self, worker_id: str, control_address: str) -> int:
@@ -73,7 +74,7 @@ class WorkerPool:
         with self._lock:
             pid, write_end = self._waiting.pop(0)
             self._working.append(pid)
-        # One that is gone already is found by `dead`.
+        # A worker that has died is found by `dead`.
         with contextlib.suppress(BrokenPipeError):
             os.write(write_end, f"{worker_id}\n{control_address}".encode())
         os.close(write_end)
@@ -108,7 +109,7 @@ class WorkerPool:
                 self._working.remove(pid)
                 if pid not in self._left:
                     return pid
-        # Those that the runner has let go may be seen before the run has ended.
+        # The runner dismisses workers shortly before the run ends.
         overdue = time.monotonic() - _LEAVE_SECONDS
         return next((pid for pid, at in self._left.items() if at < overdue), None)
 
@@ -138,7 +139,8 @@ class WorkerPool:
 
 
 def _become_worker(read_end: int, parent: int, log: int) -> None:
-    # The parent handles Ctrl-C for all; and no worker outlives it.
+    # Ctrl-C reaches all processes; the parent handles it. Linux kills the worker when
+    # its parent dies, even by SIGKILL; the parent may have died before that call.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":

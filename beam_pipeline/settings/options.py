@@ -6,8 +6,7 @@ checks of the spec, the flags of the command line, the keywords of
 `beam_pipeline.convert`, the parameters of the Dataflow template and the reference
 table. After a change here, `make settings` writes the files that repeat it.
 
-What a setting of one format's reader applies to is said by the format's entry; see
-`transforms.formats.registry`.
+The formats that have a setting as an option are named in `transforms.formats.registry`.
 """
 
 import functools
@@ -138,7 +137,7 @@ class Setting(NamedTuple):
 
 
 def _in(section: str, *, decides_bytes: bool = True) -> Callable[..., Any]:
-    """Returns what declares a setting of a section: by its default, help and so on."""
+    """Returns a function that declares a setting: default, help and so on."""
     return functools.partial(Setting, section, decides_bytes=decides_bytes)
 
 
@@ -450,7 +449,7 @@ SETTINGS: Mapping[str, Setting] = {each.name: each for each in _declared()}
 """Every setting by its name, in the order of the help."""
 
 for _setting in SETTINGS.values():
-    # From here on an attribute is its default, as the spec takes it.
+    # Pydantic takes the attributes of a class as defaults.
     if _setting.section:
         setattr(Settings, _setting.name, _setting.default)
     else:

@@ -8,7 +8,7 @@ __all__ = ["settings_table"]
 
 _HEAD = ("setting", "option", "for", "what, and [the default]")
 _VALUES = {"int": "N", "float": "N", "text": "TEXT"}
-# A longer list of choices is what the metavar stands for.
+# The metavar is shown instead of a longer list of choices.
 _MOST_CHOICES = 6
 
 

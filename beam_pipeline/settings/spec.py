@@ -242,13 +242,13 @@ def _parser_message(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError):
         for mark in filter(None, (error.context_mark, error.problem_mark)):
             mark.buffer = None
-    # Raised by the parser, which takes a few calls for each level.
+    # The parser recurses: RecursionError means that the file nests too deeply.
     return TOO_DEEP if isinstance(error, RecursionError) else str(error)
 
 
 def _check_expansion(data: Any, size: int) -> None:
     """Refuses values too deep, and aliases that would make `size` bytes enormous."""
-    # Without aliases there are no more values than bytes, and one in an empty file.
+    # A "billion laughs" file: without aliases there are no more values than bytes.
     most = 10 * size + 10
     seen = 0
     inside = [(data, 0)]

@@ -1,8 +1,8 @@
 """Types of settings: what is given for them, and what a `Spec` then holds.
 
-An annotation says what a spec holds. Its marks say how it is checked; pydantic asks
-them when the spec's class is made, so that this module loads without it: the command
-line answers `--help` and a typo from these types alone.
+An annotation is the type that a spec holds; its marks check and convert what is given.
+Pydantic calls the marks when it builds the spec's class, so this module does not import
+it: the command line answers `--help` and a typo without pydantic.
 """
 
 import re
@@ -189,7 +189,7 @@ def _format(value: str) -> str:
 
 
 def _located(value: Any) -> Any:
-    """Takes off what a path says of how to reach its place."""
+    """Removes access parameters from a path and remembers them."""
     return plain(value) if isinstance(value, str) else value
 
 

@@ -35,11 +35,11 @@ def broken(text: str, columns: int) -> list[str]:
 
 
 def _columns(stream: TextIO) -> int:
-    """Returns the width of a terminal; 0 for what is none, or has no width."""
+    """Returns the columns of a terminal; 0 for a stream that is none."""
     try:
         if not stream.isatty():
             return 0
-        # As the other output has it, whose library heeds the variable.
+        # As rich does for tables.
         given = os.environ.get("COLUMNS", "")
         return (
             int(given)

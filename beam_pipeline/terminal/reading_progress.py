@@ -10,12 +10,12 @@ from transforms import files
 
 __all__ = ["Progress", "shown_reading"]
 
-# Below this there is nothing to watch: it takes less than a second.
+# Less than this is read within a second: no line is shown.
 _MIN_BYTES = 300_000_000
 
 
 class _Watched(io.RawIOBase):
-    """A file that tells a progress line of what is read."""
+    """An open file that counts the bytes read from it for a progress line."""
 
     def __init__(self, file: io.RawIOBase, bar: "Progress") -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Progress:
         self._shown = -1
 
     def watched(self, path: str) -> BinaryIO:
-        """Opens a file, of whose reads the line is to tell; raises OSError."""
+        """Opens a file whose reads move the line; raises OSError."""
         file = files.open_unbuffered(path)
         watched = file if self._terminal is None else _Watched(file, self)
         return cast(BinaryIO, watched)
@@ -85,7 +85,7 @@ class Progress:
 
 @contextlib.contextmanager
 def shown_reading(terminal: TextIO | None, total: int) -> Iterator[Progress]:
-    """Gives the line, and clears it at the end; there is none without a terminal."""
+    """Yields the line and clears it at the end; shows nothing without a terminal."""
     bar = Progress(terminal, total)
     try:
         yield bar

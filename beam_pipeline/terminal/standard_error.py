@@ -29,10 +29,10 @@ def silence(stream: TextIO) -> None:
 
 
 def open_all() -> None:
-    """Opens what a caller has closed of the standard streams, to nothing.
+    """Opens standard streams that the caller has closed, to /dev/null.
 
-    Their numbers would go to the next files that are opened, shards among them, and
-    whatever a library prints into these.
+    Otherwise the next files opened, shards among them, would get the numbers 0 to 2,
+    and what a library prints would go into them.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -41,6 +41,6 @@ def open_all() -> None:
     os.close(number)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # Open as long as the program runs.
+            # Stays open as long as the program runs.
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, stream)

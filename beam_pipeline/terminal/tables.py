@@ -16,7 +16,7 @@ _PIPE_COLUMNS = 10_000
 
 
 def open_console() -> Console:
-    """Returns a console that takes texts as they are."""
+    """Returns a console for stdout that takes texts as they are, without markup."""
     width = None if sys.stdout.isatty() else _PIPE_COLUMNS
     return Console(highlight=False, emoji=False, markup=False, width=width)
 

@@ -51,7 +51,7 @@ def instant_text(value: int, unit: str) -> str:
 
     Empty for what is no instant: the smallest int64, which NumPy keeps for that.
     """
-    # Few commands show instants.
+    # Imported here: few commands show instants, and NumPy loads slowly.
     import numpy as np
 
     instant = np.int64(value).astype(f"datetime64[{unit or 's'}]")
