@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable, Iterator
 
 import google_crc32c
-import numpy as np
 
 from transforms.core.salvage.resync import header_places, length_of
 from transforms.core.tfrecord.chunk import boundaries, first_damage
@@ -58,7 +57,7 @@ class Content:
         step = _FIRST_STEP_BYTES
         while position < self.stop:
             data = self.fetch(position, min(position + step, self.stop))
-            starts, stop = boundaries(data)
+            starts, lengths, _ = boundaries(data)
             if not len(starts):
                 end = self._end_of_record(position)
                 if end is None:
@@ -66,7 +65,6 @@ class Content:
                 yield end, 1, position
                 position = end
             else:
-                lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
                 damage = first_damage(data, starts, lengths, self.max_record_bytes)
                 good = len(starts) if damage is None else damage[0]
                 if good:

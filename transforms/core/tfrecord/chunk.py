@@ -38,8 +38,8 @@ _RUN_RECORDS = 8
 _LENGTH = struct.Struct("<Q")
 
 
-def boundaries(data: bytes) -> tuple[_Longs, int]:
-    """Returns where the payloads of the complete records start, and their end.
+def boundaries(data: bytes) -> tuple[_Longs, _Longs, int]:
+    """Returns starts and lengths of whole payloads, and where the last record ends.
 
     Lengths are not checked: behind damage the answer is meaningless, which
     `first_damage` finds out.
@@ -77,7 +77,8 @@ def boundaries(data: bytes) -> tuple[_Longs, int]:
             break
         pieces.append(np.array(walked, np.int64))
     headers = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
-    return headers + HEADER_BYTES, position
+    lengths = np.diff(headers, append=position) - OVERHEAD_BYTES
+    return headers + HEADER_BYTES, lengths, position
 
 
 def _run_records(data: bytes, position: int, length: int, room: int) -> int:

@@ -71,6 +71,16 @@ class PayloadBatch:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def first(self, count: int) -> "PayloadBatch":
+        """Returns the first payloads, at most `count` of them."""
+        return PayloadBatch(
+            self.data,
+            self.starts[:count],
+            self.lengths[:count],
+            self.first_record,
+            self.offsets[:count],
+        )
+
     def to_list(self) -> list[bytes]:
         """Returns the payloads."""
         length = int(self.lengths[0])
@@ -172,9 +182,9 @@ class TFRecordReader:
             data = b""
             while chunk := self._read(stream, STEP_BYTES):
                 data = data + chunk if data else chunk
-                starts, stop = boundaries(data)
+                starts, lengths, stop = boundaries(data)
                 if len(starts):
-                    yield from self._checked(data, starts, stop)
+                    yield from self._checked(data, starts, lengths)
                     data = data[stop:]
                 if len(data) >= HEADER_BYTES:
                     length = self._pending(data)
@@ -232,10 +242,9 @@ class TFRecordReader:
         ) from self._damage
 
     def _checked(
-        self, data: bytes, starts: _Longs, stop: int
+        self, data: bytes, starts: _Longs, lengths: _Longs
     ) -> Iterator[PayloadBatch]:
         """Yields the good records in front, then raises if one is damaged."""
-        lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
         damage = first_damage(data, starts, lengths, self._max_record_bytes)
         good = len(starts) if damage is None else damage[0]
         if good:

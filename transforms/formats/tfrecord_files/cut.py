@@ -68,13 +68,13 @@ def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, in
     data = b""
     while offset < size:
         data += stream.read(_STEP_BYTES)
-        starts, stop = boundaries(data)
+        starts, lengths, stop = boundaries(data)
         if not len(starts):
             stop = _skip(stream, data, offset, size, path)
             starts = np.array([HEADER_BYTES], np.int64)
             data = b""
         else:
-            _check_headers(data, starts, stop, path)
+            _check_headers(data, starts, lengths, path)
             data = data[stop:]
         ends = np.append(starts[1:] - HEADER_BYTES, stop) + offset
         at = 0
@@ -101,8 +101,7 @@ def _skip(stream: BinaryIO, data: bytes, offset: int, size: int, path: str) -> i
     raise damage_of(path)
 
 
-def _check_headers(data: bytes, starts: _Longs, stop: int, path: str) -> None:
-    lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
+def _check_headers(data: bytes, starts: _Longs, lengths: _Longs, path: str) -> None:
     words: npt.NDArray[np.uint32] = np.ndarray((len(data) - 3,), "<u4", data, 0, (1,))
     distinct, inverse = np.unique(lengths, return_inverse=True)
     if (words[starts - FOOTER_BYTES] != length_crcs(distinct)[inverse]).any():
@@ -134,10 +133,9 @@ def payloads_between(data: bytes, path: str, offset: int, first: int) -> Payload
     Raises:
       TFRecordError: a record is damaged.
     """
-    starts, stop = boundaries(data)
+    starts, lengths, stop = boundaries(data)
     if not len(starts) or stop != len(data):
         raise damage_of(path)
-    lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
     damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
     if damage is not None:
         index, kind = damage
@@ -211,10 +209,9 @@ def joined(batches: Sequence[PayloadBatch]) -> PayloadBatch:
 def some_payloads(data: bytes) -> PayloadBatch | None:
     """Returns the whole records of a piece from inside a file; damage ends them."""
     data = data[_next_record(data) :]
-    starts, stop = boundaries(data)
+    starts, lengths, _ = boundaries(data)
     if not len(starts):
         return None
-    lengths = np.diff(starts, append=stop + HEADER_BYTES) - OVERHEAD_BYTES
     damage = first_damage(data, starts, lengths, DEFAULT_MAX_RECORD_BYTES)
     good = len(starts) if damage is None else damage[0]
     if not good:

@@ -185,7 +185,7 @@ class TFRecordFiles(TableReader):
                 return
         data = files.read_range(file.path, block.start, block.stop, stamp=block.stamp)
         payloads = payloads_between(data, file.path, block.start, block.first_row)
-        yield self.raw(block, _first(payloads, block.rows), columns)
+        yield self.raw(block, payloads.first(block.rows), columns)
 
     def _unpacked(
         self, file: SourceFile, block: Block, stream: BinaryIO, columns: Sequence[str]
@@ -193,7 +193,7 @@ class TFRecordFiles(TableReader):
         rows = used = 0
         for payloads in unpacked(stream, file.path, PIECE_BYTES):
             if block.rows:
-                payloads = _first(payloads, block.rows - rows)
+                payloads = payloads.first(block.rows - rows)
             now = min(stream.tell(), block.stop)
             start = int(payloads.offsets[0])
             piece = dataclasses.replace(
@@ -350,18 +350,6 @@ def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
         if rows >= limit:
             return limit
     return rows
-
-
-def _first(payloads: PayloadBatch, count: int) -> PayloadBatch:
-    if len(payloads) <= count:
-        return payloads
-    return PayloadBatch(
-        payloads.data,
-        payloads.starts[:count],
-        payloads.lengths[:count],
-        payloads.first_record,
-        payloads.offsets[:count],
-    )
 
 
 def _rejecter(
