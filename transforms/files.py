@@ -94,7 +94,7 @@ def _remote() -> "RemoteStorage":
 
 
 def is_pattern(path: str) -> bool:
-    """Whether the path holds a glob; a name that exists as it stands does not."""
+    """Whether the path is a glob; the literal name of an existing file is none."""
     return _storage(path).is_pattern(path)
 
 

@@ -112,7 +112,7 @@ class OwnFolder:
                     stack.enter_context(files.exclusive_lock(lock))
                     break
                 except FileNotFoundError:
-                    # The run that has just ended has removed the folder in between.
+                    # A run that has just ended has removed the folder in between.
                     continue
             try:
                 with contextlib.suppress(OSError, StorageError):
@@ -121,7 +121,7 @@ class OwnFolder:
             finally:
                 files.remove_file(lock, below=os.path.dirname(self.path))
                 with contextlib.suppress(OSError, StorageError):
-                    # Another run may have come in between; then the folder is its own.
+                    # If another run has come in between, the folder is that run's.
                     _remove_unused(self.path)
 
     def run_names(self) -> list[str]:
@@ -150,7 +150,7 @@ class OwnFolder:
         try:
             os.mkdir(self._new)
         except FileExistsError:
-            # A run was killed here, or another one is just here.
+            # A run was killed at this point, or another one is doing the same.
             pass
         except FileNotFoundError:
             folders.make(os.path.dirname(self._new))
@@ -175,7 +175,7 @@ class OwnFolder:
                 yield descriptor
         except NotADirectoryError as error:
             if (found := folders.status_of(path)) is None:
-                # A folder above it is none.
+                # A part of the path above it is no folder.
                 raise FileNotFoundError(error.errno, error.strerror, path) from error
             what = "a link" if stat.S_ISLNK(found.st_mode) else "not a folder"
             raise TargetError(
@@ -263,7 +263,7 @@ def _type_of(name: str, descriptor: int) -> int:
 def _check_type(wanted: int, name: str, descriptor: int, path: str) -> None:
     """Raises TargetError where a name in a work folder has another type."""
     found = _type_of(name, descriptor)
-    # What is gone was another run's, which has just ended.
+    # A missing file belonged to another run, which has just ended.
     if found in (0, wanted):
         return
     path = os.path.join(path, name)
@@ -307,6 +307,6 @@ def _remove_unused(path: str) -> None:
             removed = folders.remove_empty(path)
         finally:
             if not removed:
-                # Another run has come: the folder is its own, and needs the marker.
+                # Another run has come: the folder is that run's, and needs the marker.
                 with contextlib.suppress(OSError):
                     _mark(descriptor)

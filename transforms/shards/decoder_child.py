@@ -35,8 +35,8 @@ NO_MEMORY = 3
 
 _HEADER = struct.Struct("<Q")
 _RECEIVED_BYTES = 1 << 20
-# Of memory: for the interpreter and its libraries; for each pixel, which decoders hold
-# several times over, some as four numbers of four bytes; for each byte of the file.
+# Memory limit: for the interpreter and its libraries; for each pixel, of which decoders
+# hold several copies, some as four floats; for each byte of the file.
 _BASE_BYTES = 1 << 30
 _PIXEL_BYTES = 64
 _FILE_BYTES = 4
@@ -90,7 +90,7 @@ def serve(module: str, name: str) -> None:
       module, name: of the function that prepares an image; see
         `transforms.core.image.policy.Prepare`.
     """
-    # The parent decides what Ctrl-C ends; and a crash leaves no core file behind.
+    # The parent decides what Ctrl-C ends. A crash must leave no core file.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGPROF, signal.SIGIO):
         signal.signal(number, signal.SIG_DFL)
@@ -125,7 +125,7 @@ def _answer(
             raise EOFError  # gone before it could be noticed by SIGIO
         return Outcome.DONE, prepare(data, policy)
     except MemoryError:
-        # At once: what is left of it would decide about the images to come.
+        # End at once: memory still in use would count against the next images.
         os._exit(NO_MEMORY)
     except EOFError:
         raise

@@ -36,13 +36,13 @@ from transforms.shards import decoder_child
 
 __all__ = ["SHARED", "DecoderPool"]
 
-# By the clock, for decoders that wait and do not work: a multiple of the limit of
-# processor time, which a busy machine stretches.
+# A limit by the clock as well, for decoders that hang without working: this multiple of
+# the limit of processor time, because a busy machine stretches that.
 _CLOCK_FACTOR = 5
 _START_SECONDS = 60
 # How long a child may take to end once its socket is closed.
 _END_SECONDS = 5
-# Modules are looked for where this process looks for them.
+# The child searches for modules where this process does.
 _START = (
     "import sys; module, name, *sys.path = sys.argv[1:]; "
     "from transforms.shards.decoder_child import serve; serve(module, name)"
@@ -119,7 +119,7 @@ class DecoderPool:
         """Lets go of all children: after a fork they are those of the parent."""
         for child in (*self._idle, *self._busy):
             child.release()
-        # Another thread of the parent may have held the lock.
+        # Another thread of the parent may have held the lock at the fork.
         self._lock = threading.Lock()
         self._idle, self._busy = [], set()
 

@@ -64,7 +64,7 @@ class _Pace:
 
 
 _NEAR = _Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
-# What is far away takes long to come, and costs this machine little meanwhile.
+# Reads from a store wait for the network and hardly need this machine: many threads.
 _FAR = _Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
 
 
@@ -262,7 +262,7 @@ def _load(
             return LoadedImage(b"", Fault(Reason.CHANGED_DURING_RUN, _CHANGED))
         return LoadedImage(b"", too_many_bytes(large.size, policy.max_bytes))
     except FileNotFoundError:
-        # A link that led nowhere when it was listed has no time of its own.
+        # A link that was dangling when it was listed has no time of its own.
         missing = stamp in (0, files.stamp(0, 0))
         reason = Reason.UNREADABLE if missing else Reason.CHANGED_DURING_RUN
         return LoadedImage(b"", Fault(reason, "there is no such file"))
@@ -287,7 +287,7 @@ def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
     path = plain(path)
     if not is_remote(path):
         return _read_named(path, root, limit)
-    # Nobody has listed it.
+    # Its path is in a cell, so no listing has its stamp.
     return files.read_stamped(path, limit)[0], 0
 
 
@@ -296,7 +296,7 @@ def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
 
     Tables say é with one character where the file system may have two, or the reverse.
     """
-    # As `os.path.join` has it, which takes ten times as long.
+    # The result of `os.path.join`, in a tenth of the time.
     whole = path if not root or path.startswith("/") else f"{root}/{path}"
     try:
         return files.read_stamped(whole, limit)

@@ -142,7 +142,7 @@ def _write_once(
             else:
                 _write_rows(rows, layout, writer, out)
         facts = writer.facts()
-        # Next the file appears.
+        # Last look before the file gets its name: a stopped run must put nothing more.
         store.check_goes_on()
     shard = ShardFile(
         name=os.path.basename(path),
@@ -282,7 +282,7 @@ def _write_images(
     out: _Written,
 ) -> None:
     images = layout.schema.of_kind(Kind.IMAGE)
-    # One image a record is what nearly all have; its bytes are not copied then.
+    # Nearly all records have one image. Its bytes are not copied then.
     alone = None
     if len(images) == 1 and not images[0].is_list:
         alone = images[0].name

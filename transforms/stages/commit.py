@@ -269,7 +269,7 @@ def _already_done(publication: Publication, store: Store) -> str | None:
     if manifest.run.get("job") != publication.job:
         return None
     if store.placed and manifest.folder != store.place:
-        # The same job, but another run of it.
+        # Another run of the same job has published; this one has its own files.
         return None
     return manifest.digest
 
@@ -371,7 +371,7 @@ def _check_account(
     if account.rejected:
         path = target.rejects_path(publication.directory)
         leave_rejects(logs, path, attempts=store.attempts)
-    # An error that comes from a worker is a text alone.
+    # An error that a worker raises arrives as text only, so the account goes to a file.
     data = json.dumps(account_facts(account, path)).encode()
     files.write_file(store.account, data, attempts=store.attempts)
     if not account.rejected:

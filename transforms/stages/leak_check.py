@@ -30,7 +30,7 @@ from transforms.work.store import Store
 
 __all__ = ["CheckLeaks", "check_leaks"]
 
-# Leaks that are shown, and places of each.
+# How many leaks are shown, and how many places of each.
 _EXAMPLES = 20
 _PLACES_EACH = 5
 _MISSING_SHOWN = 5

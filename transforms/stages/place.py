@@ -195,7 +195,7 @@ class _CutByShard(beam.DoFn):
         self.paths = stage.table, stage.lock
         self.with_fingerprints = stage.with_fingerprints
         self.tables = _NO_TABLES
-        # What decides a stratified split beside the rows.
+        # The part of a block's input digest that only a stratified split adds.
         self.cut = ""
         self.rows_placed = beam.metrics.Metrics.counter("place", "rows_placed")
         self.rows_rejected = beam.metrics.Metrics.counter("place", "rows_rejected")

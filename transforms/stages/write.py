@@ -19,7 +19,7 @@ __all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
 
 FINGERPRINTS = "fingerprints"
 REJECTS = "rejects"
-# Rejects of files whose stamps stay when what was wrong with them is fixed.
+# Faults that can be repaired without a change of the file's stamp (permissions, say).
 _MAY_HEAL = frozenset((Reason.UNREADABLE, Reason.CHANGED_DURING_RUN))
 
 

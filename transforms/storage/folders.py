@@ -48,7 +48,7 @@ def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
 
     Args:
       path: of anything.
-      followed: whether a link stands for what it leads to.
+      followed: whether a link counts as its target.
 
     Raises:
       StorageError: it could not be looked at, though it was tried again.
@@ -82,7 +82,7 @@ def opened(path: str, *, folder: int | None = None) -> Iterator[int]:
         try:
             return os.open(path, _FOLDER_ITSELF, dir_fd=folder)
         except OSError as error:
-            # What a link raises differs between systems.
+            # Systems differ in the error for a link.
             if error.errno in (errno.ELOOP, errno.EMLINK):
                 code = errno.ENOTDIR
                 raise NotADirectoryError(code, os.strerror(code), path) from error
@@ -145,7 +145,7 @@ def once_only(
 
     def once() -> None:
         nonlocal tried
-        # The last look may have failed too.
+        # The look after the last try may have failed too; so look before this one.
         if tried and is_done():
             return
         tried = True

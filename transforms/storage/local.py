@@ -271,7 +271,7 @@ class _PersistentFile(io.FileIO):
         return persistently(lambda: io.FileIO.readinto(self, buffer), path=self._path)
 
     def readall(self) -> bytes:
-        # The plain one would lose what it had read before a failure.
+        # `FileIO.readall` would lose what it had read before a failure.
         parts = []
         while part := persistently(lambda: self.read(_PIECE_BYTES), path=self._path):
             parts.append(part)
@@ -322,8 +322,8 @@ def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:
 class _WholeWrites:
     """Writes all it is given, where a bare file may take less.
 
-    Of a durable one the disk is given each piece as soon as it is written, so that the
-    sync at the end has little left to wait for.
+    Pieces of a durable file go to the disk while it is being written, so that the sync
+    at the end has little left to wait for.
     """
 
     def __init__(self, raw: io.FileIO, *, durable: bool) -> None:
@@ -386,6 +386,7 @@ def _name_below(path: str, below: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _sync_directory(path: str) -> None:
+    # A rename is in the folder, not in the file: only this makes a new name durable.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -408,7 +409,8 @@ def exclusive_lock(path: str) -> Iterator[None]:
             if _is_at(file, path):
                 yield
                 return
-        # Its last holder has removed the file meanwhile; the name is another file's.
+        # The last holder has removed the file meanwhile. A lock on a removed file
+        # protects nothing: another run would make and lock a new one.
 
 
 def _open_lock(path: str, flags: int) -> int:

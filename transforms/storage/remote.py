@@ -60,7 +60,7 @@ __all__ = [
     "walk",
 ]
 
-# Reads of an open file fetch at least so much: each costs a round trip.
+# Reads of an open file fetch at least this much: each costs a round trip.
 _FETCH_BYTES = 8 << 20
 _COPY_BYTES = 8 << 20
 _FILES_REMEMBERED = 4
@@ -87,7 +87,7 @@ class Found:
     modified_ns: int = 0
 
 
-# Path -> what stood there when it was read, and its bytes.
+# Path -> the file's state when it was read, and its bytes.
 _remembered: dict[str, tuple[Found, bytes]] = {}
 
 
@@ -98,7 +98,7 @@ def look(path: str) -> Found | None:
     system, inside = file_system(path)
     found = _found(path, asked(path, lambda: system.get_file_info(inside)))
     if found is None and path.startswith(_WITHOUT_FOLDERS) and walk(path):
-        # Where the list failed by which Arrow tells a folder, it says there is none.
+        # Arrow finds folders by a listing. Where that fails it reports no folder.
         found = Found(path, True)
     return found
 
@@ -110,7 +110,7 @@ def _look_in_hdfs(path: str) -> Found | None:
     system, inside = file_system(path)
     if (found := _found(path, system.get_file_info(inside))) is None:
         with contextlib.suppress(FileNotFoundError):
-            # This fails in another way where the name node does not answer.
+            # Fails with another error where the name node does not answer.
             system.get_file_info(pafs.FileSelector(inside))
             found = Found(path, True)
     return found
@@ -167,7 +167,7 @@ def walk(folder: str) -> list[Found]:
     in_hdfs = folder.startswith(_HDFS)
     if in_hdfs and look(folder) is None:
         return []
-    # There nothing would be found either where the name node does not answer.
+    # An HDFS without its name node would look empty as well.
     found = _look_below(folder, recursive=True, missing_ok=not in_hdfs)
     return [each for each in found if not each.is_folder]
 
@@ -178,7 +178,7 @@ def expand(pattern: str) -> list[str]:
     first = next(i for i, part in enumerate(parts) if any(c in part for c in "*?["))
     folder, wanted = "/".join(parts[:first]), parts[first:]
     found: list[Found] = []
-    # As here, a pattern in a folder that is not there names nothing.
+    # As on a disk, a pattern in a missing folder names nothing.
     with contextlib.suppress(FileNotFoundError):
         found = look_in(folder) if len(wanted) == 1 else walk(folder)
     return sorted(
@@ -218,7 +218,7 @@ def read_all(path: str, limit: int | None = None) -> tuple[bytes, int]:
     _check_there(path)
 
     def fetch() -> tuple[bytes, int]:
-        # A stream: a file for reading at any place costs Google's store a request more.
+        # A stream: for a random access file Arrow asks Google's store once more.
         with system.open_input_stream(inside, compression=None) as stream:
             modified_ns = _modified_ns(stream, path)
             if limit is not None and (size := _stated_size(stream, path)) > limit:
@@ -322,8 +322,8 @@ class RemoteFile(io.RawIOBase):
             self._file = None
             raise
         except ValueError as error:
-            # Of Google's store, Arrow opens a file whose first bytes were refused, and
-            # says of it then that it is closed.
+            # Arrow opens a file of Google's store even where its first bytes were
+            # refused, and later raises ValueError because the file is closed.
             self._file = None
             reason = "the connection was closed"
             raise OSError(errno.EIO, reason, self.name) from error
@@ -468,10 +468,10 @@ def _put_file(local: str, path: str, attempts: str) -> None:
 
 
 def _put(source: BinaryIO, size: int, path: str, attempts: str) -> None:
-    """Writes a file without the store's client; it may be done again after a failure.
+    """Writes a file without the store's client; may be repeated after a failure.
 
     Args:
-      source: at its begin.
+      source: positioned anywhere.
       size: bytes in it.
       path, attempts: see `create`.
     """
@@ -511,7 +511,7 @@ def remove_file(path: str) -> None:
     """Removes exactly this file; it may be gone already."""
     client = object_clients.client_of(path)
     if client is not None:
-        # Arrow would leave an object in place of the folder, should that be empty now.
+        # Arrow would put an object in place of a folder that is empty now.
         asked(path, lambda: client.remove(split_remote(path)[1]))
         return
     with contextlib.suppress(FileNotFoundError):
@@ -523,7 +523,7 @@ def _delete(path: str) -> None:
     try:
         system.delete_file(inside)
     except OSError:
-        # HDFS calls it a failure when there is nothing to remove.
+        # HDFS fails where there is nothing to remove.
         if look(path) is not None:
             raise
 
@@ -542,7 +542,7 @@ def remove_tree(folder: str) -> None:
         inner = [
             each.path for each in look_in(folder, recursive=True) if each.is_folder
         ]
-        # Some servers keep folders, and remove none that is not empty.
+        # Some servers keep folders, and remove only empty ones.
         for each in sorted([*inner, folder], key=len, reverse=True):
             system, inside = file_system(each)
             asked(each, functools.partial(system.delete_dir_contents, inside))

@@ -10,9 +10,9 @@ could not write, and would call the next sync a success. The file is written aga
 instead. Changes of names are repeated where they were not made: see
 `transforms.storage.folders`.
 
-What only fails in passing must never become a reject: the item exists. So when the last
-try has failed too the job ends, with a `StorageError`, which is no OSError: what turns
-unreadable files into rejects does not catch it.
+A transient failure must never become a reject: the item exists. So when the last try
+has failed too, the job ends with a `StorageError`. That is no OSError, so the code that
+turns unreadable files into rejects does not catch it.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ _TRANSIENT = frozenset(
         errno.ENETUNREACH,
     )
 )
-# Of object stores, whose errors come from Arrow without a number, in its words.
+# Errors of object stores, which Arrow raises without an errno: known by its words.
 _TRANSIENT_WORDS = re.compile(
     r"AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING"
     r"|REQUEST_TIMEOUT|INTERNAL_FAILURE)\b"
@@ -83,6 +83,7 @@ class RetryPolicy:
       bound: seconds after which no further attempt begins.
     """
 
+    # Pauses of about 0.1, 0.4, 1.6 and 6.4 s.
     attempts: int = 5
     first_pause: float = 0.1
     growth: float = 4.0
@@ -93,7 +94,7 @@ class RetryPolicy:
 
         Each is drawn, between half and one and a half times what it would be: many
         workers that have failed together must not come back together. No byte of the
-        output hangs on it.
+        output depends on it.
         """
         for number in range(self.attempts - 1):
             middle = self.first_pause * self.growth**number
@@ -108,7 +109,7 @@ def is_transient(error: BaseException, also: Collection[int] = ()) -> bool:
 
     Args:
       error: as the system or Arrow raised it.
-      also: further error numbers that pass, for the work in question.
+      also: further error numbers that are transient for this work.
     """
     if not isinstance(error, OSError):
         return False
@@ -124,17 +125,17 @@ def persistently(
     also: Collection[int] = (),
     policy: RetryPolicy | None = None,
 ) -> _Result:
-    """Does the work, and does it again where it fails in a way that passes.
+    """Does the work, and repeats it after transient failures.
 
     Args:
       work: may be done any number of times; only its last result counts.
-      path: of the file it is about, for messages; else the error's own.
+      path: of the file, for messages; by default the error's own.
       also: see `is_transient`.
       policy: another than `POLICY`.
 
     Raises:
       StorageError: it failed each time.
-      OSError: a failure that does not pass, as it was.
+      OSError: a failure that is not transient.
     """
     policy = policy or POLICY
     started = time.monotonic()
@@ -145,18 +146,18 @@ def persistently(
         except OSError as error:
             if not is_transient(error, also):
                 raise
-            # Only now: nearly all work is done at the first try.
+            # Made only now: nearly all work succeeds at the first try.
             pauses = pauses or policy.pauses()
             pause = next(pauses, math.inf)
             seconds = time.monotonic() - started
             if seconds + pause > policy.bound:
                 raise _given_up(error, path, tries, seconds) from error
-            _log.warning("%s; it is tried again", _told(error, path))
+            _log.warning("%s; it is tried again", _described(error, path))
         time.sleep(pause)
     raise AssertionError("counting does not end")
 
 
-def _told(error: OSError, path: str) -> str:
+def _described(error: OSError, path: str) -> str:
     where = path or error.filename
     found = str(error.strerror or error)
     return f"{where!r}: {found}" if where else found
@@ -165,8 +166,9 @@ def _told(error: OSError, path: str) -> str:
 def _given_up(error: OSError, path: str, tries: int, seconds: float) -> StorageError:
     return StorageError(
         f"Files must stay readable and writable during the run; tried {tries} times in "
-        f"{seconds:.1f} s: {_told(error, path)}. Look after the disk or the network, "
-        f"and run again; a source file that is lost can be left out with --exclude."
+        f"{seconds:.1f} s: {_described(error, path)}. Look after the disk or the "
+        f"network, and run again; a source file that is lost can be left out with "
+        f"--exclude."
     )
 
 

@@ -21,13 +21,13 @@ from transforms.storage.object_store import (
 
 __all__ = ["S3Client", "s3_errors"]
 
-# Larger files go up in parts, so that a failure costs one of them.
+# Larger files go up in parts, so that a failure costs one part.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
 _ATTEMPTS = 3
-# As many as one request may name.
+# The API's limit for one request.
 _KEYS_A_REQUEST = 1000
-# Somebody else is writing the same object this very moment.
+# Another writer of the same object is ahead at this moment; try again.
 _CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
 
 
@@ -52,7 +52,7 @@ class S3Client:
         endpoint = s3_endpoint(parameters)
         if endpoint:
             endpoint = url_of(endpoint, parameters)
-            # Of servers elsewhere few have a host name for each bucket.
+            # Few other servers have a host name for each bucket.
             if not endpoint.rstrip("/").endswith(
                 (".amazonaws.com", ".amazonaws.com.cn")
             ):
@@ -97,6 +97,7 @@ class S3Client:
 
     def put_if(self, key: str, data: bytes, version: str) -> None:
         """See `Client`."""
+        # Between a look and a plain write another run might write: the server decides.
         condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
         try:
             with s3_errors(self._path(key)):
@@ -106,7 +107,7 @@ class S3Client:
         except FileNotFoundError as error:
             if not version:
                 raise no_bucket(self._path()) from error
-            # There is none to match any more.
+            # The object was removed, so no version matches.
             raise OvertakenError(key) from error
 
     def remove(self, key: str) -> None:
@@ -121,7 +122,7 @@ class S3Client:
                 Bucket=self._bucket, Prefix=f"{folder}/"
             )
             keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
-            # What stands for a folder goes after what is in it: some servers insist.
+            # Markers of folders go after their content: some servers insist.
             keys.sort(key=lambda key: (key.endswith("/"), -key.count("/")))
             for start in range(0, len(keys), _KEYS_A_REQUEST):
                 named = [{"Key": key} for key in keys[start : start + _KEYS_A_REQUEST]]
@@ -187,7 +188,7 @@ def s3_errors(path: str) -> Iterator[None]:
         reason = reason_of(error)
         raise OSError(errno.ECONNRESET, reason, path) from error
     except botocore.exceptions.BotoCoreError as error:
-        # Settings that make no sense.
+        # Invalid settings.
         raise OSError(errno.EINVAL, reason_of(error), path) from error
 
 
@@ -198,6 +199,6 @@ def _of_s3(error: Any, path: str) -> Exception:
     if code in _CONFLICTS:
         return OSError(errno.EBUSY, "it is being written by another run", path)
     if code == "NoSuchUpload":
-        # The object's upload in parts was given up meanwhile; it may begin again.
+        # `clean` or another run has aborted the upload in parts; it may begin again.
         return OSError(errno.EIO, "the upload was ended by somebody else", path)
     return of_status(int(status), f"{code} {message}".strip(), path)

@@ -1,7 +1,7 @@
 """Rename all files of one write to their final names, or none of them.
 
-Finished files are renamed one by one while a lock is held; a journal says which, so
-that a failure, or the next run after a kill, can put back what stood there before.
+Finished files are renamed one by one while a lock is held. A journal names them, so
+that after a failure, or a kill, the former files can be put back.
 
 The work folder `.<name of the files>.beam-tfrecord/` is beside the files; see
 `transforms.publishing.own_folder`. Its lock is held while names change.
@@ -9,7 +9,7 @@ The work folder `.<name of the files>.beam-tfrecord/` is beside the files; see
     <run>/attempts   files that are being written, under names of their attempt
     <run>/runs       spilled runs
     <run>/shards     finished files
-    <run>/old        what stood under the final names, until all are renamed
+    <run>/old        former files of the final names, until all are renamed
     <run>/journal    what is being renamed; where it exists, the renaming is under way
 """
 
@@ -153,7 +153,7 @@ class WrittenShard:
     facts: FileFacts
 
 
-# Beam reads these annotations, as they stand, to check the pipeline's types.
+# Beam reads these annotations to check the pipeline's types; do not quote them.
 def publish(
     plan: WritePlan, written: Iterable[WrittenShard], target: Target
 ) -> list[str]:
@@ -215,12 +215,14 @@ def _rename_all(paths: dict[int, str], target: Target) -> None:
         os.path.join(target.work, "journal"), attempts=target.part("attempts")
     ) as file:
         file.write(json.dumps(journal).encode())
+    # The journal must survive a power loss that keeps some of the renames.
     files.sync_directory(target.work)
     try:
         for index, path in paths.items():
             _keep_aside(path, os.path.join(old, str(index)))
         for index, path in paths.items():
             files.rename(staged[index], path)
+        # Before the journal goes: without it nobody could finish lost renames.
         files.sync_directory(target.directory)
         os.unlink(os.path.join(target.work, "journal"))
     except BaseException:
@@ -232,10 +234,10 @@ def _keep_aside(path: str, aside: str) -> None:
     if not os.path.lexists(path):
         return
     try:
-        # A second name, so that the first is never without its file.
+        # A second name instead of a rename: readers never find the first one missing.
         os.link(path, aside, follow_symlinks=False)
     except OSError:
-        # No such links on this file system, or not to files of others.
+        # The file system has no hard links, or forbids them for files of other users.
         os.rename(path, aside)
 
 
@@ -261,7 +263,7 @@ def _journal(work: str) -> list[tuple[str, str, list[int]]]:
 
 
 def _mark(status: os.stat_result) -> list[int]:
-    """Returns what a file keeps when it is renamed."""
+    """Returns properties that a file keeps when it is renamed."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 

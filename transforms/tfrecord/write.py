@@ -176,7 +176,7 @@ class WriteTFRecords(beam.PTransform):
                 "WriteTFRecords must be given a bounded PCollection; this one has no "
                 "end. Write it with beam.io.WriteToTFRecord."
             )
-        # Decides no byte of the output: it only keeps runs apart.
+        # Random, and yet no byte of the output depends on it: it keeps runs apart.
         target = self._target(secrets.token_hex(8))
         wanted = self.num_shards if self._template else 1
         if not records.windowing.is_default():
@@ -245,7 +245,7 @@ class _SortRecords(beam.DoFn):
         self.unfinished = []
 
     def teardown(self) -> None:
-        # Paths are there only when the last bundle was broken off.
+        # Only an interrupted bundle leaves paths here.
         for path in self.unfinished:
             files.remove_file(path)
         if self.unfinished:
@@ -275,7 +275,7 @@ class _SortRecords(beam.DoFn):
 
 def _again(work: Callable[[], _Result]) -> _Result:
     """Does work in the work folder; see `transforms.storage.retry`."""
-    # Another worker may just have removed a folder of it, for being empty.
+    # Another worker may just have removed a folder because it was empty.
     return persistently(work, also={errno.ENOENT})
 
 

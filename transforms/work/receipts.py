@@ -236,7 +236,7 @@ def _prune(store: Store, used: Sequence[str]) -> None:
             paths += [log.path for log in done.logs()]
             named.update(map(os.path.basename, paths))
     for folder in (store.segments, store.rejects):
-        # In an object store there is no folder without files.
+        # An object store has no empty folders.
         with contextlib.suppress(FileNotFoundError):
             for name in files.names_in(folder):
                 if name not in named:

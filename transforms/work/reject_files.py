@@ -232,7 +232,7 @@ class _Parts:
         self._names = names
         self._total = total
         self._attempts = attempts
-        # An unfinished file goes when the stack is left by an error.
+        # On an error the stack removes the unfinished file.
         self._stack = stack
         self._opened: contextlib.ExitStack | None = None
         self._written = 0
@@ -316,14 +316,15 @@ def merge_logs(logs: Sequence[RejectLog]) -> Iterator[pa.RecordBatch]:
         for number, log in enumerate(logs)
         for place, (first, pieces) in enumerate(log.runs)
     ]
-    # Taken from the end; runs of one beginning stay in the order of their logs.
+    # In reverse, because they are popped from the end. The sort is stable: runs with
+    # the same first key stay in the order of their logs.
     waiting = sorted(waiting, key=lambda run: run.first)[::-1]
     begun: list[_Run] = []
     while waiting or begun:
         ends = [run.last for run in begun if run.pieces]
         if waiting:
             ends.append(waiting[-1].first)
-        # From there on something may still come that belongs in front.
+        # From this key on, rows that are not loaded yet may come first.
         bound = min(ends) if ends else None
         taken = [part for run in begun if (part := run.take(bound)) is not None]
         if taken:
@@ -380,7 +381,7 @@ class _Run:
         source, row = bound
         sources, rows = self.held.column(0), self.held.column(1).to_numpy()
         start, stop = 0, len(rows)
-        # Nearly always all of it is of one source.
+        # Nearly always all rows are of one source.
         if sources[0].as_py() != source or sources[-1].as_py() != source:
             start, stop = (
                 find(range(len(rows)), source, key=lambda i: sources[i].as_py())
@@ -405,6 +406,6 @@ def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(parts) == 1:
         return parts[0]
     joined = _joined(parts)
-    # Stable: equal ones stay in the order of the logs.
+    # The sort is stable: equal keys stay in the order of the logs.
     order = pc.sort_indices(joined, [("source", "ascending"), ("row", "ascending")])
     return joined.take(order)

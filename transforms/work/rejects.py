@@ -70,10 +70,10 @@ _RECORD_SCHEMA = pa.schema(
 )
 # Of the example of a reason, which only messages show.
 _EXAMPLE_BYTES = 300
-# So much is sorted at a time: rejections, or bytes of lines and items.
+# The limits of what is sorted at a time: rejections, or bytes of lines and items.
 _SORTED_ROWS = 16_384
 _SORTED_BYTES = 8 << 20
-# Of every run that is being merged one piece is in memory.
+# The size of a piece. A merge holds one or two pieces of every run in memory.
 PIECE_ROWS = 256
 # A log of more bytes than this is written to a file.
 _INLINE_BYTES = 1 << 14

@@ -29,9 +29,10 @@ from transforms.work.rejects import RejectGatherer
 
 __all__ = ["Store"]
 
-# Segments that are fetched at the same time from a remote store.
+# Segments fetched at the same time from a remote store, where each waits for a round
+# trip and hardly needs this machine.
 _FAR_READS = 16
-# So much of a batch's first segment takes part in the name of its file.
+# Bytes of a batch's first segment that take part in the name of its file.
 _NAMING_BYTES = 1 << 16
 # Tokens of runs that were stopped in this process.
 _stopped: set[str] = set()
@@ -197,14 +198,14 @@ class Store:
                 Segment(origin, start, rows, message.size, payload=message.to_pybytes())
                 for rows, message in parts
             ]
-        # The rows take part in the name: two batches of one block, which the commit
-        # refuses, must not pass for each other before.
+        # The rows take part in the name. The commit refuses two batches of one block;
+        # until then neither may overwrite the other.
         crc = google_crc32c.value(bytes(memoryview(parts[0][1])[:_NAMING_BYTES]))
         name = hashlib.blake2b(f"{start}\0{crc}\0{origin}".encode(), digest_size=16)
         path = os.path.join(self.segments, f"{name.hexdigest()}.segments")
         out = []
         offset = 0
-        # Not synced: what a power loss has damaged differs from its checksum.
+        # Not synced, to save time: what a power loss damages differs from its checksum.
         messages = [memoryview(message) for _, message in parts]
         files.write_file(path, *messages, attempts=self.attempts, durable=False)
         for rows, message in parts:
