@@ -34,8 +34,15 @@ _COARSE_NAMES = "coarse_label_names.txt"
 _SPLITS = {"data": "train", "train": "train", "test": "test"}
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _CifarReader(RecordsReader):
-    """What both have in common."""
+    """What both have in common.
+
+    Attributes:
+      encode: "raw" for `image` as 3,072 bytes (height, width, channels), or "png".
+    """
+
+    encode: Literal["raw", "png"] = "raw"
 
     # Without them labels stay numbers.
     names_required = False
@@ -50,15 +57,9 @@ class _CifarReader(RecordsReader):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cifar10Reader(_CifarReader):
-    """Reads CIFAR-10.
-
-    Attributes:
-      encode: "raw" for `image` as 3,072 bytes (height, width, channels), or "png".
-    """
+    """Reads CIFAR-10."""
 
     title = "CIFAR-10"
-
-    encode: Literal["raw", "png"] = "raw"
 
     @property
     def records(self) -> Layout:
@@ -71,15 +72,9 @@ class Cifar10Reader(_CifarReader):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cifar100Reader(_CifarReader):
-    """Reads CIFAR-100.
-
-    Attributes:
-      encode: "raw" for `image` as 3,072 bytes (height, width, channels), or "png".
-    """
+    """Reads CIFAR-100."""
 
     title = "CIFAR-100"
-
-    encode: Literal["raw", "png"] = "raw"
 
     @property
     def records(self) -> Layout:
@@ -114,7 +109,7 @@ def recognise(
     Args:
       files: relative paths, `/` between, and sizes in bytes.
       head: the first bytes of a file, 16 at least, by its relative path.
-      encode: see `Cifar10Reader`.
+      encode: "raw" or "png"; of the reader that is returned.
 
     Raises:
       InputError: there are both; or the pickled version.

@@ -117,12 +117,6 @@ class RecordsReader(TableReader):
         names = self._names(os.path.dirname(file.path))
         yield self._rows(block, data, columns, names)
 
-    def companions(self, file: InputFile) -> tuple[str, ...]:
-        """Returns the paths of the files of class names beside an input."""
-        folder = os.path.dirname(file.path)
-        paths = [os.path.join(folder, f.classes) for f in self.records.fields]
-        return tuple(dict.fromkeys(path for path in paths if files.is_file(path)))
-
     def _rows(
         self, block: Block, data: bytes, columns: Sequence[str], names: Names
     ) -> RawRows:

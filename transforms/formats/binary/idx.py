@@ -172,14 +172,6 @@ class IdxReader(TableReader):
         """Returns the split by the file's name, else by its folders'."""
         return split_of(origin)
 
-    def companions(self, file: SourceFile) -> tuple[str, ...]:
-        """Returns the paths of the files of labels and class names beside an input."""
-        folder, name = os.path.split(file.path)
-        paths = [os.path.join(folder, label) for label in label_names(name)]
-        if self.classes:
-            paths.append(os.path.join(folder, self.classes))
-        return tuple(path for path in paths if files.is_file(path))
-
     def _opened(self, file: SourceFile) -> _Pair:
         """Returns the files of an input; raises InputError where they do not agree."""
         folder, name = os.path.split(file.path)

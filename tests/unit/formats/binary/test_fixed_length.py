@@ -332,7 +332,6 @@ def test_sample_and_features(tmp_path: pathlib.Path) -> None:
         Feature("x", Kind.TENSOR, shape=(2, 3), dtype="float32", encoding="raw"),
         Feature("n", Kind.INT64),
     )
-    assert reader.companions(files[0]) == (str(tmp_path / "names.txt"),)
     small = reader.plan(files[:2]).sample
     assert (small.rows, small.complete) == (900, True)
     assert reader.plan(files[1:2]).sample.rows == 0

@@ -53,7 +53,6 @@ def test_pairs(
         Feature("image", Kind.TENSOR, shape=(28, 28, 1), dtype="uint8", encoding="raw"),
         Feature("label", Kind.INT64, is_label=True),
     )
-    assert reader.companions(file) == (str(tmp_path / (LABELS + ".gz" * packed[1])),)
 
 
 def test_digits_of_scikit_learn(tmp_path: pathlib.Path) -> None:
