@@ -1,8 +1,8 @@
 """The parts of the reference that are generated from the code, as Markdown.
 
-Each function in `PARTS` returns one part. What a part needs and does not find in the
-code (the meaning of a reject reason, say) is an error, so that no page falls behind the
-code. Sphinx has no say here; see `from_code` for the directive.
+Each function in `PARTS` returns one part. A part that misses something in the code,
+such as the meaning of a reject reason, raises an error. So no page can be out of date.
+This module does not depend on Sphinx; `from_code` has the directive.
 """
 
 import ast
@@ -98,7 +98,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _code(text: str) -> str:
-    """Returns text as inline code; also such as holds a back quote."""
+    """Returns text as inline code; the text may hold back quotes."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
@@ -144,14 +144,14 @@ def commands() -> str:
         if any(param.name in SETTINGS for param in command.params):
             parts.append("It takes the [settings](settings.md) as options.")
         if rows := list(_options(command, context)):
-            parts.append(_table(["option", "what"], rows))
+            parts.append(_table(["option", "description"], rows))
         if command.epilog:
             parts.append(_sentence(command.epilog))
     return "\n\n".join(parts)
 
 
 def _help(text: str) -> Iterator[str]:
-    """Yields the paragraphs of a help text; what is not to be wrapped as a block."""
+    """Yields the paragraphs of a help text; unwrapped ones as code blocks."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         first, _, rest = paragraph.partition("\n")
         if first.strip() == "\b":
@@ -163,7 +163,7 @@ def _help(text: str) -> Iterator[str]:
 def _options(
     command: click.Command, context: click.Context
 ) -> Iterator[tuple[str, str]]:
-    """Yields the options that are no settings: (how it is written, what)."""
+    """Yields the options that are not settings: (spelling, description)."""
     from beam_pipeline.settings.options import SETTINGS
 
     for param in command.get_params(context):
@@ -200,7 +200,7 @@ def feature_options() -> str:
         text = _found(said.entry("Attributes", name), f"feature option {name}")
         values = _values(field.annotation) or _OF_A_FEATURE[name]
         rows.append((_code(name), values, _sentence(text)))
-    return _table(["option", "values", "what"], rows)
+    return _table(["option", "values", "description"], rows)
 
 
 # Values of options that are not lists of words.
@@ -218,7 +218,7 @@ _OF_A_FEATURE = {
 
 
 def _values(annotation: object) -> str:
-    """Returns the words that an annotation allows; empty where it allows others."""
+    """Returns the words that an annotation allows; "" if it allows other values."""
     if typing.get_origin(annotation) is typing.Literal:
         return ", ".join(_code(str(value)) for value in typing.get_args(annotation))
     if isinstance(annotation, types.UnionType) or (
@@ -295,7 +295,7 @@ def _members(reasons: type[enum.StrEnum]) -> str:
         )
         for each in reasons
     ]
-    return _table(["reason", "what it means"], rows)
+    return _table(["reason", "meaning"], rows)
 
 
 def formats() -> str:
@@ -312,9 +312,7 @@ def formats() -> str:
             files = "only with `--format` or its option"
         options = ", ".join(_flag(option) for option in each.options)
         rows.append((_code(name), each.title, files, options))
-    return _table(
-        ["`--format`", "what", "suffixes, or the pattern", "its options"], rows
-    )
+    return _table(["`--format`", "source", "suffixes or pattern", "options"], rows)
 
 
 def _flag(setting: str) -> str:
@@ -336,7 +334,7 @@ def exit_codes() -> str:
         code, _, text = line.partition("  ")
         if code.isdigit():
             rows.append((code, _sentence(text), ", ".join(by_code.get(int(code), []))))
-    return _table(["exit code", "what", "in Python"], rows)
+    return _table(["exit code", "meaning", "in Python"], rows)
 
 
 def errors() -> str:
@@ -368,7 +366,7 @@ def _fields(owner: type, skip: Sequence[str] = ()) -> str:
         text = docstring.entry("Attributes", field.name)
         what = f"{owner.__name__}.{field.name}"
         rows.append((_code(field.name), _plain(_found(text, what))))
-    return _table(["field", "what"], rows)
+    return _table(["field", "meaning"], rows)
 
 
 def manifest_dataset() -> str:
@@ -406,7 +404,7 @@ def public_names() -> str:
     return "\n\n".join(parts)
 
 
-# What the first column of a section of a docstring holds.
+# The first heading of the table for a section of a docstring.
 _COLUMN = {"Args": "argument", "Attributes": "attribute", "Raises": "raises"}
 _COLUMN |= {"Returns": "returns", "Yields": "yields"}
 
@@ -427,7 +425,7 @@ def _described(name: str, found: object) -> Iterator[str]:
             yield "All [settings](settings.md) are keywords as well."
             continue
         rows = [(_code(names), _sentence(text)) for names, text in entries.items()]
-        yield _table([_COLUMN[title], "what"], rows)
+        yield _table([_COLUMN[title], "meaning"], rows)
 
 
 def _signature(name: str, signature: inspect.Signature) -> str:
@@ -469,7 +467,7 @@ def _paragraphs(text: str, language: str = "python") -> Iterator[str]:
 
 
 def layers() -> str:
-    """The folders: what each holds, and what it may import, as the test checks it."""
+    """The folders, their contents and the imports that the layering test allows."""
     path = ROOT / "tests" / "unit" / "test_layers.py"
     tables = {
         target.id: ast.literal_eval(node.value)
@@ -493,10 +491,10 @@ def _layer_table(package: str, table: dict[str, str]) -> str:
         name = module.removeprefix(f"{package}.").replace(".", "/")
         imports = ", ".join(map(_code, allowed.split()))
         rows.append((_code(name), _found("".join(says[:1]), module), imports))
-    return _table(["folder", "what it holds", "may import"], rows)
+    return _table(["folder", "contents", "may import"], rows)
 
 
-# What is drawn in bytes, in the module that writes or reads it.
+# The modules that draw a byte layout in their docstrings.
 _DRAWN = {
     "A TFRecord file": "transforms.core.tfrecord.frame",
     "An entry of an Example": "transforms.core.example.entry",
@@ -510,7 +508,7 @@ _DRAWN = {
 
 
 def drawings() -> str:
-    """What is drawn in bytes, as the modules draw it."""
+    """The byte layouts, as the modules draw them."""
     parts = []
     for title, name in _DRAWN.items():
         parts += [f"## {title}", f"From `{name}`:"]

@@ -9,7 +9,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from beam_pipeline.version import __version__  # noqa: E402
 
-# Without a handler there, what Beam says about itself at import would be printed.
+# Without a handler, Beam's messages at import would be printed.
 logging.getLogger().addHandler(logging.NullHandler())
 
 project = "beam-tfrecord"
@@ -22,7 +22,7 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 # Links may name any heading down to the third level.
 myst_heading_anchors = 3
-# It would turn the dashes of options into others.
+# Smart quotes would change the dashes of options.
 smartquotes = False
 
 html_theme = "furo"

@@ -1,4 +1,4 @@
-"""Sphinx extension: the directive `from-code`, and a check of what pages load.
+"""Sphinx extension: the directive `from-code`, and a check for external resources.
 
     ```{from-code} settings
     ```
@@ -32,11 +32,11 @@ class FromCode(SphinxDirective):
 
 
 def _outdated(_app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
-    """Returns the pages to read again: all that are made from the code."""
+    """Returns the pages to read again: those with parts generated from the code."""
     return [name for name, said in env.metadata.items() if "from_code" in said]
 
 
-# What a browser would load from another place when it opens a page.
+# References that make a browser load from another server.
 _LOADED = re.compile(
     r"<(?:script|img|iframe)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^>]*>"
     r"|<link\b(?![^>]*rel=[\"']?(?:canonical|license))[^>]*\bhref=[\"']?(?:https?:)?//[^>]*>"
@@ -46,7 +46,7 @@ _LOADED = re.compile(
 
 
 def _loads_nothing(app: Sphinx, failure: Exception | None) -> None:
-    """Ends the build where a page or style sheet would load from other servers."""
+    """Fails the build if a page or style sheet would load from another server."""
     if failure is not None or app.builder.format != "html":
         return
     for path in sorted(pathlib.Path(app.outdir).rglob("*")):

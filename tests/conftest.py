@@ -1,4 +1,4 @@
-"""What all tests share: generated cases that stay the same, and the headline figures.
+"""Pytest settings of all tests: fixed generated cases, and the headline figures.
 
 With `BEAM_TFRECORD_STRESS` set, as `make stress` does, generated cases are new ones in
 each run; without it a run in CI says the same as the run before it. `make quick` sets

@@ -1,4 +1,4 @@
-"""What CI runs: the quick part first, engines and stores if their code has changed."""
+"""CI runs the quick part first, and engines and stores if their code has changed."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What a wheel holds, and what type checkers see of it where it is installed."""
+"""The contents of a wheel, and its types as type checkers see them."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""What was committed, read by TensorFlow and by TFDS: every record, every value."""
+"""TensorFlow and TFDS read every record and every value of committed datasets."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""What a job reads may each live in a bucket: the result is that of a local run."""
+"""Every input of a job may be in a bucket: the result is that of a local run."""
 
 import gzip
 import io

@@ -1,1 +1,1 @@
-"""What tests share: data sets, readers, faults and measurements."""
+"""Helpers that tests share: datasets, readers, faults and measurements."""

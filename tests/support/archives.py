@@ -108,7 +108,7 @@ def faults(data: bytes, **options: object) -> dict[str, Reason]:
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """Headers of a tar that were changed get a checksum that is right again."""
+    """Writes correct checksums into the changed headers of a tar."""
     out = bytearray(data)
     for place in range(0, len(out) - 511, 512):
         block = out[place : place + 512]

@@ -1,4 +1,4 @@
-"""Arrow tables of many types, and the values that they come to."""
+"""Arrow tables of many types, and their expected values."""
 
 import decimal
 from typing import Any
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 def mixed(count: int, start: Any = 0) -> pa.Table:
-    """A table of every type that Parquet files are seen to hold."""
+    """A table of every type that occurs in Parquet files."""
     numbers = range(start, start + count)
     return pa.table(
         {

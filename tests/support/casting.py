@@ -12,7 +12,7 @@ ANY, RAGGED = (None,), (None, None)
 
 
 def found(column: Any, feature: Feature) -> list[Any]:
-    """Returns of each cell what became of it: a value, None if missing, a Reason."""
+    """Returns the result for each cell: a value, None if missing, or a Reason."""
     column = column if isinstance(column, pa.Array) else pa.array(column)
     result = cast(column, feature)
     assert result.values.type == row_type(feature)

@@ -25,6 +25,6 @@ def rows_of(raws: list[RawRows], name: str) -> list[Any]:
 
 
 def pixels_of(records: np.ndarray) -> np.ndarray:
-    """What tutorials do: reshape to depth-major, transpose to height-width-depth."""
+    """As in tutorials: reshapes to depth-major, transposes to height-width-depth."""
     depth_major = records[:, -3072:].reshape(-1, 3, 32, 32)
     return depth_major.transpose(0, 2, 3, 1)

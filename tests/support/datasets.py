@@ -1,4 +1,4 @@
-"""Small committed datasets, made by hand for the tests of the reading commands."""
+"""Small committed datasets, built by hand for the tests of the reading commands."""
 
 import dataclasses
 import math

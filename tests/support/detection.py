@@ -92,7 +92,7 @@ def check_account(reading: Reading) -> None:
 
 @dataclasses.dataclass
 class Read:
-    """All that became of a source.
+    """Everything that was read from a source.
 
     Attributes:
       rows: as plain Python, with "split" and "number" among them.

@@ -25,7 +25,7 @@ from transforms.stages.shard_counts import _MergeFacts
 
 __all__ = ["forked", "run_directly"]
 
-# What a child says of how it ended.
+# The messages of a child about how it ended.
 COMMITTED, REFUSED, BROKEN = 0, 1, 99
 
 
@@ -94,7 +94,7 @@ def _run(job: Job, plan: Plan, resumes: bool) -> str:
 
 
 def _sorted(outputs: list[Any], tagged: Mapping[str, list[Any]]) -> list[Any]:
-    """Puts tagged outputs where they belong; returns the others."""
+    """Collects tagged outputs; returns the others."""
     main = []
     for output in outputs:
         if isinstance(output, beam.pvalue.TaggedOutput):

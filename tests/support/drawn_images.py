@@ -68,7 +68,7 @@ def flat_jpeg(
 
 
 def chunk(kind: bytes, payload: bytes) -> bytes:
-    """A PNG chunk with its right checksum."""
+    """A PNG chunk with a correct checksum."""
     checksum = zlib.crc32(kind + payload)
     return (
         struct.pack(">I", len(payload)) + kind + payload + struct.pack(">I", checksum)
@@ -156,7 +156,7 @@ def saved(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def picture(mode: str = "RGB", *, height: int = 24, width: int = 40) -> Image.Image:
-    """Waves and noise, so that no two blocks are alike."""
+    """Waves and noise, so that all blocks differ."""
     rng = np.random.default_rng(height * 1000 + width)
     channels = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}[mode]
     y, x = np.mgrid[0:height, 0:width]

@@ -1,4 +1,4 @@
-"""Where a job would run: an engine and its place, as a run asks for them."""
+"""The engine on which a job would run, and its place."""
 
 import os
 import pathlib

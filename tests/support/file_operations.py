@@ -1,4 +1,4 @@
-"""Every file operation of the program, one by one: counted, stopped at, or failed.
+"""Counts the program's file operations, and stops or fails at any of them.
 
 What changes files goes through a few functions of `os`, through files opened for
 writing, and through `renameat2`; within `watched` each call of them is an operation
@@ -28,7 +28,7 @@ _CALLS = (
     *("truncate", "symlink"),
 )
 _LOOKS = ("listdir", "lstat", "stat", "scandir")
-# What may be done though it is said to have failed.
+# Operations that may have succeeded although they reported a failure.
 CHANGES = frozenset(
     ("replace", "rename", "unlink", "rmdir", "mkdir", "_rename_with"),
 )
@@ -53,7 +53,7 @@ def watched(hook: Hook) -> Iterator[None]:
             return done + super().write(view[done:])
 
         def close(self) -> None:
-            # A close that fails frees the descriptor all the same.
+            # A close that fails frees the descriptor anyway.
             try:
                 if not self.closed:
                     hook("close", str(self.name))
@@ -92,7 +92,7 @@ def failing_once(number: int, code: int, *, lost: bool = False) -> Iterator[list
     Args:
       number: of the call.
       code: of the error.
-      lost: whether a call that changes something is done all the same.
+      lost: whether a call that changes something succeeds although it fails.
     """
     calls: list[str] = []
 

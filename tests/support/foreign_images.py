@@ -1,4 +1,4 @@
-"""Images as other programs write them, and the policies that meet them."""
+"""Images as other programs write them, and policies for them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A disk that is full, as a program sees it."""
+"""Simulates a full disk."""
 
 FULL_DISK = """
 import resource, sys

@@ -1,4 +1,4 @@
-"""What the fuzz tests share: damage from a seed, a time limit, and a whole reading.
+"""Helpers of the fuzz tests: damage from a seed, a time limit, and a full read.
 
 A damaged input may give rows, rejections or one typed error, within two seconds, and
 loses no row in silence. The file of a case stays in its folder, also where the process
@@ -45,16 +45,16 @@ __all__ = [
 ]
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
-# Of processor time: how long the machine has others to serve is not the reader's fault.
+# Processor time: a busy machine is not the reader's fault.
 LONGEST_SECONDS = 2.0
-# On the clock: what waits for something that does not come uses no processor.
+# Wall time: a reader that waits for ever uses no processor time.
 LONGEST_WAIT = 60.0
 OUTCOMES = ("error", "rejected", "clean")
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a source: its rows and their account, or the error.
+    """The result of reading a source: its rows and their account, or the error.
 
     Attributes:
       rows: of all blocks, as Python values with their number in their origin.
@@ -78,7 +78,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def at_most(seconds: float = LONGEST_SECONDS) -> Iterator[None]:
-    """Fails what takes longer; Python code is stopped, C code is found out after."""
+    """Fails if the body takes longer; stops Python code, checks C code afterwards."""
 
     def stop(number: int, *_: object) -> None:
         limit = seconds if number == signal.SIGPROF else LONGEST_WAIT
@@ -206,7 +206,7 @@ def read_planned(planned: PlannedSource, path: pathlib.Path) -> Outcome:
                 seen.update((origin, row) for origin, row, _ in found)
                 seen.update((r.source, (r.row or 1) - 1) for r in refused)
                 if not source.many_origins:
-                    # What is left out may be rows, or members beside the table.
+                    # Skipped items may be rows, or members beside the table.
                     items = len(found) + len(refused)
                     assert batch.block.rows in (items, items + left_out)
     assert not seen or max(seen.values()) == 1, seen.most_common(3)
@@ -247,7 +247,7 @@ def nothing_unraised() -> Iterator[None]:
 
 
 def outcome_of(read: Callable[[], Outcome]) -> Outcome:
-    """Returns what `read` does, with a typed error as an outcome, within the time."""
+    """Returns the outcome of `read`, maybe a typed error, within the time limit."""
     started = time.process_time()
     with at_most(), nothing_unraised():
         try:
@@ -272,7 +272,7 @@ def fuzzed(
 
     Args:
       folder: where the file of the current case is.
-      subjects: taken in turns.
+      subjects: used in turn.
       cases: their numbers; each by itself decides the damage.
       change: damages a file.
       planned_before: whether three of four are read under the plan of the good file,
@@ -308,7 +308,7 @@ def _read_anew(
 
 
 def corpus(kind: str) -> list[pathlib.Path]:
-    """Returns what once failed, of a kind, in the order of names."""
+    """Returns the inputs of a kind that once failed, sorted by name."""
     return sorted(path for path in (CORPUS / kind).rglob("*") if path.is_file())
 
 

@@ -64,7 +64,7 @@ MEASURES_OPTIONS = (
 
 
 # sha256 of every file of two small datasets. A change here is a change of the output
-# format: every dataset that was ever written would come out otherwise. Recipe: `pets`
+# format: every dataset ever written would have other bytes. Recipe: `pets`
 # and `measures` above, with the options above.
 GOLDEN_PETS = {
     "dataset_info.json": "e326ad61a6be140a",

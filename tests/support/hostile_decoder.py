@@ -20,7 +20,7 @@ def ordered(order: str) -> bytes:
 
 
 def prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
-    """Does what the image says, and then what is right."""
+    """Misbehaves as the image says, and then prepares it properly."""
     global _served
     _served += 1
     first, second, *_ = [*data[:300].split(b"\n"), b""]

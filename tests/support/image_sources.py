@@ -39,7 +39,7 @@ Folder = pathlib.Path
 
 
 def image_bytes(seed: int, kind: str = "PNG", size: tuple[int, int] = (6, 4)) -> bytes:
-    """Returns an encoded image like no other."""
+    """Returns an encoded image that differs from all others."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3))
     file = io.BytesIO()
     Image.fromarray(pixels.astype(np.uint8)).save(file, kind)

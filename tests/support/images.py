@@ -1,4 +1,4 @@
-"""What the checks of images say, without what a policy decides by."""
+"""The results of image checks, without the fields that only a policy uses."""
 
 from transforms.core.image import check
 from transforms.core.image.check import ImageInfo
@@ -11,7 +11,7 @@ __all__ = ["check_image"]
 def check_image(
     data: bytes, how: Check = "structure", max_pixels: int = MAX_PIXELS
 ) -> ImageInfo | Fault:
-    """Returns what TensorFlow will make of an image, or the fault."""
+    """Returns what TensorFlow would decode from an image, or the fault."""
     found = check.check_image(data, how, max_pixels)
     return found if isinstance(found, Fault) else found.info
 

@@ -1,4 +1,4 @@
-"""How much memory a program and its workers hold at most, seen from outside."""
+"""Measures the peak memory of a program and its workers from outside."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,7 @@ _PROC = pathlib.Path("/proc")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Peak:
-    """What a run came to.
+    """Figures of one run.
 
     Attributes:
       process: bytes resident in the largest process of the tree, at its peak; pages
@@ -44,7 +44,7 @@ def run_measured(
     env: Mapping[str, str] | None = None,
     timeout: float = 600,
 ) -> Peak:
-    """Runs a program to its end and looks at its process tree all the while.
+    """Runs a program to its end and samples its process tree meanwhile.
 
     The peak of a process is the kernel's own high-water mark (VmHWM), so that what
     lies between two looks is seen too.

@@ -1,4 +1,4 @@
-"""What a committed dataset holds: its manifest, files, records and rejects."""
+"""Reads a committed dataset: its manifest, files, records and rejects."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The inputs that commands of the README and the docs name: one of every kind."""
+"""The inputs of the commands in the README and the docs, one of every kind."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
 """The README and the pages of the documentation, and how their blocks are run.
 
-What follows the language of a fenced block says what it is for:
+The word after the language of a fenced block says how it is run:
 
     sh                 commands of the program, which must succeed; `> FILE` may follow
     console            commands after `$ `, each followed by what it prints

@@ -1,4 +1,4 @@
-"""What the tests of table readers share: plan, cut, read and put together again."""
+"""Helpers of the tests of table readers: plan, cut, read and join again."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What each file of `beam_internals` takes for granted of Beam, name by name.
+"""The assumptions of each file of `beam_internals` about Beam, name by name.
 
 A failure here means that the installed Beam is another one than the file was written
 for; the name of the test says which file, and the assertion what has changed.

@@ -1,4 +1,4 @@
-"""What could make bytes differ from run to run, from tool to tool, or by chance."""
+"""Rows give the same bytes from run to run, whatever tool wrote them."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""What earlier runs have finished is not done again; unchanged jobs are not done."""
+"""A run reuses what earlier runs finished; an unchanged job does nothing."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a job's splits look up, as its settings say it."""
+"""The split lookups of a job, from its settings."""
 
 import pathlib
 from typing import Any

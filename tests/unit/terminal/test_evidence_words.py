@@ -1,4 +1,4 @@
-"""What `plan` and `schema` show of values: readable, whole, and in one style."""
+"""`plan` and `schema` show values readably, completely and in one style."""
 
 import datetime
 import pathlib

@@ -1,4 +1,4 @@
-"""What each kind takes of Python and NumPy values, and what it refuses, is a table."""
+"""A table of the Python and NumPy values that each kind accepts and refuses."""
 
 import pathlib
 

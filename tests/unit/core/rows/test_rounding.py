@@ -1,4 +1,4 @@
-"""What float32 holds badly, found in every type of column: tiny and large numbers."""
+"""Tiny and large numbers that float32 cannot hold are found in every column type."""
 
 import decimal
 import random
