@@ -43,13 +43,13 @@ class Keywords(TypedDict, total=False):
     """Column of `labels`: names of images without suffix, or paths."""
 
     delimiter: str | None
-    """CSV: this separates cells [, or tab for .tsv]."""
+    """CSV: character between cells [, or tab for .tsv]."""
 
     quote: str
-    """CSV: this encloses cells; empty for none ["]."""
+    """CSV: character around cells; empty for none ["]."""
 
     escape: str
-    """CSV: this makes the next character plain [none]."""
+    """CSV: character that escapes the next one [none]."""
 
     unlabelled: bool
     """Images: take no label from folders or `labels`."""
@@ -61,7 +61,7 @@ class Keywords(TypedDict, total=False):
     """CSV: name the columns. .npz: read these arrays."""
 
     encoding: str
-    """CSV: the text is in this encoding [utf-8]."""
+    """CSV: encoding of the text [utf-8]."""
 
     trim: bool
     """CSV: remove spaces around names and cells [keep]."""
@@ -112,7 +112,7 @@ class Keywords(TypedDict, total=False):
     """Names outside the vocabulary: reject, one id, or append [reject]."""
 
     features: Mapping[str, Any]
-    """What is said of features, by their names."""
+    """Declared features, by their names."""
 
     split_column: str | None
     """Tables: column that names each row's split."""
@@ -190,7 +190,7 @@ class Keywords(TypedDict, total=False):
     """Compress the shards [none]."""
 
     max_reject_rate: float | None
-    """Rejects that are tolerated [0.01, and one of 10 items or more]."""
+    """Tolerated share of rejects [0.01, and one of 10 items or more]."""
 
     keep_rejected_bytes: bool
     """Store rejected items beside their reasons."""
@@ -211,13 +211,13 @@ class Keywords(TypedDict, total=False):
     """Address of Spark [last started, or port 7077]."""
 
     shared_output: bool
-    """All machines of the engine see paths, and TMPDIR, as this one does."""
+    """All machines of the engine see local paths, and TMPDIR, as this one does."""
 
     segments: Literal["auto", "inline", "files"]
     """Keep rows in memory (inline) or files until they are written [auto]."""
 
     fingerprint: Literal["stat", "content"]
-    """How unchanged inputs are known: by size and time, or by what they hold [stat]."""
+    """Detect changed inputs by size and time, or by content [stat]."""
 
     keep_work: bool
     """Keep segments, so that the next run reads changed files only."""

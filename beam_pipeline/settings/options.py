@@ -204,11 +204,13 @@ class Settings:
         sources=IMAGES,
     )
     delimiter: str | None = _source(
-        None, "CSV: this separates cells [, or tab for .tsv].", "CHAR"
+        None, "CSV: character between cells [, or tab for .tsv].", "CHAR"
     )
-    quote: str = _source('"', 'CSV: this encloses cells; empty for none ["].', "CHAR")
+    quote: str = _source(
+        '"', 'CSV: character around cells; empty for none ["].', "CHAR"
+    )
     escape: str = _source(
-        "", "CSV: this makes the next character plain [none].", "CHAR"
+        "", "CSV: character that escapes the next one [none].", "CHAR"
     )
     unlabelled: bool = _source(
         False, "Images: take no label from folders or --labels.", sources=IMAGES
@@ -219,7 +221,7 @@ class Settings:
     columns: list[str] | None = _source(
         None, "CSV: name the columns. .npz: read these arrays.", JOINED
     )
-    encoding: str = _source("utf-8", "CSV: the text is in this encoding [utf-8].")
+    encoding: str = _source("utf-8", "CSV: encoding of the text [utf-8].")
     trim: bool = _source(False, "CSV: remove spaces around names and cells [keep].")
     null_values: Texts = _source(
         [], "Tables: texts that mean missing, as in -,? or '' [empty cells].", JOINED
@@ -280,7 +282,7 @@ class Settings:
     unknown_label: Literal["reject", "oov", "append"] = _feature(
         "reject", "Names outside the vocabulary: reject, one id, or append [reject]."
     )
-    features: dict[str, Any] = _said({}, "What is said of features, by their names.")
+    features: dict[str, Any] = _said({}, "Declared features, by their names.")
 
     # Splits
     split_column: str | None = _split(
@@ -375,7 +377,7 @@ class Settings:
     )
     max_reject_rate: Annotated[float, Limits(ge=0, le=1)] | None = _output(
         None,
-        "Rejects that are tolerated [0.01, and one of 10 items or more].",
+        "Tolerated share of rejects [0.01, and one of 10 items or more].",
         "SHARE",
         decides_bytes=False,
     )
@@ -403,15 +405,15 @@ class Settings:
         None, "Address of Spark [last started, or port 7077].", "URL", is_address=True
     )
     shared_output: bool = _run(
-        False, "All machines of the engine see paths, and TMPDIR, as this one does."
+        False,
+        "All machines of the engine see local paths, and TMPDIR, as this one does.",
     )
     segments: Literal["auto", "inline", "files"] = _run(
         "auto", "Keep rows in memory (inline) or files until they are written [auto]."
     )
     fingerprint: Literal["stat", "content"] = _run(
         "stat",
-        "How unchanged inputs are known: by size and time, or by what they "
-        "hold [stat].",
+        "Detect changed inputs by size and time, or by content [stat].",
     )
     keep_work: bool = _run(
         False, "Keep segments, so that the next run reads changed files only."
