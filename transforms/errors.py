@@ -3,8 +3,8 @@
     BeamTFRecordError             exit 1: the run failed, nothing was committed
      +- UsageError                exit 2: what was asked for cannot be done
      |   +- SpecError             a setting is wrong; the message names it
-     |   +- SourceError           the source is not there, or the job cannot use it
-     |   |   +- InputError        exit 4: it is there, but its content does not fit
+     |   +- SourceError           the source is missing, or the job cannot use it
+     |   |   +- InputError        exit 4: it exists, but its content does not fit
      |   +- TargetError           the output cannot be written there
      +- RejectLimitError          exit 3: more rejects than the job tolerates
      +- DamageError               a file does not hold what its format promises
@@ -15,8 +15,8 @@
      +- ConservationError         read != written + rejected + skipped
      +- CommitError               the finished dataset could not be published
 
-A message says what must hold, what was found, where, and what to do, in at most
-1 KiB; whatever is longer is cut in the middle, so that its end (what to do) stays.
+A message states what must hold, what was found, where, and what to do, in at most
+1 KiB; a longer one is cut in the middle, so that its end (what to do) stays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,13 +49,12 @@ __all__ = [
 ]
 
 MAX_MESSAGE_BYTES = 1024
-# Of a value: enough to recognise it, little enough for the whole message to fit.
+# Characters of a value in a message: enough to recognise it, few enough to fit.
 SHOWN_CHARS = 60
-# Noted on what stops a run in the instant after its dataset was published.
+# Added to the exception that stops a run after its dataset was published.
 COMMITTED_NOTE = "the dataset had been committed"
-# How alike two names are, of 1, before one is guessed for the other: "verbose" and
-# "overwrite" are alike by 0.5, "version" and "verify" by 0.62, "shrads" and "shards"
-# by 0.83.
+# The least similarity, of 1, at which a known name is suggested. "verbose" and
+# "overwrite" have 0.5, "version" and "verify" 0.62, "shrads" and "shards" 0.83.
 _ALIKE = 0.7
 # How many known names a message lists, and how many characters of each.
 _NAMES = 8
@@ -86,8 +85,8 @@ def first_few(texts: Sequence[str], shown: int) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Returns the known name that a misspelt one resembles; None where none does."""
-    # Few runs need it.
+    """Returns the known name that a misspelt one resembles, or None."""
+    # Imported here, because few runs need it.
     import difflib
 
     folded: dict[str, str] = {}
@@ -98,7 +97,7 @@ def closest(name: str, names: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Returns the end of a message: the name that was meant, or some that exist."""
+    """Returns the end of a message: the name probably meant, or some known names."""
     names = list(names)
     near = closest(name, names)
     if near is not None:
@@ -111,8 +110,8 @@ class BeamTFRecordError(Exception):
     """The run failed and nothing was committed. Base of all errors here.
 
     Attributes:
-      account: where the items went, as plain JSON, and the path of the `rejects`; None
-        where the run did not get that far.
+      account: what became of the items, as plain JSON, and the path of the `rejects`;
+        None if the run did not get that far.
     """
 
     exit_code = 1
@@ -197,11 +196,11 @@ class EncodingError(BeamTFRecordError):
 
 
 class StorageError(BeamTFRecordError):
-    """A disk or a network failed for good, or there is no room; tried again or not."""
+    """Storage failed permanently, with or without retries, or the disk is full."""
 
 
 class ConservationError(BeamTFRecordError):
-    """The sums do not match: something would have been lost or doubled."""
+    """The counts do not add up: items would have been lost or duplicated."""
 
 
 class CommitError(BeamTFRecordError):

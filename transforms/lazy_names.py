@@ -1,4 +1,4 @@
-"""Names of a module that are imported when they are first asked for."""
+"""Public names of a package that are imported at their first use."""
 
 import importlib
 import sys
@@ -27,7 +27,7 @@ def lazy_names(
                 f"module {module!r} has no attribute {name!r}", name=name, obj=owner
             )
         found = getattr(importlib.import_module(homes[name]), name)
-        # The next use finds it without this function.
+        # Later uses find the attribute and do not call this function.
         setattr(owner, name, found)
         return found
 
@@ -35,7 +35,7 @@ def lazy_names(
 
 
 def lazy_module(module: str, names: Mapping[str, Sequence[str]]) -> types.ModuleType:
-    """Makes a module without a file that gives these names; `import` finds it.
+    """Creates a module without a file that has these names; `import` finds it.
 
     Args:
       module: its full name, in a package that is being imported.

@@ -1,6 +1,6 @@
-"""What is known of bytes, types, hashes and names. Never Beam.
+"""Pure functions over bytes, types, hashes and names. Never Beam.
 
-model.py schema.py reasons.py    the vocabulary of all the rest
+model.py schema.py reasons.py    the vocabulary of all other modules
 rows/       values of sources -> rows under a schema -> columns of records
 infer/      kinds of features, from texts and from typed columns
 placing/    row -> hash -> split, shard, order

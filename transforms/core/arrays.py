@@ -1,6 +1,6 @@
 """NumPy views of the buffers of Arrow arrays, without copies.
 
-Arrays may be slices, and null slots may hold any bytes: nothing here trusts them.
+Arrays may be slices, and null slots may hold any bytes, which no function here uses.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ Sizes = npt.NDArray[np.int64]
 
 
 def is_bytes(arrow_type: pa.DataType) -> bool:
-    """Tells whether values are texts or bytes of any length, with offsets."""
+    """Whether values are texts or bytes of any length, with offsets."""
     return (
         pa.types.is_string(arrow_type)
         or pa.types.is_large_string(arrow_type)
@@ -39,7 +39,7 @@ def is_bytes(arrow_type: pa.DataType) -> bool:
 
 
 def is_list(arrow_type: pa.DataType) -> bool:
-    """Tells whether values are lists, of fixed size or with offsets."""
+    """Whether values are lists, of fixed size or with offsets."""
     return (
         pa.types.is_list(arrow_type)
         or pa.types.is_large_list(arrow_type)
@@ -48,18 +48,18 @@ def is_list(arrow_type: pa.DataType) -> bool:
 
 
 def decoded(array: pa.Array) -> pa.Array:
-    """Returns dictionary-encoded values as the plain values; others as they are."""
+    """Returns dictionary-encoded values as plain values; others unchanged."""
     if not pa.types.is_dictionary(array.type):
         return array
     values = array.dictionary
     if is_bytes(values.type):
-        # `take` wraps the int32 offsets of results over 2 GiB without a word.
+        # `take` silently wraps the int32 offsets of results over 2 GiB.
         values = values.cast(pa.large_binary())
     return values.take(array.indices)
 
 
 def is_number(arrow_type: pa.DataType) -> bool:
-    """Tells whether values are integers, floats or decimals."""
+    """Whether values are integers, floats or decimals."""
     return bool(
         pa.types.is_integer(arrow_type)
         or pa.types.is_floating(arrow_type)
@@ -68,7 +68,7 @@ def is_number(arrow_type: pa.DataType) -> bool:
 
 
 def numpy_mask(bools: pa.Array) -> npt.NDArray[np.bool_]:
-    """Returns Arrow bools as numpy ones, null as false."""
+    """Returns Arrow bools as NumPy bools, null as false."""
     if bools.null_count:
         bools = pc.fill_null(bools, False)
     return np.asarray(bools.to_numpy(zero_copy_only=False), np.bool_)
@@ -96,7 +96,7 @@ def offsets_of(array: pa.Array) -> Sizes:
     dtype = np.dtype(np.int64 if is_large else np.int32)
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
-        # An array of no values may come without the one offset of 0.
+        # An empty array may lack even its only offset, 0.
         return np.zeros(1, np.int64)
     first = array.offset * dtype.itemsize
     offsets = np.frombuffer(buffer, dtype, len(array) + 1, first)
@@ -108,7 +108,7 @@ def flattened(
 ) -> tuple[Sizes, pa.Array]:
     """Returns n + 1 list offsets, from 0 on, and the values of all lists.
 
-    `present` is None where no list is null; null lists come out empty.
+    `present` is None if no list is null; null lists become empty.
     """
     count = len(lists)
     if pa.types.is_fixed_size_list(lists.type):

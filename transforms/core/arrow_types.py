@@ -1,6 +1,6 @@
-"""One lattice of Arrow types: what values are, however stored, and what holds two.
+"""One lattice of Arrow types: the plain type of values, and the type that holds two.
 
-    plain_type  dictionary, run-end, view, extension  -> what they hold
+    plain_type  dictionary, run-end, view, extension  -> the type of their values
                 large_string                          -> string
     wider_type  int8, int32      -> int64             null, x          -> x
                 float32, float64 -> float64           list of 2, of 3  -> list
@@ -16,8 +16,8 @@
 | offsets of 64 bits     | stay             | become offsets of 32 bits              |
 | timestamps in a zone   | stay             | in UTC                                 |
 
-JSON has its own types (`transforms.formats.json_lines.types`): it must keep a number
-as it is written, which no Arrow type does.
+JSON has its own types (`transforms.formats.json_lines.types`): it must keep the text of
+a number, which no Arrow type does.
 """
 
 import dataclasses
@@ -41,11 +41,12 @@ _UNITS = ("s", "ms", "us", "ns")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Door:
-    """How the types of one way into the pipeline are treated.
+    """The rules for the types of one way into the pipeline.
 
     Attributes:
-      joins: whether kinds of numbers, texts and times join: where each value is
-        checked later, an integer among floats may be one, or refused with its row.
+      joins: whether different kinds of numbers, texts or times have a common type.
+        Then each value is checked later: an integer among floats becomes a float, or
+        its row is refused.
       is_large: whether offsets of 64 bits stay.
       is_deep: whether equal values get equal types inside structs, zones and tensors.
     """
@@ -60,7 +61,7 @@ PYTHON = Door(joins=True, is_large=False, is_deep=True)
 
 
 def plain_type(kind: pa.DataType, door: Door) -> pa.DataType:
-    """Returns the type of the same values without what only says how they are stored.
+    """Returns the type of the same values without details of their storage.
 
     >>> str(plain_type(pa.dictionary(pa.int8(), pa.large_string()), FILES))
     'string'
@@ -106,7 +107,7 @@ def is_any_list(kind: pa.DataType) -> bool:
 
 
 def wider_type(a: pa.DataType, b: pa.DataType, door: Door) -> pa.DataType | None:
-    """Returns the type that holds what both plain types do; None where none is.
+    """Returns the type that holds the values of both plain types, or None.
 
     >>> str(wider_type(pa.int8(), pa.int32(), FILES))
     'int64'

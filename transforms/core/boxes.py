@@ -3,19 +3,19 @@
     x, y, width, height      COCO          -+
     xmin, ymin, xmax, ymax   Pascal VOC    -+->  xmin, ymin, xmax, ymax, 0 to 1, float32
 
-Pixels are counted from the left and the top edge of the image, which is 0; the right
-edge of an image of 640 columns is 640. A box is judged before anything is done to it:
+Coordinates are pixels from the left and the top edge of the image, which are 0; the
+right edge of an image of 640 columns is 640. Boxes are checked before they are changed:
 
 | fault        | what is true of it                                               |
 | ------------ | ---------------------------------------------------------------- |
-| not_numbers  | there is a null, a NaN or an infinity in it                      |
+| not_numbers  | it has a null, a NaN or an infinity                              |
 | reversed     | its width or height is negative: xmax < xmin, or ymax < ymin     |
 | empty        | its width or height is zero, or too small for float32            |
 | normalised   | it is in the first pixel of a larger image: probably fractions   |
 | outside      | it is outside the image, or crosses its edge beyond tolerance    |
 
-A box that crosses an edge by no more than the tolerance, as rounding makes them, ends
-at the edge.
+A box that crosses an edge by at most the tolerance, as after rounding, is cut at the
+edge.
 """
 
 import dataclasses
@@ -37,21 +37,21 @@ __all__ = [
     "describe",
 ]
 
-# Tools round outwards, and some count the last pixel in and some do not.
+# Tools round outwards, and differ in whether the last pixel belongs to a box.
 TOLERANCE_PIXELS = 1.0
 
 Floats = npt.NDArray[np.float64]
 
 
 class BoxForm(enum.StrEnum):
-    """What the four numbers of a box are."""
+    """The meaning of the four numbers of a box."""
 
     XYWH = "x, y, width, height"
     XYXY = "xmin, ymin, xmax, ymax"
 
 
 class BoxFault(enum.IntEnum):
-    """What is wrong with a box; see the module's docstring."""
+    """The fault of a box; see the module's docstring."""
 
     NONE = 0
     NOT_NUMBERS = 1
@@ -64,11 +64,11 @@ class BoxFault(enum.IntEnum):
 class BoxPolicy(enum.StrEnum):
     """What becomes of a bad box."""
 
-    # It is rejected by itself; its image lives on.
+    # It is rejected alone; its image is kept.
     BOX = "box"
     # The image is rejected with all of its boxes.
     IMAGE = "image"
-    # What is outside the image is cut off; else as with BOX.
+    # The part outside the image is cut off; otherwise as with BOX.
     CLIP = "clip"
 
 
@@ -86,7 +86,7 @@ _WORDS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckedBoxes:
-    """n boxes that were judged.
+    """The results of `check_boxes` for n boxes.
 
     Attributes:
       relative: float32 array (n, 4) of xmin, ymin, xmax, ymax from 0 to 1, minimum
@@ -106,18 +106,17 @@ def check_boxes(
     tolerance: float = TOLERANCE_PIXELS,
     clip: bool = False,
 ) -> CheckedBoxes:
-    """Returns boxes relative to their images, and what is wrong with the others.
+    """Returns boxes relative to their images, and the faults of bad ones.
 
-    Boxes that are relative already are checked with sizes of 1 and a tolerance in
-    that unit.
+    For boxes that are relative already, give sizes of 1 and a tolerance in that unit.
 
     Args:
-      boxes: n x 4 numbers in pixels; NaN for what is missing.
+      boxes: n x 4 numbers in pixels; NaN for missing ones.
       sizes: n x 2, width and height in pixels of each box's image; both above 0.
-      form: what the four numbers are.
+      form: the meaning of the four numbers.
       tolerance: pixels by which a box may cross an edge.
-      clip: cut boxes at the edges, however far they cross them; those of which
-        nothing is left stay outside.
+      clip: cut boxes at the edges, however far they cross them; boxes of which nothing
+        remains are still `OUTSIDE`.
     """
     given = np.asarray(boxes, np.float64).reshape(-1, 4)
     extents = np.asarray(sizes, np.float64).reshape(-1, 2)
@@ -130,7 +129,7 @@ def check_boxes(
             spans = corners[:, 2:] - corners[:, :2]
         cut = np.clip(corners.reshape(-1, 2, 2), 0.0, extents[:, None, :])
         relative = (cut / extents[:, None, :]).reshape(-1, 4).astype(np.float32)
-        # Each rule overrules those above it.
+        # In ascending precedence: each rule overwrites the faults of those above it.
         faults = np.zeros(len(given), np.int8)
         faults[~_has_area(relative)] = BoxFault.EMPTY
         reach = np.inf if clip else tolerance
@@ -149,7 +148,7 @@ def _has_area(relative: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
 
 
 def _outside(corners: Floats, extents: Floats, reach: float) -> npt.NDArray[np.bool_]:
-    """Tells which boxes cross an edge by more than `reach`, or share no area."""
+    """Returns which boxes cross an edge by more than `reach`, or miss the image."""
     low, high = corners[:, :2], corners[:, 2:]
     crosses = (low < -reach) | (high > extents + reach)
     apart = (high <= 0.0) | (low >= extents)
@@ -159,13 +158,13 @@ def _outside(corners: Floats, extents: Floats, reach: float) -> npt.NDArray[np.b
 def describe(
     fault: BoxFault, box: Sequence[float], size: Sequence[float], form: BoxForm
 ) -> str:
-    """Returns in words, with the values, what is wrong with a box.
+    """Returns a sentence about the fault of a box, with its values.
 
     Args:
       fault: what `check_boxes` found.
       box: its four numbers.
       size: width and height of its image.
-      form: what the four numbers are.
+      form: the meaning of the four numbers.
     """
     numbers = ", ".join(f"{value:.10g}" for value in box)
     width, height = size
@@ -176,11 +175,11 @@ def describe(
 
 
 def box_lists(relative: npt.NDArray[np.float32], counts: npt.ArrayLike) -> pa.ListArray:
-    """Returns boxes as the rows hold them: list<fixed_size_list<float>[4]>.
+    """Returns boxes in the form of rows: list<fixed_size_list<float>[4]>.
 
     Args:
       relative: (n, 4), image by image.
-      counts: how many of them each image has; they sum to n.
+      counts: number of boxes of each image; they sum to n.
     """
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     flat = pa.array(np.ascontiguousarray(relative, np.float32).reshape(-1))

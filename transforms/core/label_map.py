@@ -5,9 +5,9 @@ r"""Label maps of the TensorFlow Object Detection API: `label_map.pbtxt`.
       name: 'car'
     }
 
-Text of the message StringIntLabelMap, one item a class, by id from 1 (0 is the
-background). Texts are UTF-8 in quotes; a quote, a backslash and what is not printable
-in ASCII's first 32 characters is escaped as in C (`\'`, `\\`, `\n`, `\001`).
+The text form of the message StringIntLabelMap: one item a class, by id from 1 (0 is
+the background). Texts are UTF-8 in quotes; quotes, backslashes and control characters
+are escaped as in C (`\'`, `\\`, `\n`, `\001`).
 
 Sources: `object_detection/protos/string_int_label_map.proto` of tensorflow/models;
 https://protobuf.dev/reference/protobuf/textformat-spec/
@@ -72,7 +72,7 @@ def render_label_map(names: Mapping[int, str]) -> bytes:
 def parse_label_map(data: bytes) -> dict[int, str]:
     """Returns class id -> class name, in the file's order.
 
-    Only `id` and `name` of the items are taken; other fields are passed over.
+    Only `id` and `name` of the items are read; other fields are skipped.
 
     Raises:
       SpecError: it is no label map, or ids or names repeat.

@@ -4,10 +4,10 @@
      "dataset": {...},   a function of input and spec alone; has a digest
      "run": {...}}       paths, times, versions, workers: differs from run to run
 
-A directory without `manifest.json` is not a dataset. Every other file of the
-directory is named here with its size and CRC32C. In an object store, where no directory
-can be exchanged for another, the files of a dataset that has replaced one are in a
-folder of their own below it, which `run` names; see `publishing.bucket`.
+A directory without `manifest.json` is not a dataset. The manifest names every other
+file of the directory with its size and CRC32C. An object store cannot exchange one
+directory for another: there, a dataset that replaced another has its files in a folder
+of their own below it, which `run` names; see `publishing.bucket`.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class ShardFacts(FileFacts):
 class SplitFacts:
     """A split: its shards in order and, by label feature, records by class name.
 
-    Of a feature with lists of labels, `classes` says how often each name occurs.
+    For lists of labels, `classes` states how often each name occurs.
 
         >>> name = "rows-train.tfrecord-00000-of-00001"
         >>> shard = ShardFacts(name, 180, 0, records=5, payload_bytes=100)
@@ -125,7 +125,7 @@ class FeatureFacts:
       statistics: present records, range of values (of lengths for bytes and text).
       classes: for class labels the names, in the order of their ids.
       always_present: whether every record holds it; None in manifests that do not
-        say: there `statistics.present` against the number of records tells.
+        state it: there, compare `statistics.present` with the number of records.
     """
 
     feature: Feature
@@ -226,8 +226,8 @@ class Manifest:
         and sizes: {"files": n, "bytes": n, "sha256": ...}.
       settings: the settings that decide bytes. {"rows_known_by": {"content": [...]}}
         names the columns whose content decided the splits.
-      image_notes: images that have something worth knowing, counted by what it is.
-      run: what differs from run to run; "spec" in it is a valid --spec.
+      image_notes: number of images by `ImageNote`.
+      run: facts that differ from run to run; its "spec" is a valid --spec.
     """
 
     name: str
@@ -250,7 +250,7 @@ class Manifest:
     def content_columns(self) -> tuple[str, ...]:
         """The columns whose content decided splits by shares; empty for none.
 
-        Without them rows are known by their group, their key, or else their place.
+        Without them the group, the key or the place of a row decided.
         """
         return tuple(
             map(str, self.settings.get("rows_known_by", {}).get("content", ()))
@@ -264,7 +264,7 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """The folder below the directory that the files are in; mostly none."""
+        """The folder below the directory that holds the files; usually empty."""
         return str(self.run.get("folder", ""))
 
     @property
@@ -275,12 +275,12 @@ class Manifest:
         return self.file_names[:-1]
 
     def path(self, directory: str, name: str) -> str:
-        """Returns where a file is that it names."""
+        """Returns the path of a file that the manifest names."""
         parts = [directory, self.folder, name]
         return os.path.join(*(part for part in parts if part))
 
     def dataset_json(self) -> dict[str, Any]:
-        """Returns the part that input and spec alone decide."""
+        """Returns the dataset part, which input and spec alone decide."""
         return {
             "name": self.name,
             "compression": self.compression,
@@ -315,11 +315,11 @@ class Manifest:
             "dataset": self.dataset_json() | {"digest": self.digest},
             "run": dict(self.run),
         }
-        # Piece by piece: the pieces of a million class names take much memory.
+        # In groups: a list of all pieces would take much memory for a million classes.
         pieces = json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(data)
         out = io.BytesIO()
         while some := "".join(itertools.islice(pieces, _PIECES)):
-            # A path that is not UTF-8 holds lone surrogates; JSON has escapes for them.
+            # Paths that are not UTF-8 have lone surrogates, which JSON can escape.
             out.write(some.encode("utf-8", "backslashreplace"))
         out.write(b"\n")
         return out.getvalue()
@@ -384,7 +384,7 @@ class Manifest:
             run=dict(run),
         )
         for name in (*manifest.file_names, *manifest.root_names):
-            # They are opened and removed by these names: none may lead elsewhere.
+            # Files are opened and removed by these names, so none may leave the folder.
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise ValueError(f"{name!r} is not the name of a file")
         if manifest.folder and not _FOLDER.fullmatch(manifest.folder):

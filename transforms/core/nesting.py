@@ -1,7 +1,7 @@
 """The limit on nesting depth, the same for every source of values.
 
-Arrow stores columns of up to 63 levels of lists and structs, and hands columns of up
-to 62 from one library to another. Deeper values have no column.
+Arrow stores columns of up to 63 levels of lists and structs, and exports those of up to
+62 levels to other libraries. Deeper values fit into no column.
 """
 
 import json
@@ -31,7 +31,7 @@ TOO_DEEP = f"values are nested more than {MAX_NESTING} levels deep"
 _PIECE_BYTES = 1 << 20
 # Intervals of months, and of days and milliseconds.
 _WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
-# With this bit, "[" is "{" and "]" is "}"; nothing else becomes one of them.
+# Setting this bit turns "[" into "{" and "]" into "}", and no other byte into a brace.
 _FOLD = 0x20
 _OPENS, _CLOSES, _QUOTE = b'{}"'
 
@@ -39,7 +39,7 @@ _OPENS, _CLOSES, _QUOTE = b'{}"'
 def json_nesting(data: bytes) -> int:
     """Returns how many levels of lists and objects JSON in UTF-8 opens at once.
 
-    The text is not parsed: up to its first error, if it has one, the answer is exact.
+    The text is not parsed. The result is exact up to its first error, if any.
     """
     deepest = level = 0
     in_text = False
@@ -48,7 +48,7 @@ def json_nesting(data: bytes) -> int:
         stop = start + _PIECE_BYTES
         piece = data[start:stop]
         if b"\\" in piece:
-            # A backslash and what it escapes are never parted.
+            # Keep a backslash and the character that it escapes in one piece.
             slashes = len(piece) - len(piece.rstrip(b"\\"))
             if slashes % 2:
                 stop += 1
@@ -61,7 +61,7 @@ def json_nesting(data: bytes) -> int:
         if not len(marks):
             continue
         quotes = marks == _QUOTE
-        # Of the count of quotes only the last bit matters, so it may wrap.
+        # Only the parity of the count of quotes matters, so a uint8 may wrap.
         inside = (np.cumsum(quotes, dtype=np.uint8) + np.uint8(in_text)) & 1 == 1
         steps = np.where(marks | _FOLD == _OPENS, np.int8(1), np.int8(-1))
         steps[quotes | inside] = 0
@@ -78,7 +78,7 @@ def openings(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def check_json_nesting(data: bytes, levels: int = MAX_NESTING) -> None:
-    """Raises ValueError where JSON in UTF-8 is nested more than `levels` deep."""
+    """Raises ValueError if JSON in UTF-8 is nested more than `levels` deep."""
     if data.count(b"[") + data.count(b"{") > levels and json_nesting(data) > levels:
         raise ValueError(TOO_DEEP)
 
@@ -99,7 +99,7 @@ def parse_json(data: bytes, **options: Any) -> Any:
 
 
 def check_key(key: str) -> None:
-    """Raises ValueError where a key is no text: it holds half a surrogate pair."""
+    """Raises ValueError if a key is no text: it has half a surrogate pair."""
     if key.isascii():
         return
     try:

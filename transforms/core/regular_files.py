@@ -1,8 +1,9 @@
 """Open regular files only; a pipe or device might never end.
 
-Reading a pipe waits for its writer, and a device or a socket may give bytes for ever. A
-path of theirs is an error at once, wherever an input is opened. What the process was
-given by its caller, such as `/dev/stdin`, may be a pipe where reading on suffices.
+Reading a pipe waits for its writer, and a device or a socket may supply bytes forever.
+Opening one as an input is therefore an error at once. Only descriptors that the caller
+passed to this process, such as `/dev/stdin`, may be pipes, for readers that need no
+seeking.
 """
 
 import errno
@@ -18,7 +19,7 @@ _GIVEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+")
 def open_regular(path: str, flags: int) -> int:
     """Returns a descriptor of a regular file; the `opener` of `open`.
 
-    What was opened is looked at, so nothing can take its place in between.
+    The check looks at the open file, so no other can replace it in between.
 
     Raises:
       OSError: it cannot be opened, or is no regular file.

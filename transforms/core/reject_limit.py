@@ -9,11 +9,11 @@ from transforms.errors import MAX_MESSAGE_BYTES, bounded
 
 __all__ = ["account_facts", "limit_message", "tolerated"]
 
-# The share of rejects that is tolerated where none is given. A hundredth of a small
-# set is less than one item: this many items may always have one reject.
+# The default share of tolerated rejects. For a small set it is less than one item, so
+# one reject is always tolerated among this many items.
 _USUAL_RATE = 0.01
 _FORGIVEN_OF = 10
-# How many reasons a message shows, and how many bytes of an example of each.
+# Number of reasons in a message, and bytes of an example of each: at most, at least.
 _SHOWN_REASONS = 3
 _SHOWN_BYTES = 180
 _LEAST_BYTES = 40
@@ -24,8 +24,8 @@ def tolerated(account: Account, rate: float | None) -> bool:
 
     Args:
       account: of the job.
-      rate: rejected / (written + rejected) that is allowed; None for 0.01, and for one
-        reject of ten items or more.
+      rate: limit of rejected / (written + rejected); None for 0.01, and for one reject
+        among ten items or more.
     """
     rejected, considered = _counts(account)
     return _passes(rejected, considered, rate)
@@ -38,11 +38,11 @@ def limit_message(
     rate: float | None,
     directory: str,
 ) -> str:
-    """Returns the limit, the most frequent reasons, and the ways out, in 1 KiB.
+    """Returns the message: limit, most frequent reasons, and ways out, in 1 KiB.
 
     Args:
       account: of the job.
-      examples: by reason a reject in words; may lack some.
+      examples: reason -> a reject in words; reasons may be missing.
       rate: see `tolerated`.
       directory: the output.
     """

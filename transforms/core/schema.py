@@ -1,6 +1,6 @@
 """Features and their kinds: the contents of rows and of records.
 
-Arrow is imported where its types are made: reading a manifest does without it.
+Arrow is imported inside functions, because reading a manifest does not need it.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Kind(enum.StrEnum):
-    """What a feature means, which decides how it is stored.
+    """The meaning of a feature, which decides how it is stored.
 
     | kind      | in rows (between stages)  | in records (tf.train.Example)     |
     | --------- | ------------------------- | --------------------------------- |
@@ -72,7 +72,7 @@ class Missing(enum.StrEnum):
 
 
 class Unknown(enum.StrEnum):
-    """What becomes of a class name that a given vocabulary does not hold."""
+    """What becomes of a class name that a given vocabulary lacks."""
 
     # The whole row is rejected.
     REJECT = "reject"
@@ -85,9 +85,9 @@ class Unknown(enum.StrEnum):
 class InexactIntegers(enum.StrEnum):
     """What becomes of whole numbers, 2^24 to 2^53, that float32 does not hold.
 
-    An id or a count is worthless once it is rounded, a measured value is not. So a
-    float that was inferred rejects them unless its large values have fractions (see
-    `transforms.core.rows.float32`), and one that was declared rounds them.
+    Rounding makes an id or a count useless, but not a measured value. So an inferred
+    float rejects these numbers unless its large values have fractions (see
+    `transforms.core.rows.float32`), and a declared one rounds them.
     """
 
     # To the nearest float32, as numbers with a fraction are.
@@ -116,7 +116,7 @@ _RECORD_TYPES: Mapping[Kind, str] = {
     Kind.IMAGE: "large_binary",
 }
 
-# Fields of a feature that are words of a list.
+# Fields of a feature whose values are members of an enum.
 _POLICIES: Mapping[str, type[enum.StrEnum]] = {
     "missing": Missing,
     "unknown": Unknown,
@@ -126,7 +126,7 @@ _POLICIES: Mapping[str, type[enum.StrEnum]] = {
 # Keys of the parts of a ragged feature, as TFDS names them.
 RAGGED_VALUES = "ragged_flat_values"
 RAGGED_LENGTHS = "ragged_row_lengths_0"
-# Of a box in rows, and the ends of its keys in records.
+# The order of a box's numbers in rows, and the ends of its keys in records.
 BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -142,36 +142,36 @@ class Feature:
 
     Attributes:
       name: the key in the tf.train.Example.
-      kind: what it means.
+      kind: its meaning.
       column: the source's name for it; the feature's own name when empty.
       is_label: the feature that a model is to predict; at most one a schema.
-      derived: for what is derived from an image when it is loaded: "height", "width",
-        "depth", "format", ...; see `transforms.shards.image_loading.DERIVED`. Such a
-        feature has no column in the rows.
+      derived: of a feature that is derived from an image when it is loaded: "height",
+        "width", "depth", "format", ...; see `transforms.shards.image_loading.DERIVED`.
+        It has no column in the rows.
       derived_from: name of that image feature; the only one when empty.
       shape: () for one value. (None,) for a list of any length, (4,) for one of
         four, (2, 3) and (None, 4) for more dimensions, stored flat and row by row;
         (None, None) for a list of lists of any lengths, stored as TFDS does. Of a
-        tensor, the shape itself, with None for what differs from row to row.
+        tensor, its shape, with None for sizes that differ from row to row.
       dtype: of a tensor's elements, as NumPy names it.
       encoding: of a tensor: "raw" (elements in row-major order, little-endian) or
         "proto" (a serialised TensorProto, for tf.io.parse_tensor).
       unit: of a timestamp: "s", "ms", "us" or "ns".
-      inline: of an image: the rows hold the file itself, not where it is.
+      inline: of an image: the rows hold the file itself, not its path.
       missing: what becomes of rows without a value.
       fill: the value of such rows under `Missing.FILL`.
       constant: the value of every row; then there is no column in the source.
       pattern: a regular expression; the value is its first group in the path of the
         row's file (or in the text of `column`, where one is named).
-      separator: cells of text hold several values with this between them.
+      separator: text between the values of a cell that holds several.
       vocabulary: of a label: the given class names in the order of their ids; None
-        for those that the input holds, sorted.
+        for the names in the input, sorted.
       unknown: what becomes of names outside a given vocabulary.
       inexact_integers: of a float: what becomes of whole numbers that float32 does
         not hold.
-      internal: in rows only: what stages need to know and no reader does.
-      states: of an internal feature: which size of the image `derived_from` it must
-        be, "height" or "width".
+      internal: whether only stages use it: it is in rows and not in records.
+      states: of an internal feature: "height" or "width", the size of the image
+        `derived_from` that its values state.
     """
 
     name: str
@@ -328,7 +328,7 @@ def row_type(feature: Feature) -> "pa.DataType":
 
 
 def record_type(feature: Feature) -> "pa.DataType":
-    """Returns the Arrow type that the Example encoder is given for each key."""
+    """Returns the Arrow type of the feature's columns for the Example encoder."""
     import pyarrow as pa
 
     value = pa.type_for_alias(_RECORD_TYPES[feature.kind])
@@ -336,7 +336,7 @@ def record_type(feature: Feature) -> "pa.DataType":
 
 
 def record_fields(feature: Feature) -> "list[pa.Field]":
-    """Returns the columns that the Example encoder is given for the feature."""
+    """Returns the feature's columns for the Example encoder, one for each key."""
     import pyarrow as pa
 
     types = [record_type(feature) for _ in feature.record_keys]

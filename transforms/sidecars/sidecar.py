@@ -1,4 +1,4 @@
-"""What a sidecar is: files beside the shards, written by what the manifest states."""
+"""The interface of a sidecar: files beside the shards, rendered from the manifest."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ __all__ = ["Rendered", "Sidecar"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rendered:
-    """The files that a sidecar writes, and what the user should know.
+    """The files of a sidecar, and notes for the user.
 
     Attributes:
-      files: file name -> content; empty where the dataset has no use for them.
-      notes: sentences, each about something that a reader of the files will miss.
+      files: file name -> content; empty if the dataset needs none.
+      notes: sentences, each about something that readers of the files will not see.
     """
 
     files: Mapping[str, bytes]
@@ -26,8 +26,8 @@ class Sidecar:
     """One kind of files beside the shards.
 
     Attributes:
-      render: takes the manifest, whose `files` are not known yet, and the label map
-        (class id -> name; empty for none); returns the files.
+      render: takes the manifest, without its `files`, and the label map (class id ->
+        name; empty for none); returns the files.
       point_to: takes the name of a folder and the manifest of the dataset in it;
         returns files for the directory above, so that readers of the directory find
         the shards. None where readers need no such files.

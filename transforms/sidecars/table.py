@@ -1,7 +1,7 @@
-"""The sidecars of a dataset: all files beside the shards but manifest and rejects.
+"""The sidecars of a dataset: all files beside the shards except manifest and rejects.
 
-A new sidecar is one module beside this one and one line in `SIDECARS`. The stages that
-publish, repair and point to a dataset ask this table and name no sidecar.
+A new sidecar is one module in this folder and one line in `SIDECARS`. The code that
+publishes, repairs or points to a dataset uses this table and names no sidecar.
 """
 
 import itertools
@@ -23,7 +23,7 @@ def render_sidecars(
     """Returns the files of all sidecars, by name, and their notes.
 
     Args:
-      manifest: of the dataset; its `files` are not looked at.
+      manifest: of the dataset; its `files` are ignored.
       label_map: class id -> name; None or empty for none.
 
     Raises:

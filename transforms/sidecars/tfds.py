@@ -1,14 +1,13 @@
 """Metadata for TFDS beside the shards: `dataset_info.json`, `features.json`, labels.
 
 With these files `tfds.builder_from_directory(directory).as_dataset(split=...)` yields
-every record. They are made by hand from the manifest; TFDS is never imported.
-
-How each kind of feature is shown stands in `tfds_features.py`.
+every record. They are rendered from the manifest alone; TFDS is never imported.
+`tfds_features.py` maps each kind of feature.
 
 TFDS reads `<feature>.labels.txt` line by line, strips every name and drops blank
-lines; it does not notice when fewer names are left than classes. Class names that
-this would change are therefore never written: such a label is a plain Scalar of its
-ids, and the names stand in the manifest alone.
+lines; it does not notice if fewer names remain than classes. Class names that this
+would change are therefore not written: TFDS shows such a label as plain integers, and
+only the manifest has the names.
 
 Sources: `tensorflow_datasets/core/proto/dataset_info.proto` and `core/naming.py` of
 TFDS 4.9.10; all of it tried out by the tests.
@@ -28,9 +27,9 @@ __all__ = ["SIDECAR", "point_to", "render"]
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
-# TFDS insists on one; the manifest's digest is what tells contents apart.
+# TFDS requires a version; the manifest's digest identifies the content.
 _VERSION = "1.0.0"
-# What TFDS calls shards where nothing else is said.
+# The default template of TFDS for the names of shards.
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 # The longest name of a file on the usual file systems, in bytes.
 _MAX_FILE_NAME_BYTES = 255
@@ -39,7 +38,7 @@ _Json = dict[str, Any]
 
 
 def render(manifest: Manifest) -> Rendered:
-    """Returns TFDS's files for the dataset, or none and a note that says why."""
+    """Returns TFDS's files for the dataset, or only a note why TFDS cannot read it."""
     if reason := _unreadable(manifest):
         left_out = f"{_INFO_NAME} and {_FEATURES_NAME} are left out"
         return Rendered({}, (f"{reason}: {left_out}.",))
@@ -71,7 +70,7 @@ def render(manifest: Manifest) -> Rendered:
     ]
     notes += shown.notes
     if empty := [split.name for split in manifest.splits if not split.records]:
-        # With one of them listed, `as_dataset()` would fail for all splits.
+        # `as_dataset()` would fail for all splits if an empty one were listed.
         notes.append(
             f"TFDS will not show {', '.join(map(repr, empty))}: it reads no split "
             f"without a record."
@@ -84,7 +83,7 @@ def _is_label(facts: FeatureFacts) -> bool:
 
 
 def point_to(folder: str, manifest: Manifest) -> dict[str, bytes]:
-    """Returns TFDS's files for a directory whose shards lie in a folder below it."""
+    """Returns TFDS's files for a directory whose shards are in a folder below it."""
     files = dict(render(manifest).files)
     if files:
         info = _info(manifest)
@@ -119,9 +118,9 @@ def _file_names(name: str, split: SplitFacts) -> list[str]:
 
 
 def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
-    """Returns why the class names cannot go into a labels file, "" if they can."""
+    """Returns why a labels file cannot hold the class names, "" if it can."""
     for name in facts.classes:
-        # Its reader knows three line ends.
+        # TFDS reads in text mode, where \n, \r and \r\n end a line.
         if name != name.strip() or not name or "\n" in name or "\r" in name:
             return f"its labels files cannot hold the class name {name[:80]!r}"
     if len(set(facts.classes)) < len(facts.classes):
@@ -139,7 +138,7 @@ def _unlistable(facts: FeatureFacts, features: Sequence[FeatureFacts]) -> str:
         other.feature.name
         for other in features
         if _is_label(other)
-        # Not every file system tells upper from lower case.
+        # Some file systems ignore case.
         and _labels_file(other.feature.name).casefold() == file.casefold()
         and other.feature.name != feature.name
     ]
@@ -175,7 +174,7 @@ def _info(manifest: Manifest) -> _Json:
 
 
 def _supervised_keys(manifest: Manifest) -> tuple[str, str] | None:
-    """Returns (input, label) where it is clear which features those are."""
+    """Returns (input, label) if exactly one feature can be the input."""
     features = [f.feature for f in manifest.features if not f.feature.internal]
     label = next((f for f in features if f.is_label), None)
     if label is None:

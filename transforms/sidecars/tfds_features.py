@@ -17,10 +17,10 @@
 | ragged list         | Sequence of Sequences | the same              | empty          |
 | box                 | four Sequences        | the same              | empty          |
 
-Keys are as the records have them: boxes as `name/xmin` and so on, each a feature of
-its own; of a ragged list TFDS finds `name/ragged_flat_values` by itself. The images of
-a list it decodes to one tensor, which only images of one size can be: where that is
-not sure they are shown as strings.
+Keys are those of the records: the four sides of a box, `name/xmin` and so on, are
+features of their own, and TFDS finds `name/ragged_flat_values` of a ragged list
+itself. TFDS decodes the images of a list to one tensor, so unless all are known to have
+one size they are shown as strings.
 
 Sources: `tensorflow_datasets/core/proto/feature.proto`, `core/features/` and
 `core/example_parser.py` of TFDS 4.9.10; all of it tried out by the tests.
@@ -47,12 +47,12 @@ _DTYPES = {
     Kind.TENSOR: "string",
     Kind.BOX: "float32",
 }
-# What `tf.io.decode_raw` takes, and TFDS with it; uint64 TFDS makes of int64.
+# The types of `tf.io.decode_raw`, which TFDS uses, and uint64, which it casts.
 _RAW_DTYPES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint64 float16 float32 float64 "
     "complex64 complex128".split()
 )
-# A BMP has at least these before its pixels.
+# The least that a BMP has before its pixels.
 _BMP_HEADER_BYTES = 54
 
 _Json = dict[str, Any]
@@ -60,11 +60,11 @@ _Json = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """What TFDS shows.
+    """The features as TFDS shows them.
 
     Attributes:
       features: key -> the JSON form of the proto `Feature`.
-      notes: sentences on features that it shows as something less.
+      notes: sentences about features that lose a type or shape.
     """
 
     features: Mapping[str, _Json]
@@ -72,11 +72,11 @@ class Shown:
 
 
 def show_features(manifest: Manifest, listed: frozenset[str]) -> Shown:
-    """Returns what `features.json` says of each key of the records.
+    """Returns the entry of `features.json` for each key of the records.
 
     Args:
       manifest: of the dataset.
-      listed: the labels whose class names have a file.
+      listed: names of the labels that have a labels file.
     """
     features: dict[str, _Json] = {}
     notes = []
@@ -128,7 +128,7 @@ def _describe(facts: FeatureFacts, manifest: Manifest, listed: bool) -> _Json:
 
 
 def _value(facts: FeatureFacts, listed: bool) -> _Json:
-    """Returns what a single value is."""
+    """Returns the TFDS feature of a single value."""
     kind = facts.feature.kind
     if kind is Kind.LABEL and listed:
         return typed(
@@ -168,15 +168,15 @@ def _list_shape(feature: Feature, optional: bool) -> tuple[int | None, ...]:
     """Returns the shape in which TFDS can read a list that is not ragged."""
     shape = feature.shape
     if optional and None not in shape:
-        # A list that is absent has another size than the others.
+        # TFDS reads an absent list as an empty one, of another size than the rest.
         shape = (None, *shape[1:])
-    # TensorFlow ends with a floating point exception where it divides by a size of 0.
+    # TensorFlow divides by a size of 0 here, and the process dies.
     too_many = shape.count(None) > 1 or (None in shape and 0 in shape)
     return (None,) if too_many else shape
 
 
 def _stackable(image: FeatureFacts, manifest: Manifest) -> bool:
-    """Whether all images of a feature are surely decoded to one size."""
+    """Whether all images of a feature are known to be decoded to one size."""
     by_role = dict(_derived(image, manifest))
     sizes = [by_role.get("height"), by_role.get("width")]
     same = all(size is not None and size.minimum == size.maximum for size in sizes)
@@ -184,7 +184,7 @@ def _stackable(image: FeatureFacts, manifest: Manifest) -> bool:
 
 
 def _lesser(facts: FeatureFacts, manifest: Manifest, optional: bool) -> str:
-    """Returns as what TFDS shows a feature and why, "" where nothing is lost."""
+    """Returns how TFDS shows a feature that loses something, and why; else ""."""
     feature = facts.feature
     if feature.kind is Kind.IMAGE and feature.is_list:
         one_size = _stackable(facts, manifest)
@@ -212,7 +212,7 @@ def _undecodable(feature: Feature) -> str:
 
 def _image(facts: FeatureFacts, manifest: Manifest) -> _Json:
     channels = _channels(facts, manifest)
-    # No encodingFormat: it matters to writers only, and files may be mixed.
+    # No encodingFormat: only writers use it, and a feature may mix formats.
     return typed(
         "image_feature.Image",
         image={"shape": _dimensions((None, None, channels)), "dtype": "uint8"},
@@ -220,11 +220,12 @@ def _image(facts: FeatureFacts, manifest: Manifest) -> _Json:
 
 
 def _channels(image: FeatureFacts, manifest: Manifest) -> int | None:
-    """Returns how many channels TFDS is to decode; None: as many as each image has.
+    """Returns how many channels TFDS must decode; None: those of each image.
 
-    All formats decode to 3. Only 4-channel PNG and BMP have a depth of 4. Gray JPEG
-    and PNG decode to 1, but TensorFlow refuses that for gray BMP: there each image is
-    decoded as it is, unless all files are too small to be a BMP of that size.
+    TensorFlow decodes every format to 3 channels, and 4 where the depth is 4: in PNG
+    and BMP. It decodes gray JPEG and PNG to 1 but refuses that for gray BMP, so each
+    image keeps its own number, unless all files are too small to be a BMP of their
+    size.
     """
     by_role = dict(_derived(image, manifest))
     depth = by_role.get("depth")
@@ -242,7 +243,7 @@ def _channels(image: FeatureFacts, manifest: Manifest) -> int | None:
 
 
 def _derived(image: FeatureFacts, manifest: Manifest) -> Iterator[tuple[str, Any]]:
-    """Yields (what it is, its statistics) of the features derived from one image."""
+    """Yields (what is derived, its statistics) for the features of one image."""
     for facts in manifest.features:
         source = facts.feature.derived_from
         # Without a name it is the only image there is.

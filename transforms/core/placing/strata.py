@@ -1,14 +1,14 @@
 """Stratified splits: the shares hold in every class, exact to one row.
 
-A class of n rows has n * share rows of a split: that number rounded down or up, and
-which of the two so that the sums over all classes come out right as well. Given these
-numbers, the rows of a class are sorted by their split hash and cut:
+A split gets n * share rows of a class of n rows, rounded down or up so that the sums
+over all classes are right as well. Given these numbers, the rows of a class are sorted
+by their split hash and cut:
 
     class -> hashes, ascending -> bounds: hash < bound 0 -> the first split ...
 
-Rows that a lock knows count, but stay where they are; the others fill what is missing.
-Rows of equal hash (of one key or content, that is) stay together, at the cost of
-exactness: of one key in the later split, of one content in the one of their shares.
+Rows of a lock count, but keep their split; the others fill up the rest. Rows of equal
+hash stay together at the cost of exactness: those of equal keys in the later split,
+those of equal content in the split of their shares.
 """
 
 import dataclasses
@@ -47,13 +47,13 @@ _ROWS = pa.schema([("class", pa.string()), ("numbers", pa.binary())])
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ClassCounts:
-    """How many rows each of n classes has. Arrays, for there may be a million.
+    """The number of rows of n classes, in arrays, as there may be a million classes.
 
     Attributes:
-      classes: n names, each once; a null for rows without one.
-      new: integers [n]: rows that no lock knows.
-      locked: integers [n, splits]: rows that a lock puts into each split, in the order
-        of the rule.
+      classes: n distinct names; a null for rows without one.
+      new: integers [n]: rows that are not in the lock.
+      locked: integers [n, splits]: rows that the lock puts into each split, in the
+        order of the rule.
     """
 
     classes: pa.StringArray
@@ -64,7 +64,7 @@ class ClassCounts:
     def of(
         cls, classes: pa.StringArray, new: Integers, locked: Integers
     ) -> "ClassCounts":
-        """Makes counts of integers of as few bytes as they need."""
+        """Stores counts in integers of the fewest bytes that hold them."""
         return cls(classes, _narrow(new), _narrow(locked))
 
     @classmethod
@@ -76,11 +76,11 @@ class ClassCounts:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Strata:
-    """Where each class is cut.
+    """The bounds between the splits of each class.
 
     Attributes:
       classes: n names, sorted by their bytes; a null, for rows without one, last.
-      bounds: uint64 [n, splits - 1]: hashes from which on the next split begins.
+      bounds: uint64 [n, splits - 1]: the hashes at which the next split begins.
     """
 
     classes: pa.StringArray
@@ -90,7 +90,7 @@ class Strata:
     def of(
         cls, parts: Iterable[tuple[pa.StringArray, npt.NDArray[np.uint64]]], splits: int
     ) -> "Strata":
-        """Joins classes and their bounds; no class is in two parts."""
+        """Joins parts of (classes, bounds), which have no class in common."""
         found = list(parts)
         classes = pa.chunked_array([names for names, _ in found], pa.string())
         order = _by_bytes(classes)
@@ -100,7 +100,7 @@ class Strata:
 
     @property
     def digest(self) -> str:
-        """Of where each class is cut."""
+        """A digest of classes and bounds."""
         digest = hashlib.blake2b(digest_of(self.classes).encode(), digest_size=16)
         digest.update(self.bounds.tobytes())
         return digest.hexdigest()
@@ -109,7 +109,7 @@ class Strata:
         """Returns each of n rows' split, as an index into the names of the rule.
 
         Raises:
-          EncodingError: a class was not there when the rows were counted.
+          EncodingError: a class is new since the rows were counted.
         """
         encoded = classes.dictionary_encode(null_encoding="encode")
         places = pc.index_in(encoded.dictionary, value_set=self.classes)
@@ -125,7 +125,7 @@ class Strata:
 
 
 def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
-    """Returns n names and the numbers [n, k] of each as the message of a segment."""
+    """Returns n names and their numbers [n, k] as the message of a segment."""
     numbers = np.ascontiguousarray(numbers)
     width = numbers.shape[1] * numbers.itemsize
     offsets = np.arange(len(numbers) + 1, dtype=np.int32) * np.int32(width)
@@ -135,7 +135,7 @@ def pack(classes: pa.StringArray, numbers: UInt64s) -> pa.Buffer:
 
 
 def unpack(message: bytes, columns: int) -> tuple[pa.StringArray, UInt64s]:
-    """Returns what `pack` was given; `columns` is k."""
+    """Inverse of `pack`; `columns` is k."""
     rows = segment.deserialize(message, _ROWS)
     size = rows.num_rows * columns
     numbers = np.frombuffer(rows["numbers"].buffers()[2] or b"", np.uint64, size)
@@ -176,8 +176,8 @@ def share_out(
 ) -> tuple[pa.StringArray, Integers]:
     """Returns how many new rows of each class go into each split.
 
-    In every class a split gets its exact share rounded down or up, unless a lock
-    holds more; what roundings took from a split, later classes give back to it.
+    In every class a split gets its exact share rounded down or up, unless a lock holds
+    more. If rounding takes rows from a split, later classes give them back to it.
 
     Args:
       counts: rows of n classes.
@@ -191,9 +191,11 @@ def share_out(
     parts = [share.numerator * (whole // share.denominator) for share in shares]
     out = np.zeros((len(order), len(parts)), np.int64)
     with_lock = (counts.locked.sum(axis=1) > 0)[order].tolist()
-    # Of as many new rows without a lock: rows for sure, and what rounding denies.
+    # New rows of a class without a lock -> each split's exact share rounded down, and
+    # the remainders. Cached, because many classes have equally many rows.
     rounded: dict[int, tuple[list[int], list[int]]] = {}
-    # What each split has been denied so far, in rows times `whole`.
+    # Rows that rounding has taken from each split so far, times `whole`: in integers
+    # there is no error to accumulate.
     denied = [0] * len(parts)
     for place, new in enumerate(counts.new[order].tolist()):
         if with_lock[place]:
@@ -244,7 +246,7 @@ def _wanted(
     spare = new - sum(wanted)
     if spare < 0:
         return _in_proportion(new, locked, exact, whole)
-    # Fewer rows are left than splits that rounding down cut short.
+    # Fewer rows are left than there are splits that rounding down has shortened.
     short = [i for i, low in enumerate(least) if low * whole < exact[i]]
     short.sort(key=lambda i: (-(exact[i] % whole + denied[i]), i))
     for i in short[:spare]:
@@ -255,9 +257,10 @@ def _wanted(
 def _in_proportion(
     new: int, locked: Sequence[int], exact: Sequence[int], whole: int
 ) -> list[int]:
-    """Shares new rows out where a lock holds too many of some splits.
+    """Distributes new rows where a lock holds too many rows of some splits.
 
-    In proportion to what the other splits lack; the largest remainders round up.
+    The others get rows in proportion to what they lack; the largest remainders round
+    up.
     """
     pairs = zip(exact, locked, strict=True)
     lacking = [max(x - lock * whole, 0) for x, lock in pairs]
@@ -281,8 +284,8 @@ def cut_classes(
       hashes: of the new rows, class by class, ascending in each.
       wanted: integers [n, k]: rows of each class for each of k splits; they sum to the
         rows of the class.
-      thresholds: of a rule by shares alone, which has the rows of one hash that a
-        bound would part; by default they go to the later split.
+      thresholds: of a rule by shares alone, which decides where rows of equal hash go
+        that a bound would separate; by default they go to the later split.
 
     Returns:
       uint64 [n, k - 1].
@@ -291,7 +294,7 @@ def cut_classes(
     sizes = wanted.sum(axis=1)
     starts = np.cumsum(sizes) - sizes
     cuts = np.cumsum(wanted, axis=1)[:, :-1]
-    # The chance that a hash is the very last number is 5e-20.
+    # A hash equals this sentinel with a chance of 5e-20.
     places = starts[:, None] + cuts
     bounds = np.append(hashes, _ABOVE_ALL)[places]
     bounds[cuts == sizes[:, None]] = _ABOVE_ALL

@@ -1,12 +1,12 @@
 r"""Vocabularies of class labels: the names and the id of each.
 
-A name's id is its position. Names that were given, by the spec or by a lock, come
-first and in their order; what else the rows hold follows, sorted by UTF-8 bytes, or
-shares the id after the last, or is rejected: `transforms.core.schema.Unknown` says.
+A name's id is its position. Names that the spec or a lock gives come first, in their
+order. By `transforms.core.schema.Unknown`, other names in the rows follow, sorted by
+UTF-8 bytes, or share the id after the last, or are rejected.
 
 File of a vocabulary, given or locked: UTF-8, one name a line, the first has id 0. In a
-lock a backslash, a line feed, a carriage return and the empty name are written as
-`\\`, `\n`, `\r` and `\e`; in a given file a line is a name as it stands.
+lock a backslash, a line feed, a carriage return and the empty name are escaped as
+`\\`, `\n`, `\r` and `\e`; a given file has no escapes.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ __all__ = [
     "vocabulary_warnings",
 ]
 
-# The class of all names that a vocabulary does not hold.
+# Under OOV, the class of all names that a vocabulary lacks.
 UNKNOWN_NAME = "<unknown>"
 
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -47,11 +47,11 @@ _AT_ONCE = 1 << 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The class names of one feature, as far as they are known before the rows are.
+    """The class names of one feature that are known before its rows are read.
 
     Attributes:
       given: names in the order of their ids.
-      unknown: what becomes of other names. REJECT leaves none to come.
+      unknown: what becomes of other names.
     """
 
     given: tuple[str, ...] = ()
@@ -77,9 +77,9 @@ class Vocabulary:
         locked: Sequence[str] | None,
         unknown: Unknown,
     ) -> "Vocabulary":
-        """Joins what the spec gives and what a lock keeps; the lock's ids stay.
+        """Joins the names of the spec and of a lock; the lock's ids stay.
 
-        Without given names every name is welcome, whatever `unknown` says.
+        Without names in the spec every name is accepted: `unknown` does not apply.
         """
         kept = tuple(locked or ())
         if given is None:
@@ -94,7 +94,7 @@ class Vocabulary:
         Args:
           found: the distinct names of all rows, in any order.
         """
-        # Here, because a command line is checked without Arrow.
+        # Imported here, because a command line is checked without Arrow.
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -108,7 +108,7 @@ class Vocabulary:
         return pa.concat_arrays([given, new.take(pc.array_sort_indices(new))])
 
     def to_lock(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Returns the names that a lock must keep, of those that were settled."""
+        """Returns the names, of all that `settled` returned, that a lock must keep."""
         return tuple(classes[:-1] if self.unknown is Unknown.OOV else classes)
 
 
@@ -141,10 +141,10 @@ def parse_lock(data: bytes, *, path: str) -> tuple[str, ...]:
 
 
 def parse_names(data: bytes, *, path: str) -> tuple[str, ...]:
-    """Returns the names of a file that was given: one a line, as they stand.
+    """Returns the names of a given file: one a line, without escapes.
 
     Raises:
-      SpecError: the text is no such file, or names a class twice.
+      SpecError: the text is not UTF-8, has an empty line, or names a class twice.
     """
     lines = _lines(data, path)
     for number, line in enumerate(lines, 1):
@@ -164,7 +164,7 @@ def _lines(data: bytes, path: str) -> list[str]:
             f"A vocabulary must be UTF-8 text; {path!r} is not at byte "
             f"{error.start:,}. Convert it."
         ) from error
-    # Only these end a line: names may hold what Python's splitlines() takes for one.
+    # Python's splitlines() would also split at characters that names may hold.
     lines = text.replace("\r\n", "\n").split("\n")
     while lines and not lines[-1]:
         lines.pop()
@@ -201,7 +201,7 @@ def _unique(names: Sequence[str], path: str) -> tuple[str, ...]:
 def vocabulary_warnings(
     feature: str, classes: Sequence[str], counts: Mapping[str, int] | None
 ) -> list[str]:
-    """Returns what looks like a slip in a vocabulary, each in at most 1 KiB.
+    """Returns warnings about likely mistakes in a vocabulary, each of at most 1 KiB.
 
     Args:
       feature: its name.
@@ -231,10 +231,10 @@ def vocabulary_warnings(
 
 
 def _alike(names: Sequence[str]) -> list[list[str]]:
-    """Returns the names that fold to the same, group by group."""
+    """Returns groups of names that differ only in case, spaces or normal form."""
     import pyarrow as pa
 
-    # Of a million names the hashes are small, and the folded texts are not.
+    # Hashes first: the folded texts of a million names would take much memory.
     hashes = np.concatenate(
         [
             hash_texts(
@@ -254,7 +254,7 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
 
 
 def _folded(name: str) -> str:
-    """Returns what is left when normal form, case and spaces do not matter."""
+    """Returns a name without the differences of case, spaces and normal form."""
     if name.isascii() and name.isalnum():
         return name.lower()
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
