@@ -5,8 +5,8 @@
                        +- ReadFacts     +- PlaceFacts                +- RejectLog
                        +- RejectLog     +- RejectLog
 
-Row numbers (`row`) are 0-based inside the program and 1-based wherever a person
-reads them; lines are 1-based everywhere.
+Row numbers (`row`) are 0-based inside the program and 1-based in everything that users
+read; lines are 1-based everywhere.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class Block:
       first_line: 1-based physical line on which that record starts.
       rows: how many records it holds.
       position: bytes of input, over all inputs in source order, before it.
-      stamp: of the file as it was listed; see `transforms.files.stamp`.
+      stamp: of the file when it was listed; see `transforms.files.stamp`.
     """
 
     origin: str
@@ -88,21 +88,21 @@ class Batch:
         [{'id': 8}]
 
     Attributes:
-      block: the block they come from.
+      block: the block of the rows.
       rows: an Arrow record batch under `Schema.row_schema`; n rows.
       numbers: int64 array of n: each row's 0-based number in its origin.
       origins: for blocks that span several origins (trees of files), a string
         array of n: each row's own origin. None: all are from `block.origin`.
-      stamps: with `origins`, each one's stamp as it was listed; 0 or None for unknown.
-      splits: each row's split where the source says it; else None. A null among
-        them is a row that falls by the rule's shares.
-      keys: a string array of n: each row's key, where a column says the identity
-        instead of origin and number; else None.
-      groups: a string array of n: rows of one value share a split; else None.
-      contents: uint64 array of n: the hash of each row's content, where a split goes
-        by it; else None. See `transforms.core.placing.content`.
-      positions: int64 array of n: bytes of input before each row, in its split
-        where the source says the split.
+      stamps: with `origins`, each one's stamp when it was listed; 0 or None if unknown.
+      splits: each row's split if the source states it; else None. A null among them is
+        a row that falls by the rule's shares.
+      keys: a string array of n: each row's key, if a column identifies rows instead of
+        origin and number; else None.
+      groups: a string array of n: rows of equal value share a split; else None.
+      contents: uint64 array of n: the hash of each row's content, if splits go by it;
+        else None. See `transforms.core.placing.content`.
+      positions: int64 array of n: bytes of input before each row, within its split if
+        the source states the split.
       piece: resume metadata; None when the run keeps nothing.
     """
 
@@ -119,7 +119,7 @@ class Batch:
     piece: "Piece | None" = None
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> "Batch":
-        """Returns the batch with those of its n rows that are to be kept."""
+        """Returns the batch with only the rows where `keep`, n bools, is true."""
         mask = pa.array(keep)
 
         def kept(column: Any) -> Any:
@@ -139,10 +139,10 @@ class Batch:
         )
 
     def check(self, columns: Sequence[str] | None = None) -> None:
-        """Checks what own steps between reading and writing must keep.
+        """Checks what users' steps between reading and writing must keep.
 
         Args:
-          columns: that the rows must have, in order; None for any.
+          columns: names that the rows must have, in order; None for any.
 
         Raises:
           ConservationError: there are more or fewer rows, or other columns.
@@ -166,7 +166,7 @@ class Batch:
             )
 
 
-# What a batch has of each row beside its values and its number.
+# Fields with one value a row, beside the rows and their numbers.
 _PER_ROW = ("origins", "stamps", "splits", "keys", "groups", "positions")
 
 
@@ -188,10 +188,10 @@ class Rejection:
       reason: from the closed list.
       message: at most 1 KiB, for a person.
       sha256: hex digest of the raw item; None when it could not be read.
-      part: for a part of an item, a box say, what it is one of ("boxes"): the item
-        itself lives on. Empty for whole items.
-      raw: the item as its source has it, or as JSON where it has no bytes of its own;
-        None when it could not be read. No part of the JSON.
+      part: for a part of an item, its kind ("boxes"): the item itself is kept. Empty
+        for whole items.
+      raw: the item's bytes in its source, or JSON if it has none of its own; None when
+        it could not be read. `to_json` leaves it out.
     """
 
     source: str
@@ -205,7 +205,7 @@ class Rejection:
     raw: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def in_words(self) -> str:
-        """Returns where it is, and the message."""
+        """Returns its place and the message."""
         return reject_in_words(self.source, self.row, self.line, self.message)
 
     def to_json(self) -> str:
@@ -230,32 +230,32 @@ _as_json = json.JSONEncoder(ensure_ascii=False).encode
 def reject_in_words(
     source: str, row: int | None, line: int | None, message: str
 ) -> str:
-    """Returns "rows.csv, row 3, line 4: column ...": where it is, and the message."""
+    """Returns place and message, as "rows.csv, row 3, line 4: column ..."."""
     places = [("row", row), ("line", line)]
     where = [source, *(f"{name} {number:,}" for name, number in places if number)]
     return f"{', '.join(where)}: {message}"
 
 
-# The first (source, row) of the run, and where its pieces are: (offset, size) of each.
+# The first (source, row) of the run, and (offset, size) of each of its pieces.
 RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RejectLog:
-    """The rejections of one task; `transforms.work.rejects` draws how they are.
+    """The rejections of one task; `transforms.work.rejects` draws their bytes.
 
         >>> RejectLog({Reason.NOT_AN_INTEGER: 2, Reason.FIELD_COUNT: 1}).items
         3
 
     Attributes:
       counts: rejected items by reason.
-      examples: one of each, in words.
-      parts: rejected parts of items, by what they are ("boxes").
-      task: what only this task has; where rejections of several tasks tie, the logs'
-        order by it decides.
+      examples: one sentence for each reason.
+      parts: rejected parts of items, by kind ("boxes").
+      task: text that identifies the task; logs are ordered by it where rejections of
+        several tasks tie.
       runs: its sorted runs.
-      line_bytes: of all JSON lines, with their line ends.
-      item_bytes: of all records with kept items, framed; 0 where none are kept.
+      line_bytes: bytes of all JSON lines, with their line ends.
+      item_bytes: bytes of all records with kept items, framed; 0 if none are kept.
       payload: the log itself, or empty when it was spilled.
       path: the file that holds it, or empty when it is inline.
     """
@@ -278,7 +278,7 @@ class RejectLog:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rounding:
-    """What float32 made of the tiny and the large numbers of a column.
+    """How float32 changed the tiny and the large numbers of a column.
 
     Of the values 1e-50 and 16777217:
 
@@ -286,11 +286,11 @@ class Rounding:
         1
 
     Attributes:
-      zeros: how many values are not 0 and became 0.
-      first_zero: the first of them in words.
-      large: how many values of 2^24 and more became another number.
-      first_large: the first of them in words.
-      error: the largest distance between one of those and what it became.
+      zeros: number of values that are not 0 and became 0.
+      first_zero: the first of them, as text.
+      large: number of values of 2^24 and more that became another number.
+      first_large: the first of them, as text.
+      error: the largest distance between one of those and its float32.
     """
 
     zeros: int = 0
@@ -302,7 +302,7 @@ class Rounding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """What became of the rows of one block, or of one piece of it.
+    """The rows of one block, or of one piece of it: read, rejected and skipped.
 
         >>> rows = pa.record_batch({"id": [7, 8]})
         >>> batch = Batch(Block("a.csv", 3, 8, rows=3), rows, np.array([0, 2]))
@@ -313,9 +313,9 @@ class Reading:
       batch: the rows that fit; its block is the piece.
       rejections: the rows that do not fit, and parts of rows.
       skipped: rows left out on purpose, by reason (`Skipped`).
-      parts: by what they are ("boxes"), how many parts all rows of the piece had.
-      parts_gone: and how many of them belong to rows that were rejected.
-      roundings: column -> what float32 made of its numbers, in the rows that fit.
+      parts: kind of part ("boxes") -> number in all rows of the piece.
+      parts_gone: the same, in the rows that were rejected.
+      roundings: column -> how float32 changed its numbers, in the rows that fit.
     """
 
     batch: Batch
@@ -328,7 +328,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadFacts:
-    """What `read` saw of one block, or of one piece of it; see `Reading`.
+    """The counts of `read` for one block, or for one piece of it; see `Reading`.
 
     >>> ReadFacts("a.csv", start=3, rows=2, skipped={"repeated_header": 1}).skipped
     {'repeated_header': 1}
@@ -345,7 +345,7 @@ class ReadFacts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
-    """What `read` did with one piece of a block, for runs that take its rows over.
+    """What `read` did with one piece of a block, for later runs that reuse its rows.
 
     The second piece of a block, without rejections:
 
@@ -353,7 +353,7 @@ class Piece:
         1
 
     Attributes:
-      input_digest: digest of what decides the rows of the whole block.
+      input_digest: digest of everything that decides the rows of the whole block.
       number: of the piece in its block, from 0.
       facts: of the piece.
       rejects: of the piece, if it has any.
@@ -377,8 +377,8 @@ class PlaceFacts:
       origin, start: of its block.
       rows: rows placed, by shard.
       labels: distinct class names, by label feature, in any order.
-      input_digest: digest of what decides the rows of the batch's block; see `Piece`.
-      frequent: contents that many rows have, where splits go by it: the hash, the
+      input_digest: as in `Piece`, of the batch's block.
+      frequent: contents that many rows have, if splits go by content: the hash, the
         number of rows, and origin and 0-based number of the first of them.
     """
 
@@ -404,13 +404,13 @@ class Segment:
 
     Attributes:
       origin, start: of the block.
-      rows: how many.
+      rows: number of rows.
       size: bytes of the message.
-      payload: the message itself when it travels inline, else empty.
-      path, offset: where it is otherwise.
-      crc32c: of the message, where it is in a file.
-      input_digest: digest of what decides the message: of equal ones the messages are
-        equal. Empty for unknown.
+      payload: the message if it travels inline, else empty.
+      path, offset: its place in a file otherwise.
+      crc32c: of the message, if it is in a file.
+      input_digest: digest of everything that decides the message: equal digests, equal
+        messages. Empty for unknown.
     """
 
     origin: str
@@ -435,15 +435,15 @@ class ShardFile:
 
     Attributes:
       name: its file name.
-      split, index: which shard it is.
-      records: how many it holds.
+      split, index: its split, and its number there.
+      records: number of records.
       bytes: its size on disk.
       payload_bytes: the sum of its records' lengths, uncompressed.
       crc32c: of the whole file as stored.
       statistics: by feature name; see `transforms.core.statistics`.
-      parts: by what they are ("boxes"), how many parts its records hold.
-      parts_gone: and how many belonged to rows that were rejected here.
-      image_notes: images of which something is worth knowing, by `ImageNote`.
+      parts: kind of part ("boxes") -> number in its records.
+      parts_gone: the same, in rows that were rejected while it was written.
+      image_notes: number of images by `ImageNote`.
     """
 
     name: str

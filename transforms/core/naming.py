@@ -38,7 +38,7 @@ class ShardName:
 def parse_shard_name(text: str, name: str) -> ShardName | None:
     """Returns the parts of a file name of the dataset `name`; None for others.
 
-    The dataset's name has to be given: both it and the split may hold '-'.
+    The dataset's name is needed, because both it and the split may contain '-'.
     """
     prefix = f"{name}-"
     match = _REST.fullmatch(text[len(prefix) :]) if text.startswith(prefix) else None
@@ -52,5 +52,5 @@ def parse_shard_name(text: str, name: str) -> ShardName | None:
         shards=int(match["shards"]),
         compression=compression[match["suffix"] or ""],
     )
-    # Extra zeros, or an index beyond the count, are no name that is ever written.
+    # Names with extra zeros, or an index beyond the count, are never written.
     return found if found.index < found.shards and str(found) == text else None

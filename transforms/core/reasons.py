@@ -121,7 +121,7 @@ class Fault(NamedTuple):
 
     Attributes:
       reason: from the closed list, for reports.
-      message: at most 1 KiB, for a person.
+      message: a sentence of at most 1 KiB.
     """
 
     reason: Reason

@@ -1,4 +1,4 @@
-"""Rejections of rows, built only when they are read."""
+"""Rejections of rows, created only when they are read."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
@@ -10,16 +10,16 @@ from transforms.core.model import Rejection
 
 __all__ = ["RejectedRows"]
 
-# Rejections built at a time: enough to make the fixed cost of a batch negligible.
+# Rejections created at a time: enough to make the fixed cost of a run negligible.
 _RUN_ROWS = 16_384
 
 _Places = npt.NDArray[np.int64]
 
 
 class RejectedRows(Sequence[Rejection]):
-    """Rejections of rows of one origin, made run by run as they are needed.
+    """Rejections of rows of one origin, created run by run on iteration.
 
-    Half a million of them would take a hundred times the memory of their block.
+    Half a million at once would take a hundred times the memory of their block.
 
     Attributes:
       numbers: int64 array of n: the rows' 0-based numbers in the origin; they ascend.
@@ -31,19 +31,19 @@ class RejectedRows(Sequence[Rejection]):
         make: Callable[[_Places], Sequence[Rejection]],
         places: _Places | None = None,
     ) -> None:
-        """Makes the sequence, and no rejection yet.
+        """Creates the sequence without its rejections.
 
         Args:
           numbers: of the rows.
-          make: gives the rejections at some places, which ascend.
-          places: n of them; by default 0 to n - 1.
+          make: returns the rejections at some places, which ascend.
+          places: the n places; by default 0 to n - 1.
         """
         self.numbers = numbers
         self._make = make
         self._places = np.arange(len(numbers)) if places is None else places
 
     def only(self, keep: npt.NDArray[np.bool_]) -> "RejectedRows":
-        """Returns those of the n rejections that are to be kept."""
+        """Returns the rejections where `keep`, n bools, is true."""
         return RejectedRows(self.numbers[keep], self._make, self._places[keep])
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Remarks about a run: not errors, but worth knowing, as sentences."""
+"""Remarks about a run: sentences about what is no error, but likely a mistake."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -10,12 +10,12 @@ from transforms.errors import SHOWN_CHARS, bounded, first_few
 __all__ = ["padding_remarks", "rounding_remarks", "share_remarks"]
 
 _SHOWN = 10
-# How far a split may be off its share, in parts of the share.
+# How far a split may be off its share, as a fraction of the share.
 _TOLERATED = Fraction(1, 5)
 
 
 def padding_remarks(features: Sequence[Feature]) -> list[str]:
-    """Returns which columns of the source have a name with white space at its ends."""
+    """Returns a remark on source columns whose names begin or end with white space."""
     columns = dict.fromkeys(
         feature.source_column
         for feature in features
@@ -34,7 +34,7 @@ def padding_remarks(features: Sequence[Feature]) -> list[str]:
 
 
 def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
-    """Returns how many values of each column float32 holds badly, and the first."""
+    """Returns remarks on columns whose values float32 changed much, with the first."""
     found: dict[str, list[Rounding]] = {}
     for each in sorted(facts, key=lambda fact: (fact.origin, fact.start)):
         for column, rounding in each.roundings.items():
@@ -66,7 +66,7 @@ def share_remarks(
     shares: Mapping[str, Fraction],
     facts: Iterable[PlaceFacts],
 ) -> list[str]:
-    """Returns which splits are empty or far off their shares, and a row to blame.
+    """Returns a remark on splits that are empty or far off their shares, and why.
 
     Args:
       records: of each split.

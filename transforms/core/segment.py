@@ -1,15 +1,15 @@
 """Segments: the rows of one batch that belong to one shard, as Arrow IPC messages.
 
-A segment is a single record-batch message, without a schema: the schema is the same
-for a whole job and every stage has it. Beside the features' columns a segment holds
+A segment is a single record-batch message without a schema: the schema is the same for
+a whole job, and every stage has it. Beside the features' columns a segment holds
 
     __row     int64   each row's 0-based number in its origin
-    __origin  string  each row's origin; only where a block spans several origins
-    __stamp   int64   and its stamp as it was listed
-    __key     uint64  each row's order hash; only where keys are the rows' identities
+    __origin  string  each row's origin; only if a block spans several origins
+    __stamp   int64   and its stamp when it was listed
+    __key     uint64  each row's order hash; only if keys identify rows
 
-Layout of a segment file (one for each placed batch): the messages back to back, in
-the order of their shards. A `Segment` names its own piece.
+A segment file, one for each placed batch, is the messages one after another, in the
+order of their shards. A `Segment` states the offset and size of its own.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def segment_schema(
 def cut(
     rows: pa.RecordBatch, shards: npt.NDArray[np.int64]
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Returns (shard, its rows in their order) for every shard that has rows.
+    """Returns (shard, its rows) for every shard that has rows; rows keep their order.
 
     Args:
       rows: n rows.
@@ -78,7 +78,7 @@ def cut(
 
 
 def serialize(rows: pa.RecordBatch) -> pa.Buffer:
-    """Returns the IPC message of the rows; slices are cut to their own data."""
+    """Returns the IPC message of the rows; of a slice, only its own data."""
     return rows.serialize()
 
 
@@ -88,5 +88,5 @@ def deserialize(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def in_source_order(segments: Sequence[Segment]) -> list[Segment]:
-    """Returns the segments of one shard in source order, which is one order only."""
+    """Returns the segments of one shard in source order, however they arrived."""
     return sorted(segments, key=lambda segment: (segment.origin, segment.start))

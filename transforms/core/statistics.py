@@ -1,7 +1,7 @@
 """Facts about the values of one feature, merged over chunks, shards and splits.
 
-Only counts, minima and maxima: their merge does not depend on its order, so the
-manifest is the same whatever the runner did. Sums of floats would not be.
+Only counts, minima and maxima: they merge to the same result in any order, so the
+manifest does not depend on the runner. Sums of floats would.
 """
 
 import dataclasses
@@ -27,17 +27,16 @@ Number = int | float
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the values of one feature are like in one split.
+    """Facts about the values of one feature in one split.
 
     Attributes:
       present: records that hold the feature.
       minimum, maximum: of the values; for bytes and text of their lengths in bytes.
-        None when there is no value (or only NaN).
+        None without a value (or with NaN only).
       classes: for class labels and integer labels, records by value (of lists, how
         often each value occurs); None where there are more than `MAX_CLASSES` values.
-      fewest, most: of lists, how many items a record has where it has the feature:
-        rows of a ragged feature, boxes of a box feature, else values. None for no
-        lists.
+      fewest, most: of lists, the number of items in a record that has the feature: rows
+        of a ragged feature, boxes of a box feature, else values. None for no lists.
     """
 
     present: int = 0
@@ -82,7 +81,7 @@ def _merged(
     classes = dict(mine)
     for key, count in others.items():
         classes[key] = classes.get(key, 0) + count
-    # More values never become fewer: whether they are too many has no order either.
+    # A merge never has fewer values, so the limit is exceeded in any order or in none.
     return dict(sorted(classes.items())) if len(classes) <= MAX_CLASSES else None
 
 
@@ -100,9 +99,9 @@ def merge_all(
 def summarize(column: "pa.Array", *, count_classes: bool = False) -> Statistics:
     """Returns the facts of one column of records' values; nulls are absent.
 
-    Of lists, of lists of lists too, the range is that of all their values.
+    The range of lists, also of nested ones, is that of all their values.
     """
-    # Here, because reading a manifest does without Arrow.
+    # Imported here, because reading a manifest does not need Arrow.
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -172,7 +171,7 @@ def _of_values(column: "pa.Array", present: int, count_classes: bool) -> Statist
         if math.isnan(low):
             low = high = None
         else:
-            # -0.0 and 0.0 are equal: which of them is kept would be left to chance.
+            # -0.0 and 0.0 are equal, so the order of a merge would decide between them.
             low, high = low + 0.0, high + 0.0
     return Statistics(present, low, high, classes)
 
