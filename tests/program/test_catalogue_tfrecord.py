@@ -3,7 +3,7 @@
 The numbers are those of a catalogue of faults that are known in this field. Exhaustive
 damage is in `tests/proof/test_tfrecord_damage.py` and
 `tests/unit/core/salvage/test_salvage.py`, messages against TensorFlow's parsers in
-`tests/proof/test_example_differential.py`.
+`tests/readers/core/example/test_example_differential.py`.
 """
 
 import gzip

@@ -24,7 +24,8 @@ import beam_pipeline
 from beam_pipeline import api
 from beam_pipeline.python_data.store import store_rows
 from beam_pipeline.settings.spec import Spec
-from tests.support.outputs import dataset, payloads, rejects, rows
+from tests.support.outputs import payloads, rejects, rows
+from tests.support.python_sources import features, pixels, w1
 from tests.support.runs import command
 from tests.support.sources import write_csv
 from transforms.core.example import messages
@@ -49,7 +50,6 @@ features {
 }
 """
 W1_NAMES = ("feature0", "feature1", "feature2", "feature3")
-ANIMALS = ("cat", "dog", "chicken", "horse", "goat")
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +62,6 @@ def spools(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder
     assert list(folder.iterdir()) == []
 
 
-def features(directory: Folder) -> dict[str, dict[str, Any]]:
-    return {facts["name"]: facts for facts in dataset(directory)["features"]}
-
-
 class Stream:
     """What Polars, DuckDB and others look like from outside."""
 
@@ -74,21 +70,6 @@ class Stream:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._table.__arrow_c_stream__(requested_schema)
-
-
-def w1(count: int) -> dict[str, np.ndarray]:
-    """The tutorial's columns: the last row is (False, 4, goat, 0.9876)."""
-    random = np.random.default_rng(0)
-    numbers = random.integers(0, 5, count)
-    columns = {
-        "feature0": random.integers(0, 2, count).astype(bool),
-        "feature1": numbers,
-        "feature2": np.array(ANIMALS)[numbers],
-        "feature3": random.standard_normal(count),
-    }
-    for column, value in zip(columns.values(), (False, 4, "goat", 0.9876), strict=True):
-        column[-1] = value
-    return columns
 
 
 def shapes_of(columns: Mapping[str, np.ndarray], folder: Folder) -> dict[str, Any]:
@@ -343,102 +324,7 @@ class TestDrift:
         assert not (tmp_path / "o").exists()
 
 
-class Shapes:
-    """A map-style dataset, as PyTorch has them: no `__iter__`, no base class."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-
-    def __len__(self) -> int:
-        return 5
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self._make(index), index
-
-
-def pixels(index: int) -> np.ndarray:
-    return np.random.default_rng(index).integers(0, 255, (6, 7, 3)).astype(np.uint8)
-
-
-class Tensor:
-    """What a tensor of PyTorch looks like."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array
-        self.shape = array.shape
-
-    def detach(self) -> "Tensor":
-        return self
-
-    def cpu(self) -> "Tensor":
-        return self
-
-    def numpy(self) -> np.ndarray:
-        return self._array
-
-
 class TestImages:
-    @pytest.mark.parametrize(
-        ("source", "declared"),
-        [
-            (Shapes(lambda i: PIL.Image.fromarray(pixels(i))), {}),
-            (Shapes(lambda i: Tensor(pixels(i))), {"image_columns": ["image"]}),
-            (
-                {"image": np.stack([pixels(i) for i in range(5)]), "label": range(5)},
-                {"features": {"image": {"kind": "image"}}},
-            ),
-            (
-                pa.table(
-                    {
-                        "image": pa.FixedShapeTensorArray.from_numpy_ndarray(
-                            np.stack([pixels(i) for i in range(5)])
-                        ),
-                        "label": range(5),
-                    }
-                ),
-                {"features": {"image": {"kind": "image"}}},
-            ),
-        ],
-        ids=["pillow", "torch", "dict", "arrow"],
-    )
-    def test_images_are_stored_without_a_loss(
-        self, tmp_path: Folder, source: Any, declared: dict[str, Any]
-    ) -> None:
-        """TensorFlow decodes the very pixels, with their label."""
-        tf = pytest.importorskip("tensorflow")
-        beam_pipeline.convert(source, tmp_path / "o", **declared)
-        found = rows(tmp_path / "o")
-        assert sorted(row["label"] for row in found) == [0, 1, 2, 3, 4]
-        for row in found:
-            decoded = tf.io.decode_image(row["image"]).numpy()
-            assert np.array_equal(decoded, pixels(row["label"]))
-            assert (row["height"], row["width"]) == (6, 7)
-
-    def test_arrays_are_tensors_unless_declared(self, tmp_path: Folder) -> None:
-        """(n, h, w, c) is stored raw, with shape and dtype in the schema (W3)."""
-        tf = pytest.importorskip("tensorflow")
-        images = np.stack([pixels(i) for i in range(4)])
-        beam_pipeline.convert({"x": images, "n": range(4)}, tmp_path / "o")
-        assert features(tmp_path / "o")["x"]["shape"] == [6, 7, 3]
-        for row in rows(tmp_path / "o"):
-            decoded = tf.reshape(tf.io.decode_raw(row["x"], tf.uint8), (6, 7, 3))
-            assert np.array_equal(decoded.numpy(), images[row["n"]])
-
-    def test_serialized_tensors(self, tmp_path: Folder) -> None:
-        """`encoding: proto` gives what `tf.io.parse_tensor` reads, bools too (W3)."""
-        tf = pytest.importorskip("tensorflow")
-        flags = np.arange(24).reshape(2, 3, 4) % 3 == 0
-        beam_pipeline.convert(
-            {"x": flags},
-            tmp_path / "o",
-            shuffle=False,
-            features={"x": {"encoding": "proto"}},
-        )
-        found = [
-            tf.io.parse_tensor(r["x"], tf.bool).numpy() for r in rows(tmp_path / "o")
-        ]
-        assert np.array_equal(np.stack(found), flags)
-
     def test_pillow_keeps_how_an_image_is_to_be_turned(self, tmp_path: Folder) -> None:
         """The EXIF orientation of an opened image stays for the policy to apply."""
         image = PIL.Image.fromarray(pixels(0))
@@ -611,21 +497,6 @@ class TestResult:
         """One `except` catches what a conversion says of its input."""
         for error in (SourceError, SpecError, TargetError, RejectLimitError):
             assert issubclass(error, BeamTFRecordError)
-
-    def test_tfds_reads_it(self, tmp_path: Folder) -> None:
-        """`tfds.builder_from_directory` gives the rows of a DataFrame."""
-        tfds = pytest.importorskip("tensorflow_datasets")
-        frame = pd.DataFrame(w1(40))
-        out = tmp_path / "o"
-        beam_pipeline.convert(frame, out, name="rows", shuffle=False)
-        builder = tfds.builder_from_directory(str(out))
-        found = list(tfds.as_numpy(builder.as_dataset("train")))
-        assert len(found) == 40
-        for row, wanted in zip(found, frame.to_dict("records"), strict=True):
-            assert row["feature0"] == wanted["feature0"]
-            assert row["feature1"] == wanted["feature1"]
-            assert row["feature2"] == wanted["feature2"].encode()
-            assert row["feature3"] == np.float32(wanted["feature3"])
 
     def test_it_is_quiet_and_cleans_up(self, tmp_path: Folder, spools: Folder) -> None:
         """A process prints nothing, and leaves no temporary file behind."""

@@ -6,8 +6,6 @@ from typing import Any
 from tests.support.detection import write_image, write_json
 
 Folder = pathlib.Path
-
-
 Json = dict[str, Any]
 
 

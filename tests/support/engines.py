@@ -41,8 +41,6 @@ def artifact_of(name: str) -> str:
 
 
 PACKAGES = ("beam_pipeline", "beam_tfrecord", "transforms")
-
-
 Folder = pathlib.Path
 
 

@@ -15,11 +15,7 @@ from transforms.core.example.messages import (
 )
 
 Values = dict[str, tuple[str, list[Any]]]
-
-
 int64s = st.integers(-(2**63), 2**63 - 1)
-
-
 floats = st.floats(width=32)
 
 

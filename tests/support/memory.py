@@ -116,11 +116,7 @@ def _resident(pid: int) -> tuple[int, int]:
 
 
 Folder = pathlib.Path
-
-
 ROOT = pathlib.Path(__file__).parents[2]
-
-
 LIMIT = 500_000_000
 
 

@@ -10,11 +10,7 @@ from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 
 Folder = pathlib.Path
-
-
 TFDS_FILES = ["dataset_info.json", "features.json"]
-
-
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 

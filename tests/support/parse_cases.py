@@ -7,39 +7,19 @@ import numpy as np
 from tests.support.examples import Values, same
 
 ABSENT: Values = {}
-
-
 UNTYPED: Values = {"a": ("", [])}
-
-
 NO_INTS: Values = {"a": ("int64_list", [])}
-
-
 NO_FLOATS: Values = {"a": ("float_list", [])}
-
-
 ONE: Values = {"a": ("int64_list", [1])}
-
-
 TWO: Values = {"a": ("int64_list", [1, 2])}
-
-
 FOUR: Values = {"a": ("int64_list", [1, 2, 3, 4])}
-
-
 FLOATS: Values = {"a": ("float_list", [0.5, -0.0])}
-
-
 BYTES: Values = {"a": ("bytes_list", [b"\xff\0"])}
 
 
 # Shape (None: varying), dtype, default.
 Wanted = tuple[Any, str, Any]
-
-
 NO_DEFAULTS: list[Any] = [None, []]
-
-
 BAD_INTS: list[Any] = [1.0, 1.5, "1", 2**63, -(2**63), np.int32(3)]
 
 

@@ -24,3 +24,12 @@ def tree(module: str) -> ast.Module:
     path = ROOT.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+_KINDS = (ast.Module, ast.ClassDef, ast.FunctionDef)
+
+
+def docstrings(module: str) -> list[str]:
+    """Returns all docstrings of a module."""
+    nodes = (node for node in ast.walk(tree(module)) if isinstance(node, _KINDS))
+    return [text for node in nodes if (text := ast.get_docstring(node))]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.support.product_code import MODULES, ROOT, tree
+from tests.support.product_code import MODULES, ROOT, docstrings, tree
 
 _QUOTED = re.compile(r"`((?:transforms|beam_pipeline|beam_tfrecord)(?:\.(?!py`)\w+)+)`")
 _CLASS = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`")
@@ -17,13 +17,6 @@ _OTHERS = {
     "TensorProto",
     "TfExampleFields",
 }
-_KINDS = (ast.Module, ast.ClassDef, ast.FunctionDef)
-
-
-def docstrings(module: str) -> list[str]:
-    """Returns all docstrings of a module."""
-    nodes = (node for node in ast.walk(tree(module)) if isinstance(node, _KINDS))
-    return [text for node in nodes if (text := ast.get_docstring(node))]
 
 
 def names_of(module: str) -> set[str]:

@@ -1,20 +1,13 @@
 """WriteTFRecords and ReadTFRecords: one arrangement, all files or none."""
 
-import collections
-import errno
-import fcntl
 import gzip
 import hashlib
 import itertools
 import os
 import pathlib
 import re
-import shutil
-import subprocess
-import sys
-import textwrap
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -22,25 +15,26 @@ import numpy as np
 import pytest
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import window
 from apache_beam.typehints.decorators import TypeCheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.tfrecord_pipelines import (
+    RECORDS,
+    contents,
+    payloads,
+    pipeline,
+    write,
+)
 from transforms.core.placing import placement
-from transforms.core.tfrecord import TFRecordReader, frame
+from transforms.core.tfrecord import frame
 from transforms.errors import (
-    CommitError,
-    ConservationError,
-    EncodingError,
     SourceError,
     SpecError,
-    TargetError,
     TFRecordError,
 )
-from transforms.storage import retry
 from transforms.tfrecord import sorted_run
 from transforms.tfrecord import write as tfrecord
 from transforms.tfrecord.read import ReadTFRecords
@@ -48,32 +42,6 @@ from transforms.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
 from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
-RECORDS = [b"record %d" % number for number in range(300)]
-
-
-def pipeline(*flags: str) -> beam.Pipeline:
-    """Plain DirectRunner would first look for another runner on the network."""
-    return beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(list(flags)))
-
-
-def write(
-    prefix: Folder | str,
-    records: Iterable[Any] = RECORDS,
-    *,
-    flags: Sequence[str] = (),
-    bundles: int = 1,
-    **options: Any,
-) -> None:
-    """Writes the records, divided into this many bundles."""
-    records = list(records)
-    with pipeline(*flags) as p:
-        parts = [
-            p
-            | f"Part {i}" >> beam.Create(records[i::bundles], reshuffle=False)
-            | f"Type {i}" >> beam.Map(lambda x: x).with_output_types(Any)
-            for i in range(bundles)
-        ]
-        parts | beam.Flatten() | WriteTFRecords(str(prefix), **options)
 
 
 def read(pattern: Folder | str, **options: Any) -> list[Any]:
@@ -91,22 +59,6 @@ COLLECTED: list[Any] = []
 def collect(record: Any) -> None:
     # The runner is in this process, so this reaches the test.
     COLLECTED.append(record)
-
-
-def contents(folder: Folder) -> dict[str, bytes]:
-    """Returns every file below the folder, hidden ones too; folders end in '/'."""
-    return {
-        f"{path.relative_to(folder)}{'/' * path.is_dir()}": (
-            b"" if path.is_dir() else path.read_bytes()
-        )
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-def payloads(*paths: Folder) -> list[bytes]:
-    """Returns the records of the files, without a pipeline, in sorted order."""
-    assert paths
-    return sorted(r for p in paths for r in TFRecordReader(p, allow_empty=True))
 
 
 # In the order that their hashes give them; the first four fall into shard 0 of 2. The
@@ -263,16 +215,6 @@ def test_read_by_beam_and_back(tmp_path: Folder) -> None:
             str(tmp_path / "beam"), file_name_suffix=".deflate"
         )
     assert read(tmp_path / "beam-*") == sorted(RECORDS)
-
-
-def test_read_by_tensorflow(tmp_path: Folder) -> None:
-    """tf.data finds every record, plain, gzip and zlib."""
-    tf = pytest.importorskip("tensorflow")
-    for suffix, kind in (("", ""), (".gz", "GZIP"), (".zlib", "ZLIB")):
-        write(tmp_path / "x", num_shards=2, file_name_suffix=suffix)
-        names = [str(tmp_path / f"x-0000{n}-of-00002{suffix}") for n in (0, 1)]
-        dataset = tf.data.TFRecordDataset(names, compression_type=kind)
-        assert sorted(dataset.as_numpy_iterator()) == sorted(RECORDS)
 
 
 @pytest.mark.parametrize(
@@ -438,315 +380,6 @@ def test_any_name(tmp_path: Folder, name: str) -> None:
     write(tmp_path / name, num_shards=1)
     assert list(contents(tmp_path)) == [f"{name}-00000-of-00001"]
     assert payloads(tmp_path / f"{name}-00000-of-00001") == sorted(RECORDS)
-
-
-def test_overwrites_exactly_its_names(tmp_path: Folder) -> None:
-    """Old files of these names are replaced, links too, and not what they point to."""
-    (tmp_path / "elsewhere").write_bytes(b"precious")
-    (tmp_path / "x-00000-of-00002").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "x-00001-of-00002").write_bytes(b"old")
-    write(tmp_path / "x", num_shards=2)
-    assert (tmp_path / "elsewhere").read_bytes() == b"precious"
-    assert payloads(*tmp_path.glob("x-*")) == sorted(RECORDS)
-    assert len(contents(tmp_path)) == 3
-
-
-def test_refuses_what_it_cannot_replace(tmp_path: Folder) -> None:
-    """A folder under a file's name, a file where the folder should be: no write."""
-    (tmp_path / "x-00001-of-00002").mkdir()
-    (tmp_path / "file").write_bytes(b"")
-    before = contents(tmp_path)
-    with pytest.raises(TargetError, match="x-00001-of-00002"):
-        write(tmp_path / "x", num_shards=2)
-    with pytest.raises(TargetError, match="file"):
-        write(tmp_path / "file" / "x")
-    with pytest.raises(TargetError, match="too long"):
-        write(tmp_path / ("가" * 90))
-    assert contents(tmp_path) == before
-
-
-def _old_files(folder: Folder) -> dict[str, bytes]:
-    """Makes files under two of the three names that a test will write."""
-    (folder / "x-00000-of-00003").write_bytes(b"old 0")
-    (folder / "x-00002-of-00003").write_bytes(b"old 2")
-    return contents(folder)
-
-
-@pytest.mark.parametrize("spilled", [False, True])
-@pytest.mark.parametrize("element", ["text", None, {"a": 1}])
-def test_wrong_element(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, element: object, spilled: bool
-) -> None:
-    """What is not bytes fails the run, named by type and place; nothing is left."""
-    if spilled:
-        monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-        monkeypatch.setattr(tfrecord, "_RUN_BYTES", 2000)
-    before = _old_files(tmp_path)
-    records = [*RECORDS[:200], element, *RECORDS[200:]]
-    with pytest.raises(EncodingError, match=rf"{type(element).__name__}.*element 200"):
-        write(tmp_path / "x", records, num_shards=3)
-    assert contents(tmp_path) == before
-
-
-def test_failure_in_front(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error in the user's own step leaves nothing of the bundle it broke off."""
-    monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(tfrecord, "_RUN_BYTES", 2000)
-    before = _old_files(tmp_path)
-
-    def fail(number: int) -> bytes:
-        if number == 200:
-            raise ValueError("mine")
-        return RECORDS[number]
-
-    p = pipeline()
-    records = p | beam.Create(range(300), reshuffle=False) | beam.Map(fail)
-    records | WriteTFRecords(str(tmp_path / "x"), num_shards=3)
-    with pytest.raises(ValueError, match="mine"):
-        p.run()
-    assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize("broken", [0, 1, 2])
-@pytest.mark.parametrize("call", ["replace", "link"])
-def test_failing_rename(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, call: str, broken: int
-) -> None:
-    """Old files are unchanged, no new one stays, the hidden folder is removed."""
-    before = _old_files(tmp_path)
-    real = getattr(os, call)
-
-    def failing(source: str, target: str, **options: Any) -> None:
-        names = os.path.basename(source), os.path.basename(target)
-        if f"x-0000{broken}-of-00003" in names:
-            raise OSError(errno.ENOSPC, "no room", target)
-        real(source, target, **options)
-
-    monkeypatch.setattr(os, call, failing)
-    if call == "link":
-        # Without hard links, old files are renamed aside.
-        monkeypatch.setattr(os, "rename", failing)
-        if broken == 1:
-            return write_and_check(tmp_path, before)
-    with pytest.raises(CommitError, match=r"no room.*None of this run's files stays"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
-    monkeypatch.undo()
-    write_and_check(tmp_path, before)
-
-
-def write_and_check(folder: Folder, before: dict[str, bytes]) -> None:
-    write(folder / "x", num_shards=3)
-    assert payloads(*folder.iterdir()) == sorted(RECORDS)
-    assert len(contents(folder)) == 3
-    assert contents(folder) != before
-
-
-def test_old_files_renamed_aside(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a file system without hard links old files come back too."""
-    before = _old_files(tmp_path)
-    real = os.replace
-
-    def no_link(*_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EPERM, "no links here")
-
-    def failing(source: str, target: str) -> None:
-        if target.endswith("x-00002-of-00003"):
-            raise OSError(errno.EIO, "broken")
-        real(source, target)
-
-    monkeypatch.setattr(os, "link", no_link)
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(CommitError, match="broken"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
-    monkeypatch.setattr(os, "replace", real)
-    write_and_check(tmp_path, before)
-
-
-@pytest.mark.parametrize("spilled", [False, True])
-def test_failing_write(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, spilled: bool
-) -> None:
-    """A full disk: nothing is left, and the error says where."""
-    if spilled:
-        monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-    before = _old_files(tmp_path)
-    real = os.replace
-
-    def full(source: str, target: str) -> None:
-        if os.path.basename(os.path.dirname(target)) == "shards":
-            raise OSError(errno.ENOSPC, "No space left on device", target)
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(CommitError, match=r"No space left on device.*shards"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
-
-
-def test_transient_errors_are_survived(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two input/output errors while storing change nothing."""
-    monkeypatch.setattr(retry, "POLICY", retry.RetryPolicy(first_pause=0.0))
-    monkeypatch.setattr(tfrecord, "_INLINE_BYTES", 0)
-    write(tmp_path / "calm" / "x", num_shards=2)
-    failures = collections.Counter[str]()
-    real = os.replace
-
-    def flaky(source: str, target: str) -> None:
-        place = os.path.basename(os.path.dirname(target))
-        failures[place] += 1
-        if place in ("runs", "shards") and failures[place] <= 2:
-            raise OSError(errno.EIO, "flaky")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", flaky)
-    write(tmp_path / "flaky" / "x", num_shards=2)
-    assert failures["runs"] == 3
-    assert contents(tmp_path / "calm") == contents(tmp_path / "flaky")
-
-
-def test_sums_are_checked(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record lost on the way is found before anything is published."""
-    real = sorted_run.merge_runs
-
-    def losing(*given_all: Any) -> Iterable[list[bytes]]:
-        return [records[1:] for records in real(*given_all)]
-
-    monkeypatch.setattr(tfrecord, "merge_runs", losing)
-    before = _old_files(tmp_path)
-    with pytest.raises(ConservationError, match="300 records"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
-
-
-KILLED = """
-    import os, shutil, sys
-    import apache_beam as beam
-    from transforms.tfrecord.write import WriteTFRecords
-
-    def write(folder, letter, shards):
-        with beam.Pipeline(runner="FnApiRunner") as p:
-            records = p | beam.Create([letter * (1 + n % 9) for n in range(90)])
-            records | WriteTFRecords(folder + "/x", num_shards=shards)
-
-    def in_child(work):
-        # Forked before any pipeline has run, so no thread is lost.
-        child = os.fork()
-        if not child:
-            work()
-            os._exit(0)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    def dying(folder, point):
-        calls = 0
-        def counted(real):
-            def call(*paths, **options):
-                nonlocal calls
-                if any("-of-00003" in str(p) or str(p).endswith("journal")
-                       for p in paths):
-                    calls += 1
-                    if calls > point:
-                        os._exit(9)
-                return real(*paths, **options)
-            return call
-        for name in ("link", "replace", "rename", "unlink"):
-            setattr(os, name, counted(getattr(os, name)))
-        write(folder, b"new", 3)
-
-    root = sys.argv[1]
-    in_child(lambda: write(f"{root}/old", b"old", 3))
-    for point in range(20):
-        folder = f"{root}/{point}"
-        shutil.copytree(f"{root}/old", folder)
-        status = in_child(lambda: dying(folder, point))
-        names = sorted(os.listdir(folder))
-        assert [n for n in names if n[0] != "."] == [
-            f"x-0000{n}-of-00003" for n in range(3)
-        ], names
-        # Other names of the same prefix: only what the killed run left is undone.
-        assert in_child(lambda: write(folder, b"new", 2)) == 0
-        print(point, status)
-        if status == 0:
-            break
-"""
-
-
-def test_killed_while_renaming(tmp_path: Folder) -> None:
-    """The next run puts back what a killed one had half replaced, all or nothing."""
-    script = textwrap.dedent(KILLED)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=pathlib.Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
-    statuses = [line.split()[1] for line in done.stdout.splitlines()]
-    # Journal, three links, three renames, the journal's end; then nothing to kill.
-    assert statuses == ["9"] * 8 + ["0"]
-    seen = []
-    for point in range(len(statuses)):
-        found = contents(tmp_path / str(point))
-        assert len(found) == 5, sorted(found)
-        records = payloads(*(tmp_path / str(point)).glob("x-*3"))
-        assert len(records) == 90
-        assert len({record[:3] for record in records}) == 1
-        seen.append(records[0][:3])
-    assert seen == [b"old"] * 7 + [b"new"] * 2
-
-
-def test_files_left_by_other_runs_are_removed(tmp_path: Folder) -> None:
-    """What a killed run left goes with the next one of the same names, no other's."""
-    mine = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord" / "0123456789abcdef" / "runs"
-    other = tmp_path / ".y-SSSSS-of-NNNNN.beam-tfrecord" / "456789abcdef0123" / "runs"
-    for folder in (mine, other):
-        folder.mkdir(parents=True)
-        (folder / "left").write_bytes(b"left")
-    write(tmp_path / "x")
-    assert [name for name in contents(tmp_path) if name[-1] != "/"] == [
-        ".y-SSSSS-of-NNNNN.beam-tfrecord/456789abcdef0123/runs/left",
-        "x-00000-of-00001",
-    ]
-    assert not mine.parent.parent.exists()
-
-
-def test_one_renames_at_a_time(tmp_path: Folder) -> None:
-    """While another run renames its files, this one fails and leaves it alone."""
-    hidden = tmp_path / ".x-SSSSS-of-NNNNN.beam-tfrecord"
-    (hidden / "0123456789abcdef").mkdir(parents=True)
-    (hidden / "made-by-beam-tfrecord").write_bytes(b"")
-    with open(hidden / "lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        before = contents(tmp_path)
-        with pytest.raises(TargetError, match="Only one run"):
-            write(tmp_path / "x")
-        assert contents(tmp_path) == before
-    write(tmp_path / "x")
-    assert list(contents(tmp_path)) == ["x-00000-of-00001"]
-
-
-def test_a_run_that_another_one_overtakes(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run whose work a later one has cleared away fails and publishes nothing."""
-    before = _old_files(tmp_path)
-    real = tfrecord._write_file
-
-    def overtaken(target: Any, *rest: Any) -> Any:
-        facts = real(target, *rest)
-        shutil.rmtree(target.hidden)
-        return facts
-
-    monkeypatch.setattr(tfrecord, "_write_file", overtaken)
-    with pytest.raises(CommitError, match="Run again"):
-        write(tmp_path / "x", num_shards=3)
-    assert contents(tmp_path) == before
 
 
 def test_two_sinks_in_one_pipeline(tmp_path: Folder) -> None:

@@ -7,8 +7,7 @@ import types
 
 import pytest
 
-from tests.unit.test_docstrings import docstrings
-from tests.unit.test_layers import MODULES
+from tests.support.product_code import MODULES, docstrings
 from transforms.core import manifest, model, schema
 from transforms.core.placing import placement, shard_rows, splitting
 

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import overflowing_jpeg, picture, real_images, saved
 from tests.support.images import check_image, fault_of
@@ -22,20 +23,6 @@ class Verdict:
     damage: str
     data: bytes
     shape: tuple[int, ...] | None
-
-
-def tensorflow_shape(data: bytes) -> tuple[int, ...] | None:
-    """The shape that both ways of decoding agree on, or None if one refuses."""
-    import tensorflow as tf
-
-    shapes = []
-    for options in ({}, {"expand_animations": False}):
-        try:
-            shapes.append(tuple(tf.io.decode_image(data, **options).shape))
-        except tf.errors.InvalidArgumentError:
-            return None
-    assert shapes[0] == shapes[1]
-    return shapes[0]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Headline
-from tests.readers.core.image.test_image import tensorflow_shape
+from tests.readers.decoded import tensorflow_shape
 from tests.support.damaged_images import KINDS_OF_DAMAGE, damaged, intact_images
 from tests.support.drawn_images import ARITHMETIC, make_png, picture, real_images, saved
 from tests.support.foreign_images import POLICIES, foreign_images

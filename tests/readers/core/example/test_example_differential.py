@@ -23,8 +23,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from tests.conftest import Headline
+from tests.readers.core.example.parse_example_child import CRASHED, parsed_elsewhere
 from tests.support.fuzzing import mutated
-from tests.support.parse_example_child import CRASHED, parsed_elsewhere
 from tests.support.stress import count
 from transforms.core.example.decoder import decode_examples, message, parse_example
 from transforms.core.example.messages import Example

@@ -22,7 +22,11 @@ def parsed_elsewhere(messages: Iterable[bytes]) -> Iterator[Any]:
         for message in messages:
             if child is None:
                 child = subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.parse_example_child"],
+                    [
+                        sys.executable,
+                        "-m",
+                        "tests.readers.core.example.parse_example_child",
+                    ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,

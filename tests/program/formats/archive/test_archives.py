@@ -1,0 +1,271 @@
+"""Archives from end to end: the same shards as their folders, and what is refused."""
+
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping
+
+import pytest
+
+from tests.support.format_sources import PHOTOS, job_digest, photos, picture, values
+from tests.support.outputs import contents, payloads, rejects
+from tests.support.runs import command, convert, refused
+from tests.support.sources import write_files
+
+Folder = pathlib.Path
+Members = Mapping[str, bytes]
+TOLERANT = ("--max-reject-rate", "1")
+
+
+def write_archive(path: Folder, members: Members) -> Folder:
+    """Writes an archive of the kind that its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+            for name, data in members.items():
+                made.writestr(name, data)
+        return path
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def shards_of(directory: Folder) -> dict[str, bytes]:
+    return {k: v for k, v in contents(directory).items() if "-of-" in k}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """The dataset that the folder of images makes."""
+    root = tmp_path_factory.mktemp("folder")
+    write_files(root / "photos", photos())
+    convert(root / "photos", root / "out", "--preset", "imagenet")
+    return root / "out"
+
+
+@pytest.mark.parametrize("suffix", ["zip", "tar", "tar.gz"])
+def test_archive_gives_the_shards_of_the_folder(
+    tmp_path: Folder, folder: Folder, suffix: str
+) -> None:
+    """Packed or not, with Korean names, the same images make the same bytes."""
+    path = write_archive(tmp_path / f"photos.{suffix}", photos())
+    convert(path, tmp_path / "out", "--preset", "imagenet")
+    assert shards_of(tmp_path / "out") == shards_of(folder)
+    assert len(shards_of(folder)) == 2
+
+
+# Runs the program, and says what was opened for writing and what names were made.
+WATCHED = """
+import json, os, sys
+found = []
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+def watch(event, arguments):
+    if event == "open":
+        path, mode, flags = arguments
+        if isinstance(flags, int) and flags & WRITES:
+            found.append(os.fsdecode(path) if not isinstance(path, int) else "")
+    elif event in ("os.rename", "os.link", "os.symlink", "shutil.unpack_archive"):
+        found.append(os.fsdecode(arguments[1]))
+    elif event == "os.mkdir":
+        found.append(os.fsdecode(arguments[0]))
+sys.addaudithook(watch)
+from beam_pipeline.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stop:
+    assert stop.code == 0, stop.code
+print(json.dumps(found))
+"""
+
+
+def test_nothing_is_extracted(tmp_path: Folder) -> None:
+    """No file or folder of a member's name is made anywhere, and TMPDIR stays empty."""
+    path = write_archive(tmp_path / "photos.tar.gz", photos())
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    arguments = ["convert", str(path), str(tmp_path / "out"), "--workers", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *arguments],
+        env={**os.environ, "TMPDIR": str(temporary), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout.splitlines()[-1])
+    assert any("-of-00001" in name for name in made), "the hook sees what is written"
+    parts = {part for name in PHOTOS for part in name.split("/")[1:]}
+    parts |= {pathlib.PurePath(name).suffix for name in PHOTOS}
+    for name in made:
+        pure = pathlib.PurePath(name)
+        assert not parts & {*pure.parts, pure.suffix}, name
+    # Temporary files of Beam and the C library were removed, and held no image.
+    assert list(temporary.iterdir()) == []
+
+
+def test_tables_in_an_archive(tmp_path: Folder) -> None:
+    """CSV members are one table; so are those of a tar.gz, compressed once more."""
+    rows = [f"{number},이름 {number}" for number in range(20)]
+    parts = {
+        f"{name}.csv": "\n".join(["id,name", *rows[start : start + 10], ""]).encode()
+        for name, start in (("a", 0), ("b", 10))
+    }
+    write_archive(tmp_path / "rows.zip", parts)
+    convert(tmp_path / "rows.zip", tmp_path / "out")
+    found = sorted(
+        (r["id"][0], r["name"][0].decode()) for r in values(tmp_path / "out")
+    )
+    assert found == [(number, f"이름 {number}") for number in range(20)]
+
+
+def test_webdataset(tmp_path: Folder) -> None:
+    """Samples that webdataset writes have the fields that webdataset reads."""
+    wds = pytest.importorskip("webdataset")
+    path = tmp_path / "pets-000000.tar.gz"
+    samples = [
+        {
+            "__key__": f"견본/{number:04d}",
+            "png": picture(number),
+            "cls": number % 3,
+            "json": {"caption": f"설명 {number}", "size": [12, 9]},
+        }
+        for number in range(8)
+    ]
+    with wds.TarWriter(str(path)) as writer:
+        for sample in samples:
+            writer.write(sample)
+    convert(path, tmp_path / "out", "--no-shuffle")
+    read = wds.WebDataset(str(path), shardshuffle=False)
+    for row, sample in zip(values(tmp_path / "out"), read, strict=True):
+        assert row["key"] == [sample["__key__"].encode()]
+        assert row["image"] == [sample["png"]]
+        assert row["cls"] == [int(sample["cls"])]
+        told = json.loads(sample["json"])
+        assert row["json/caption"] == [told["caption"].encode()]
+        assert row["json/size"] == told["size"]
+
+
+def renamed(data: bytes, old: str, new: bytes) -> bytes:
+    assert len(old.encode()) == len(new)
+    return data.replace(old.encode(), new)
+
+
+def test_fault_122_names_of_another_encoding_from_end_to_end(tmp_path: Folder) -> None:
+    """CP949 names are rejects that name the option, and labels with it."""
+    path = tmp_path / "old.zip"
+    write_archive(path, {"xxxxxx/1.png": picture(1), "dog/2.png": picture(2)})
+    path.write_bytes(renamed(path.read_bytes(), "xxxxxx", "고양이".encode("cp949")))
+    convert(path, tmp_path / "a", *TOLERANT)
+    (found,) = rejects(tmp_path / "a")
+    assert found["reason"] == "invalid_encoding"
+    assert "--zip-encoding" in found["message"]
+    convert(path, tmp_path / "b", "--zip-encoding", "cp949")
+    assert (tmp_path / "b/label.labels.txt").read_text().split() == ["dog", "고양이"]
+
+
+def special(tar: tarfile.TarFile, name: str, kind: bytes, target: str = "") -> None:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    tar.addfile(info)
+
+
+def test_fault_115_116_117_121_in_a_tar_from_end_to_end(tmp_path: Folder) -> None:
+    """Ways out, links, archives inside and equal names are rejects, the rest rows."""
+    path = tmp_path / "a.tar"
+    good = {"cat/1.png": picture(1), "dog/2.png": picture(2)}
+    bad = {
+        "../cat/out.png": "unsafe_path",
+        "/cat/absolute.png": "unsafe_path",
+        "C:\\cat\\drive.png": "unsafe_path",
+        "cat/inner.zip": "nested_archive",
+        "cat/1.PNG": "duplicate_name",
+    }
+    members = {**good, **dict.fromkeys(bad, picture(3))}
+    write_archive(path, members)
+    with tarfile.open(path, "a") as tar:
+        special(tar, "cat/link.png", tarfile.SYMTYPE, "/etc/passwd")
+        special(tar, "cat/hard.png", tarfile.LNKTYPE, "cat/1.png")
+        special(tar, "cat/pipe.png", tarfile.FIFOTYPE)
+    links = dict.fromkeys(
+        ["cat/link.png", "cat/hard.png", "cat/pipe.png"], "not_a_regular_file"
+    )
+    convert(path, tmp_path / "out", *TOLERANT)
+    found = {each["source"]: each["reason"] for each in rejects(tmp_path / "out")}
+    assert found == bad | links
+    assert len(payloads(tmp_path / "out")) == 2
+    assert not (tmp_path / "cat").exists()
+
+
+def test_fault_117_118_123_in_a_zip_from_end_to_end(tmp_path: Folder) -> None:
+    """Bombs, wrong checksums, passwords and odd methods are rejects by their member."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("cat/1.png", picture(1))
+        made.writestr("dog/2.png", picture(2))
+        made.writestr("cat/bomb.png", bytes(20_000_000), zipfile.ZIP_DEFLATED)
+        made.writestr("cat/lzma.png", picture(3), zipfile.ZIP_LZMA)
+        made.writestr("cat/crc.png", b"the checksum of this will be wrong")
+        made.writestr("cat/lock.png", picture(4))
+    data = bytearray(path.read_bytes().replace(b"will be wrong", b"is wrong now!"))
+    local, central = data.index(b"cat/lock.png"), data.rindex(b"cat/lock.png")
+    data[local - 24] |= 1
+    data[central - 38] |= 1
+    path.write_bytes(data)
+    convert(path, tmp_path / "out", *TOLERANT)
+    assert {each["source"]: each["reason"] for each in rejects(tmp_path / "out")} == {
+        "cat/bomb.png": "member_too_large",
+        "cat/lzma.png": "unsupported_method",
+        "cat/crc.png": "damaged_member",
+        "cat/lock.png": "encrypted",
+    }
+    assert len(payloads(tmp_path / "out")) == 2
+
+
+def test_fault_118_119_120_damaged_archives_from_end_to_end(tmp_path: Folder) -> None:
+    """What is cut or damaged is one error; a flipped pixel of a tar cannot be seen."""
+    out = tmp_path / "out"
+    for name in ("a.zip", "a.tar", "a.tar.gz"):
+        path = write_archive(tmp_path / name, photos())
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) * 2 // 3])
+        assert name in refused(4, path, out)
+    tar = bytearray(write_archive(tmp_path / "b.tar", photos()).read_bytes())
+    second = tar.index(PHOTOS[1].encode())
+    tar[second + 5] ^= 1
+    (tmp_path / "b.tar").write_bytes(tar)
+    assert PHOTOS[0] in refused(4, tmp_path / "b.tar", out)
+    assert not out.exists()
+    # A byte inside an image, which PNG's own checksum detects.
+    data = write_archive(tmp_path / "c.tar", photos()).read_bytes()
+    image = photos()[PHOTOS[0]]
+    at = data.index(image) + image.index(b"IDAT") + 30
+    (tmp_path / "c.tar").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    convert(tmp_path / "c.tar", out, *TOLERANT)
+    assert [r["reason"] for r in rejects(out)] == ["damaged_image"]
+
+
+def test_fault_124_names_with_newlines_in_an_archive(tmp_path: Folder) -> None:
+    """A newline in a name is kept in the record, and escaped in what is printed."""
+    members = {"cat/a\nb.png": picture(1), "dog/2.png": b"no image"}
+    path = write_archive(tmp_path / "a.tar", members)
+    convert(path, tmp_path / "out", *TOLERANT)
+    (row,) = values(tmp_path / "out")
+    assert row["filename"] == [b"cat/a\nb.png"]
+    assert "a\nb" not in command("head", tmp_path / "out").out
+
+
+def test_fault_125_archive_that_changes_under_a_plan(tmp_path: Folder) -> None:
+    """Another archive of the same size is another job."""
+    path = write_archive(tmp_path / "a.tar", photos())
+    before = job_digest(path, tmp_path / "out")
+    os.utime(path, ns=(1, 1))
+    assert job_digest(path, tmp_path / "out") != before

@@ -1,0 +1,106 @@
+"""Datasets that are converted again: other shards, splits, images, and merged."""
+
+import io
+import pathlib
+import shutil
+import zlib
+
+import pytest
+from PIL import Image
+
+from tests.support.format_sources import (
+    kinds_of,
+    photos,
+    picture,
+    sorted_messages,
+    values,
+)
+from tests.support.outputs import account, split_sizes
+from tests.support.runs import convert
+from tests.support.sources import write_files
+
+Folder = pathlib.Path
+TOLERANT = ("--max-reject-rate", "1")
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A dataset of this program: images in two splits, classes, a reject."""
+    root = tmp_path_factory.mktemp("pets")
+    bad = {"train/cat/bad.png": b"no image"}
+    write_files(root / "in", photos() | bad)
+    convert(root / "in", root / "pets", *TOLERANT)
+    assert (root / "pets/rejects.jsonl").exists()
+    return root / "pets"
+
+
+def test_reshard_keeps_records_and_metadata(pets: Folder, tmp_path: Folder) -> None:
+    """More shards, the same messages, splits, classes and kinds; sidecars are none."""
+    convert(pets, tmp_path / "out", "--shards", "3")
+    for split in ("train", "test"):
+        wanted = sorted_messages(pets, split)
+        assert sorted_messages(tmp_path / "out", split) == wanted
+    assert kinds_of(tmp_path / "out") == kinds_of(pets)
+    found = account(tmp_path / "out")
+    assert (found["read"], found["written"]) == (12, 12)
+    assert (found["rejected"], found["skipped"]) == ({}, {})
+    assert (tmp_path / "out/pets-train.tfrecord-00001-of-00003").exists()
+
+
+def test_recompress_and_back(pets: Folder, tmp_path: Folder) -> None:
+    """Through zlib and back to none, the records are what they were."""
+    source = pets
+    for kind in ("zlib", "none"):
+        convert(source, tmp_path / kind, "--compression", kind, "--name", "pets")
+        source = tmp_path / kind
+    for split in ("train", "test"):
+        assert sorted_messages(source, split) == sorted_messages(pets, split)
+    raw = next((tmp_path / "zlib").glob("*-train.*")).read_bytes()
+    assert len(zlib.decompress(raw)) > len(raw) // 2
+
+
+def test_split_again_and_without_a_column(pets: Folder, tmp_path: Folder) -> None:
+    """Shares take the place of the old splits; --drop leaves one feature out."""
+    options = ("--splits", "a=0.5,b=0.5", "--drop", "filename,image")
+    convert(pets, tmp_path / "out", *options)
+    assert set(split_sizes(tmp_path / "out")) == {"a", "b"}
+    wanted = values(pets)
+    for row in wanted:
+        del row["filename"], row["image"]
+    order = lambda row: sorted(row.items())  # noqa: E731
+    assert sorted(values(tmp_path / "out"), key=order) == sorted(wanted, key=order)
+    # What was read off the images stays, as numbers.
+    assert "derived" not in kinds_of(tmp_path / "out")["height"]
+
+
+def test_images_are_resized_with_what_is_read_off_them(
+    pets: Folder, tmp_path: Folder
+) -> None:
+    """Image features stay images: made smaller, their height and width follow."""
+    convert(pets, tmp_path / "out", "--resize", "exact:3x4")
+    for row in values(tmp_path / "out"):
+        with Image.open(io.BytesIO(row["image"][0])) as image:
+            assert image.size == (4, 3)
+        assert (row["height"], row["width"]) == ([3], [4])
+
+
+def test_datasets_merge_by_the_names_of_their_classes(
+    pets: Folder, tmp_path: Folder
+) -> None:
+    """Two folders are one dataset; a class id means what its own dataset says."""
+    root = tmp_path / "all"
+    write_files(
+        tmp_path / "in", {f"train/dog/{i}.png": picture(90 + i) for i in (1, 2)}
+    )
+    shutil.copytree(pets, root / "pets")
+    convert(tmp_path / "in", root / "dogs")
+    convert(root, tmp_path / "out")
+    assert split_sizes(tmp_path / "out") == {"train": 8, "test": 6}
+    names = (tmp_path / "out/label.labels.txt").read_text().split()
+    assert names == ["cat", "dog", "고양이"]
+    found = values(tmp_path / "out")
+    for row in found:
+        folder = row["filename"][0].decode().split("/")[1]
+        assert names[row["label"][0]] == folder
+    wanted = [row["image"] for row in values(pets) + values(root / "dogs")]
+    assert sorted(row["image"] for row in found) == sorted(wanted)

@@ -1,0 +1,195 @@
+"""Sources of binary, archive and detection formats, and the records made from them."""
+
+import io
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from beam_pipeline.planning.plan import make_plan
+from beam_pipeline.settings.spec import make_spec
+from tests.support.outputs import dataset, payloads
+from tests.support.sources import write_files
+from transforms.core.example import messages
+
+Array = np.ndarray[Any, Any]
+Folder = pathlib.Path
+RNG = np.random.default_rng(7)
+
+
+# Label folders in two scripts, one of them Korean.
+PHOTOS = [
+    f"{split}/{label}/{number}.{kind}"
+    for split in ("train", "test")
+    for label in ("cat", "고양이")
+    for number, kind in enumerate(("png", "jpg", "png"))
+]
+
+
+def picture(number: int, kind: str = "png", **options: Any) -> bytes:
+    """Returns an encoded image of noise, 12 wide and 9 high."""
+    pixels = np.random.default_rng(number).integers(0, 256, (9, 12, 3), np.uint8)
+    out = io.BytesIO()
+    name = {"jpg": "JPEG"}.get(kind, kind)
+    Image.fromarray(pixels).save(out, name, **options)
+    return out.getvalue()
+
+
+def photos() -> dict[str, bytes]:
+    return {path: picture(i, path[-3:]) for i, path in enumerate(PHOTOS)}
+
+
+def sorted_messages(directory: Folder, split: str | None = None) -> list[bytes]:
+    """Returns the records as messages, in an order of their own."""
+    return sorted(
+        messages.Example.FromString(payload).SerializeToString(deterministic=True)
+        for payload in payloads(directory, split)
+    )
+
+
+def values(directory: Folder, split: str | None = None) -> list[dict[str, Any]]:
+    """Returns each record as name -> list of values, by protobuf."""
+    out = []
+    for payload in payloads(directory, split):
+        features = messages.Example.FromString(payload).features.feature
+        out.append(
+            {
+                name: list(getattr(feature, feature.WhichOneof("kind")).value)
+                for name, feature in features.items()
+            }
+        )
+    return out
+
+
+def job_digest(source: object, output: object, **settings: object) -> str:
+    """Returns the digest of a job."""
+    given = {
+        "source": str(source),
+        "output": str(output),
+        "overwrite": True,
+        **settings,
+    }
+    plan = make_plan(make_spec(given))
+    assert os.path.basename(plan.work_folder) == plan.work_digest
+    return plan.digest
+
+
+CIFAR_NAMES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+
+def cifar(count: int, *, labels: int = 1) -> Array:
+    records = RNG.integers(0, 256, (count, 3072 + labels), np.uint8)
+    for column, classes in enumerate((20, 100) if labels == 2 else (10,)):
+        records[:, column] %= classes
+    return records
+
+
+def cifar10(root: Folder) -> dict[str, Array]:
+    """Writes three batches as NumPy lays them out, and the names of the classes."""
+    root.mkdir()
+    made = {name: cifar(12) for name in ("data_batch_1", "data_batch_2", "test_batch")}
+    for name, records in made.items():
+        (root / f"{name}.bin").write_bytes(records.tobytes())
+    (root / "batches.meta.txt").write_text("\n".join([*CIFAR_NAMES, "", ""]))
+    return made
+
+
+def hwc(records: Array, labels: int = 1) -> Array:
+    return records[:, labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+RUN = np.dtype(
+    [("time", ">u4"), ("skipped", "u1", 3), ("state", "u1"), ("grid", ">i2", (3, 2, 4))]
+)
+
+
+LAYOUT = {
+    "header_bytes": 8,
+    "endianness": "big",
+    "fields": [
+        {"name": "time", "dtype": "uint32"},
+        {
+            "name": "state",
+            "dtype": "uint8",
+            "offset": 7,
+            "label": True,
+            "classes": "states.txt",
+        },
+        {"name": "grid", "dtype": "int16", "shape": [3, 2, 4], "order": "CHW"},
+    ],
+}
+
+
+def write_runs(root: Folder) -> Array:
+    """Writes records with a header, a gap, big-endian numbers and a class id."""
+    root.mkdir()
+    made = np.zeros(40, RUN)
+    made["time"] = RNG.integers(0, 2**32, 40)
+    made["state"] = np.arange(40) % 3
+    made["grid"] = RNG.integers(-(2**15), 2**15, (40, 3, 2, 4))
+    (root / "run.dat").write_bytes(b"RUN-0001" + made.tobytes())
+    (root / "states.txt").write_text("on\noff\nbroken\n")
+    (root / "layout.yaml").write_text(yaml.safe_dump(LAYOUT))
+    return made
+
+
+def kinds_of(directory: Folder) -> dict[str, Any]:
+    """Returns what the manifest says of features, without their statistics."""
+    words = ("kind", "is_label", "classes", "shape", "dtype", "encoding", "derived")
+    return {
+        feature["name"]: {word: feature[word] for word in words if word in feature}
+        for feature in dataset(directory)["features"]
+    }
+
+
+OBJECT = "image/object"
+
+
+def marked(size: tuple[int, int], box: tuple[int, int, int, int], **more: Any) -> bytes:
+    """Returns a black JPEG with a white box (x, y, width, height)."""
+    pixels = np.zeros((size[1], size[0], 3), np.uint8)
+    x, y, width, height = box
+    pixels[y : y + height, x : x + width] = 255
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "JPEG", quality=95, **more)
+    return out.getvalue()
+
+
+def write_coco(root: Folder, boxes: list[tuple[int, int, int, int]]) -> Folder:
+    """Writes COCO's own layout: image i has the box i, and image 0 a second one."""
+    images, annotations = [], []
+    for number, box in enumerate(boxes, start=1):
+        name = f"{number:012d}.jpg"
+        write_files(root / "val2017", {name: marked((64, 48), box)})
+        images.append({"id": number, "file_name": name, "height": 48, "width": 64})
+        annotations.append(_annotation(number, number, box))
+    annotations.append(_annotation(90, 1, (0, 0, 64, 48), category_id=90, iscrowd=1))
+    write_instances(root, images, annotations)
+    return root
+
+
+def _annotation(number: int, image: int, box: Iterable[float], **more: Any) -> Any:
+    x, y, width, height = box
+    plain = {"category_id": 1, "area": width * height, "iscrowd": 0}
+    found = {"id": number, "image_id": image, "bbox": [x, y, width, height]}
+    return {**found, **plain, "segmentation": [[x, y, x + width, y]], **more}
+
+
+def write_instances(root: Folder, images: list[Any], annotations: list[Any]) -> None:
+    path = root / "annotations/instances_val2017.json"
+    names = {1: "person", 90: "toothbrush"}
+    content = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": key, "name": name} for key, name in names.items()],
+    }
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+BOXES = [(8, 12, 16, 24), (20, 4, 30, 10), (32, 24, 32, 24)]
