@@ -1,8 +1,8 @@
 """Shared by the typed formats: rows as flat columns, pieces, damage.
 
-Blocks of these formats count rows: `start` is the number of the first row, which tells
-pieces of a file apart, and `stop` is as many bytes of the file beyond it as the
-piece takes, which is what places rows in shards.
+Blocks of these formats count rows: `start` is the number of the first row, which
+identifies the piece in its file. `stop - start` is the number of bytes of the file that
+the piece takes, which decides how rows are spread over shards.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ def readable(origin: str, title: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise
-        # Arrow's own; what the system says of a file has a number.
+        # Errors of the system have a number; without one the error is Arrow's.
         raise _damaged(origin, title, error) from error
 
 
@@ -180,7 +180,7 @@ def _flat(name: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Returns the values without the ways of storing them."""
+    """Returns the values in the plain type that `flat_types` gives."""
     if isinstance(array.type, pa.FixedShapeTensorType):
         return array
     if isinstance(array, pa.ExtensionArray):
@@ -261,14 +261,14 @@ def joined_sample(
 
 
 class Unheld(Protocol):
-    """Values of a column that its type cannot hold: `mask` is true for their rows."""
+    """Values of a column that its type cannot hold."""
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """For each row whether it holds one."""
+        """Bools, true for each row that holds such a value."""
 
     def message(self, row: int) -> str:
-        """Returns what is wrong with a row."""
+        """Returns the message for a row."""
 
 
 def raw_rows(
@@ -277,9 +277,9 @@ def raw_rows(
     wanted: Sequence[str],
     unheld: Sequence[Unheld] = (),
 ) -> RawRows:
-    """Returns the rows of a piece; those with texts that are not UTF-8 are refused.
+    """Returns the rows of a piece; refuses those with texts that are not UTF-8.
 
-    So are those with values that are not what the file holds.
+    Rows with `unheld` values are refused, too: Arrow has read them as other values.
 
     Raises:
       InputError: a column that is wanted is not there.

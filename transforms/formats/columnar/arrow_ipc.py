@@ -3,8 +3,8 @@
     "ARROW1"        a file (.arrow, .feather): batches can be read by number
     anything else   a stream (.arrows): one block, one batch after another
 
-IPC has no checksums: before a value is looked at, every offset is checked, so that
-damage is an error and never a read beyond a buffer.
+IPC has no checksums. Every offset is checked before a value is read, so that damage is
+an error and never a read beyond a buffer.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class ArrowReader(TableReader):
         with _opened(file) as ipc:
             counts = ipc.counts(limit_rows)
         if counts is None:
-            # How many rows a stream holds is known once it is read.
+            # Only reading a stream to its end would tell its number of rows.
             yield file.whole()
             return
         total = max(sum(counts), 1)
@@ -144,7 +144,7 @@ class _File:
         self.rows: int | None = None
 
     def consumed(self, size: int) -> int:
-        """Returns nothing: the number of all rows is known."""
+        """Returns 0: the number of all rows is known, so none is estimated by bytes."""
         return 0
 
     def counts(self, limit_rows: int | None) -> list[int] | None:
@@ -203,7 +203,7 @@ class _Stream:
         return min(self._stream.tell(), size)
 
     def counts(self, limit_rows: int | None) -> list[int] | None:
-        """Returns None: only reading them all would tell."""
+        """Returns the rows of the first batches, to the limit; None without a limit."""
         if limit_rows is None:
             return None
         out: list[int] = []
@@ -260,7 +260,7 @@ def _opened(
 
 
 def _options(schema: pa.Schema, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
-    # No fields would mean all of them; the first one then stands for its row count.
+    # An empty list would mean all fields: read the first one for its number of rows.
     indices = sorted(schema.get_field_index(name) for name in names) or [0]
     return pa.ipc.IpcReadOptions(included_fields=indices, use_threads=False)
 
@@ -273,7 +273,7 @@ def _with_fields(
 
 
 def _width(kind: pa.DataType) -> int:
-    """Returns about how many bytes a value takes, to find the cheapest column."""
+    """Returns the bits of a value, roughly, to find the cheapest column to read."""
     try:
         return kind.bit_width
     except ValueError:
@@ -281,13 +281,13 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns a batch all of whose offsets are inside its buffers.
+    """Returns a batch after checking that all its offsets are inside its buffers.
 
     Raises:
-      ArrowInvalid: they do not.
+      ArrowInvalid: one is not.
     """
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        # Texts that are not UTF-8 are for each row to be blamed.
+        # Check texts as bytes: rows that are not UTF-8 are refused one by one, later.
         if pa.types.is_string(field.type):
             column = column.view(pa.binary())
         elif pa.types.is_large_string(field.type):
@@ -303,7 +303,7 @@ def _size(batch: pa.RecordBatch) -> int:
 
 
 def _cut(batch: pa.RecordBatch, budget: int) -> pa.RecordBatch:
-    """Returns rows of a batch, evenly taken, of about this many bytes."""
+    """Returns every n-th row of a batch, so that they take about `budget` bytes."""
     step = -(-_size(batch) // max(budget, 1))
     if step <= 1:
         return batch

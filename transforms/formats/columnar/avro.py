@@ -73,9 +73,9 @@ _TITLE = "Avro"
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _MAX_HEADER_BYTES = 16 << 20
-# Of the rows of a block once unpacked: each byte may become a value of Python's.
+# Most bytes of an unpacked block: each may become a Python object.
 _MAX_BLOCK_BYTES = 64 << 20
-# Unpacked content that is decoded at once, where blocks are smaller.
+# Small blocks are joined up to this size, unpacked, before they are decoded.
 _PIECE_BYTES = 4 << 20
 _SAMPLE_BYTES = 16 << 20
 _PLACES = 64
@@ -334,7 +334,7 @@ class _AvroFile:
         out: dict[str, bytes] = {}
         while count := self._long("the metadata"):
             if count < 0:
-                # The size in bytes comes next, for who wants to skip them.
+                # A negative count is followed by the size in bytes, for skipping.
                 count = -count
                 self._long("the metadata")
             for _ in range(count):
@@ -348,7 +348,7 @@ class _AvroFile:
         return out
 
     def _behind_sync(self, at: int) -> int:
-        """Returns the first place behind a sync marker from `at` on; else the end."""
+        """Returns where the first sync marker from `at` on ends; else the end."""
         tail = b""
         self._stream.seek(at)
         while chunk := self._stream.read(_SEARCHED_BYTES):
@@ -469,7 +469,7 @@ def _unsnapped(packed: bytes) -> bytes:
     else:
         raise ValueError("its size is no varint")
     if size > _MAX_BLOCK_BYTES:
-        # Refused by its size, and not unpacked.
+        # Too large: let the caller refuse it without unpacking it.
         return bytes(_MAX_BLOCK_BYTES + 1)
     data = pa.Codec("snappy").decompress(packed[:-4], size, asbytes=True)
     if zlib.crc32(data) != int.from_bytes(packed[-4:], "big"):

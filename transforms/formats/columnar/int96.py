@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 _PER_SECOND = {"us": 10**6, "ns": 10**9}
 _ROWS = 1 << 16
 _SHOWN = 4
-# In which the first and the last instant are that nanoseconds can hold.
+# The seconds of the first and the last instant that nanoseconds can hold.
 _FIRST_SECOND, _LAST_SECOND = -(2**63) // 10**9, (2**63 - 1) // 10**9
 
 
@@ -66,7 +66,7 @@ class Lost:
 
 
 class LostInstants:
-    """Finds, beside a file that is read, the instants that its unit cannot hold.
+    """Finds the instants that the unit of a file cannot hold, while the file is read.
 
     Args:
       opener: opens the file with timestamps of 96 bits in the unit that it is given.
@@ -119,7 +119,7 @@ class LostInstants:
             self._left.pop(unit, None)
 
     def find(self, rows: dict[str, pa.Array], count: int) -> list[Lost]:
-        """Returns what was lost of the next `count` rows, whose columns are given."""
+        """Returns the lost instants of the next `count` rows, given their columns."""
         if not self.names:
             return []
         others = {unit: self._next(unit, count) for unit in self._files}
@@ -178,7 +178,7 @@ def _flat(column: pa.Array) -> pa.Array:
 
 
 def _lost(column: pa.Array, unit: str, exact: dict[str, pa.Array]) -> Mask:
-    """Tells which rows hold an instant that differs from the exact ones."""
+    """Tells which rows hold an instant that differs from the exact one."""
     if is_list(column.type):
         inner = _lost(
             column.flatten(), unit, {u: each.flatten() for u, each in exact.items()}
@@ -187,7 +187,8 @@ def _lost(column: pa.Array, unit: str, exact: dict[str, pa.Array]) -> Mask:
     values = _counts(column)
     mask = values // _PER_SECOND[unit] != _counts(exact["s"])
     if "ns" in exact:
-        # Both wrap at 64 bits alike, so they differ by what is below microseconds.
+        # Both wrap at 64 bits alike: they differ if an instant is finer than a
+        # microsecond.
         mask |= values * 1000 != _counts(exact["ns"])
     valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     return np.asarray(mask & valid, np.bool_)

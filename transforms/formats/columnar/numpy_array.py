@@ -40,7 +40,7 @@ _LONG = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|\b(\d+)L\b""")
 
 
 class StoredArray:
-    """One array as it lies in a file: its header is read, its values are not.
+    """One array in a file, whose header is read, and whose values are not.
 
     Attributes:
       name: of its column.
@@ -124,7 +124,7 @@ class StoredArray:
         if self._fortran:
             return self._strided(first, rows)
         if self.packed:
-            # What is before is read over.
+            # A compressed member has no seek: read and drop what is before.
             self._skip((first - self._next) * self.row_bytes)
             self._next = first + rows
         else:
@@ -248,7 +248,7 @@ def _flat(values: npt.NDArray[Any], where: str) -> pa.Array:
 
 
 def _check_text(values: npt.NDArray[Any], where: str) -> None:
-    """Refuses numbers that are no characters: NumPy would make no text of them."""
+    """Raises InputError for numbers that are not Unicode characters."""
     if not values.nbytes:
         return
     native = values.astype(values.dtype.newbyteorder("="), copy=False)

@@ -1,8 +1,8 @@
 """Parquet as a table format: blocks of row groups, read column by column.
 
-Row groups are what Parquet can be cut into: small ones are a block together, a large
-one is a block that comes in pieces. What a footer says costs no data, so that the
-columns of all files are compared and their rows counted exactly.
+Parquet can be cut at row groups: several small ones are a block, and a large one is a
+block that is read in pieces. Reading footers costs no data, so the columns of all files
+are compared, and their rows are counted exactly.
 """
 
 import contextlib
@@ -54,12 +54,12 @@ __all__ = ["ParquetReader"]
 _PLACES = 64
 # Decode up to this multiple of the sample budget per row group.
 _SPREAD = 4
-# Rows that are decoded at once, at most.
+# Most rows that are decoded at once, and about how many bytes.
 _MANY_ROWS = 1 << 16
 _STEP_BYTES = 4 << 20
-# Of the rows of a group, in the mean and once unpacked. One row is the least that can
-# be decoded, and takes several times as much memory. How well a group is compressed
-# says nothing: one number a hundred million times is a sound group.
+# Most unpacked bytes of a row, on average over a group. One row is the least that can
+# be decoded, and takes several times as much memory. The ratio of compression is no
+# measure: a group of one number a hundred million times is sound.
 _MAX_ROW_BYTES = 256 << 20
 
 
@@ -70,7 +70,7 @@ class ParquetReader(TableReader):
     Attributes:
       null_values: see `TableReader`.
       int96: the unit of timestamps of 96 bits, once it is known.
-      full: settle that by all rows of all files; else by those of the sample.
+      full: whether all rows of all files decide that unit, not a sample.
     """
 
     title: ClassVar[str] = "Parquet"
@@ -81,9 +81,9 @@ class ParquetReader(TableReader):
     full: bool = False
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Samples row groups spread evenly; settles the unit of long timestamps."""
+        """Samples row groups spread evenly; decides the unit of 96-bit timestamps."""
         common = CommonColumns()
-        # Of each row group: the file, its number there, bytes once unpacked.
+        # Each row group: its file, its number there, its unpacked bytes.
         groups: list[tuple[InputFile, int, int]] = []
         rows = 0
         wide = False
@@ -177,7 +177,7 @@ def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
 
 
 def _parquet_file(stream: BinaryIO, int96: str) -> pq.ParquetFile:
-    # Threads are the runner's; checksums are checked where the writer left them.
+    # Page checksums are verified where the writer stored them.
     return pq.ParquetFile(
         stream, page_checksum_verification=True, coerce_int96_timestamp_unit=int96
     )
@@ -195,8 +195,8 @@ def _beyond(groups: Sequence[tuple[InputFile, int, int]]) -> bool:
 def _plain_bytes(group: pq.RowGroupMetaData) -> int:
     """Returns the bytes of a row group before compression, at least 1.
 
-    The facts of single columns are not looked at: where those of a damaged file
-    contradict each other, asking for them ends the process.
+    The metadata of single columns is not used: pyarrow ends the process when that of a
+    damaged file contradicts itself.
     """
     return max(1, group.total_byte_size)
 

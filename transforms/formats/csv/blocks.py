@@ -18,7 +18,8 @@ from transforms.formats.csv.scan import Scan, Stream, pieces_of
 
 __all__ = ["MAX_RECORD_BYTES", "iter_blocks", "too_long", "unclosed"]
 
-# Longer than any honest record; an unclosed quote would otherwise take the whole file.
+# Longer than any sound record: an unclosed quote would otherwise make one record of the
+# rest of the file.
 MAX_RECORD_BYTES = 64 << 20
 
 
@@ -80,10 +81,10 @@ def _scanned(
 ) -> Iterator[Block]:
     """Yields the blocks of what is left of a stream that is at offset `base`."""
     scan = Scan(dialect)
-    # The header's record, if there is one, is number -1.
+    # Number the header's record -1, so that the first row is 0.
     row = -1 if dialect.header else 0
     line = 1
-    # The last record that started: where, and on which line.
+    # Where the last record started, and on which line.
     record, record_line = base, 1
     block: Block | None = None
     for piece in pieces_of(stream):

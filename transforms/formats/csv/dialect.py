@@ -22,7 +22,7 @@ __all__ = [
     "whole_to_utf8",
 ]
 
-# A file that must be transcoded whole is held in memory about three times over.
+# A file that must be transcoded whole is in memory about three times.
 MAX_WHOLE_BYTES = 1 << 30
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.
@@ -100,7 +100,7 @@ class CsvDialect:
                 f"columns must be distinct names, none of them empty; found "
                 f"{list(self.columns)}"
             )
-        # The name becomes the codec's own, so that equal dialects compare equal.
+        # Use the codec's own name: latin1 and iso-8859-1 must compare equal.
         object.__setattr__(self, "encoding", _codec_name(self.encoding))
 
 
@@ -129,7 +129,7 @@ def bom_length(head: bytes, encoding: str) -> int:
 
 @functools.lru_cache(maxsize=64)
 def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
-    """Tells if what gives a file its structure can be found in the encoded bytes."""
+    """Tells whether delimiters, quotes and line ends can be found in encoded bytes."""
     ascii_bytes = bytes(range(128))
     marks = {"\n", "\r", dialect.delimiter, *dialect.quote, *dialect.escape}
     try:
@@ -138,7 +138,8 @@ def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
         return False
     if len(text) != 128 or any(text[ord(mark)] != mark for mark in marks):
         return False
-    # None of them may be the second byte of a character.
+    # A delimiter, quote or line end must never be the second byte of a character: in
+    # Shift JIS, a backslash or a pipe is.
     return all(
         bytes([lead, ord(mark)]).decode(encoding, "surrogateescape").endswith(mark)
         for lead in range(128, 256)
@@ -149,8 +150,8 @@ def is_scannable(encoding: str, dialect: CsvDialect) -> bool:
 def to_utf8(data: bytes, encoding: str) -> bytes:
     """Returns the bytes of whole records as UTF-8.
 
-    What is invalid in the encoding stays invalid: it becomes lone surrogates, which
-    the CSV parser refuses, so that the rows that hold it can be found.
+    Bytes that are invalid in the encoding stay invalid: they become lone surrogates,
+    which the CSV parser refuses, so that their rows can be found.
     """
     if encoding == "utf-8":
         return data

@@ -29,7 +29,7 @@ __all__ = [
     "repeats_header",
 ]
 
-# Nearly every header ends within so much; what does not is read again from its start.
+# Almost every header is shorter; a longer one is read again, four times as much.
 _FIRST_BYTES = 64 << 10
 _OTHER_DELIMITERS = ";\t|,"
 _OTHER_QUOTES = "'`\""
@@ -72,7 +72,7 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
 
 
 def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:
-    """Returns what the first record holds, whatever the columns are called.
+    """Returns the fields of the first record, whether they are names or not.
 
     Raises:
       InputError: the record is not valid in the encoding.
@@ -124,7 +124,7 @@ def check_same_columns(
 def repeats_header(
     columns: Sequence[pa.Array], places: Sequence[int], names: Sequence[str]
 ) -> npt.NDArray[np.bool_] | None:
-    """Tells which of n rows hold the columns' names: the header of a joined file.
+    """Tells which of n rows repeat the header, as the second of two joined files does.
 
     Args:
       columns: n texts each, string or binary; at least one.
@@ -132,7 +132,7 @@ def repeats_header(
       names: the names of all columns of the file.
 
     Returns:
-      n bools; None where no row does.
+      n bools; None if no row does.
     """
     # The first name is compared last: a joined file may bring its byte order mark
     # before it, which makes quotes there literal.
@@ -162,7 +162,7 @@ def equal_to(column: pa.Array, text: str) -> pa.BooleanArray:
 
 
 def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
-    """Returns the first record as UTF-8, perhaps with its line end; b"" without one."""
+    """Returns the first record as UTF-8, with any line end; b"" for no record."""
     stream.seek(0)
     head = stream.read(4)
     encoding = file_encoding(head, dialect, origin)
@@ -195,7 +195,7 @@ def _first_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
             if size > MAX_RECORD_BYTES:
                 raise too_long(origin, line, dialect)
             size *= 4
-        # Bytes that can be scanned are decoded only now that the record's end is known.
+        # Decode the header alone: the piece that was read may end inside a character.
         return text.decode(encoding).encode() if as_is else text
     except UnicodeDecodeError as error:
         byte = error.object[error.start]

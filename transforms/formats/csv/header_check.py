@@ -27,15 +27,17 @@ __all__ = ["HeaderCheck"]
 
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ Tt][0-9:.]+([Zz]|[+-][0-9:]+)?)?$"
 _BOOL = r"^(?i:true|false)$"
+# Cells that a date or a bool in the first row is compared with.
 _FIRST_CELLS = 256
 _SHOWN_NAMES = 4
 _SHOWN_CHARS = 40
+# Numbers outside are rather ids or amounts than names of years.
 _FIRST_YEAR, _LAST_YEAR = 1500, 2200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeaderCheck:
-    """Looks at first rows that nobody has said are headers.
+    """Judges first rows where no setting says whether they are headers.
 
     Attributes:
       null_values: texts that mean missing.
@@ -46,15 +48,15 @@ class HeaderCheck:
     def note(
         self, origin: str, fields: Sequence[str], columns: Sequence[pa.ChunkedArray]
     ) -> str:
-        """Returns what is worth a note about a file's first row; empty for nothing.
+        """Returns a note about a file's first row; "" if there is nothing to say.
 
         Args:
           origin: the file.
-          fields: what its first row holds; k texts.
-          columns: k columns of texts: rows of this file and of others like it.
+          fields: k texts, the fields of its first row.
+          columns: k columns of texts, sampled from all files.
 
         Raises:
-          InputError: the first row is one of data.
+          InputError: the first row is data.
         """
         absent = {"", *MISSING_WORDS, *self.null_values}
         silent = [field.strip(" \t") in absent for field in fields]
@@ -86,7 +88,7 @@ class HeaderCheck:
         )
 
     def _numeric(self, columns: Sequence[pa.ChunkedArray]) -> list[int]:
-        """Returns which columns are of numbers."""
+        """Returns the indices of the columns of numbers."""
         named = {str(index): column for index, column in enumerate(columns)}
         features = infer_columns(with_nulls(named, self.null_values)).features
         return [
@@ -104,7 +106,7 @@ def _is_number(field: str) -> bool:
 def _all_alike(
     fields: Sequence[str], columns: Sequence[pa.ChunkedArray], silent: Sequence[bool]
 ) -> bool:
-    """Whether every field that says anything is like the cells of its column."""
+    """Tells whether each field that is not missing is like the cells of its column."""
     said = [
         (field, column)
         for field, column, none in zip(fields, columns, silent, strict=True)
@@ -128,7 +130,7 @@ def _is_alike(field: str, column: pa.ChunkedArray) -> bool:
 
 
 def _are_consecutive(fields: Sequence[str]) -> bool:
-    """Whether names are 0 to n, 1 to n, or years one after the other; two at least."""
+    """Tells whether two or more names are 0 to n, 1 to n, or consecutive years."""
     if len(fields) < 2 or not all(re.fullmatch("0|[1-9][0-9]{0,8}", f) for f in fields):
         return False
     numbers = [int(field) for field in fields]

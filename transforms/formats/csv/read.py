@@ -67,7 +67,7 @@ def read_raw(
             f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
         )
     source = _Source(data, block, dialect)
-    # Something has to be parsed for the records to be counted.
+    # The parser counts records only if it parses a column.
     records, texts = _texts(source, columns, [*wanted, *beside] or columns[:1])
     if len(records) != block.rows:
         raise ConservationError(
@@ -115,7 +115,7 @@ def read_raw(
 
 
 class _Source:
-    """The bytes of a block, as they are and as UTF-8."""
+    """The bytes of a block, as in the file and as UTF-8."""
 
     def __init__(
         self, data: bytes | pa.Buffer, block: Block, dialect: CsvDialect
@@ -131,23 +131,23 @@ class _Source:
             if self.encoding != "utf-8":
                 self.utf8 = to_utf8(bytes(data), self.encoding)
             return
-        # Transcoded whole: the header is inside, and rows past a limit.
+        # The block is the whole file: leave out the header and rows beyond a limit.
         text = whole_to_utf8(bytes(data), self.encoding, block.origin)
         skip = int(dialect.header)
         ends = locate(text, dialect, np.array([skip, skip + block.rows]))
         self.utf8 = self.raw = text[ends.starts[0] : ends.starts[1]]
 
     def undecodable(self, column: str, cell: pa.Scalar) -> str:
-        """Returns what is wrong with a cell that is not valid text."""
+        """Returns the message for a cell that is not valid text."""
         value = cell.as_py()
-        # Undo `to_utf8`, to show the bytes as they stand in the file.
+        # Undo `to_utf8`, to show the bytes that are in the file.
         lone = "surrogateescape" if self.encoding == "utf-8" else "surrogatepass"
         raw = value.decode("utf-8", lone).encode(self.encoding, "surrogateescape")
         shown = shortened(raw.decode(self.encoding, "backslashreplace"))
         return bounded(f"column {column!r} holds '{shown}': not valid {self.encoding}")
 
     def rejections(self, complaints: Sequence[Complaint]) -> list[Rejection]:
-        """Returns a rejection for each complaint; they ascend."""
+        """Returns a rejection for each complaint; complaints ascend by row."""
         if not complaints:
             return []
         view = memoryview(self.raw)
@@ -195,10 +195,10 @@ def _no_rows(
     texts: _Texts,
     columns: Sequence[str],
 ) -> dict[Skipped, Mask]:
-    """Returns which of the records of the right length are no rows, by reason."""
+    """Returns which records of the right length are not rows, by reason."""
     found = [text for text, _ in texts.values()]
     if len(columns) == 1:
-        # The one text of a row may be the column's name, but hardly this.
+        # In a table of one column a row may equal the name; hardly a lone Ctrl-Z.
         marks = equal_to(found[0], END_MARK)
         if not pc.any(marks).as_py():
             return {}

@@ -1,4 +1,4 @@
-"""CSV as a table format: plain files in blocks, compressed ones as a stream."""
+"""CSV as a table format: plain files in blocks, compressed files as a stream."""
 
 import dataclasses
 import io
@@ -25,12 +25,12 @@ from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
 
 __all__ = ["CsvReader"]
 
-# Pieces of a compressed file, of its content.
+# Pieces of the content of a compressed file.
 _PIECE_BYTES = 16 << 20
 # Content of compressed files that a sample reads, and the most files it opens.
 _SAMPLE_BYTES = 8 << 20
 _SAMPLE_FILES = 64
-# Of each file: enough for any header.
+# Content that is read of each file at least: enough for any header.
 _LEAST_SAMPLE_BYTES = 1 << 20
 
 
@@ -85,7 +85,7 @@ class CsvReader(TableReader):
         """Samples rows as text; the reader then knows the names of all columns."""
         packed = any(is_packed(file.path) for file in files)
         sample = self._packed_sample(files) if packed else self._sample(files)
-        # Of many files only those that hold anything were looked into.
+        # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
         reader = dataclasses.replace(
             self, names=tuple(sample.columns), named_in=first.origin
@@ -219,7 +219,7 @@ class CsvReader(TableReader):
 
 
 def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:
-    """Returns up to `size` bytes, and whether they are all there is."""
+    """Returns up to `size` bytes, and whether the stream ends after them."""
     parts = []
     left = size
     while left and (part := stream.read(left)):

@@ -26,7 +26,8 @@ __all__ = [
 
 END_MARK = "\x1a"
 _BOM = b"\xef\xbb\xbf"
-# Arrow cannot tell of a row of another length that is not valid UTF-8.
+# Arrow cannot report a row of another length that is not valid UTF-8: such rows are
+# found in a copy that has "?" for each byte beyond ASCII.
 _ONLY_ASCII = bytes(range(128)) + b"?" * 128
 
 
@@ -99,11 +100,12 @@ def parse(
         return "skip"
 
     view = memoryview(data)
-    # Arrow drops a byte order mark wherever its input starts. Here it is data: the
-    # file's own was left out before. A blank line in front is no record.
+    # Arrow drops a byte order mark at the start of its input. Here it would be data,
+    # since blocks lack the file's own mark; a blank line in front protects it.
     if bytes(view[:3]) == _BOM:
         data = b"\n" + bytes(data)
-    # A blank cell at the very end passes for quoted if the one before it was.
+    # Without a line end, Arrow takes a blank last cell for quoted if the cell before it
+    # is quoted.
     if bytes(view[-1:]) not in (b"\n", b"\r"):
         data = bytes(data) + b"\n"
     whole = {"use_threads": False, "block_size": len(data) + 1}
@@ -122,8 +124,8 @@ def parse(
     try:
         table = table_of(_parse_options(dialect))
     except pa.ArrowInvalid:
-        # Perhaps for a row of another length. Arrow tells of it by its text, and where
-        # that is not valid UTF-8 it prints a traceback and does not tell.
+        # A row of another length may be the cause: parse again, with a handler. Arrow
+        # passes the row's text to it; for invalid UTF-8 it would print a traceback.
         _check_utf8(data)
         table = table_of(_parse_options(dialect, note))
     others = [*end_marks, *(index for index, _ in miscounted)]
@@ -152,7 +154,7 @@ def parse_bytes(
 ) -> Records:
     """Parses whole records that are perhaps not valid UTF-8 to columns of binary."""
     data = bytes(data)
-    # What gives records their fields is ASCII: their lengths stay as they are.
+    # Replacing other bytes leaves lengths and fields as they are: all marks are ASCII.
     found = parse(data.translate(_ONLY_ASCII), names, wanted, dialect)
     others = np.array(
         sorted([*found.end_marks, *(index for index, _ in found.miscounted)]), np.int64
@@ -167,7 +169,7 @@ def parse_bytes(
 
 
 def trimmed(cells: pa.StringArray) -> pa.StringArray:
-    """Returns texts without white space at their ends; of nothing else null is left."""
+    """Returns texts without white space at their ends; null for white space alone."""
     texts = pc.utf8_trim_whitespace(cells)
     if (pc.min(pc.binary_length(texts)).as_py() or 0) > 0:
         return texts
@@ -177,7 +179,7 @@ def trimmed(cells: pa.StringArray) -> pa.StringArray:
 
 def count_fields(data: bytes, dialect: CsvDialect) -> int:
     """Returns how many fields the first record of UTF-8 text has; 0 without one."""
-    # Arrow takes a lone record without a line end for an empty file here.
+    # Without a line end, Arrow takes a single record for an empty file.
     data += b"\n"
     options = arrow_csv.ReadOptions(
         autogenerate_column_names=True, use_threads=False, block_size=len(data) + 1
@@ -191,7 +193,7 @@ def count_fields(data: bytes, dialect: CsvDialect) -> int:
             types,
         )
     except pa.ArrowInvalid:
-        # "Empty CSV file or block": the names are made from the first record.
+        # "Empty CSV file or block": there is no record.
         return 0
     return int(table.num_columns)
 
@@ -222,7 +224,7 @@ def locate(
         seen += count
         line += line_marks.count()
         base += len(piece)
-    # What was not found is the end of the data.
+    # The index after the last record is the end of the data.
     order = np.concatenate([*found_indices, [seen]])
     at = np.concatenate([*starts, [base]])
     before = np.concatenate([*lines, [line]])

@@ -32,10 +32,11 @@ from transforms.formats.table import TableSample
 __all__ = ["SAMPLE_BYTES", "SampleInput", "sample_blocks"]
 
 SAMPLE_BYTES = 64 << 20
-# Places at which a larger source is sampled.
+# Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
 _PLACES = 64
 _THREADS = 2
-# Percent of rows with a wrong field count above which the header is to blame.
+# Percent of rows with a wrong field count above which the header or the delimiter is
+# wrong, not the rows.
 _MISCOUNTED_IN_100 = 90
 
 
@@ -48,7 +49,7 @@ class SampleInput:
       size: bytes.
       opener: opens it.
       dialect: how it is written.
-      ended: what is opened ends where the file does.
+      ended: whether the content that is opened ends where the file ends.
     """
 
     origin: str
@@ -66,15 +67,15 @@ def sample_blocks(
 ) -> TableSample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
-    The same files give the same sample. A place inside a file starts at the next line
-    end that ends a record by the better of two readings: that it is inside quotes,
-    and that it does not. Records cut off by a place's ends are left out, and so are
-    those that say the header again.
+    The same files give the same sample. A place inside a file may start inside quotes
+    or outside: both readings are tried, and the one with fewer stray quotes says where
+    the next record starts. Records that a place cuts off are left out, and so are those
+    that repeat the header.
 
     Args:
       inputs: the files.
       sample_bytes: about how much to read.
-      check: looks at the first rows of the files; None where it is known what they are.
+      check: judges the first rows of files; None if it is known what they are.
 
     Raises:
       InputError: the first row of a file is no header, but data; a file looked into has
@@ -87,7 +88,8 @@ def sample_blocks(
     batches: list[tuple[pa.Array, ...]] = []
     lengths: collections.Counter[int] = collections.Counter()
     sampled_bytes = 0
-    # Of each file that does not name the columns itself, what its first row holds.
+    # The first rows that `check` judges: of every file if the columns are given, else
+    # of the first file, which the others must equal.
     heads: list[tuple[str, tuple[str, ...]]] = []
     for each, ranges in zip(inputs, places, strict=True):
         if not ranges and not few:
@@ -104,7 +106,7 @@ def sample_blocks(
             try:
                 check_same_columns(first[0].origin, first[1], each.origin, names)
             except InputError:
-                # The first rows differ from file to file where they are data.
+                # Files without headers differ in their first rows: say that instead.
                 _check_heads(check, heads, batches, len(first[1]))
                 raise
             for records, used in _parsed(_texts(stream, ranges, each), names, each):
@@ -147,11 +149,11 @@ def _check_heads(
     batches: Sequence[tuple[pa.Array, ...]],
     count: int,
 ) -> tuple[str, ...]:
-    """Returns the first note about first rows; InputError where one is data."""
+    """Returns the first note about first rows; InputError if one is data."""
     if check is None:
         return ()
     columns = _joined(batches, count)
-    # The same names in file after file are looked at once.
+    # Most files repeat the same names: check each distinct row once.
     first: dict[tuple[str, ...], str] = {}
     for origin, fields in heads:
         first.setdefault(fields, origin)
@@ -162,7 +164,7 @@ def _check_heads(
 def _rows(
     columns: tuple[pa.Array, ...], names: Sequence[str], dialect: CsvDialect
 ) -> tuple[pa.Array, ...]:
-    """Returns the columns without the header's names, where files were joined."""
+    """Returns the columns without rows that repeat the header, as in joined files."""
     if dialect.trim:
         columns = tuple(map(trimmed, columns))
     if not dialect.header or dialect.columns is not None or len(names) == 1:
@@ -177,10 +179,10 @@ def _rows(
 def _parsed(
     texts: Iterator[tuple[bytes, int]], names: Sequence[str], file: SampleInput
 ) -> Iterator[tuple[Records, int]]:
-    """Parses the texts, the next one being read and parsed meanwhile."""
+    """Parses the texts in order, up to two at once, while the next one is read."""
     begun = list(itertools.islice(texts, 2))
     if len(begun) < 2:
-        # As of thousands of small files, for which a pool each would cost most.
+        # Of thousands of small files, starting a pool each would take the most time.
         for text, used in begun:
             yield parse(text, names, names, file.dialect), used
         return
@@ -231,7 +233,8 @@ def _texts(
     encoding = file_encoding(stream.read(4), dialect, origin)
     scannable = is_scannable(encoding, dialect)
     if not scannable:
-        # Such text makes sense only from the file's start.
+        # Line ends cannot be found in the bytes of UTF-16, so there is no way to start
+        # in the middle: read as much from the beginning.
         ranges = [(0, sum(stop - start for start, stop in ranges))]
     for start, stop in ranges:
         stream.seek(start)
@@ -239,8 +242,8 @@ def _texts(
         offset = start + (0 if start else bom_length(data, encoding))
         data = data[offset - start :]
         if start and dialect.escape:
-            # Who knows how many escapes are before them: they are left out, and what
-            # follows them means nothing.
+            # An odd number of escapes before the place would make the first of these
+            # literal: skip them, and take the next character as literal.
             kept = data.lstrip(dialect.escape.encode())
             offset += len(data) - len(kept)
             data = kept
@@ -262,10 +265,10 @@ def _whole_records(
     """Returns where whole records start and stop, and how many lines end before.
 
     Args:
-      text: a piece of a file, after the byte order mark.
+      text: a piece of a file, without the byte order mark.
       dialect: how it is written.
-      begun: the piece starts somewhere inside the file.
-      ended: the piece ends where the file does.
+      begun: whether the piece starts inside the file.
+      ended: whether the piece ends where the file ends.
     """
     if not text:
         return 0, 0, 0
@@ -273,7 +276,7 @@ def _whole_records(
     scan = Scan(dialect, escaped=literal, breaks=not begun, wary=begun)
     starts, lines = scan.advance(text)
     if begun and scan.strays:
-        # Outside quotes some of them mean nothing; inside perhaps fewer.
+        # Stray quotes suggest that the piece starts inside quotes: try that, too.
         other = Scan(dialect, inside=True, escaped=literal, breaks=False, wary=True)
         other_starts, _ = other.advance(text)
         if other.strays < scan.strays:
@@ -283,7 +286,8 @@ def _whole_records(
     if last is None or starts.count() <= skip:
         return 0, 0, 0
     low = starts.nth(skip)
-    # A quote that is not closed is the reader's to report, or an escape of nothing.
+    # Leave out a record that ends inside quotes or after an escape: the reader reports
+    # it, with its line.
     high = len(text) if ended and not (scan.inside or scan.escaped) else last
     return low, high, lines.before(low)
 
@@ -296,15 +300,15 @@ def _decoded(
     ended: bool,
     line: int | None = None,
 ) -> bytes:
-    """Returns bytes of a file as UTF-8; a character cut off is left out unless ended.
+    """Returns bytes of a file as UTF-8, without a character that is cut off at the end.
 
     Args:
       data: the bytes.
-      encoding: theirs.
+      encoding: of the bytes.
       origin: the file.
-      offset: where in it they start.
-      ended: the last character is whole.
-      line: the line on which they start, if it is known.
+      offset: where they start in the file.
+      ended: whether the last character is whole; then a part of one is an error.
+      line: the line on which they start; None if unknown.
     """
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(data, ended)
@@ -326,7 +330,7 @@ def _check_lengths(
     file: SampleInput,
     names: Sequence[str],
 ) -> None:
-    """Raises InputError if nearly no row has as many fields as the header."""
+    """Raises InputError if almost no row has as many fields as the header."""
     wrong = miscounted.total()
     if not wrong or wrong * 100 < (rows + wrong) * _MISCOUNTED_IN_100:
         return

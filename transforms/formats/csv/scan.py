@@ -10,9 +10,9 @@ that it gives as a part of the file:
 
 A piece of 512 KiB becomes masks of one bit a byte. Bytes inside quotes are where the
 number of quotes so far is odd, which a prefix XOR gives for 64 bytes at once. That is
-right unless a quote is in the middle of a field (`5" pipe`); where an opening
-quote follows none of delimiter, line end, closing quote, the quotes of that piece are
-walked one by one and those that mean nothing are taken out of the mask.
+wrong only for a quote in the middle of a field (`5" pipe`). Where an opening quote
+follows none of delimiter, line end and closing quote, the quotes of that piece are
+walked one by one, and those without meaning are removed from the mask.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class Stream(Protocol):
-    """What is asked of an open file: Python's binary files and Arrow's have it."""
+    """The methods of an open file that are used: those of Python's and of Arrow's."""
 
     def read(self, size: int, /) -> bytes:
         """Returns up to `size` bytes; none at the end of the file."""
@@ -114,9 +114,9 @@ class Scan:
       inside: the next byte is inside quotes.
       escaped: the next byte is literal.
       breaks: the byte before the next one ended a line, so that a record may start.
-      strays: how many quotes so far mean nothing where they are.
-      wary: quotes that close before other text are strays too. They are legal, and a
-        sign that the text is misread.
+      strays: the number of quotes so far that have no meaning where they are.
+      wary: whether quotes that close before other text count as strays, too. They are
+        legal, but suggest that the scan started on the wrong side of a quote.
     """
 
     dialect: CsvDialect
@@ -125,7 +125,7 @@ class Scan:
     breaks: bool = True
     strays: int = 0
     wary: bool = False
-    # Of the byte before the next one: a quote may open after it; it was a CR.
+    # Whether a quote may open after the byte before the next one; whether it was a CR.
     _opens: bool = True
     _cr: bool = False
 
@@ -186,7 +186,7 @@ class Scan:
     def _quoted(
         self, data: npt.NDArray[np.uint8], breaks: Words, literal: Words | None
     ) -> tuple[Words, Words]:
-        """Returns the quotes that mean something, and the bytes inside quotes."""
+        """Returns the quotes that open or close, and the bytes inside quotes."""
         quotes = _bits(data == ord(self.dialect.quote))
         ends = _bits(data == ord(self.dialect.delimiter))
         if literal is not None:
@@ -194,8 +194,8 @@ class Scan:
             ends &= ~literal
         ends |= breaks
         inside = _odd_so_far(quotes, self.inside)
-        # Where a quote that opens may follow. A quote before it can only be one that
-        # closed: inside would else have ended there.
+        # An opening quote must follow a delimiter, a line end or another quote, which
+        # has closed then: otherwise this one would be inside.
         if (quotes & inside & ~_shifted(ends | quotes, self._opens)).any():
             stray = self._stray_quotes(quotes, _shifted(ends, self._opens))
             self.strays += len(stray)
@@ -204,7 +204,7 @@ class Scan:
             quotes &= ~np.packbits(mask, bitorder="little").view(np.uint64)
             inside = _odd_so_far(quotes, self.inside)
         if self.wary:
-            # A piece's last byte is not judged: what follows it is not known.
+            # The last byte of a piece is not judged: the byte after it is unknown.
             followed = _preceding(ends | quotes)
             followed[-1] |= _ONE << np.uint64((len(data) - 1) % 64)
             self.strays += Marks(quotes & ~inside & ~followed).count()

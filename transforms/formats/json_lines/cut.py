@@ -1,7 +1,6 @@
-"""Where a file of JSON lines can be cut: line ends, and which lines are rows.
+"""Cut a file of JSON lines at line ends, and tell which lines are rows.
 
-A line ends with LF, or with CR LF; a line of spaces alone is no row. Nothing else is
-looked at here: a line is a row whatever it holds.
+A line ends with LF or CR LF. Every line is a row, except for lines of white space.
 """
 
 import codecs
@@ -16,7 +15,7 @@ from transforms.errors import InputError
 
 __all__ = ["MAX_LINE_BYTES", "Cut", "Lines", "cut", "lines_of"]
 
-# Longer than any honest line; what is one line for so long is no JSON lines.
+# Longer than any sound line: a file without line ends is not JSON lines.
 MAX_LINE_BYTES = 64 << 20
 
 _SPACES = b" \t\r\n"
@@ -46,7 +45,7 @@ class Lines:
       starts: int64 array of n: where each row's line begins.
       stops: int64 array of n: where it ends, the LF left out.
       numbers: int64 array of n: how many lines end before it.
-      plain: whether every line begins with "{" and ends with "}".
+      plain: whether every row begins with "{" and ends with "}".
       total: how many lines end.
     """
 
@@ -92,7 +91,7 @@ def lines_of(data: bytes) -> Lines:
         ends = np.append(ends, len(data))
     starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
     numbers = np.arange(len(ends))
-    # The last byte of a line; of an empty one that of the line before.
+    # The last byte of each line; for an empty line, the LF before it.
     last = octets[np.maximum(ends - 1, 0)]
     returns = last == 13
     if returns.any():
@@ -149,7 +148,7 @@ def cut(
             rows = limit_rows - row
             data = data[: int(lines.stops[rows - 1]) + 1]
         if rows:
-            # Empty lines in front belong to no piece.
+            # Leave out empty lines at the start of a piece.
             skip = int(lines.starts[0])
             first = line + int(lines.numbers[0])
             yield Cut(data[skip:], start + skip, row, first, rows)

@@ -16,7 +16,7 @@ from transforms.formats.json_lines.types import (
 
 __all__ = ["rows_in", "agreed", "check_presence"]
 
-# Fewer rows do not tell a column that is missing from one that is rare.
+# With fewer rows, a column that is missing cannot be told from one that is rare.
 _TELLING_ROWS = 20
 
 
@@ -65,7 +65,7 @@ def agreed(kinds: Sequence[tuple[str, JsonType]]) -> JsonType:
 def check_presence(
     found: Sequence[tuple[str, Sequence[dict[str, pa.Array]]]],
 ) -> None:
-    """Raises InputError where all rows of one file have what none of another has."""
+    """Raises InputError if all rows of one file have a column, and none of another."""
     telling = [
         (origin, parts)
         for origin, parts in found

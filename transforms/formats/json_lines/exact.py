@@ -1,7 +1,7 @@
 """Parse JSON lines one by one with Python's parser: exact, but slow.
 
-Arrow's parser reads a block at once; where it fails, or where what it gives might not
-be exact, the lines are read here. Both give the same values. A line is refused alone:
+Arrow's parser reads a whole block; where it fails, or where its values might not be
+exact, the lines are read here. Both give the same values. Lines are refused one by one:
 
 | the line                                             | reason           |
 | ---------------------------------------------------- | ---------------- |
@@ -55,7 +55,7 @@ class _Integer(Token):
 
 
 class _Doubled(dict[str, Any]):
-    """An object some of whose members occur twice."""
+    """An object in which some names occur twice; `names` has these names."""
 
     names: frozenset[str] = frozenset()
 
@@ -87,7 +87,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     """Returns the object of a line; its numbers are tokens.
 
     Raises:
-      FaultError: there is none.
+      FaultError: the line holds no object.
     """
     try:
         text = line.decode()
@@ -114,7 +114,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def objects_of(lines: Iterable[bytes]) -> Iterable[dict[str, Any]]:
-    """Yields the objects of lines; those that have none are left out."""
+    """Yields the objects of lines; lines without an object are left out."""
     for line in lines:
         try:
             yield parse_line(line)
@@ -203,13 +203,13 @@ def _number(token: Token, kind: JsonType, path: str) -> int | float:
 
 
 def _check_exact(token: Token, double: int, path: str) -> None:
-    """Raises FaultError where a token is another whole number than its double."""
+    """Raises FaultError if the double of a whole number is another number."""
     if whole_number(token) not in (None, double):
         _out(token, path, "a double cannot hold this integer exactly")
 
 
 def _integer(token: Token) -> int:
-    # Python refuses to read thousands of digits; none of those would fit.
+    # Python refuses to read thousands of digits; no such number is in range.
     return int(token) if len(token) < 400 else 10**400
 
 

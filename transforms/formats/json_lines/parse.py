@@ -27,12 +27,12 @@ from transforms.formats.table import Complaint
 __all__ = ["learned", "columns_of", "leaves_of"]
 
 
-# Arrow's parser takes this word for a number, the one line by line does not.
+# Arrow's parser takes this word for a number; Python's parser does not.
 _SHORT_INFINITY = re.compile(rb"[:\[,]\s*-?Inf(?!inity)")
 
 
 def learned(data: bytes) -> JsonType:
-    """Returns the type of the rows of a text."""
+    """Returns the type of the rows of whole lines."""
     lines = lines_of(data)
     if lines.plain and not _has_deep_line(data, lines):
         table = _parsed(data, None)
@@ -58,11 +58,11 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _parsed(data: bytes, schema: pa.Schema | None) -> pa.Table | None:
-    """Returns what Arrow's parser makes of a text; None where it fails."""
+    """Returns the table that Arrow's parser reads; None if the parser fails."""
     buffer = pa.py_buffer(data)
     offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
     try:
-        # Arrow checks the structure, not the encoding.
+        # Arrow's parser does not check the encoding, the cast from bytes does.
         text = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, buffer])
         text.cast(pa.large_string())
         return pyarrow.json.read_json(
@@ -97,9 +97,10 @@ def columns_of(
 
 
 def _fast(data: bytes, lines: Lines, kind: JsonType) -> dict[str, pa.Array] | None:
-    """Returns the columns by Arrow's parser; None where they might not be exact."""
-    # Lines that begin and end as objects do, and as many objects as lines: then each
-    # line is one object, for inside one nothing goes on after "}" with "{".
+    """Returns the columns by Arrow's parser; None if they might not be exact."""
+    # Arrow ignores line ends. If every line starts with "{" and ends with "}", and
+    # there are as many objects as lines, then each line is one object: inside one,
+    # "{" never follows "}" directly.
     if not (lines.plain and kind.is_plain and kind.members and len(lines)):
         return None
     if _has_deep_line(data, lines):
@@ -113,16 +114,16 @@ def _fast(data: bytes, lines: Lines, kind: JsonType) -> dict[str, pa.Array] | No
     for column in flat.values():
         while pa.types.is_list(column.type):
             column = column.flatten()
-        # From here on a double may be another integer's neighbour, or infinite.
+        # Such a double may be the rounded value of another integer, or infinite.
         if pa.types.is_float64(column.type) and largest(column) >= EXACT:
             return None
     return flat
 
 
 def _has_deep_line(data: bytes, lines: Lines) -> bool:
-    """Whether a line is nested too deep: Arrow's parser has no such limit."""
+    """Tells whether a line is nested too deep, which Arrow's parser accepts."""
     opened = openings(np.frombuffer(data, np.uint8))
-    # Each line opens an object; most open nothing else.
+    # Most lines open one object and nothing else: then counting brackets suffices.
     if np.count_nonzero(opened) - len(lines) < ROW_NESTING:
         return False
     counts = np.diff(np.searchsorted(np.flatnonzero(opened), lines.starts))

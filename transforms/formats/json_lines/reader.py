@@ -49,7 +49,7 @@ __all__ = ["JsonLinesReader"]
 
 # Places at which a larger source is sampled.
 _PLACES = 64
-# Percent of unreadable lines above which the file is not JSON lines.
+# Percent of unreadable lines from which on the file is not JSON lines at all.
 _UNREAD_IN_100 = 90
 
 
@@ -59,7 +59,7 @@ class JsonLinesReader(TableReader):
 
     Attributes:
       kind: the type of the rows, once it is known.
-      full: settle the types by all rows of all files; else by those of the sample.
+      full: whether types are learned from all rows of all files, not from a sample.
       null_values: see `TableReader`.
       beside: see `TableReader`.
     """
@@ -207,7 +207,7 @@ class JsonLinesReader(TableReader):
     def _beside(
         self, data: bytes, lines: Lines, places: npt.NDArray[np.int64]
     ) -> dict[str, pa.Array]:
-        """Returns the columns beside at these lines; what does not fit is missing."""
+        """Returns the columns `beside` of these lines; null for what does not fit."""
         columns, there, _ = columns_of(data, lines, self._only(self.beside))
         at = np.searchsorted(there, places)
         taken = pa.array(at, mask=np.isin(places, there, invert=True))
@@ -228,9 +228,9 @@ class _Texts:
     """Whole lines of one file.
 
     Attributes:
-      pieces: of its content.
-      stored_bytes: of the file that they take.
-      ended: whether they are all there are.
+      pieces: whole lines of the content.
+      stored_bytes: bytes of the file that the pieces take.
+      ended: whether the pieces are the whole file.
     """
 
     pieces: list[bytes]
@@ -239,7 +239,7 @@ class _Texts:
 
 
 def _texts(file: InputFile, sample_bytes: int, count: int) -> _Texts:
-    """Returns lines of one of `count` files, an equal share of the sample."""
+    """Returns lines of one of `count` files, each with an equal share of the sample."""
     budget = max(sample_bytes // count, 1 << 16)
     if is_packed(file.path):
         pieces: list[bytes] = []
@@ -281,7 +281,7 @@ def _unpacked(
     """Yields pieces of a compressed file, and how much of it was read so far."""
     with open_unpacked(file.path, file.origin, stamp=file.stamp) as stream:
         for piece in cut(stream, file.origin, piece_bytes, limit):
-            # The piece has a copy.
+            # The piece is a copy: the stream may drop its own bytes.
             stream.forget(stream.tell())
             yield piece, stream.consumed
 
@@ -289,7 +289,7 @@ def _unpacked(
 def _rejecter(
     data: bytes, lines: Lines, block: Block
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections of rows, each with its line."""
+    """Returns a function that makes rejections of rows, each with its line."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         out = []

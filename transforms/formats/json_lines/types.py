@@ -15,11 +15,11 @@
 | of several kinds                | any      | string; what is no text, as JSON       |
 | null alone                      | null     | string                                 |
 
-Types are settled by the sample. After that a value is what its type says or the row
-is refused: a number is never taken for a text, 1.5 never for an integer, and an
-integer that a double cannot hold exactly never becomes its neighbour. Doubles may
-become integers later: a column whose sample holds large whole numbers only takes no
-other whole number, 9007199254740993.0 say, for its neighbour either.
+The sample decides the types. After that, a row with a value of another type is refused:
+a number is never taken for a text, 1.5 never for an integer, and an integer that a
+double cannot hold exactly is never rounded. Doubles may become integers later: where
+the sample of a column holds large whole numbers only, 9007199254740993.0 is not rounded
+either.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ _SCALARS = {
     "null": pa.string(),
 }
 _NUMBERS = frozenset(["int64", "uint64", "float", "number"])
-# Of a whole number that has no more digits than that, each one counts.
+# Whole numbers of more digits are not read exactly: they are out of range in any case.
 _MOST_DIGITS = 400
 # Up to here a double holds every integer.
 EXACT = 2**53
@@ -182,9 +182,9 @@ def _of_decimal(token: Token) -> JsonType:
 
 
 def whole_number(token: str) -> int | None:
-    """Returns the whole number that a text is, 1e3 say; None for any other text.
+    """Returns the whole number of a text such as 1e3; None for any other text.
 
-    Of numbers of more than 400 digits some other one.
+    Numbers of more than 400 digits become 10**400.
     """
     try:
         number = decimal.Decimal(token)
@@ -198,9 +198,9 @@ def whole_number(token: str) -> int | None:
 
 
 def of_column(column: pa.Array) -> JsonType | None:
-    """Returns the type of values as Arrow inferred it; its timestamps are texts.
+    """Returns the type of values as Arrow inferred it; timestamps count as texts.
 
-    None where there are doubles so large that they may have been other integers.
+    None if a double is so large that it may be a rounded integer.
     """
     kind = column.type
     if pa.types.is_struct(kind):
@@ -229,7 +229,7 @@ def of_column(column: pa.Array) -> JsonType | None:
 
 
 def largest(column: pa.Array) -> int | float:
-    """Returns the largest distance from 0 of numbers, NaN aside; 0 of none."""
+    """Returns the largest distance of numbers from 0, without NaN; 0 for no numbers."""
     extent = pc.min_max(column).as_py()
     if extent["min"] is None:
         return 0
