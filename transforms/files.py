@@ -4,9 +4,9 @@ Nothing here expands a pattern on behalf of a write or a delete: names reach the
 operating system as they are, whatever `*`, `[` or `?` they hold.
 
 A file is written under a temporary name of its own attempt, flushed, synced and then
-renamed, so that a name that exists is a whole file. What fails in passing is tried
-again. `_storage` alone decides which storage a path is in: `LocalStorage` and
-`RemoteStorage` have the same methods, one for each verb here.
+renamed, so that a name that exists is a whole file. Transient failures are retried.
+`_storage` alone decides which storage a path is in: `LocalStorage` and `RemoteStorage`
+have the same methods, one for each verb here.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def list_tree(root: str) -> list[FileEntry]:
 
 
 def exists(path: str) -> bool:
-    """Whether anything has this name, a link that leads nowhere too."""
+    """Whether anything has this name, even a dangling link."""
     return _storage(path).exists(path)
 
 
@@ -131,12 +131,12 @@ def is_file(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Whether a folder has this name; elsewhere, whether anything is below it."""
+    """Whether a folder has this name; in a store, whether anything is below it."""
     return standing(path) == "folder"
 
 
 def standing(path: str) -> Standing:
-    """Returns what has this name, links followed; "" for nothing, in one look."""
+    """Returns the kind of what has this name, links followed; "" for nothing."""
     return _storage(path).standing(path)
 
 
@@ -159,7 +159,7 @@ def stat_entry(path: str, root: str) -> FileEntry:
 
 
 def open_unbuffered(path: str) -> io.RawIOBase:
-    """Opens a file for large reads, of which none is copied; raises OSError."""
+    """Opens a file for large reads without a copy; raises OSError."""
     return _storage(path).open_unbuffered(path)
 
 

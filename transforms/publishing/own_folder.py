@@ -42,7 +42,7 @@ _SHOWN = 5
 
 
 def new_path(folder: str) -> str:
-    """Returns the path under which a work folder is made."""
+    """Returns the path of a work folder that has no marker yet."""
     return f"{folder.removesuffix(WORK_SUFFIX)}{NEW_SUFFIX}"
 
 
@@ -63,7 +63,7 @@ class OwnFolder:
     def check(self) -> bool:
         """Returns whether the folder is there.
 
-        It counts under the name of its making too, which a killed run may leave.
+        Its first name counts too, which a killed run may leave.
 
         Raises:
           TargetError: something else has its name, or it is not ours.
@@ -99,7 +99,7 @@ class OwnFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Makes the folder and holds its lock; in the end an empty folder goes.
+        """Makes the folder and holds its lock; afterwards removes it if it is empty.
 
         Raises:
           TargetError: another run holds it; or see `check`.
@@ -138,7 +138,7 @@ class OwnFolder:
         files.remove_tree(path, below=os.path.dirname(self.path))
 
     def remove_unused(self) -> None:
-        """Removes the folder where nothing but its marker is left in it."""
+        """Removes the folder if it holds nothing but its marker."""
         _remove_unused(self.path)
 
     @property
@@ -146,7 +146,7 @@ class OwnFolder:
         return new_path(self.path)
 
     def _make_new(self) -> None:
-        """Makes the folder under the name of its making, and renames it."""
+        """Makes the folder under its first name, marks it and renames it."""
         try:
             os.mkdir(self._new)
         except FileExistsError:
@@ -223,7 +223,7 @@ class OwnFolder:
                             raise _is_link(os.path.join(path, name, part))
 
     def _is_known(self, descriptor: int, name: str) -> bool:
-        """Whether version 0.1 may have made it, or the system, beside what it made."""
+        """Whether version 0.1 may have made it, or the system, in such a folder."""
         if name == _LOCK or files.is_hidden(name):
             return True
         if not self._is_run(descriptor, name):
@@ -253,7 +253,7 @@ class OwnFolder:
 
 
 def _type_of(name: str, descriptor: int) -> int:
-    """Returns the type of a file as `stat.S_IFMT` has it; 0 where it is gone."""
+    """Returns the type of a file (see `stat.S_IFMT`); 0 for no file."""
     try:
         return stat.S_IFMT(os.lstat(name, dir_fd=descriptor).st_mode)
     except FileNotFoundError:
@@ -283,7 +283,7 @@ def _is_link(path: str) -> TargetError:
 
 
 def _mark(descriptor: int) -> None:
-    """Puts the marker into a folder; it may be there."""
+    """Puts the marker into a folder that may have it already."""
     if _type_of(_MARKER, descriptor):
         return
 
@@ -296,7 +296,7 @@ def _mark(descriptor: int) -> None:
 
 
 def _remove_unused(path: str) -> None:
-    """Removes a work folder in which nothing is but its marker; it may be gone."""
+    """Removes a work folder that holds nothing but its marker, if it exists."""
     with contextlib.suppress(FileNotFoundError), folders.opened(path) as descriptor:
         if set(os.listdir(descriptor)) - {_MARKER}:
             return

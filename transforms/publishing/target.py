@@ -61,12 +61,12 @@ _PARTS = frozenset(
 
 
 def at(directory: str) -> "LocalTarget | BucketTarget":
-    """Returns the target that an output directory is."""
+    """Returns the target at a path: in an object store, or on a disk."""
     return (BucketTarget if is_remote(directory) else LocalTarget)(directory)
 
 
 def state(directory: str) -> str:
-    """Returns a word for what is there now; "" for none."""
+    """Returns a word that every publication changes; "" where there is no dataset."""
     return at(directory).state()
 
 
@@ -86,7 +86,7 @@ def check_replaceable(directory: str) -> None:
 
 
 def rejects_path(target: str) -> str:
-    """Returns where the rejects of a run that tolerated fewer are left."""
+    """Returns where a run that failed for too many rejects leaves them."""
     return f"{absolute(target)}.rejects.jsonl"
 
 
@@ -185,10 +185,10 @@ class LocalTarget:
         return manifest
 
     def check_replaceable(self) -> None:
-        """A disk can replace every dataset."""
+        """Does nothing: on a disk every dataset can be replaced."""
 
     def publish(self, store: Store, manifest: Manifest, *, seen: str) -> None:
-        """Completes the dataset in a store by its manifest, and publishes it."""
+        """Adds the manifest to the dataset in a work folder, and publishes it."""
         path = os.path.join(store.dataset, MANIFEST_NAME)
         files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
         files.sync_directory(store.dataset)
@@ -231,7 +231,7 @@ class LocalTarget:
         recover(store.dataset, self.directory)
 
     def forget(self, store: Store) -> None:
-        """Nothing is noted on a job but in its folder."""
+        """Does nothing: all notes on a job are in its folder."""
 
     def work_names(self) -> list[str]:
         """Lists the folders in the work folder, one for each job."""
@@ -377,7 +377,7 @@ def _confirm(target: str) -> None:
 
 
 def _put_back(folder: str, target: str) -> None:
-    """Makes the target what it was before `_replace`."""
+    """Undoes `_replace`."""
     if not files.exists(target):
         files.rename(_aside(folder), target)
     noted = _noted(folder)

@@ -41,10 +41,10 @@ _SHOWN = 5
 
 
 def check(directory: str) -> None:
-    """Looks whether what has the name of a target's work folder is ours.
+    """Checks that the work folder of a target was made by beam-tfrecord, if it exists.
 
     Raises:
-      TargetError: it is not. Nothing of it was touched.
+      TargetError: something else has its name. It was not touched.
     """
     target.at(directory).check_work_folder()
 
@@ -54,9 +54,9 @@ class Found:
     """What earlier runs have left.
 
     Attributes:
-      blocks, shards: finished ones that this run may take over.
+      blocks, shards: how many finished ones this run may take over.
       discarded: whether finished work of another job was removed.
-      foreign: names of what is not ours in the work folder, and stays there.
+      foreign: names of files of others in the work folder, which stay there.
     """
 
     blocks: int
@@ -68,7 +68,7 @@ class Found:
         return bool(self.blocks or self.shards)
 
     def in_words(self) -> str:
-        """Returns a line for a person; empty where there is nothing to say."""
+        """Returns a line for the user; empty where there is nothing to say."""
         said = []
         if self:
             said.append(
@@ -107,7 +107,7 @@ class Hold:
 def held(directory: str) -> Iterator[Hold]:
     """Holds the work folder of a target, made where it is missing.
 
-    On leaving, the folder goes if nothing is left in it.
+    Afterwards the folder is removed if it is empty.
 
     Raises:
       TargetError: another run holds it, or it is not ours.
@@ -117,7 +117,7 @@ def held(directory: str) -> Iterator[Hold]:
 
 
 def recover(directory: str) -> None:
-    """Ends a publication that was killed half-way, if nobody is working there.
+    """Finishes a publication that was killed, unless a run is at work there.
 
     In an object store that is done by `take_over` and `clear`.
 
@@ -128,7 +128,7 @@ def recover(directory: str) -> None:
 
 
 def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
-    """Returns the store of a job with the place that its files go to.
+    """Returns the store of a job, with the place where its files go.
 
     Args:
       hold: of the work folder.
@@ -144,7 +144,7 @@ def open_store(hold: Hold, store: Store, *, job: str, seen: str) -> Store:
 
 
 def take_over(hold: Hold, store: Store) -> Found:
-    """Removes the work of other jobs from a held work folder; tells what is left.
+    """Removes the work of other jobs from a held work folder; returns what is left.
 
     Args:
       hold: of the work folder.
@@ -157,7 +157,7 @@ def take_over(hold: Hold, store: Store) -> Found:
 
 
 def leave(hold: Hold, store: Store, *, seen: str) -> bool:
-    """Leaves a folder after a failure: what is finished stays, and nothing else.
+    """Cleans up after a failure: only finished work stays.
 
     Returns whether another run has published meanwhile, and so this one could not.
 
@@ -170,7 +170,7 @@ def leave(hold: Hold, store: Store, *, seen: str) -> bool:
 
 
 def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
-    """Leaves a folder after a success.
+    """Cleans up after a success.
 
     Args:
       hold: of the work folder.
@@ -186,9 +186,9 @@ def end(hold: Hold, store: Store, *, keeps_work: bool) -> None:
 def end_handed_over(
     directory: str, store: Store, *, token: str, keeps_work: bool
 ) -> None:
-    """Leaves a folder after the success of a job that nobody waited for.
+    """Cleans up after the success of a job that nobody waited for.
 
-    Others may be at work there by now. A second attempt finds it done.
+    Others may be at work there by now. A second attempt finds nothing to do.
 
     Args:
       directory: the target, in an object store.
@@ -227,7 +227,7 @@ def foreign_names(directory: str) -> list[str]:
 
 
 def clear(directory: str, *, sure: bool = True) -> None:
-    """Removes all unfinished work on a target; a begun publication is ended first.
+    """Removes all unfinished work on a target; finishes a begun publication first.
 
     Args:
       directory: the target.

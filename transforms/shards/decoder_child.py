@@ -43,7 +43,7 @@ _FILE_BYTES = 4
 
 
 class Outcome(enum.StrEnum):
-    """What the child says: it is ready, an image is done, or the program has a bug."""
+    """Messages of the child: ready, image done, or a bug in the program."""
 
     READY = "ready"
     DONE = "done"
@@ -137,7 +137,7 @@ def _answer(
 
 
 def _limit_memory(size: int) -> None:
-    """Bounds what may be written to, not what is reserved: threads reserve much."""
+    """Limits memory that is written to, not what is reserved: threads reserve much."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     if most != resource.RLIM_INFINITY:
         size = min(size, most)

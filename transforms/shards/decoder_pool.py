@@ -50,7 +50,7 @@ _START = (
 
 
 class DecoderPool:
-    """Children that prepare images; as many as threads that ask at the same time.
+    """Child processes that prepare images, one for each thread that asks.
 
     They end with this process, however that ends. Safe in threads.
     """
@@ -68,7 +68,7 @@ class DecoderPool:
         self._busy: set[_Child] = set()
 
     def prepare(self, data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
-        """Does what the function does, or returns the fault of what ended a child.
+        """Prepares an image, or returns the fault that ended a child.
 
         Raises:
           BeamTFRecordError: no child could be started, the function has raised, or
@@ -102,21 +102,21 @@ class DecoderPool:
             return result
 
     def end_idle(self) -> None:
-        """Ends the children that have nothing to do."""
+        """Ends idle children."""
         with self._lock:
             idle, self._idle = self._idle, []
         for child in idle:
             child.end()
 
     def end(self) -> None:
-        """Ends all children; whoever waits for one gets an error at once."""
+        """Ends all children; a thread that waits for one gets an error at once."""
         with self._lock:
             for child in self._busy:
                 child.stop()
         self.end_idle()
 
     def forget(self) -> None:
-        """Lets go of all children: after a fork they are those of the parent."""
+        """Drops all children: after a fork they belong to the parent process."""
         for child in (*self._idle, *self._busy):
             child.release()
         # Another thread of the parent may have held the lock at the fork.
@@ -156,7 +156,7 @@ class DecoderPool:
 
 
 class _EndedError(Exception):
-    """A child ended, or had to be, before it answered."""
+    """A child ended, or had to be ended, before it answered."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -204,7 +204,7 @@ class _Child:
     def ask(
         self, data: bytes, policy: ImagePolicy
     ) -> tuple[decoder_child.Outcome, PreparedImage | Fault]:
-        """Has an image prepared.
+        """Lets the child prepare an image.
 
         Raises:
           _EndedError: it ended without an answer, or its time by the clock was over.
@@ -243,7 +243,7 @@ class _Child:
         self._process.kill()
 
     def end(self) -> None:
-        """Ends it, if it has not ended by itself, and waits until it has."""
+        """Ends the child unless it has ended by itself, and waits for its end."""
         self._channel.close()
         try:
             self._process.wait(_END_SECONDS)
@@ -252,7 +252,7 @@ class _Child:
             self._process.wait()
 
     def release(self) -> None:
-        """Closes the socket, for which the child would wait; the child lives on."""
+        """Closes this process's end of the socket; the child lives on."""
         with contextlib.suppress(OSError):
             self._channel.close()
 

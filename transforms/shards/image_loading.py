@@ -38,9 +38,9 @@ _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 _MAX_IMAGES = 512
 _CHANGED = "it has another size or time than when it was listed"
 
-# What a feature has of a row: an image, or a list of them; None for none.
+# The value of an image feature in a row: an image, a list of them, or None.
 Loaded = Union["LoadedImage", list["LoadedImage | None"], None]
-# Of each feature what each row has.
+# The images of each row, by feature.
 Images = list[list[Loaded]]
 _Value = str | bytes | None
 _Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
@@ -52,9 +52,9 @@ class _Pace:
 
     Attributes:
       threads: that read.
-      task: images that a thread takes at a time: handing over one by one costs more.
+      task: images that a thread takes at a time, because each hand-over costs time.
       first: images of the first chunk.
-      chunk_bytes: as many images as make up so much are each further chunk.
+      chunk_bytes: size of the images of each further chunk.
     """
 
     threads: int
@@ -109,7 +109,7 @@ class LoadedImage:
     def rejection(
         self, origin: str, row: int | None, fault: Fault, path: str = ""
     ) -> Rejection:
-        """Returns the reject that the fault makes of an item.
+        """Returns the rejection of an item for this fault.
 
         Args:
           origin: the item's file.
@@ -135,7 +135,7 @@ class LoadedImage:
 
 
 def loaded_items(loaded: Loaded) -> "list[LoadedImage]":
-    """Returns the images that a feature has of a row: none, one or several."""
+    """Returns the images of a feature in a row: none, one or several."""
     each = loaded if isinstance(loaded, list) else [loaded]
     return [item for item in each if item is not None]
 
@@ -214,7 +214,10 @@ def load_ahead(
 
 
 def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
-    """Whether images are fetched over a network; tables name all theirs alike."""
+    """Whether images are fetched over a network.
+
+    Looks at the first row: a table names all its images in one way.
+    """
     if is_remote(root):
         return True
     table, _ = rows.take(0, 1)
@@ -281,7 +284,7 @@ def _prepare(data: bytes, policy: ImagePolicy) -> PreparedImage | Fault:
 
 
 def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
-    """Returns a file and its stamp, 0 where it comes from elsewhere."""
+    """Returns a file and its stamp; the stamp is 0 for a file in a store."""
     if "://" not in path:
         return _read_named(path, root, limit)
     path = plain(path)
@@ -292,7 +295,7 @@ def _read(path: str, root: str, limit: int) -> tuple[bytes, int]:
 
 
 def _read_named(path: str, root: str, limit: int) -> tuple[bytes, int]:
-    """Returns a file and its stamp, its name composed as written or otherwise.
+    """Returns a file and its stamp; tries both Unicode forms of its name.
 
     Tables say é with one character where the file system may have two, or the reverse.
     """

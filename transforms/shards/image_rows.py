@@ -26,9 +26,7 @@ def faults(
     loaded: Sequence[Loaded],
     schema: Schema,
 ) -> Iterator[tuple[int, int, LoadedImage, Fault]]:
-    """Yields the rows of which an image is refused: number, which image, and why.
-
-    Of several images of a row, each that is refused, by its place among them.
+    """Yields (row, place in the row, image, fault) for every image that is refused.
 
     An image of another size than the source states is refused too: what the source
     says of places in it would be wrong.
@@ -64,7 +62,7 @@ def _contradiction(
 
 
 def boxes_moved(chunk: pa.Table, loaded: Images, schema: Schema) -> pa.Table:
-    """Returns the rows with their boxes where the images' changes have put them.
+    """Returns the rows with boxes moved as their images were resized or turned.
 
     Row by row, because each image has a geometry of its own; hardly any has one.
     A box is of one image: features with several have none.

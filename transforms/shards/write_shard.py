@@ -56,7 +56,7 @@ _AS_IT_IS = ImagePolicy()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """What decides the bytes of a shard, beside its rows.
+    """Settings that decide the bytes of a shard, besides its rows.
 
     Attributes:
       name: of the dataset.
@@ -171,7 +171,7 @@ def _write_once(
 
 @dataclasses.dataclass(slots=True)
 class _Written:
-    """What became of the rows of a shard, beside its bytes.
+    """Results of writing a shard, besides its bytes.
 
     Attributes:
       rejects: takes the rows that were refused.
@@ -211,7 +211,7 @@ class _Written:
         *,
         readable_again: bool,
     ) -> None:
-        """Notes the fingerprints of images, as their files have them."""
+        """Notes the fingerprints of images, computed from their files."""
         for each in loaded:
             for row, position in zip(each, positions.tolist(), strict=True):
                 for item in loaded_items(row):
@@ -239,7 +239,7 @@ def _write_rows(
 
 
 class _Behind:
-    """Writes in a thread of its own, one piece behind: the next is encoded meanwhile.
+    """Writes in a separate thread while the next piece is being encoded.
 
     A failed write is raised by the next call, or on leaving.
     """
@@ -349,7 +349,7 @@ def _sound(
     layout: ShardLayout,
     out: _Written,
 ) -> npt.NDArray[np.bool_]:
-    """Returns which rows have no faulty image; the others become rejections."""
+    """Returns which rows have no faulty image; rejects the others."""
     sound = np.ones(len(chunk), bool)
     features = layout.schema.of_kind(Kind.IMAGE)
     for feature, each in zip(features, loaded, strict=True):

@@ -61,7 +61,7 @@ Facts = ReadFacts | PlaceFacts | ShardFile | RejectLog | SplitFindings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Publication:
-    """What the commit has to know, beside the facts.
+    """Settings of the commit: all it needs besides the facts.
 
     Attributes:
       directory: the target.
@@ -110,7 +110,7 @@ class Publication:
 
 @dataclasses.dataclass
 class CommitDataset(beam.PTransform):
-    """Checks the sums, writes what is beside the shards, and publishes.
+    """Checks the sums, writes the sidecars and rejects, and publishes.
 
     Input: the facts of all stages. Output: the digest of the published dataset. A
     retry after success finds its own work and does nothing.
@@ -226,7 +226,7 @@ def commit_dataset(
 
 
 def _slips(manifest: Manifest) -> list[str]:
-    """Returns what looks like a slip in names of columns and classes."""
+    """Returns remarks on probable typos in names of columns and classes."""
     out = padding_remarks([facts.feature for facts in manifest.features])
     for facts in manifest.features:
         if facts.feature.kind is not Kind.LABEL:
@@ -243,7 +243,7 @@ def _slips(manifest: Manifest) -> list[str]:
 
 
 def _absences(account: Account, selected: int) -> list[str]:
-    """Returns what became of items that were to be converted and are not there."""
+    """Returns a remark on selected items that the source no longer has."""
     absent = selected - account.written - sum(account.rejected.values())
     if absent <= 0:
         return []
@@ -362,7 +362,7 @@ def _check_account(
     publication: Publication,
     store: Store,
 ) -> None:
-    """Raises where too many items were rejected, or none is left; says why."""
+    """Raises an error that says why too many items were rejected, or none is left."""
     rate = publication.max_reject_rate
     is_empty = not account.written and not publication.allow_empty
     if tolerated(account, rate) and not is_empty:

@@ -40,7 +40,7 @@ _COMPARED = 1_000
 
 @dataclasses.dataclass
 class CheckLeaks(beam.PTransform):
-    """Finds what is in two splits, and writes what the next lock must hold.
+    """Finds rows and images in two splits, and writes the next split lock.
 
     Input: the Fingerprints of all batches and shards. Output: one SplitFindings. A
     retry writes the same lock again. Memory: 25 bytes a row in one worker, 50 with a
@@ -120,7 +120,7 @@ def check_leaks(found: list[Fingerprints], stage: CheckLeaks) -> SplitFindings:
 def _gather(
     found: Sequence[Fingerprints], store: Store
 ) -> tuple[tuple[str, ...], UInt64s, npt.NDArray[np.int16]]:
-    """Returns the splits' names, and of all items the fingerprint and the split."""
+    """Returns the names of the splits, and the fingerprint and split of each item."""
     names = tuple(usual_order({name for each in found for name in each.splits}))
     total = sum(each.segment.rows for each in found)
     values, splits = np.empty(total, np.uint64), np.empty(total, np.int16)
@@ -187,7 +187,7 @@ def _leaks(
 
 
 def _some(places: Sequence[Place]) -> tuple[Place, ...]:
-    """Returns a few places, of every split at least one as long as there is room."""
+    """Returns a few places; at least one of every split if there is room."""
     first: dict[str, Place] = {}
     for place in places:
         first.setdefault(place.split, place)
@@ -215,7 +215,7 @@ def _image_leaks(images: Sequence[Fingerprints], stage: CheckLeaks) -> Leaks:
 
 
 def _same_bytes(places: Sequence[Place], root: str) -> bool | None:
-    """Tells if files of two splits hold the same; None if they cannot be read."""
+    """Whether files of two splits have equal content; None if they are unreadable."""
     splits: dict[bytes, set[str]] = collections.defaultdict(set)
     for place in places:
         try:

@@ -258,7 +258,7 @@ class _CutByShard(beam.DoFn):
         batch: Batch,
         parts: Sequence[tuple[int, pa.Buffer]],
     ) -> Iterator[str]:
-        """Yields a digest of what decides each segment's rows; empty for unknown."""
+        """Yields a digest of the inputs of each segment's rows; empty for unknown."""
         piece, stamps = batch.piece, batch.stamps
         stamped = stamps is not None and 0 not in stamps.to_numpy(zero_copy_only=False)
         if piece is None or (self.with_files and not stamped):
@@ -293,7 +293,7 @@ class _CutByShard(beam.DoFn):
 def _frequent(
     batch: Batch, contents: placement.UInt64s
 ) -> tuple[tuple[int, int, str, int], ...]:
-    """Returns the contents that most rows have; see `PlaceFacts`.
+    """Returns the most frequent contents of rows; see `PlaceFacts`.
 
     Found in a sample, counted in all rows: of those left out none has many rows.
     """

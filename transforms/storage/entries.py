@@ -49,7 +49,7 @@ class FileEntry:
 
 
 def stamp(size: int, modified_ns: int) -> int:
-    """Returns one number for the state of a file: another one when it has changed."""
+    """Returns a number that changes when the file changes."""
     mixed = (modified_ns * 0x9E3779B97F4A7C15 + size) % 2**64
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
@@ -66,12 +66,12 @@ def stamp_of(file: IO[bytes] | io.RawIOBase | int) -> int:
 
 
 def changed(path: str) -> OSError:
-    """Returns the error about a file that has another stamp than when it was listed."""
+    """Returns the error of a file that has changed since it was listed."""
     return OSError(errno.ESTALE, "it has changed since it was listed", path)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether systems and programs leave files of such a name beside a user's."""
+    """Whether it is a name that systems and programs give to files of their own."""
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 

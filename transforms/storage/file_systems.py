@@ -1,9 +1,9 @@
 """Connections to object stores and other remote file systems, through `pyarrow.fs`.
 
-One for each place and process, with the endpoint and the credentials that the usual
-environment variables or the URI parameters of the place name. What is asked there is
-asked through `asked`: tried again where that may help, and failing as an OSError with a
-number or a StorageError.
+There is one for each place and process. Its endpoint and credentials come from the
+usual environment variables, or from URI parameters of the path. All requests go through
+`asked`: it repeats what may help, and fails with a StorageError, or with an OSError
+that has an error number.
 """
 
 import contextlib
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTIONS", "asked", "file_system", "may_fork"]
 
 _Result = TypeVar("_Result")
-# Google's client repeats nothing then: its pauses are long, and come on top of ours.
+# So short that Google's client never repeats: its long pauses would add to ours.
 _RETRY_SECONDS = 0.1
-# Other machines take longer to come back than a disk does.
+# Other machines take longer to recover than a disk.
 _PATIENCE = RetryPolicy(attempts=6, growth=3.0)
-# To one place, of one process.
+# Connections of one process to one place.
 CONNECTIONS = 64
 _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 60
-# So long nothing more is tried again at a place that did not answer to the last.
+# A place that did not answer gets no second tries for this long: many requests to a
+# dead server must not each wait for their last try.
 _SHUN_SECONDS = 30
 _ONCE = RetryPolicy(attempts=1)
-# How Hadoop's client numbers what it has no number for.
+# The errno that Hadoop's client gives to unknown errors.
 _UNKNOWN = 255
 
-# What Arrow says of errors, which mostly come without a number.
+# Arrow's errors mostly come without an errno; their words say what happened.
 _MISSING = re.compile(
     r"\b(?:NO_SUCH_KEY|NO_SUCH_BUCKET|RESOURCE_NOT_FOUND)\b|HTTP status 404"
     r"|No such (?:file or )?directory"
@@ -54,19 +55,19 @@ _REFUSED = re.compile(
     r"HTTP status 4\d\d|(?:INVALID_ARGUMENT|FAILED_PRECONDITION|UNIMPLEMENTED):"
 )
 
-# Place -> until when it is shunned.
+# Place -> when `_SHUN_SECONDS` end.
 _given_up: dict[str, float] = {}
 # Processes that have started Java.
 _with_java: set[int] = set()
 
 
 def may_fork() -> bool:
-    """Whether this process may fork: one in which Java runs may not."""
+    """Whether this process may fork. It may not where Java runs in it (HDFS)."""
     return os.getpid() not in _with_java
 
 
 def file_system(path: str) -> tuple["pafs.FileSystem", str]:
-    """Returns the file system of a path, and the path as that has it.
+    """Returns the file system of a path, and the path within it.
 
     Raises:
       OSError: what the environment or the parameters say makes no sense.
@@ -217,13 +218,13 @@ def _hdfs(parameters: dict[str, str], place: str) -> "pafs.FileSystem":
 
 
 def _said(parameters: dict[str, str], name: str, *variables: str) -> str:
-    """Returns a setting as a path has given it, else as the environment does."""
+    """Returns a setting: from a path if one gives it, else from the environment."""
     given = [os.environ.get(each, "") for each in variables]
     return next(filter(None, [parameters.get(name, ""), *given]), "")
 
 
 def asked(path: str, work: Callable[[], _Result]) -> _Result:
-    """Does work at a store, again where that may help.
+    """Does work at a store, and repeats it after transient failures.
 
     A place that was given up a moment ago is not waited for again: what a failed run
     clears away would take as long as its last request, each time.
@@ -250,7 +251,7 @@ def asked(path: str, work: Callable[[], _Result]) -> _Result:
 
 
 def _numbered(path: str, work: Callable[[], _Result]) -> _Result:
-    """Does work; what fails becomes an OSError whose number says in which way.
+    """Does work; gives the OSError of a failure the errno that its text means.
 
     What is not known to stay is taken to pass: an object that is there must not count
     as one that cannot be read.

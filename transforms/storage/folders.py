@@ -44,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def status_of(path: str, *, followed: bool = False) -> os.stat_result | None:
-    """Returns what is under a name; None where nothing can be found there.
+    """Returns the status of a name; None where nothing can be found there.
 
     Args:
       path: of anything.
@@ -110,10 +110,10 @@ def opened_below(path: str, root: str) -> Iterator[int]:
 
 
 def is_same(status: os.stat_result, path: str, *, folder: int | None = None) -> bool:
-    """Whether it is under this name; raises OSError where nobody can say.
+    """Whether a file has this name now; raises OSError where that is not known.
 
     Args:
-      status: of what is looked for.
+      status: of the file.
       path: the name.
       folder: see `opened`.
     """
@@ -130,16 +130,16 @@ def once_only(
     path: str,
     also: Collection[int] = (),
 ) -> None:
-    """Makes a change that must not be made twice, as often as it is tried.
+    """Makes a change exactly once, with retries.
 
     Args:
-      change: one step: when it fails it was not made, or was and its answer is lost.
-      is_done: looks whether it was made; raises OSError where nobody can say.
+      change: one step. When it fails, it was not made, or its answer was lost.
+      is_done: looks whether it was made; raises OSError where that is not known.
       path: see `retry.persistently`.
       also: see there.
 
     Raises:
-      OSError, StorageError: it was not made, or nobody can say.
+      OSError, StorageError: it was not made, or that is not known.
     """
     tried = False
 

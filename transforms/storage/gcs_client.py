@@ -108,7 +108,7 @@ class GcsClient:
         return names
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """None: what is not finished of them, Google's store forgets by itself."""
+        """Returns none: Google's store removes unfinished uploads by itself."""
         return []
 
     def give_up(self, key: str, upload: str) -> None:

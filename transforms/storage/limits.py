@@ -7,7 +7,7 @@ __all__ = ["TooLargeError"]
 
 
 class TooLargeError(OSError):
-    """A file has more bytes than were asked for.
+    """A file is larger than the limit.
 
     Attributes:
       size: of the file, in bytes.

@@ -55,7 +55,7 @@ _listed: collections.deque[int] = collections.deque([0], maxlen=1)
 
 
 class LocalStorage:
-    """Files under the names that the operating system has for them.
+    """Files that the operating system can open by name.
 
     The methods do what the functions of `transforms.files` say.
     """
@@ -217,7 +217,7 @@ class LocalStorage:
 
 
 def listed_so_far() -> int:
-    """Returns how many files the last `list_tree` of this process has found yet."""
+    """Returns how many files the running (or last) `list_tree` has found so far."""
     return _listed[0]
 
 
@@ -265,7 +265,7 @@ def _entry(path: str, entry: os.DirEntry[str]) -> FileEntry:
 
 
 class _PersistentFile(io.FileIO):
-    """A file whose reads are tried again; one that has failed has not moved it."""
+    """A file whose reads are repeated: a failed read does not move the position."""
 
     def readinto(self, buffer: Any, /) -> int | None:
         return persistently(lambda: io.FileIO.readinto(self, buffer), path=self._path)
@@ -361,7 +361,7 @@ def _new_attempt(folder: str) -> io.FileIO:
 
 
 def rename(source: str, target: str) -> None:
-    """Gives a file another name on its file system, in place of what has it; retried.
+    """Renames a file on its file system, replacing the target; with retries.
 
     Raises:
       OSError: it could not be done; both are as they were.
@@ -414,7 +414,7 @@ def exclusive_lock(path: str) -> Iterator[None]:
 
 
 def _open_lock(path: str, flags: int) -> int:
-    """Opens a lock; a link would never be the file, and a pipe might wait for ever."""
+    """Opens a lock, but no link (it is never the file) and no pipe (it might block)."""
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, 0o666)

@@ -19,7 +19,7 @@ _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
 def extra_of(path: str) -> str:
-    """Returns the extra of the installation that a place wants; "" for none."""
+    """Returns the extra to install for the client of a place; "" for none."""
     return _EXTRAS.get(path.partition("://")[0], "")
 
 

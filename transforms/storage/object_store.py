@@ -36,7 +36,7 @@ _LONGEST_REASON = 300
 
 
 class OvertakenError(Exception):
-    """An object is not what it was to be when it was to be written."""
+    """A conditional write failed: the object has another version than required."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Client(Protocol):
     """A bucket, through its store's own client. All raise OSError."""
 
     def version(self, key: str) -> str:
-        """Returns what tells this state of an object from any other; "" for none."""
+        """Returns the version of an object, which every write changes; "" for none."""
 
     def put_file(self, key: str, local: str) -> None:
-        """Uploads a file, in parts where it is large; gives up what has failed."""
+        """Uploads a file, in parts where it is large; aborts an upload that failed."""
 
     def put(self, key: str, data: bytes) -> None:
         """Writes an object."""
@@ -82,7 +82,7 @@ class Client(Protocol):
         """Removes every object whose key begins with `folder` and a slash."""
 
     def list_in(self, folder: str) -> list[Listed] | None:
-        """Returns what is in a folder; None where Arrow tells as much."""
+        """Returns what is in a folder; None where Arrow can list it as well."""
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """Returns (key, its id) of each upload in parts that is not finished.
@@ -96,7 +96,7 @@ class Client(Protocol):
 
 
 def s3_endpoint(parameters: Mapping[str, str]) -> str:
-    """Returns the endpoint that is asked for; "" for Amazon's own."""
+    """Returns the endpoint that is configured; "" for Amazon's own."""
     return (
         parameters.get("endpoint_override")
         or os.environ.get("AWS_ENDPOINT_URL_S3")
@@ -112,7 +112,7 @@ def s3_region() -> str:
 
 
 def gcs_endpoint(parameters: Mapping[str, str]) -> str:
-    """Returns the endpoint that is asked for; "" for Google's own."""
+    """Returns the endpoint that is configured; "" for Google's own."""
     return (
         parameters.get("endpoint_override")
         or os.environ.get("STORAGE_EMULATOR_HOST")
@@ -128,13 +128,13 @@ def url_of(endpoint: str, parameters: Mapping[str, str]) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what an error says, cut in the middle where that is much."""
+    """Returns the text of an error; a long one is cut in the middle."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return bounded(said, _LONGEST_REASON)
 
 
 def of_status(status: int, found: str, path: str) -> Exception:
-    """Returns the error that an answer stands for.
+    """Returns the error for an HTTP status.
 
     Args:
       status: of HTTP.

@@ -93,7 +93,7 @@ _of_earlier_jobs: set[str] = set()
 
 
 def is_remote(path: str) -> bool:
-    """Whether the path has a scheme: it is not one of this machine's."""
+    """Whether the path has a scheme, and so is not on this machine."""
     return "://" in path and _REMOTE.match(path) is not None
 
 
@@ -137,7 +137,7 @@ def plain(path: str) -> str:
 
 
 def without_access(path: str) -> str:
-    """Returns a path as it may be shown: without how its place is reached.
+    """Returns a path as it may be shown: without credentials and endpoint.
 
     What is no path of another place stays as it is. Never raises.
     """
@@ -149,7 +149,7 @@ def without_access(path: str) -> str:
 
 
 def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
-    """Refuses what would show a secret as a part of the path; shows none of it."""
+    """Refuses a path that holds a secret; does not show it."""
     if scheme in _KNOWN and ":" in authority and "@" not in authority:
         form = "container:key" if scheme.startswith("abfs") else "key:secret"
         raise SpecError(
@@ -167,7 +167,7 @@ def _check_no_secret_is_left(scheme: str, authority: str, key: str) -> None:
 
 
 def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
-    """Returns an authority with an `@` without its secret, and that as parameters."""
+    """Splits an authority with an `@`: without its secret, and that as parameters."""
     said, _, host = authority.rpartition("@")
     name, colon, password = map(urllib.parse.unquote, said.partition(":"))
     if scheme in ("s3", "gs", "gcs"):
@@ -177,7 +177,7 @@ def _without_secret(scheme: str, authority: str) -> tuple[str, dict[str, str]]:
 
 
 def _pairs(scheme: str, query: str) -> list[tuple[str, str]]:
-    """Returns the names and values of a query; a `+`, as keys have it, is no space."""
+    """Returns the names and values of a query; a `+`, frequent in keys, is no space."""
     out = []
     for part in query.split("&"):
         name, equals, value = map(urllib.parse.unquote, part.partition("="))
@@ -229,7 +229,7 @@ def another_job() -> None:
 
 
 def shown(value: Any) -> str:
-    """Returns a setting as a message may show it: of a remote path, the scheme."""
+    """Returns a setting as a message may show it: only the scheme of a remote path."""
     return _TEXT.sub(_without_place, repr(value))
 
 
@@ -260,7 +260,7 @@ def parameters_given() -> dict[str, set[str]]:
 
 
 class Access:
-    """The URI parameters of all places: unpickled in a worker, they hold there too."""
+    """The URI parameters of all places; unpickled in a worker, they apply there too."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _install, (dict(_parameters),)

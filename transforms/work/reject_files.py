@@ -109,7 +109,7 @@ def write_rejects(
 
 
 def check_left(path: str) -> None:
-    """Looks whether files beside a target are those of a failed run, or none.
+    """Checks that a failed run wrote the files beside a target, if there are any.
 
     Args:
       path: see `leave_rejects`.
@@ -200,7 +200,7 @@ def remove_left(path: str) -> None:
 
 
 def items_beside(path: str) -> str:
-    """Returns where the items are whose rejections a failed run has left at a path."""
+    """Returns where a failed run leaves the items of the rejections at a path."""
     return f"{path.removesuffix('.jsonl')}.items"
 
 
@@ -285,7 +285,7 @@ def _write(logs: Sequence[RejectLog], lines: _Parts, items: _Parts | None) -> No
 def _write_items(
     logs: Sequence[RejectLog], table: pa.RecordBatch, items: _Parts
 ) -> None:
-    """Writes the records of some lines; those that are together are read together."""
+    """Writes the records of some lines; adjacent ones are read at once."""
     log = table["log"].to_numpy()
     offsets, sizes = table["offset"].to_numpy(), table["size"].to_numpy()
     apart = (log[1:] != log[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1])
@@ -297,7 +297,7 @@ def _write_items(
 
 
 def _ordered(logs: Sequence[RejectLog]) -> list[RejectLog]:
-    """Returns the logs so that their order of arrival does not matter."""
+    """Returns the logs in an order that does not depend on their arrival."""
     return sorted(logs, key=lambda log: log.task.encode("utf-8", "surrogatepass"))
 
 

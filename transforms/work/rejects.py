@@ -85,7 +85,7 @@ _Entry = tuple[str, int, bytes, Rejection | None]
 
 
 class RejectGatherer:
-    """Takes the rejections of one task, in any order, and holds few of them at a time.
+    """Collects the rejections of one task, in any order and in bounded memory.
 
     A context: `log` is there after it, None where there was no rejection. A second
     attempt at the task replaces the file of the first with the same bytes.
@@ -121,7 +121,7 @@ class RejectGatherer:
         self._written: list[str] = []
 
     def add(self, rejections: Iterable[Rejection]) -> None:
-        """Takes some rejections.
+        """Adds some rejections.
 
         Raises:
           StorageError: they could not be written, though it was tried again.
@@ -231,7 +231,7 @@ class RejectGatherer:
         self._held = []
 
     def _finish(self) -> None:
-        """Writes the log, if it is not one to be kept inline."""
+        """Writes the log to a file unless it is small enough to travel inline."""
         if self._size <= _INLINE_BYTES:
             return
         held, self._held = self._held, []

@@ -131,7 +131,7 @@ class BucketTarget:
         return held(self.directory)
 
     def recover(self) -> None:
-        """That is done by `remove_others` and `clear`, which ask who is at work."""
+        """Does nothing: `remove_others` and `clear` do it, once no run is at work."""
 
     def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
         if self.state() != seen:
