@@ -134,6 +134,7 @@ def _convert(
     progress: bool,
     settings: Mapping[str, Any],
 ) -> Report:
+    """Converts as `convert` does, with errors in terms of the command line."""
     started = time.monotonic()
     check_file_names()
     another_job()

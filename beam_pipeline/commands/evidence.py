@@ -29,6 +29,7 @@ def extent_text(evidence: Evidence, feature: Feature) -> str:
 
 
 def _number(value: int | float, feature: Feature) -> str:
+    """Returns a value for people: an instant, an integer with commas, a short float."""
     if feature.kind is Kind.TIMESTAMP:
         # Empty for the one number that is no instant.
         instant = instant_text(int(value), feature.unit) or str(value)

@@ -121,6 +121,7 @@ def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
 def _of_file(
     reader: TFRecordReader, split: str, file: str, count: int
 ) -> Iterator[Record]:
+    """Yields the first records of one open file."""
     if not count:
         return
     for number, payload in enumerate(reader):
@@ -234,16 +235,19 @@ def _shaped(
 
 
 def _bracketed(values: Sequence[Value], facts: FeatureFacts | None) -> str:
+    """Returns the first few values in brackets."""
     shown = [_describe(value, facts) for value in values[:_MAX_ITEMS]]
     return _joined(shown, len(values))
 
 
 def _joined(shown: list[str], count: int) -> str:
+    """Returns texts in brackets, with the number of those left out."""
     more = [f"... {count - len(shown):,} more"] if count > len(shown) else []
     return f"[{', '.join(shown + more)}]"
 
 
 def _describe(value: Value, facts: FeatureFacts | None) -> str:
+    """Returns one value for people, by the kind of its feature."""
     if isinstance(value, bytes):
         kind = facts.feature.kind if facts else None
         if kind is Kind.TEXT or (kind is None and is_text(value)):
@@ -293,6 +297,7 @@ def _shortest(value: float) -> str:
 
 
 def _quoted(value: bytes) -> str:
+    """Returns text in quotes, cut where it is long."""
     text = value[: 4 * _MAX_CHARACTERS].decode("utf-8", "backslashreplace")
     if len(value) <= 4 * _MAX_CHARACTERS and len(text) <= _MAX_CHARACTERS:
         return f'"{printable(text)}"'

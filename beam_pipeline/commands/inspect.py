@@ -148,6 +148,7 @@ def _values_text(facts: FeatureFacts) -> str:
 
 
 def _range_text(facts: FeatureFacts) -> str:
+    """Returns the range of a feature's values in the terms of its kind."""
     kind, statistics = facts.feature.kind, facts.statistics
     low, high = statistics.minimum, statistics.maximum
     if kind is Kind.LABEL:
@@ -165,6 +166,7 @@ def _range_text(facts: FeatureFacts) -> str:
 
 
 def _extent(statistics: Statistics, of_lengths: bool) -> str:
+    """Returns the smallest and the largest value, or the range of lengths in bytes."""
     low, high = statistics.minimum, statistics.maximum
     if low is None or high is None:
         return ""
@@ -178,6 +180,7 @@ def _extent(statistics: Statistics, of_lengths: bool) -> str:
 
 
 def _spread(low: str, high: str) -> str:
+    """Returns "LOW to HIGH", or one of them where both are the same."""
     return low if low == high else f"{low} to {high}"
 
 

@@ -76,6 +76,7 @@ def look(plan: Plan) -> Progressed:
 
 
 def _count(folder: str) -> int:
+    """Returns how many files a folder has; 0 if it does not exist."""
     try:
         return len(files.names_in(folder))
     except FileNotFoundError:
@@ -83,6 +84,7 @@ def _count(folder: str) -> int:
 
 
 def _bytes(folder: str) -> int:
+    """Returns the size of the files in a folder; 0 if it does not exist."""
     total = 0
     try:
         if is_remote(folder):
@@ -214,12 +216,14 @@ def _bar(console: Console) -> Progress:
 
 
 def _text(seen: Progressed, rejected: int) -> str:
+    """Returns phase, bytes written and rejects, for the progress line."""
     written = f", {size_text(seen.written)} written" if seen.written else ""
     rejects = f", {rejected:,} rejected" if rejected else ""
     return f"{seen.phase}{written}{rejects}"
 
 
 def _lines(plan: Plan, console: Console) -> Callable[[], None]:
+    """Returns a function that prints a line of progress every 30 seconds."""
     shown = time.monotonic()
     looker = _Looker(plan)
 

@@ -208,6 +208,7 @@ def _batching(manifest: Manifest) -> Iterator[str]:
 
 
 def _comments(facts: FeatureFacts) -> Iterator[str]:
+    """Yields what a reader must know to use a feature."""
     feature = facts.feature
     if feature.is_label:
         yield "to predict"

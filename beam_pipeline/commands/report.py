@@ -171,6 +171,7 @@ def _is_size_unknown(plan: Plan) -> bool:
 
 
 def _disk(plan: Plan) -> str:
+    """Returns the disk space needed and free."""
     text = f"about {in_words(estimate(plan))}"
     if _is_size_unknown(plan):
         text = "unknown: every row that was looked at would be rejected"
@@ -181,6 +182,7 @@ def _disk(plan: Plan) -> str:
 
 
 def _evidence(evidence: Evidence | None, feature: Feature) -> tuple[str, str, str]:
+    """Returns the cells of a feature's row: share present, range, examples."""
     if evidence is None or not evidence.sampled:
         return "", "", ""
     extent = extent_text(evidence, feature)

@@ -103,6 +103,7 @@ def _with_evidence(planned: PlannedSource) -> PlannedSource:
 
 
 def _images(stored: Sequence[Feature]) -> str:
+    """Returns the image features as the subject of a comment."""
     found = [f for f in stored if f.kind is Kind.IMAGE]
     names = [printable(f.name) for f in found]
     if len(names) == 1 and not found[0].is_list:

@@ -46,6 +46,7 @@ def forms(summaries: Sequence[FileSummary]) -> list[Form]:
 
 
 def _text(variant: Variant, summary: FileSummary) -> str:
+    """Returns a variant as text: type, values in a record, whether always present."""
     parts = [variant.type]
     if variant.fewest != variant.most:
         parts.append("any number each")

@@ -190,10 +190,12 @@ def _variants(rows: pa.RecordBatch, first_record: int) -> list[Variant]:
 
 
 def _any(values: pa.Array) -> bool:
+    """Whether any value is not null."""
     return bool(len(values) > values.null_count)
 
 
 def _first_valid(column: pa.Array) -> int:
+    """Returns the index of the first value that is not null."""
     return int(pc.index(column.is_valid(), True).as_py())
 
 

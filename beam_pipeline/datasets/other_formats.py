@@ -73,6 +73,7 @@ def what_else(path: str) -> str:
 
 
 def _commands(source: str) -> str:
+    """Returns the sentence that names commands for a source."""
     source = shlex.quote(source)
     return (
         f"'beam-tfrecord schema {source}' shows its features, and 'beam-tfrecord "

@@ -56,6 +56,7 @@ def cancel_job(master: str, name: str) -> None:
 
 
 def _at_work(url: str, name: str) -> list[str]:
+    """Returns the ids of jobs of a name that have not ended."""
     import urllib.request
 
     with urllib.request.urlopen(f"{url}/jobs/overview", timeout=_ASK_SECONDS) as answer:

@@ -90,6 +90,7 @@ def absent(folder: str) -> list[int]:
 
 
 def _runs(pid: int) -> bool:
+    """Whether a process is alive."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

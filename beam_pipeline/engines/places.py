@@ -84,12 +84,14 @@ def check_shared(
 
 
 def _host(master: str) -> str:
+    """Returns the host of a master; empty for one inside the job server."""
     if master in WITHIN_SERVER or re.fullmatch(r"local(\[.*\])?", master):
         return ""
     return master.rpartition("//")[2].partition("/")[0].partition(":")[0]
 
 
 def _is_here(host: str) -> bool:
+    """Whether a host is this machine."""
     if host in ("localhost", socket.gethostname(), socket.getfqdn()):
         return True
     try:

@@ -125,6 +125,7 @@ def submit_job(job: Job, hooks: RunHooks, *, engine: Engine, place: Place) -> Su
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[WorkerPool | None]:
+    """Yields forked workers; None where this process does the work."""
     if workers == 1 or WorkerPool.spent:
         yield None
     else:

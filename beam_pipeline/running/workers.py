@@ -139,6 +139,7 @@ class WorkerPool:
 
 
 def _become_worker(read_end: int, parent: int, log: int) -> None:
+    """Waits for the runner's address in a forked process, and works for it."""
     # Ctrl-C reaches all processes; the parent handles it. Linux kills the worker when
     # its parent dies, even by SIGKILL; the parent may have died before that call.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -49,6 +49,7 @@ def in_python(message: str) -> str:
 
 
 def _translated(match: re.Match[str]) -> str:
+    """Returns one match with its option as a keyword."""
     flag, rest = match["flag"], match["space"] or ""
     following = f"{rest}{match['next'] or ''}"
     if flag is None:
@@ -70,6 +71,7 @@ def _translated(match: re.Match[str]) -> str:
 
 
 def _value(text: str) -> str:
+    """Returns the value of an option as Python text."""
     is_literal = _NUMBER.fullmatch(text) or text.startswith("'")
     return text if is_literal else repr(text)
 

@@ -293,6 +293,7 @@ def make_spec(settings: Mapping[str, Any]) -> Spec:
 
 
 def _describe(fault: Any) -> str:
+    """Returns a validation error of pydantic in our words."""
     place = ".".join(str(part) for part in fault["loc"] if part not in _TYPE_WORDS)
     if fault["type"] == "extra_forbidden":
         # A feature has settings of its own: ("features", NAME, SETTING).

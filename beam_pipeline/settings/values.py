@@ -194,6 +194,7 @@ def _located(value: Any) -> Any:
 
 
 def _possible(value: str) -> str:
+    """Refuses paths that no file system takes."""
     if "\0" in value:
         raise ValueError("a path can hold no NUL")
     return value
