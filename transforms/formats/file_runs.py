@@ -1,7 +1,7 @@
 """Formats of one row a file: a block is a run of the listing.
 
-Files of one row would make a block each, and the work on a block that of a batch of
-thousands. A `RunReader` reads a run of the listing at once.
+A block has a fixed cost that pays for thousands of rows: one for each file would be
+slow. A `RunReader` reads a run of the listing at once.
 """
 
 import abc
@@ -27,7 +27,7 @@ from transforms.formats.table_source import RowSource
 
 __all__ = ["FileRunReader", "RunReader", "RunSource"]
 
-# A few thousand rows are what makes a batch worth its while.
+# The cost of a block is small beside that of a few thousand rows.
 _BLOCK_ROWS = 2048
 
 

@@ -1,13 +1,12 @@
 """Images in archives, arranged as `label/file` or `split/label/file`.
 
 The rule is that of folders of images (`transforms.formats.images`), over the members'
-names. One archive stands for the folder that it was made of; of several, each is a
-folder of its own name, so that `train.zip` and `test.zip` are splits and one archive a
-class is a label. Folders that all images share are left out first.
+names. A single archive is read like the folder that was packed. Of several, each counts
+as a folder with the archive's name, so that `train.zip` and `test.zip` are splits, and
+one archive per class gives the labels. Folders that all images share are dropped first.
 
-Rows hold the images themselves: a member of a packed archive can be read only on the
-way through it. Archives that can be read at any place fall into blocks, the others are
-one block each that is read piece by piece.
+Rows hold the images themselves, because a member of a packed archive can be read only
+on the way through it.
 """
 
 import collections
@@ -62,7 +61,8 @@ _NAME = "__name__"
 def is_image_member(member: Member) -> bool:
     """Whether a member is an item of a source of images, sound or not.
 
-    An archive in the archive is one as well: what it holds would be lost in silence.
+    A nested archive is an item too, and is rejected: skipped, its content would be
+    lost without a word.
     """
     if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
         return False
@@ -70,7 +70,7 @@ def is_image_member(member: Member) -> bool:
 
 
 def skip_but_images(member: Member) -> Skipped | None:
-    """Returns why a member is no item of a source of images; None if it is."""
+    """Returns why a member is not an item of a source of images; None if it is."""
     return None if is_image_member(member) else Skipped.OTHER_SUFFIX
 
 
@@ -79,9 +79,9 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
     """Archives of images.
 
     Attributes:
-      by_archive: whether the archives' names are folders of the members' paths.
-      strip: how many folders all images share.
-      split_column: says the next folder, where that is the split.
+      by_archive: whether members' paths begin with the name of their archive.
+      strip: how many leading folders all images share.
+      split_column: the column that holds the next folder, where that is the split.
     """
 
     title: ClassVar[str] = "images in archives"
@@ -92,7 +92,7 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
     split_column: str = ""
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
-        """Looks at all names; images in the sample are blanks of the right size.
+        """Plans from names and sizes alone: images in the sample are all zeros.
 
         Raises:
           InputError: no images, or no rule for their folders; see `arrange`.
@@ -133,14 +133,15 @@ class ArchiveImages(RowArchive[Content | MemberFault]):
                 yield found, len(found.data) if isinstance(found, Content) else 0
 
     def _found(self, file: SourceFile, block: Block) -> Iterator[Found]:
-        """Yields the items of a block; with its first, what the archive has besides."""
+        """Yields the items of a block; the first block also yields skipped members."""
         left = block.rows
         with file.open() as stream:
-            # Not listed again: that would be to unpack it twice.
+            # Listing a packed archive would unpack it a second time.
             if is_sequential(file.path):
                 for found in self.members(stream, file, skip_but_images):
                     left -= not isinstance(found, SkippedMember)
-                    # Behind a limit the rest is still looked at: is it whole?
+                    # The walk goes on past a limit, to find out whether the archive is
+                    # whole.
                     if left >= 0:
                         yield found
                 return
@@ -262,7 +263,7 @@ def _image_members(
 
 
 def _shared_folders(paths: Sequence[Sequence[str]]) -> int:
-    """Returns how many folders all images share that say neither label nor split."""
+    """Returns how many leading folders are shared and are neither label nor split."""
     least = min(map(len, paths), default=0)
     strip = 0
     while least - strip > 2 and len({path[strip] for path in paths}) == 1:

@@ -30,7 +30,8 @@ class ArchiveListing:
     members: tuple[Member, ...]
 
 
-# A worker reads the blocks of one archive after the other, mostly of one.
+# A worker mostly reads blocks of one archive, one after the other; a listing of
+# millions of members is too large to keep many.
 @functools.lru_cache(maxsize=2)
 def list_archive(path: str, origin: str, stamp: int, encoding: str) -> ArchiveListing:
     """Returns the listing of an archive; of a packed tar by unpacking all of it.
@@ -58,7 +59,7 @@ def is_sequential(path: str) -> bool:
 
 
 def stem_of(origin: str) -> str:
-    """Returns the path of an archive without what makes it one."""
+    """Returns the path of an archive without its suffix, `.tar.gz` included."""
     suffixes = sorted(ARCHIVE_SUFFIXES, key=len, reverse=True)
     for suffix in suffixes:
         if origin.lower().endswith(suffix):

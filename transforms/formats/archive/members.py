@@ -72,7 +72,7 @@ def kind_of(file: BinaryIO, path: str) -> ArchiveKind:
     """Returns what the archive is; its name is not looked at.
 
     Raises:
-      InputError: it is none that can be read.
+      InputError: it is not an archive that can be read.
     """
     file.seek(0)
     head = file.read(BLOCK_BYTES)
@@ -184,7 +184,7 @@ def stream_member(file: BinaryIO, path: str, member: Member) -> Iterator[bytes]:
         return
     left = member.size
     while left:
-        # The place is sought again: the file may be used between two pieces.
+        # Callers may use the file between two pieces.
         file.seek(member.data_offset + member.size - left)
         data = file.read(min(left, 1 << 20))
         if not data:
@@ -234,8 +234,8 @@ def _judged(member: Member, skip: Skip) -> SkippedMember | MemberFault | None:
 def _with_distinct_names(members: Iterator[Member]) -> Iterator[Member]:
     """Yields members, those with a fault whose name an earlier one has.
 
-    Names that differ only in case or normalisation are the same file on many a disk,
-    and which one a reader of zip gives for a name is its own choice.
+    Names that differ only in case or normalisation are the same file on many disks,
+    and readers of zip disagree on which of two equal names wins.
     """
     first: dict[str, int] = {}
     for member in members:

@@ -169,16 +169,16 @@ def decode_name(raw: bytes, encoding: str) -> tuple[str, bool]:
 
 
 def path_of(name: str) -> str:
-    """Returns a path without the parts that mean nothing: `./a//b` is `a/b`.
+    """Returns a path without redundant parts: `./a//b` is `a/b`.
 
-    What would lead elsewhere, a `/` at the start say, stays for `name_fault` to see.
+    Parts that lead elsewhere, such as a leading `/`, stay for `name_fault` to reject.
     """
     path = "/".join(part for part in name.split("/") if part not in ("", "."))
     return f"/{path}" if name.startswith("/") else path
 
 
 def name_fault(name: str, *, is_text: bool) -> tuple[Reason | None, str]:
-    """Returns why a member of that name is no item, and in words; (None, "") if it is.
+    """Returns why a name is refused, and in words; (None, "") for a good one.
 
     Args:
       name: from `path_of`.

@@ -34,7 +34,7 @@ _MAGICS = {"gzip": _GZIP_MAGIC, "zstd": _ZSTD_MAGIC, "bzip2": _BZIP2_MAGIC}
 _MAGICS["xz"] = _XZ_MAGIC
 
 _INPUT_BYTES = 1 << 16
-# The window that the zstd tool unpacks without being told to; xz -9 wants 65 MiB.
+# The window that the zstd tool unpacks without an option; xz -9 wants 65 MiB.
 _ZSTD_WINDOW_BYTES = 1 << 27
 _XZ_MEMORY_BYTES = 1 << 27
 

@@ -1,8 +1,8 @@
 """Tables in archives: members that are CSV, JSON lines, Parquet or Arrow files.
 
-Each member is read by the reader of its own format, from a file in memory: nothing is
-extracted to disk, and memory is bounded by one member. A member is one block; of a
-packed tar, whose members cannot be reached one by one, the whole archive is.
+The reader of its own format reads each member from a file in memory. Nothing is
+extracted to disk, and memory is bounded by one member. A member is one block. A packed
+tar is one block as a whole, because its members cannot be reached one by one.
 
 A table that cannot be read is an error, not a reject: it may hold any number of rows.
 """
@@ -43,7 +43,7 @@ from transforms.formats.table import (
 __all__ = ["ArchiveTables"]
 
 _BLOCK_BYTES = 16 << 20
-# Members that a sample is taken from, spread evenly.
+# A sample reads this many members, spread evenly: each is unpacked as a whole.
 _SAMPLE_MEMBERS = 8
 
 
@@ -138,7 +138,7 @@ class ArchiveTables(ArchiveReaderBase):
             left = block.rows or None
             for memory in self._unpacked(archive, members):
                 if left == 0:
-                    # The rest is still looked at: is it whole?
+                    # The walk goes on, to find out whether the archive is whole.
                     continue
                 with memory as inner:
                     for raw in self._rows(inner, block, columns, left):
@@ -166,7 +166,8 @@ class ArchiveTables(ArchiveReaderBase):
             inner, block_bytes=_BLOCK_BYTES, limit_rows=limit
         ):
             for raw in self.inner.read(inner, piece, columns):
-                # All of a member is where the member does.
+                # Positions inside a member mean nothing in the archive: its rows all
+                # have that of the member.
                 placed = dataclasses.replace(
                     raw.block, position=block.position, stamp=block.stamp
                 )
@@ -265,7 +266,7 @@ class ArchiveTables(ArchiveReaderBase):
         content = sum(file.size for file in chosen)
         read = sample.sampled_bytes or content
         if sample.total_rows is not None:
-            # The rows are few of those members; the ratio is that of all their rows.
+            # Only some rows of those members were sampled; their bytes are a share.
             read = round(content * (sample.rows + sample.unread) / sample.total_rows)
         return dataclasses.replace(
             sample,
@@ -275,14 +276,14 @@ class ArchiveTables(ArchiveReaderBase):
 
 
 def _also_skipped(raw: RawRows, skipped: dict[str, int]) -> RawRows:
-    """Returns the rows with members left out, beside rows that the format skips."""
+    """Adds skipped members to the rows that the inner format skipped."""
     both = collections.Counter(raw.skipped) + collections.Counter(skipped)
     return dataclasses.replace(raw, skipped=dict(both))
 
 
 @contextlib.contextmanager
 def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
-    """Holds a file that has no name in any folder, with a path all the same."""
+    """Holds an anonymous file in memory that can be opened by a path."""
     with contextlib.ExitStack() as stack:
         file: IO[bytes]
         if hasattr(os, "memfd_create"):
@@ -290,7 +291,7 @@ def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
             file = stack.enter_context(open(descriptor, "wb", buffering=0))
             path = f"/proc/self/fd/{descriptor}"
         else:
-            # Under a name of its own, and gone after use.
+            # Systems without memfd get a temporary file, removed after use.
             file = stack.enter_context(tempfile.NamedTemporaryFile(buffering=0))
             path = file.name
         size = 0
@@ -303,7 +304,7 @@ def _in_memory(origin: str, chunks: Iterable[bytes]) -> Iterator[InputFile]:
 
 
 def _skip_reason(member: Member, format_name: str) -> Skipped | None:
-    """Returns why a member is no table of the source; None for one that is."""
+    """Returns why a member is not a table of the source; None if it is."""
     if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
         return Skipped.HIDDEN
     if member.fault is Reason.NESTED_ARCHIVE:

@@ -67,7 +67,7 @@ def _number(field: bytes) -> int:
 
 
 def pax_records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    r"""Yields the records `length key=value\n`; ValueError for what is none."""
+    r"""Yields the records `length key=value\n`; ValueError for anything else."""
     place = 0
     while place < len(data):
         stop = data.find(b" ", place, place + 20)

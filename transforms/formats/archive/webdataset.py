@@ -106,7 +106,7 @@ class WebDataset(RowArchive[_Read]):
                 has = frozenset(
                     found[1]
                     for member in sample.members
-                    # What cannot be read gives no value, and its name may be no text.
+                    # A member with a fault gives no value; its name may not be text.
                     if member.fault is None and (found := key_and_column(member.name))
                 )
                 if has not in together:
@@ -154,9 +154,9 @@ class WebDataset(RowArchive[_Read]):
     def _samples(
         self, file: SourceFile, block: Block, skipped: collections.Counter[str]
     ) -> Iterator[_Read]:
-        """Yields the samples of a block; counts what the shard has besides."""
+        """Yields the samples of a block; counts the members that are skipped."""
         with file.open() as stream:
-            # Not listed again: that would be to unpack it twice.
+            # Listing a packed shard would unpack it a second time.
             if is_sequential(file.path):
                 yield from self._sequential(stream, file, block, skipped)
                 return
@@ -188,7 +188,7 @@ class WebDataset(RowArchive[_Read]):
                     yield item
 
         for sample, contents in samples_of(parts()):
-            # Behind a limit the rest is still looked at: is it whole?
+            # The walk goes on past a limit, to find out whether the shard is whole.
             if sample.number < block.stop:
                 yield sample, contents
 
@@ -255,7 +255,7 @@ class WebDataset(RowArchive[_Read]):
     def _arrays(
         self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]
     ) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Returns the columns, and what does not fit the type of its json column."""
+        """Returns the columns, and by place why a row does not fit its json types."""
         types = dict(self.json_columns)
         wrong: dict[int, str] = {}
         arrays = {}
@@ -303,7 +303,7 @@ def _rows_of(taken: Sequence[_Read], merged: Sequence[str]) -> Iterator[dict[str
 
 
 def _features_of(columns: Mapping[str, pa.Array]) -> tuple[Feature, ...]:
-    """Returns the features of which the suffix says more than the values."""
+    """Returns the features whose suffix says more than their values do."""
     out = [Feature("key", Kind.TEXT, column=KEY_COLUMN)]
     for name, column in columns.items():
         ending = name.rpartition(".")[2]

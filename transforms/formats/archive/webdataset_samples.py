@@ -48,13 +48,13 @@ _NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 
 
 def key_and_column(name: str) -> tuple[str, str] | None:
-    """Returns what a member's name says; None for a member of no sample."""
+    """Returns the key and the column of a member's name; None if it has no suffix."""
     match = _NAME.fullmatch(name)
     return (match[1], match[2].lower()) if match and match[2] else None
 
 
 def skip_reason(member: Member) -> Skipped | None:
-    """Returns why a member is part of no sample; None for one that is."""
+    """Returns why a member belongs to no sample; None if it belongs to one."""
     if member.fault is not Reason.UNSAFE_PATH and is_litter(member.name):
         return Skipped.HIDDEN
     return None if key_and_column(member.name) else Skipped.OTHER_SUFFIX
@@ -110,7 +110,7 @@ def samples_of(items: Iterable[Found]) -> Iterator[tuple[Sample, list[Content]]]
     """Yields samples with what could be read; a first fault becomes the sample's.
 
     Args:
-      items: of the members that are parts of samples, in the shard's order.
+      items: the members that belong to samples, in the shard's order.
     """
     pending: collections.deque[Found] = collections.deque()
 
@@ -136,8 +136,8 @@ def sample_row(
     """Returns the values of a sample by column.
 
     Args:
-      sample: of which key.
-      contents: of its members.
+      sample: gives the key.
+      contents: the content of its members.
       merged: suffixes of images that share the column `image`.
 
     Raises:
@@ -230,8 +230,8 @@ def json_types(
 ) -> list[tuple[str, pa.DataType]]:
     """Returns the fields of a json column in the sample, and their types.
 
-    What has no type of its own (texts beside numbers, objects in lists) has that of
-    text, and its values that are no texts are refused.
+    A field of mixed types (texts and numbers, objects in lists) is text, and its values
+    that are not texts are refused.
     """
     fields: dict[str, None] = {}
     for row in rows:
@@ -250,7 +250,7 @@ def json_types(
 
 
 def type_of_column(name: str) -> pa.DataType:
-    """Returns the raw type of a column that is not from json."""
+    """Returns the raw type of a column that does not come from json."""
     ending = name.rpartition(".")[2]
     texts = name == KEY_COLUMN or ending in INTEGERS or ending in TEXTS
     return pa.string() if texts else pa.large_binary()

@@ -21,10 +21,11 @@ from transforms.formats.detection.boxed_rows import Judged
 
 __all__ = ["Boxes", "judge"]
 
-# Boxes that cross an edge by less, as rounding makes them, end at the edge.
+# Boxes that cross an edge by less end at the edge: rounding to a few decimals does
+# this to boxes that touch it.
 _TOLERANCE = 1e-3
 _NUMBERS = 8
-# A fault of boxes, beside those of `BoxFault`.
+# A fault in addition to those of `BoxFault`, with room for more of them.
 _NO_LABEL = 101
 _WORDS = {
     BoxFault.NOT_NUMBERS: "finite numbers are needed",
@@ -60,7 +61,7 @@ class Boxes(Judged):
 
 
 def judge(items: Sequence[Item], classes: Sequence[str], *, clip: bool) -> Boxes:
-    """Returns the boxes of images; a row that says nothing has none.
+    """Returns the boxes of images; a blank row has no box.
 
     Args:
       items: the images.
@@ -86,7 +87,7 @@ def judge(items: Sequence[Item], classes: Sequence[str], *, clip: bool) -> Boxes
     ids = {name: number for number, name in enumerate(classes, start=1)}
     faults = checked.faults.astype(np.uint8)
     unnamed = np.array([not name for name in names], np.bool_)
-    # What is wrong with the corners is said rather than that there is no label.
+    # Of two faults, the message names the one in the corners.
     faults[unnamed & (faults == 0)] = _NO_LABEL
     return Boxes(
         faults=faults,
@@ -100,7 +101,7 @@ def judge(items: Sequence[Item], classes: Sequence[str], *, clip: bool) -> Boxes
 
 
 def _corners(texts: Sequence[str]) -> tuple[list[float], str]:
-    """Returns two corners that are across, or NaNs, and what is wrong in words."""
+    """Returns two opposite corners, or NaNs and what is wrong in words."""
     texts = [text.strip() for text in texts]
     nothing = [math.nan] * 4
     if any(texts[_NUMBERS:]):

@@ -51,7 +51,7 @@ _BOX_FIELDS = 9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mention:
-    """A row: its 0-based number, its 1-based line, and the fields behind the path."""
+    """A row: its 0-based number, its 1-based line, and the fields after the path."""
 
     row: int
     line: int
@@ -59,7 +59,7 @@ class Mention:
 
     @property
     def is_box(self) -> bool:
-        """Whether the fields are a label and corners, of which one is a number."""
+        """Whether the fields are a label and corners, with a number among them."""
         corners = [text for text in self.rest[1:] if text.strip()]
         return (
             len(self.rest) == _BOX_FIELDS
@@ -69,7 +69,7 @@ class Mention:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is said of the image."""
+        """Whether the row gives no label and no box."""
         return not any(text.strip() for text in self.rest)
 
 
@@ -78,10 +78,10 @@ class Item:
     """An image, or a row that names none.
 
     Attributes:
-      path: as the first row has it; empty where there is none.
+      path: as the first row has it; empty if it has none.
       use: one of TRAIN, VALIDATION, TEST, UNASSIGNED and DISCARD.
       mentions: its rows.
-      fault: why it cannot be used; None for nothing.
+      fault: why it cannot be used; None if it can.
     """
 
     path: str
@@ -136,7 +136,8 @@ def load_manifest(path: str, stamp: int) -> Manifest:
     """
     if is_packed(path):
         with open_unpacked(path, path, stamp=stamp) as stream:
-            # Raw streams give what they have: up to the limit, and one byte more.
+            # A raw stream may return less than asked for. Reading stops just beyond the
+            # limit, so that a compression bomb does not fill memory.
             content = bytearray()
             while len(content) <= MAX_BYTES and (part := stream.read(1 << 20)):
                 content += part
@@ -152,7 +153,7 @@ def load_manifest(path: str, stamp: int) -> Manifest:
 
 
 def _parse(data: bytes, path: str) -> Manifest:
-    # What is not UTF-8 stays visible, and is refused row by row.
+    # Surrogates keep bytes that are not UTF-8, so that their rows alone are refused.
     text = data.decode("utf-8-sig", errors="surrogateescape")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     images: dict[str, Item] = {}

@@ -214,7 +214,7 @@ class AutomlReader(TableReader):
 
 
 def _changed(file: SourceFile) -> InputError:
-    """Returns the error of a file that holds what planning has not found in it."""
+    """Returns the error for a file that no longer holds what planning found."""
     what = "it has changed since the job was planned"
     return unreadable(file.path, OSError(errno.ESTALE, what))
 
@@ -258,7 +258,7 @@ def _part_rejection(
 def _rejecter(
     file: SourceFile, items: Sequence[Item]
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections of complaints about some images."""
+    """Returns a function that turns complaints about images into rejections."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         by_row: Mapping[int, Item] = {item.row: item for item in items}

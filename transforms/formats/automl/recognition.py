@@ -1,6 +1,6 @@
 """Decide from its first line whether a CSV is an AutoML manifest.
 
-Apart from what reads such manifests, because every CSV is looked at here.
+Kept apart from the reader, which is expensive to import: every CSV passes here.
 """
 
 import csv

@@ -36,7 +36,7 @@ _SPLITS = {"data": "train", "train": "train", "test": "test"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _CifarReader(RecordsReader):
-    """What both have in common.
+    """Base of the readers of CIFAR-10 and CIFAR-100.
 
     Attributes:
       encode: "raw" for `image` as 3,072 bytes (height, width, channels), or "png".
@@ -44,7 +44,7 @@ class _CifarReader(RecordsReader):
 
     encode: Literal["raw", "png"] = "raw"
 
-    # Without them labels stay numbers.
+    # A source may lack the files of names; labels then stay numbers.
     names_required = False
     suffixes: ClassVar[frozenset[str]] = frozenset({".bin"})
 

@@ -124,7 +124,7 @@ class IdxReader(TableReader):
         if limit_rows is not None:
             count = min(count, limit_rows)
         if images.packed:
-            # Without items too: whether the file is whole shows at its end only.
+            # Also for no items: only the end shows whether the file is whole.
             yield file.whole(rows=count)
             return
         yield from blocks_of(
@@ -203,7 +203,7 @@ class IdxReader(TableReader):
 
     def _fields(self, pair: _Pair) -> tuple[BinaryField, BinaryField]:
         header = pair.images.header
-        # A gray image has a channel like any other.
+        # Gray images get a channel axis, as TensorFlow's decoders give them.
         shape = (*header.shape, 1) if len(header.shape) == 2 else header.shape
         order = "C"
         if self.order == "F":

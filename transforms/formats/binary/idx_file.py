@@ -40,7 +40,7 @@ _MAX_DEFLATE_RATIO = 1032
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IdxHeader:
-    """What is before the values.
+    """The header of a file: everything before the values.
 
     Attributes:
       dtype: of the values, as NumPy names it.

@@ -67,7 +67,8 @@ __all__ = ["CocoReader", "recognise"]
 
 _SAMPLE_ROWS = 2000
 _CAPTION = "image/caption"
-# A key that COCO's object has at its top, among the first bytes of a file.
+# One of COCO's top-level keys, near the start of a file. Images and annotations may
+# come in either order, so any of the five will do.
 _BEGINNING = re.compile(rb'"(info|images|annotations|categories|licenses)"\s*:\s*[\[{]')
 
 Numbers = npt.NDArray[np.int64]
@@ -288,7 +289,7 @@ def _strays(file: SourceFile, coco: CocoFile) -> list[Rejection]:
 def _rejecter(
     file: SourceFile, coco: CocoFile
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections of complaints about images of the file."""
+    """Returns a function that turns complaints about images into rejections."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         out = []

@@ -22,7 +22,7 @@ from transforms.formats.detection.coco_json import CocoFile
 
 __all__ = ["Annotations", "judge"]
 
-# Faults of annotations, beside those of `BoxFault`.
+# Faults of annotations in addition to those of `BoxFault`, well above its numbers.
 _NO_IMAGE = 101
 _NO_CATEGORY = 102
 _NOT_A_BOX = 103
@@ -57,7 +57,7 @@ class Annotations(Judged):
         return self.raw["caption"].filter(pa.array(chosen))
 
     def complaint(self, index: int) -> Fault:
-        """Returns why the bad one at `index` is bad, and in words with its values."""
+        """Returns why the annotation at `index` is bad, with its values."""
         row = self.raw.slice(index, 1).to_pylist()[0]
         fault = int(self.faults[index])
         found = f"annotation {row['id']}: "
@@ -110,7 +110,7 @@ def judge(
     )
     known = numpy_mask(places.is_valid())
     areas = _areas(raw["area"], boxes)
-    # Each rule overrules those above it.
+    # An annotation has one fault: each rule overrides those above it.
     faults = checked.faults.astype(np.uint8)
     faults[~np.isfinite(areas) & (faults == 0)] = _NO_AREA
     faults[~four] = _NOT_A_BOX
@@ -142,7 +142,7 @@ def _corners(column: pa.ListArray) -> tuple[npt.NDArray[np.float64], Mask]:
 
 
 def _sizes(coco: CocoFile, rows: Numbers) -> npt.NDArray[np.float64]:
-    """Returns width and height for each row; 1 where there are none to be used."""
+    """Returns width and height for each row; 1 where they are unusable."""
     columns = [coco.images[name] for name in ("width", "height")]
     known = np.stack([c.to_numpy(zero_copy_only=False) for c in columns], axis=1)
     known = np.where(np.isfinite(known) & (known > 0), known, 1.0)

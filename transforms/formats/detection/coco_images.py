@@ -18,7 +18,8 @@ from transforms.formats.table import InputFile
 __all__ = ["image_folder", "unusable", "whole_pixels"]
 
 
-# Images whose files are looked for, to learn in which folder they are.
+# Look for this many images in each candidate folder: enough to tell folders apart
+# even where some files are missing.
 _PROBED_IMAGES = 16
 
 
@@ -49,9 +50,9 @@ def image_folder(file: InputFile, coco: CocoFile) -> str:
 
 
 def _image_folders(origin: str) -> list[str]:
-    """Returns where the images of a file may be, relative to the root, likely first.
+    """Returns folders that may hold the images, relative to the root, likely first.
 
-    `annotations/instances_train2017.json` has them in `train2017` as a rule.
+    Those of `annotations/instances_train2017.json` are in `train2017` as a rule.
     """
     folder, name = posixpath.split(origin)
     stem = name.rpartition(".")[0]

@@ -5,9 +5,9 @@
                       "bbox": [x, y, width, height], "area": 123.5}],
      "categories":  [{"id": 3, "name": "car"}]}
 
-Arrow parses the whole file at once into columns, skipping what is not asked for (most
-of a file is outlines of objects). What Arrow finds too odd, numbers in quotes say, the
-json module parses: slower by far, and more generous.
+Arrow parses the whole file at once into columns and skips other fields (most of a file
+is outlines of objects). Where Arrow refuses a file, such as one with numbers in quotes,
+the json module parses it: far slower, but more lenient.
 
 Source: https://cocodataset.org/#format-data
 """
@@ -53,7 +53,8 @@ _LISTS: Mapping[str, Mapping[str, pa.DataType]] = {
 }
 # Arrow counts the bytes of what it parses at once in int32.
 _MAX_BYTES = 2**31 - 2
-# Of files: one for each split, as a rule, are read side by side.
+# A dataset has a file for train and one for validation as a rule, and a worker may
+# read blocks of both.
 _KEPT_FILES = 2
 
 
@@ -192,7 +193,7 @@ def _parse_columns(data: bytes) -> dict[str, pa.RecordBatch]:
     )
     table = pyarrow.json.read_json(
         pa.BufferReader(data),
-        # In one piece: the file is a single object.
+        # The file is a single object, which Arrow cannot parse across two pieces.
         read_options=pyarrow.json.ReadOptions(
             use_threads=False, block_size=len(data) + 1
         ),
@@ -202,7 +203,7 @@ def _parse_columns(data: bytes) -> dict[str, pa.RecordBatch]:
             unexpected_field_behavior="ignore",
         ),
     )
-    # Arrow does not look whether texts are UTF-8.
+    # Arrow's JSON parser does not check that texts are UTF-8.
     table.validate(full=True)
     if table.num_rows != 1 or table["images"].null_count:
         raise pa.ArrowInvalid("not one object with a list of images")
@@ -236,7 +237,7 @@ def _parse_objects(data: bytes) -> dict[str, pa.RecordBatch]:
 def _column(
     items: Sequence[Any], field: str, kind: pa.DataType, *, may_be_text: bool
 ) -> pa.Array:
-    """Returns one field of all items; what does not fit it is null."""
+    """Returns one field of all items, null where a value has another type."""
     values = [item.get(field) if isinstance(item, dict) else None for item in items]
     if may_be_text and any(isinstance(value, str) for value in values):
         texts = [None if value is None else _text(str(value)) for value in values]
@@ -244,7 +245,7 @@ def _column(
     return pa.array([_READ[kind](value) for value in values], kind)
 
 
-# What may be text as well as a number.
+# Ids may be texts: some labelling tools write names there.
 _IDS = {("images", "id"), ("annotations", "id"), ("annotations", "image_id")}
 
 

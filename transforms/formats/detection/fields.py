@@ -16,7 +16,7 @@ from transforms.errors import SpecError
 
 __all__ = ["BOXES", "box_policy", "detection_features", "list_of"]
 
-# What parts of rows are called in accounts and rejections.
+# The name of these parts of rows in accounts and rejections.
 BOXES = "boxes"
 
 _ENCODED = "image/encoded"

@@ -293,7 +293,7 @@ def _part_rejection(file: SourceFile, found: Objects, index: int) -> Rejection:
 def _rejecter(
     files: Sequence[SourceFile], loaded: dict[int, _Loaded]
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections of complaints about files of a run."""
+    """Returns a function that turns complaints about files into rejections."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         return [

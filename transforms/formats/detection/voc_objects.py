@@ -14,7 +14,7 @@ from transforms.formats.detection.voc_xml import VocImage, VocObject
 
 __all__ = ["Objects", "judge"]
 
-# Faults of objects, beside those of `BoxFault`.
+# Faults of objects in addition to those of `BoxFault`, well above its numbers.
 _NO_NAME = 101
 _UNKNOWN_NAME = 102
 _NOT_A_FLAG = 103
@@ -42,7 +42,7 @@ class Objects(Judged):
     classes: tuple[str, ...]
 
     def complaint(self, index: int) -> Fault:
-        """Returns why the bad one at `index` is bad, and in words with its values."""
+        """Returns why the object at `index` is bad, with its values."""
         item, fault = self.items[index], int(self.faults[index])
         found = f"object {self.numbers[index]}"
         if fault == _NO_NAME:
@@ -79,7 +79,7 @@ def judge(
     """
     items = [item for image in images for item in image.objects]
     sizes = np.array(
-        # Where there is no size the whole image is refused.
+        # An image without a size is refused as a whole: any size will do here.
         [(i.width or 1, i.height or 1) for i in images for _ in i.objects],
         np.float64,
     ).reshape(-1, 2)
@@ -89,7 +89,7 @@ def judge(
     ids = {name: number for number, name in enumerate(classes, start=1)}
     labels = np.array([ids.get(item.name, 0) for item in items], np.int64)
     flags = [None in (item.truncated, item.difficult) for item in items]
-    # Each rule overrules those above it.
+    # An object has one fault: each rule overrides those above it.
     faults = checked.faults.astype(np.uint8)
     faults[np.array(flags, bool)] = _NOT_A_FLAG
     faults[labels == 0] = _UNKNOWN_NAME

@@ -81,7 +81,7 @@ def image_sets(root: str, folder: str) -> Mapping[str, str] | None:
 
 @functools.lru_cache(maxsize=4)
 def _read_sets(main: str, stamps: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
-    """Reads the lists; the stamps are there to tell changed ones apart."""
+    """Reads the lists; the stamps make the cache miss when one has changed."""
     splits: dict[str, str] = {}
     for name, _ in stamps:
         path = os.path.join(main, f"{name}.txt")
@@ -93,7 +93,7 @@ def _read_sets(main: str, stamps: tuple[tuple[str, int], ...]) -> Mapping[str, s
             item = line.strip()
             if not item:
                 continue
-            # What is in neither of its halves belongs to the larger one.
+            # An id of `trainval` that is in neither half belongs to the larger one.
             split = _SETS.get(name) or splits.get(item, "train")
             if splits.setdefault(item, split) != split:
                 raise InputError(

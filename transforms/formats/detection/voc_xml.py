@@ -24,7 +24,7 @@ from xml.parsers import expat
 
 __all__ = ["VocImage", "VocObject", "parse_voc"]
 
-# Far more than any image has objects; what is larger is something else.
+# Real files have a few KB; a larger one is no annotation.
 _MAX_BYTES = 16 << 20
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _BOOLS = {"0": 0, "1": 1, "false": 0, "true": 1}
@@ -35,8 +35,8 @@ class VocObject:
     """One object.
 
     Attributes:
-      name: of its class; empty where there is none.
-      pose: its view; empty where there is none.
+      name: of its class; empty if not stated.
+      pose: its view; empty if not stated.
       truncated, difficult: 0 or 1; 0 where not stated, None where neither.
       box: xmin, ymin, xmax, ymax in pixels; NaN for what is no number.
       stated: the box as it is written.
@@ -109,7 +109,8 @@ def _refuse(*_: object) -> None:
 
 
 def _object(item: Element) -> VocObject:
-    # Searching for each child by its name takes far longer than looking at them all.
+    # One pass over the children is far faster than a search for each name. Reversed,
+    # so that the first of several children with one name wins, as in `find`.
     fields = {child.tag: child for child in reversed(item)}
     corners = {side.tag: side.text or "" for side in reversed(fields.get("bndbox", ()))}
     stated = tuple(map(corners.get, _SIDES))
@@ -130,7 +131,7 @@ def _object(item: Element) -> VocObject:
 
 
 def _number(text: str | None) -> float:
-    # Python reads 1_0 as ten.
+    # float() reads 1_0 as ten.
     if text is None or "_" in text:
         return math.nan
     try:

@@ -89,7 +89,7 @@ class Learned:
       kinds: by feature, in how many records it is which list of the message.
       lists: features that have another number of values than one somewhere.
       unread: how many payloads are no Examples.
-      complaint: why the first of those is none.
+      complaint: why the first of those is not an Example.
     """
 
     kinds: Mapping[str, Mapping[str, int]]

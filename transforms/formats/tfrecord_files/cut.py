@@ -40,7 +40,8 @@ _Longs = npt.NDArray[np.int64]
 
 _STEP_BYTES = 1 << 20
 _LENGTH = struct.Struct("<Q")
-# How far to look for a record from a place inside a file.
+# Search this far for a record from a place inside a file; a longer record there is
+# left out of the sample.
 _SEARCH_BYTES = 1 << 22
 _MAX_TRIES = 1 << 14
 
@@ -91,7 +92,7 @@ def cut(stream: BinaryIO, path: str, block_bytes: int) -> Iterator[tuple[int, in
 
 
 def _skip(stream: BinaryIO, data: bytes, offset: int, size: int, path: str) -> int:
-    """Goes behind a record longer than what was read of it; returns its length."""
+    """Seeks past a record longer than the data read; returns its framed length."""
     if len(data) >= HEADER_BYTES:
         (length,) = _LENGTH.unpack_from(data)
         total = length + OVERHEAD_BYTES
@@ -109,7 +110,7 @@ def _check_headers(data: bytes, starts: _Longs, lengths: _Longs, path: str) -> N
 
 
 def damage_of(path: str) -> TFRecordError:
-    """Returns the error about a damaged file, found by reading all of it."""
+    """Reads a damaged file from its start; returns the error about the damage."""
     try:
         verify_file(path, allow_empty=True)
     except TFRecordError as error:
@@ -225,7 +226,7 @@ def _next_record(data: bytes) -> int:
     if room <= 0:
         return len(data)
     words: npt.NDArray[np.uint64] = np.ndarray((room,), "<u8", data, 0, (1,))
-    # Few places look like a length; a checksum tells which is one.
+    # Few places hold a plausible length, and the checksum tells which of them is one.
     for place in np.flatnonzero(words <= len(data))[:_MAX_TRIES].tolist():
         if is_frame_header(data[place : place + HEADER_BYTES]):
             return int(place)

@@ -26,7 +26,7 @@ _VALUES = {
     Kind.FLOAT: pa.float32(),
     Kind.BOX: pa.float32(),
 }
-# Enough for every signature below, and for those of BMP and WebP.
+# The longest signature is that of WebP: RIFF, a length, WEBP.
 _HEAD_BYTES = 12
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"II*\0", b"MM\0*")
 
@@ -181,7 +181,7 @@ def is_image_column(column: pa.Array | pa.ChunkedArray) -> bool:
 
 def _is_image(head: bytes) -> bool:
     if head.startswith(b"BM"):
-        # Of its header the four bytes before the offset of the pixels are zero.
+        # Two letters prove little: bytes 6 to 9 of a BMP header are reserved, and zero.
         return len(head) >= 10 and head[6:10] == bytes(4)
     if head.startswith(b"RIFF"):
         return head[8:12] == b"WEBP"

@@ -355,7 +355,7 @@ def _counted(stream: BinaryIO, file: SourceFile, limit: int) -> int:
 def _rejecter(
     block: Block, payloads: PayloadBatch
 ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-    """Returns what makes rejections of records, each with where it begins."""
+    """Returns a function that rejects records, each with the byte it begins at."""
 
     def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
         out = []

@@ -24,9 +24,9 @@ from transforms.formats.tfrecord_files.cut import (
 
 __all__ = ["MAX_FILES", "sampled", "learned_from", "no_examples"]
 
-# Files of a larger source that are sampled, and places in each.
+# A sample reads at most this many files, and this many places in each, so that
+# planning takes no longer for a larger source.
 MAX_FILES = 64
-
 _PLACES = 8
 
 _NOTHING = PayloadBatch(
@@ -51,7 +51,7 @@ class _Place:
     ended: bool
 
     def whole_block(self) -> Block:
-        """Returns a block that stands for all of it."""
+        """Returns a block of all the records."""
         return Block(self.origin, 0, self.stored_bytes, rows=len(self.payloads))
 
 
@@ -64,7 +64,7 @@ def sampled(file: InputFile, budget: int) -> _Place:
         spread = plain and file.size > budget
         share = budget // _PLACES if spread else budget
         size = 0
-        # Pieces may be a record each: what is longer than the budget is one at least.
+        # At least one record is read, even if it is longer than the budget.
         for batch in unpacked(stream, file.path, 0):
             ended = not batches or size < share
             if not ended:

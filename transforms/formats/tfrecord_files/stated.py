@@ -33,7 +33,7 @@ def known_features(datasets: Sequence[Dataset]) -> dict[str, Feature]:
         for feature in dataset.features:
             before = out.setdefault(feature.name, feature)
             if before.vocabulary != feature.vocabulary:
-                # Several vocabularies are merged into one.
+                # Rows hold class names: one vocabulary of all of them is built later.
                 before = dataclasses.replace(before, vocabulary=None)
                 out[feature.name] = before
             if dataclasses.replace(feature, vocabulary=before.vocabulary) != before:
