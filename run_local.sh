@@ -191,14 +191,25 @@ test-clusters)
         exec "$venv/bin/python" -m pytest tests/clusters tests/storage "$@"
     fi
     status=0
-    # Who talks to a store mostly waits.
-    "$venv/bin/python" -m pytest --numprocesses=4 --dist=worksteal tests/storage \
-        --ignore=tests/storage/test_latency.py || status=1
-    # The engines are as many processes as the machine can take; and what measures
-    # time has it for itself. One process runs them all, so that one Flink and one Spark
-    # serve all tests; it is not this one, so that a test that hangs can be ended.
+    # The stores' tests wait where the engines compute, so they run at the same time.
+    # A background process of a script ignores Ctrl-C, except under `set -m`; there it
+    # needs the trap to receive it. So it stops its servers before it ends.
+    log=$(mktemp)
+    set -m
+    "$venv/bin/python" -m pytest --numprocesses=2 --dist=worksteal tests/storage \
+        --ignore=tests/storage/test_latency.py >"$log" 2>&1 &
+    storage=$!
+    set +m
+    trap 'kill -INT "$storage" 2>/dev/null; wait "$storage"; exit 130' INT TERM
+    # One process runs all tests of the engines, so that one Flink and one Spark serve
+    # them; it is not this one, so that a test that hangs can be ended.
     "$venv/bin/python" -m pytest --numprocesses=1 --override-ini=faulthandler_timeout=900 \
-        tests/storage/test_latency.py tests/clusters || status=1
+        tests/clusters || status=1
+    wait "$storage" || status=1
+    cat "$log"
+    rm "$log"
+    # What measures time has the machine for itself.
+    "$venv/bin/python" -m pytest --numprocesses=1 tests/storage/test_latency.py || status=1
     exit "$status"
     ;;
 stress)
