@@ -159,6 +159,7 @@ def _convert(
             }
             # The copy is a new file each time: compare it by its content.
             spec = spec.model_copy(update={**stored, "fingerprint": "content"})
+        # A run that was killed while publishing is completed or undone first.
         work_folder.recover(spec.output)
         prepared = prepare(spec)
         if prepared.done is not None:

@@ -63,6 +63,7 @@ def run(
             from beam_pipeline.running.convert import find_engine
 
             engine = find_engine(spec, beam_flags)
+        # A run that was killed while publishing is completed or undone first.
         work_folder.recover(spec.output)
         with shown_planning(quiet=quiet):
             # If the dataset is up to date, Beam is not needed: look before loading it.

@@ -64,6 +64,7 @@ def print_findings(report: Report) -> None:
         word = "damage " if finding.is_damage else "warning"
         line = f"{printable(finding.file)}: {printable(finding.message)}"
         if wide:
+            # A narrower terminal would leave no room behind the indent.
             columns = max(os.get_terminal_size(sys.stdout.fileno()).columns, 40)
             indent = " " * (len(word) + 2)
             line = f"\n{indent}".join(broken(line, columns - len(indent)))

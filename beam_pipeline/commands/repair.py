@@ -171,6 +171,7 @@ def _check_target(tasks: list[_Task], *, overwrite: bool) -> None:
     folder = os.path.dirname(tasks[0].target) or "."
     for task in tasks:
         with contextlib.suppress(OSError):
+            # Also finds links and other spellings of one path.
             if os.path.samefile(task.source, task.target):
                 raise UsageError(
                     f"The output must be another file than the damaged one, "

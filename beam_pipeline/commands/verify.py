@@ -34,6 +34,7 @@ __all__ = [
     "verify_single_file",
 ]
 
+# Sidecars may be large, so they are read in pieces.
 _STEP_BYTES = 1 << 20
 _NO_MANIFEST = (
     "Without a manifest: records missing at the end of a file, doubled or in another\n"

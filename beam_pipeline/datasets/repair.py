@@ -26,6 +26,7 @@ from transforms.storage import folders
 
 __all__ = ["Range", "Repaired", "repair_file"]
 
+# A salvaged range may be the whole file, so it is copied in pieces.
 _STEP_BYTES = 1 << 20
 _CHANGED = "the file changed while it was read. Repair it when its writer is done."
 

@@ -42,6 +42,7 @@ def translated(failure: BaseException) -> BaseException:
 
 def in_text(traceback: str) -> BeamTFRecordError | None:
     """Returns the last of our errors that a traceback names, if any."""
+    # The last error is the one that was raised; earlier ones are its causes.
     found = list(_OUR_ERROR.finditer(traceback))
     return _rebuilt(found[-1]["type"], found[-1]["message"]) if found else None
 

@@ -139,6 +139,7 @@ def write_cluster(cluster: Cluster) -> None:
     """Notes a cluster that is ready, in one step."""
     folder = cluster_folder(cluster.engine, cluster.name)
     folder.mkdir(parents=True, exist_ok=True)
+    # Renamed when it is whole: another process may read the note at any time.
     partial = folder / f"{_NOTE}.{os.getpid()}"
     partial.write_text(json.dumps(dataclasses.asdict(cluster), indent=1) + "\n")
     partial.replace(folder / _NOTE)

@@ -39,6 +39,7 @@ def cancel_job(master: str, name: str) -> None:
     Raises:
       OSError, ValueError: it cannot be asked.
     """
+    # [local] or [auto]: a Flink within the job server, which ends with it.
     if master.startswith("["):
         return
     # Here, since it takes long to load, and the command line asks for the engines.

@@ -11,6 +11,7 @@ __all__ = ["OLDEST", "JavaError", "find_java", "version_in"]
 # Flink 1.20, Spark 3.5 and Beam's job servers are all tested on it.
 OLDEST = 17
 _VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?')
+# A JVM may take seconds to start on a loaded machine.
 _ASK_SECONDS = 30
 
 

@@ -44,6 +44,7 @@ class FailureFiles(logging.Handler):
             return
         # Names in the order of time, one an attempt.
         name = f"{time.time_ns():020d}-{os.getpid()}"
+        # Renamed when it is whole: the submitter reads the folder meanwhile.
         partial = os.path.join(self._folder, f"{name}.partial")
         try:
             with open(partial, "wb") as file:

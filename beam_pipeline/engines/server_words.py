@@ -10,6 +10,7 @@ from transforms.errors import BeamTFRecordError
 
 __all__ = ["ServerWords", "server_words", "telling", "with_words_of"]
 
+# A Java trace fits; the whole output of a long job would grow without bound.
 _KEPT_LINES = 500
 _FAULT = re.compile(r"(Error|Exception)\b.*:|\bERROR\b|\bFATAL\b")
 # If Spark aborts a job because its executors keep dying, the job's error says only that

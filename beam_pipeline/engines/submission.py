@@ -29,6 +29,7 @@ from transforms.storage import paths
 __all__ = ["run_on_engine", "run_watched"]
 
 _LOOK_SECONDS = 0.2
+# Random, so that no two jobs share a name: Flink cancels by it.
 _NAME_BYTES = 6
 # How long the engine may take to confirm that the job is cancelled.
 _CANCEL_SECONDS = 20.0

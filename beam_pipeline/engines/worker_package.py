@@ -69,6 +69,7 @@ def write_source_distribution(folder: str) -> str:
         "setup.py": setup.encode(),
     }
     path = os.path.join(folder, f"{root}.tar.gz")
+    # Sorted names and no times: equal installations give equal bytes.
     with (
         open(path, "wb") as out,
         gzip.GzipFile("", "wb", fileobj=out, mtime=0) as packed,

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 
+# Random: tells the notes on two jobs of one output apart.
 _TOKEN_BYTES = 6
 
 

@@ -84,6 +84,7 @@ def run_job(
                 job.store.folder,
             )
         return
+    # Forking a process with threads, of gRPC or Java, may deadlock the child.
     if WorkerPool.spent or not may_fork():
         workers = 1
     flags = [

@@ -60,6 +60,7 @@ class WorkerPool:
             return
         status = 1
         try:
+            # Open copies of the pipes would keep other workers from seeing their end.
             os.close(write_end)
             for _, other in self._waiting:
                 os.close(other)

@@ -142,6 +142,7 @@ class Spec(Settings, pydantic.BaseModel):
             raise ValueError("unlabelled and label_column exclude each other")
         if self.shards and self.shard_size:
             raise ValueError("shards and shard_size exclude each other")
+        # The policy checks how its values go together: refuse them before planning.
         try:
             _ = self.image_policy
         except SpecError as error:
@@ -311,6 +312,7 @@ def _describe(fault: Any) -> str:
     return f"{place}: {message[0].lower()}{message[1:]} (found {shown(fault['input'])})"
 
 
+# Length of the place of a setting within a feature.
 _OF_A_FEATURE = 3
 # Pydantic names the branch of a union in the place of a fault.
 _TYPE_WORDS = frozenset({"int", "constrained-int", "literal['auto']"})

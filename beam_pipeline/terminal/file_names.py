@@ -21,6 +21,7 @@ def restart_in_utf8() -> None:
     if _is_utf8() or os.environ.get(_MODE) == "1":
         # A second restart would change nothing: `check_file_names` says so.
         return
+    # Python takes the encoding of file names at its start, and never changes it.
     os.environ[_MODE] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
