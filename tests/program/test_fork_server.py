@@ -1,0 +1,127 @@
+"""A run through the fork server is what a real process would be."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support import fork_server
+
+Folder = pathlib.Path
+
+# Where a run says how long it took, it is quiet.
+COMMANDS = (
+    ("--help",),
+    ("--version",),
+    (),
+    ("convrt",),
+    ("convert", "--help"),
+    ("plan", "t.csv", "out"),
+    ("schema", "t.csv"),
+    ("convert", "none.csv", "out"),
+    ("convert", "t.csv", "out", "--seed", "-1"),
+    ("convert", "bad.csv", "bad", "--workers", "2"),
+    ("rejects", "bad"),
+    ("convert", "t.csv", "out", "--quiet", "--workers", "2"),
+    ("convert", "t.csv", "out", "--quiet", "--shards", "2", "--overwrite"),
+    ("inspect", "out"),
+    ("head", "out"),
+    ("schema", "out"),
+    ("verify", "out"),
+    ("repair", "out", "copy"),
+    ("clean", "."),
+)
+
+
+@pytest.fixture
+def place(tmp_path: Folder) -> Folder:
+    """A folder with a table, and one with too many rejects."""
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "t.csv").write_text("n,w\n" + "".join(f"{n},w{n}\n" for n in range(99)))
+    (place / "bad.csv").write_text("n,w\n1,a\n2,b,c\n")
+    return place
+
+
+def process(*arguments: str, cwd: Folder) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "beam_pipeline", *arguments],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def files(folder: Folder) -> dict[str, bytes]:
+    """Returns every file but those that hold times, with its permissions."""
+    return {
+        f"{path.relative_to(folder)} {path.stat().st_mode:o}": path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def test_it_prints_and_writes_the_same(place: Folder, tmp_path: Folder) -> None:
+    """Every command has the same output, exit code and files as a real process."""
+    codes = []
+    seen: list[list[object]] = [[], []]
+    for found, run in zip(seen, (process, fork_server.run), strict=True):
+        old = os.umask(0o027)
+        try:
+            for command in COMMANDS:
+                done = run(*command, cwd=place)
+                found.append((command, done.returncode, done.stdout, done.stderr))
+                codes.append(done.returncode)
+        finally:
+            os.umask(old)
+        found.append(files(place))
+        for path in ("out", "copy"):
+            (place / path).rename(tmp_path / f"{path}{len(codes)}")
+    assert seen[0] == seen[1]
+    assert set(codes) == {0, 2, 3}
+
+
+def test_it_sees_its_own_surroundings(
+    place: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folder and environment are those of the run, not of the server."""
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = fork_server.run("plan", "t.csv", "out", cwd=place)
+    assert narrow.stdout == process("plan", "t.csv", "out", cwd=place).stdout
+    monkeypatch.chdir(place)
+    assert fork_server.run("plan", "t.csv", "out").stdout == narrow.stdout
+
+
+def test_what_python_reads_at_its_start_is_refused(place: Folder) -> None:
+    """A locale or a Python variable needs a process of its own."""
+    for name in ("PYTHONIOENCODING", "PYTHONPATH", "LC_ALL", "LANG"):
+        with pytest.raises(ValueError, match="run a real process instead"):
+            fork_server.run("--help", env={**os.environ, name: "C"})
+
+
+def test_a_run_that_hangs_is_killed(place: Folder) -> None:
+    """The timeout ends the whole session, and the next run is served."""
+    began = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        fork_server.run("convert", "t.csv", "out", cwd=place, timeout=0.05)
+    assert time.monotonic() - began < 30
+    assert fork_server.run("--version").returncode == 0
+
+
+def test_a_run_leads_a_session(place: Folder) -> None:
+    """A signal to its group reaches the run, whose exit code says which it was."""
+    with open(os.devnull, "r+b") as nothing:
+        streams = (nothing.fileno(), nothing.fileno(), nothing.fileno())
+        started = fork_server.start(
+            "convert", "t.csv", "out", streams=streams, cwd=place
+        )
+        while os.getsid(started.pid) != started.pid:
+            time.sleep(0.01)
+        os.killpg(started.pid, signal.SIGKILL)
+        assert started.wait(30) == -signal.SIGKILL
