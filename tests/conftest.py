@@ -66,6 +66,18 @@ def headline(record_property: Callable[[str, object], None]) -> Headline:
     return note
 
 
+@pytest.fixture
+def without_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs conversions in this process by the stages' own code, without Beam's runner.
+
+    For tests of what is read, refused and written, which Beam has no part in.
+    """
+    # Beam takes a second to import, which unit tests need not wait for.
+    from tests.support import direct_run
+
+    monkeypatch.setattr("beam_pipeline.running.convert.run_job", direct_run.run_job)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks every test that notes a headline figure; says which tests stay together."""

@@ -20,6 +20,9 @@ from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv, write_files
 from transforms.errors import MAX_MESSAGE_BYTES
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

@@ -17,6 +17,9 @@ from tests.support.outputs import account, dataset, manifest, names, rejects, ro
 from tests.support.runs import convert, refused
 from tests.support.sources import write_files
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 AB = [{"n": 1, "w": b"a"}, {"n": 2, "w": b"b"}]
 

@@ -103,7 +103,7 @@ def test_row_10_an_attempt_that_ends_late_is_never_seen(
         )
         file = late.__enter__()
         file.write(b"of a zombie")
-        direct_run._run(make_job(plan, store), plan, False)
+        direct_run._run(make_job(plan, store))
         before = contents(out)
         with pytest.raises((OSError, BeamTFRecordError)):
             late.__exit__(None, None, None)

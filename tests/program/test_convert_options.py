@@ -21,6 +21,9 @@ from tests.support.outputs import (
 from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv, write_files
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

@@ -12,6 +12,9 @@ from tests.support.runs import convert, refused
 from tests.support.sources import write_csv, write_files
 from transforms.errors import RejectLimitError
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

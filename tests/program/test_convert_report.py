@@ -11,6 +11,9 @@ from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
 from transforms.files import open_input
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

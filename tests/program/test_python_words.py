@@ -18,6 +18,9 @@ from transforms.errors import (
     TargetError,
 )
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

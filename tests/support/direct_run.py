@@ -1,29 +1,45 @@
 """A whole conversion without a runner: every stage's own code, called in turn.
 
-For tests that run one hundreds of times, each in a forked process of its own: a run of
-a few rows takes milliseconds, and does every file operation that a runner's would.
+For tests that run one hundreds of times, each in a forked process of its own, and for
+tests of what is read and written: a run of a few rows takes milliseconds, where Beam
+takes a quarter of a second, and does every file operation that a runner's would. Stages
+and what crosses them are pickled, as a runner does. `tests/program/test_direct_run.py`
+compares the two.
 """
 
 import os
+import pickle
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
+from apache_beam.internal import pickler
 
+from beam_pipeline.engines.beam_errors import translated
+from beam_pipeline.engines.engine import Engine, Place
+from beam_pipeline.engines.hooks import RunHooks
 from beam_pipeline.job import Job, make_job
 from beam_pipeline.planning.features.vocabularies import keep_names
-from beam_pipeline.planning.plan import Plan, make_plan, prepare
+from beam_pipeline.planning.plan import make_plan, prepare
+from beam_pipeline.running import local
 from beam_pipeline.running.convert import open_work_folder
 from beam_pipeline.settings.spec import make_spec
 from transforms.core.model import PlaceFacts
+from transforms.core.placing.placement import SplitSource
 from transforms.errors import BeamTFRecordError
 from transforms.publishing import target, work_folder
-from transforms.stages import place, read, reuse, write
+from transforms.shards import decoder_pool
+from transforms.stages import list as listing
+from transforms.stages import place as placing_stage
+from transforms.stages import read, reuse, write
 from transforms.stages.commit import commit_dataset
 from transforms.stages.shard_counts import _MergeFacts
+from transforms.storage.paths import Access
 
-__all__ = ["forked", "run_directly"]
+__all__ = ["forked", "run_directly", "run_job"]
+
+_Crossing = TypeVar("_Crossing")
 
 # The messages of a child about how it ended.
 COMMITTED, REFUSED, BROKEN = 0, 1, 99
@@ -47,50 +63,104 @@ def run_directly(
     plan = make_plan(prepared)
     planned()
     with open_work_folder(plan) as (store, resumes):
-        digest = _run(make_job(plan, store, resumes=resumes), plan, resumes)
+        digest = _run(make_job(plan, store, resumes=resumes))
     manifest = target.read_manifest(plan.directory)
     keep_names(manifest, plan.planned.schema, plan.spec, plan.vocabularies)
     return digest
 
 
-def _run(job: Job, plan: Plan, resumes: bool) -> str:
-    blocks = [b for n in job.source.inputs() for b in job.source.blocks(n)]
+def run_job(
+    job: Job,
+    hooks: RunHooks,
+    *,
+    workers: int,
+    engine: Engine | None = None,
+    place: Place | None = None,
+) -> None:
+    """Takes the place of `beam_pipeline.running.local.run_job`.
+
+    What only a runner can do is left to it: other engines and processes, a user's own
+    steps and flags, a stratified split, the search for leaks.
+    """
+    stratified = job.layout.sharding.rule.source is SplitSource.STRATIFIED
+    elsewhere = engine is not None or workers > 1
+    if elsewhere or stratified or job.leak_check or hooks.between or hooks.beam_flags:
+        local.run_job(job, hooks, workers=workers, engine=engine, place=place)
+        return
+    try:
+        hooks.watch()
+        _run(job)
+    except Exception as error:
+        raise translated(error) from error
+    finally:
+        decoder_pool.SHARED.end_idle()
+
+
+def _run(job: Job) -> str:
+    keeps_work = job.publication.keeps_work
+    by_position = not job.layout.sharding.shuffle
+    source, store = _crossed(job.source), job.store
+    kept = store if keeps_work else None
+    blocks = [
+        _crossed(block)
+        for number in source.inputs()
+        for block in listing._blocks(number, source, kept, Access())
+    ]
     facts: list[Any] = []
     segments: list[Any] = []
-    if resumes:
-        stage = reuse.ReuseBlocks(job.source, job.store, False)
-        looking = reuse._LookUp(stage)
+    if job.resumes:
+        stage = reuse.ReuseBlocks(source, store, by_position)
+        looking = _crossed(reuse._LookUp(stage))
         blocks = _sorted(
             [out for b in blocks for out in looking.process(b)],
             {reuse.FACTS: facts, reuse.REJECTS: facts, reuse.SEGMENTS: segments},
         )
-    reading = read._ReadRows(read.ReadBlocks(job.source, job.store, remembered=True))
-    placing = place._CutByShard(
-        place.PlaceRows(job.layout.schema, job.layout.sharding, job.store)
+    reading = _crossed(
+        read._ReadRows(
+            read.ReadBlocks(source, store, remembered=True, by_position=by_position)
+        )
+    )
+    placing = _crossed(
+        placing_stage._CutByShard(
+            placing_stage.PlaceRows(
+                job.layout.schema,
+                job.layout.sharding,
+                store,
+                table=job.plan.splits.table_in(store),
+                lock=job.plan.splits.lock_in(store),
+            )
+        )
     )
     placing.setup()
     for block in blocks:
         outputs = reading.process(block)
         for output in outputs:
             for batch in _sorted([output], {read.FACTS: facts, read.REJECTS: facts}):
-                kept = {place.FACTS: facts, place.REJECTS: facts}
-                segments += _sorted(list(placing.process(batch)), kept)
+                kept_facts = {placing_stage.FACTS: facts, placing_stage.REJECTS: facts}
+                segments += _sorted(list(placing.process(batch)), kept_facts)
     merge = _MergeFacts(job.plan.vocabularies)
     sums = merge.create_accumulator()
     for fact in facts:
         if isinstance(fact, PlaceFacts):
             sums = merge.add_input(sums, fact)
-    shard_counts = merge.extract_output(sums)
+    shard_counts = merge.extract_output(merge.merge_accumulators([_crossed(sums)]))
     shards: dict[Any, list[Any]] = {}
     for key, segment in segments:
         shards.setdefault(key, []).append(segment)
-    writing = write._WriteFile(job.layout, job.store)
+    writing = _crossed(write._WriteFile(job.layout, store))
     for key in sorted(shards):
-        done = writing.process((key, shards[key]), shard_counts)
+        done = writing.process((key, _crossed(shards[key])), shard_counts)
         facts += _sorted(list(done), {write.REJECTS: facts})
     return commit_dataset(
-        facts, shard_counts, publication=job.publication, store=job.store
+        _crossed(facts), shard_counts, publication=job.publication, store=store
     )
+
+
+def _crossed(given: _Crossing) -> _Crossing:
+    """Returns what another process would get."""
+    if isinstance(given, beam.DoFn):
+        return pickler.loads(pickler.dumps(given))
+    return pickle.loads(pickle.dumps(given))
 
 
 def _sorted(outputs: list[Any], tagged: Mapping[str, list[Any]]) -> list[Any]:

@@ -32,6 +32,9 @@ from transforms.formats.archive import listing, tables
 from transforms.formats.archive.webdataset_samples import key_and_column
 from transforms.formats.source import Source
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

@@ -21,6 +21,9 @@ from transforms.core.infer.near_kind import NearKind
 from transforms.core.schema import Kind, Schema
 from transforms.publishing import target
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

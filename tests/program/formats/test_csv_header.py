@@ -18,6 +18,9 @@ from transforms.core.manifest import Manifest
 from transforms.errors import InputError, SpecError
 from transforms.publishing import target
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

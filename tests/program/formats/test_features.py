@@ -27,6 +27,9 @@ from tests.support.image_sources import png
 from tests.support.outputs import contents, dataset, records
 from tests.support.runs import command, convert, refused
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 Row = dict[str, Any]
 

@@ -27,6 +27,9 @@ from tests.support.sources import write_csv, write_files
 from transforms.core.example import messages
 from transforms.core.tfrecord import TFRecordReader
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 ALL = ("--max-reject-rate", "1", "--workers", "1")

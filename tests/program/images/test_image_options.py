@@ -11,6 +11,9 @@ from tests.support.image_sources import encoded, noise, picture, tree
 from tests.support.outputs import first_values, rejects
 from tests.support.runs import convert, refused
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 
 

@@ -17,6 +17,9 @@ from transforms.core.manifest import Manifest
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import RejectLimitError, SpecError
 
+# The stages' own code: what is tested here is not up to Beam.
+pytestmark = pytest.mark.usefixtures("without_runner")
+
 Folder = pathlib.Path
 ANIMALS = ("cat", "dog", "goat")
 
