@@ -24,6 +24,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from tests.support import fork_server
+
 __all__ = ["ENGINES", "PAGES", "ROOT", "Block", "blocks_of", "packages_of", "run_page"]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -36,6 +38,7 @@ PAGES = ["README.md", *_DOCS]
 ENGINES = ("flink", "spark", "prism")
 _BLOCK = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _PACKAGES = ("tensorflow", "torch")
+_SECONDS = 300
 # What differs from run to run in what the program prints.
 _TIMES = re.compile(r"\(\d+\.\d s, [\d,]+ records/s, ")
 
@@ -131,8 +134,8 @@ def _run(line: str, folder: pathlib.Path, where: str) -> str:
     target = None
     if arguments[-2:-1] == [">"]:
         *arguments, _, target = arguments
-    command = [sys.executable, "-m", "beam_pipeline", *arguments]
-    printed = _execute(command, folder, where)
+    done = fork_server.run(*arguments, cwd=folder, env=_environment(), timeout=_SECONDS)
+    printed = _printed(done, where)
     if target:
         (folder / target).write_text(printed, encoding="utf-8")
     return printed
@@ -142,11 +145,20 @@ def _execute(command: list[str], folder: pathlib.Path, where: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "COLUMNS": "100"},
+        env=_environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, f"{where}: {command}\n{done.stdout}\n{done.stderr}"
+    return _printed(done, where)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "100"}
+
+
+def _printed(done: "subprocess.CompletedProcess[str]", where: str) -> str:
+    """Returns what a run that must have succeeded has printed."""
+    assert not done.returncode, f"{where}: {done.args}\n{done.stdout}\n{done.stderr}"
     return done.stdout

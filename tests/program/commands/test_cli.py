@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tests.support import fork_server
 from tests.support.outputs import contents, names, rows
 from tests.support.runs import command, convert, process, refused
 from tests.support.sources import write_csv
@@ -542,12 +543,17 @@ def in_terminal(
 ) -> tuple[int, str]:
     """Runs the program in a terminal; returns its exit code and all it shows."""
     master, slave = pty.openpty()
-    run = subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)],
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
-    )
+    with open(os.devnull, "rb") as nothing:
+        run = fork_server.start(
+            *arguments,
+            streams=(nothing.fileno(), slave, slave),
+            env={
+                **os.environ,
+                "TERM": "xterm-256color",
+                "COLUMNS": "100",
+                **environment,
+            },
+        )
     os.close(slave)
     shown = b""
     with contextlib.suppress(OSError):
@@ -629,7 +635,7 @@ class TestTerminal:
             ("verify", out),
             ("convert", table, out),
         ):
-            run = process(*arguments, env=given)
+            run = fork_server.run(*arguments, env=given)
             assert ESCAPE not in run.stdout + run.stderr
             assert "\r" not in run.stdout + run.stderr
 

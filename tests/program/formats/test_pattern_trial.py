@@ -10,6 +10,7 @@ from PIL import Image
 from tests.support.runs import command
 from transforms.core.example.parse import read_examples
 from transforms.errors import SpecError
+from transforms.formats import pattern_trial
 from transforms.formats.pattern_trial import try_pattern
 
 Folder = pathlib.Path
@@ -30,9 +31,13 @@ NAME = "a" * 40 + "!"
     ],
 )
 def test_a_pattern_without_end(
-    layout: str, command_name: str, tmp_path: Folder
+    layout: str,
+    command_name: str,
+    tmp_path: Folder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is refused when the job is planned, by its name and the text."""
+    monkeypatch.setattr(pattern_trial, "_SECONDS", 1)
     source = tmp_path / "in"
     source.mkdir()
     feature: dict[str, str] = {"kind": "text", "path": ENDLESS}

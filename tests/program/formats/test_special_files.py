@@ -15,6 +15,7 @@ from PIL import Image
 
 from beam_pipeline.planning.inputs import find_inputs
 from beam_pipeline.settings.spec import make_spec
+from tests.support import fork_server
 from tests.support.datasets import animals, write_dataset
 from transforms import files
 from transforms.core.tfrecord import TFRecordReader
@@ -55,16 +56,8 @@ def place(tmp_path: Folder) -> Folder:
     return tmp_path
 
 
-def run(place: Folder, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [SCRIPT, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=place,
-        timeout=SECONDS,
-        stdin=subprocess.DEVNULL,
-    )
+def run(place: Folder, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return fork_server.run(*arguments, cwd=place, timeout=SECONDS)
 
 
 def check(done: subprocess.CompletedProcess[str], path: str) -> None:
