@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -76,7 +77,8 @@ def test_it_prints_and_writes_the_same(place: Folder, tmp_path: Folder) -> None:
         try:
             for command in COMMANDS:
                 done = run(*command, cwd=place)
-                found.append((command, done.returncode, done.stdout, done.stderr))
+                out = re.sub(r"\S+ .?B free", "free", done.stdout)
+                found.append((command, done.returncode, out, done.stderr))
                 codes.append(done.returncode)
         finally:
             os.umask(old)
