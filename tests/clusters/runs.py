@@ -26,7 +26,7 @@ _RUN_SECONDS = 300
 def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
     """Returns the program's flags for an engine, which is started for it.
 
-    Where the job server is not to be had the test is skipped, and says so.
+    If the job server is not available, the test is skipped and says so.
     """
     found = request.getfixturevalue(engine)
     if found is None:
@@ -36,7 +36,7 @@ def flags_for(engine: str, request: pytest.FixtureRequest) -> list[str]:
 
 
 def skip_without_job_server(engine: str) -> None:
-    """Skips a test whose engine was started, where Beam's part was not to be had."""
+    """Skips a test whose engine was started if Beam's job server is not available."""
     if not artifact_of(engine):
         return
     version = importlib.metadata.version("apache-beam")

@@ -42,7 +42,7 @@ def test_images_are_the_same(
     committed(convert(source, tmp_path / "there", *flags), tmp_path / "there")
     same(tmp_path / "there", tmp_path / "here")
     if engine == "spark":
-        # Spark makes up for a task that fails, but ends the job with the fourth time.
+        # Spark retries a failed task, but ends the job at the fourth failure.
         assert failed_tasks() == []
 
 
@@ -154,7 +154,7 @@ def test_killed_worker_is_replaced(
 def test_killed_worker_of_prism_ends_the_job(
     data: Folder, tmp_path: Folder, prism: None
 ) -> None:
-    """Prism makes up for no loss: the job ends, with words, and can be run again."""
+    """Prism recovers no loss: the job ends with an error, and can be run again."""
     source, out = data / "rows.csv", tmp_path / "there"
     with begun(source, out, *ROWS, "--runner", "prism") as process:
         until(lambda: bool(workers_of(tmp_path)), process)

@@ -12,7 +12,7 @@ from tests.support.pages import ENGINES, PAGES, blocks_of
 
 
 def paths() -> dict[str, str]:
-    """Returns the commands by engine, wherever in the pages they are."""
+    """Returns the commands by engine, from all pages."""
     found = [
         (block.word, block.text)
         for page in PAGES

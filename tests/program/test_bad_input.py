@@ -219,7 +219,7 @@ class TestChangedDuringTheRun:
 
     @pytest.mark.parametrize("change", ["gone", "shorter", "longer"])
     def test_a_table_is_an_error(self, change: str, tmp_path: Folder) -> None:
-        """Rows that came or went are not passed over in silence (row 67)."""
+        """Rows that were added or removed are not ignored silently (row 67)."""
         from transforms.errors import BeamTFRecordError
 
         source = write_csv(tmp_path / "t.csv", "n", range(100))

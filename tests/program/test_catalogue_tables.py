@@ -267,7 +267,7 @@ def test_fault_104_leading_zeros_are_kept(tmp_path: Folder) -> None:
 def test_fault_104_a_leading_zero_in_a_declared_integer_is_a_reject(
     tmp_path: Folder,
 ) -> None:
-    """It is not dropped in silence."""
+    """It is not dropped silently."""
     spec = tmp_path / "spec.yaml"
     spec.write_text("features: {zip: {kind: int64}}\n")
     data = "zip,w\n" + "1,a\n" * 300 + "007,b\n"

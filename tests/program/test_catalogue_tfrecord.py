@@ -153,7 +153,7 @@ def test_fault_042_a_cut_at_a_records_end(folder: Folder, capsys: Printed) -> No
 def test_fault_043_an_empty_file(
     folder: Folder, tmp_path: Folder, capsys: Printed
 ) -> None:
-    """Right only where a manifest says so."""
+    """It is valid only if a manifest says so."""
     os.truncate(folder / SHARD, 0)
     assert verdict(folder, capsys)[0] == 1
     assert check(tmp_path, b"", capsys)[0] == 1
@@ -265,7 +265,7 @@ def test_fault_049_flipped_gzip_flags(
 
 
 def test_fault_050_gzip_members_in_a_row(tmp_path: Folder, capsys: Printed) -> None:
-    """Read as one stream, wherever they were cut."""
+    """They are read as one stream, at any cut."""
     for cut in (SIZE, SIZE + 5, 3 * SIZE + 20):
         parts = (PLAIN[:cut], b"", PLAIN[cut:])
         data = b"".join(gzip.compress(part, mtime=0) for part in parts)

@@ -64,7 +64,7 @@ def checked_imports(package: str) -> dict[str, set[str]]:
 
 
 def test_the_public_names_are_these() -> None:
-    """A name is added or taken away on purpose only, and the CHANGELOG says so."""
+    """Names are added and removed on purpose only, and the CHANGELOG says so."""
     assert beam_pipeline.__all__ == PROGRAM
     assert transforms.__all__ == LIBRARY
     assert beam_tfrecord.__all__ == PROGRAM + LIBRARY

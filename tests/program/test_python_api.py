@@ -399,7 +399,7 @@ class TestRefusals:
         ],
     )
     def test_odd_sources(self, tmp_path: Folder, source: Any, found: str) -> None:
-        """What is no table is an error of at most 1 KiB that says so."""
+        """Data that is no table is an error of at most 1 KiB that says so."""
         with pytest.raises(SourceError, match=found) as error:
             beam_pipeline.convert(source, tmp_path / "o")
         assert len(str(error.value).encode()) <= 1024

@@ -132,7 +132,7 @@ def test_a_report_replaces_reports(
 def test_a_report_that_cannot_be_written_after_the_commit(
     table: Folder, tmp_path: Folder
 ) -> None:
-    """A warning that names the file; the exit code says what became of the dataset."""
+    """A warning names the file; the exit code is that of the conversion."""
     run = command("convert", table, tmp_path / "out", "--report-json", "/dev/full")
     assert run.code == 0
     assert "warning" in run.err

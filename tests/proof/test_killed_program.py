@@ -158,7 +158,7 @@ def test_row_4_the_program_killed_at_file_operations(
 def test_row_2_the_process_group_killed_at_random_times(
     workers: int, tmp_path: Folder, headline: Headline
 ) -> None:
-    """Fresh runs and overwrites by turns; a rerun ends with the same bytes."""
+    """Fresh runs and overwrites in turn; a rerun ends with the same bytes."""
     place = Place(tmp_path, 4000, "--workers", workers)
     rng = random.Random(workers)
     kills = count(1, 50)

@@ -187,7 +187,7 @@ def test_names_with_slashes_and_korean_classes(tmp_path: Folder) -> None:
 def test_class_names_that_tfds_would_change(
     tmp_path: Folder, classes: list[str]
 ) -> None:
-    """They become plain ids, with a note; nothing merges in silence."""
+    """They become plain ids, with a note; nothing is merged silently."""
     rows = [{"x": name} for name in classes]
     feature = Feature("x", Kind.LABEL, is_label=True)
     manifest = write(tmp_path / "out", rows, feature, classes={"x": classes})
@@ -310,7 +310,7 @@ def test_dataset_info_byte_for_byte(tmp_path: Folder) -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 def test_nothing_for_compressed_files(tmp_path: Folder, compression: str) -> None:
-    """TFDS reads none; the note says so."""
+    """TFDS cannot read it; the note says so."""
     manifest = write(tmp_path / "out", [{}], compression=compression)
     sidecars = tfds.render(manifest)
     assert not sidecars.files
@@ -504,7 +504,7 @@ def test_lists_of_a_shape_that_tfds_has_not(tmp_path: Folder) -> None:
 
 
 def test_boxes_and_their_labels(tmp_path: Folder) -> None:
-    """Four parallel lists, and the names of the labels; none is as good as some."""
+    """Four parallel lists, and the names of the labels; empty lists are accepted."""
     features = [Feature("box", Kind.BOX), Feature("what", Kind.LABEL, shape=(None,))]
     rows: list[dict[str, Any]] = [
         {

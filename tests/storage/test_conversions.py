@@ -50,7 +50,7 @@ def test_images(server: Server, pets: Path, local_pets: Path, tmp_path: Path) ->
 def test_tables(
     server: Server, measures: Path, local_measures: Path, tmp_path: Path
 ) -> None:
-    """The same of tables, whose rows wait in segments in the bucket meanwhile."""
+    """The same for tables, whose rows wait in segments in the bucket."""
     program = Program(server, tmp_path)
     with FaultProxy(server.endpoint) as proxy:
         through = Program(server.through(proxy.endpoint), tmp_path)

@@ -105,7 +105,7 @@ def test_a_request_that_is_cut_leaves_no_object(s3_server: Server) -> None:
 
 
 def test_a_lost_answer_leaves_the_work_done(s3_server: Server) -> None:
-    """With the answer cut before its head, the object is there all the same."""
+    """With the answer cut before its head, the object is there anyway."""
     with FaultProxy(s3_server.endpoint) as proxy:
         system = s3_server.through(proxy.endpoint).arrow(
             retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1)

@@ -142,7 +142,7 @@ def test_two_runs_on_one_machine(
 def test_two_runs_on_two_machines(
     server: Server, pets: Path, tmp_path: Path, stands: bool
 ) -> None:
-    """One commits. The other fails, says so, and leaves nothing that it put."""
+    """One commits. The other fails, says so, and removes its uploads."""
     arguments = ["convert", pets, f"{server.url}/out", *PETS]
     if stands:
         Program(server, tmp_path).run(*arguments, "--seed", "7")

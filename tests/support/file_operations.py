@@ -4,7 +4,7 @@ What changes files goes through a few functions of `os`, through files opened fo
 writing, and through `renameat2`; within `watched` each call of them is an operation
 that is announced to a hook before it is done. Half of a write is an operation too.
 
-`failing_once` makes one call of them all, and of those that look, fail in passing.
+`failing_once` makes one of these calls, or of those that only read, fail once.
 """
 
 import builtins

@@ -1,7 +1,7 @@
 """Helpers of the fuzz tests: damage from a seed, a time limit, and a full read.
 
 A damaged input may give rows, rejections or one typed error, within two seconds, and
-loses no row in silence. The file of a case stays in its folder, also where the process
+loses no row silently. The file of a case stays in its folder, even if the process
 crashes; `tests/support/corpus/` holds inputs that once failed.
 """
 

@@ -57,7 +57,7 @@ class _Writer:
 
     Attributes:
       number: its process, so to say.
-      host: its machine, likewise.
+      host: its machine, also from the store's view.
       job: what it converts; jobs of one work differ in their inputs alone.
       ends_at: the step before which it is killed or, where `fails`, fails.
     """
@@ -311,7 +311,7 @@ def check_dataset(read: Callable[[str], bytes], *, pointers: bool) -> Manifest:
     """Raises AssertionError unless all that a manifest names is what it says.
 
     Args:
-      read: gives a file of the target; KeyError where there is none.
+      read: returns a file of the target; KeyError if there is none.
       pointers: whether what shows other readers the way must be right already.
     """
     manifest = Manifest.from_bytes(read(MANIFEST_NAME))

@@ -347,7 +347,7 @@ def test_read_range_of_a_shorter_file(tmp_path: Folder, start: int, stop: int) -
 
 
 def test_missing_files_are_os_errors(tmp_path: Folder) -> None:
-    """Reading what is not there says so."""
+    """Reading a missing file says so."""
     for read in (files.read_bytes, files.size_of, files.open_input):
         with pytest.raises(FileNotFoundError):
             read(str(tmp_path / "nothing"))
@@ -522,7 +522,7 @@ def test_lock_is_of_the_name_not_of_a_removed_file(
 
 
 def test_sync_directory(tmp_path: Folder) -> None:
-    """A folder can be synced; a file is none."""
+    """A folder can be synced; a file in its place is refused."""
     files.sync_directory(str(tmp_path))
     write(tmp_path, "file")
     with pytest.raises(NotADirectoryError):

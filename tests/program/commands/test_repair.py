@@ -95,7 +95,7 @@ def test_a_damaged_file_gives_what_is_sound(
 
 
 def test_a_gzip_stream_cut_off_or_damaged(tmp_path: Folder) -> None:
-    """What can be had of it, and the stored bytes that could not."""
+    """The content that can be recovered, and the stored bytes that cannot."""
     noise = [random.Random(n).randbytes(200) for n in range(300)]
     stored = gzip.compress(b"".join(map(frame, noise)), mtime=0)
     found: list[Range] = []

@@ -113,7 +113,7 @@ def test_other_parts_make_another_jar(
 def test_the_published_one_comes_first(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was put at its path by hand is used, whatever else is there."""
+    """One that was put at its path by hand is used first."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     asked = Asked(tmp_path)
     asked.ask()

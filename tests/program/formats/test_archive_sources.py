@@ -258,7 +258,7 @@ def test_fault_122_zip_encoding(tmp_path: Folder) -> None:
 
 
 def test_fault_125_archive_changes_after_planning(tmp_path: Folder) -> None:
-    """An archive that is another one when it is read is an error, as is none."""
+    """An archive that was replaced or removed before it is read is an error."""
     path = write(tmp_path / "a.zip", PETS)
     planned = plan(path, tmp_path)
     write(path, [*PETS, ("dog/9.png", png(9))])

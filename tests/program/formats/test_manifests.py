@@ -72,7 +72,7 @@ def test_shares_over_a_manifest_split_it_again(tmp_path: Folder) -> None:
 def test_unassigned_beyond_the_sample(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A word that no sampled row had is understood all the same."""
+    """A word that no sampled row had is understood anyway."""
     small = functools.partial(csv_sample.sample_blocks, sample_bytes=4096)
     monkeypatch.setattr(csv_reader, "sample_blocks", small)
     (tmp_path / "i.png").write_bytes(image_bytes(1))
@@ -95,7 +95,7 @@ def label_of(source: Folder) -> Feature | None:
 
 
 def test_one_label_each_is_a_class(tmp_path: Folder) -> None:
-    """One label an image is a class, also of numbers; no labels at all are none."""
+    """One label per image is a class, even a number; without labels there is none."""
     one = [["TRAIN", "a.png", "7"], ["TRAIN", "b.png", "10"], ["TEST", "a.png", "7"]]
     source = write_rows(tmp_path / "one.csv", one[:2])
     label = label_of(source)

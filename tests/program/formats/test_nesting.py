@@ -114,7 +114,7 @@ def test_levels_of_types() -> None:
 def test_deep_lines_are_rejects(
     tmp_path: Folder, levels: int, made: Callable[[int], str], key: str
 ) -> None:
-    """Too deep a line is a reject, wherever in it and whoever its neighbours are."""
+    """A line that is too deep at any place is a reject, whatever its neighbours."""
     lines = ['{"a": 1}'] * 30
     lines[7] = f'{{"a": 1, "{key}{key}": {made(levels)}}}'
     for bad in ([], ["{"]):
@@ -224,7 +224,7 @@ def test_python_values_without_a_column_are_named(
 
 
 def test_shared_and_deep_python_values_are_stored(tmp_path: Folder) -> None:
-    """One list in many places holds no list twice; 62 levels are none too many."""
+    """One list in many places is not a cycle; 62 levels are accepted."""
     shared = [1, 2]
     deep = nested(MAX_NESTING - 5, in_object)
     row = {"a": {"b": {"c": {"d": {"e": deep, "f": shared, "g": shared}}}}}

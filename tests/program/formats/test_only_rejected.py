@@ -232,7 +232,7 @@ class TestTables:
         assert not (tmp_path / "b").exists()
 
     def test_damaged_rejects_are_not_read(self, tmp_path: Folder, spec: Folder) -> None:
-        """A list that lost its end would lose items in silence."""
+        """A list that lost its end would lose items silently."""
         source = table(tmp_path / "t.csv", BAD)
         convert(source, tmp_path / "a", "--spec", spec, *ALL)
         path = tmp_path / "a" / "rejects.jsonl"

@@ -192,7 +192,7 @@ def test_a_value_that_does_not_fit_rejects_its_image(tmp_path: Folder) -> None:
 
 
 def test_class_names_and_split_folders(tmp_path: Folder) -> None:
-    """A text column becomes class ids; split folders say the split all the same."""
+    """A text column becomes class ids; split folders still decide the split."""
     names = [f"{part}/{n}.jpg" for part in ("train", "test") for n in ("a", "b", "c")]
     names = [name.replace("test/", "test/t") for name in names]
     tree(tmp_path / "in", names)

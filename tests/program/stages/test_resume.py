@@ -47,7 +47,7 @@ def tables(folder: Folder, count: int = 4) -> Folder:
 
 
 def images(folder: Folder) -> Folder:
-    """Writes 24 images, some with a suffix that is noted, and one that is none."""
+    """Writes 24 images, some with a suffix that gives a note, and one non-image."""
     drawn = {
         f"{label}/{n}.bmp": bmp(4 + n, 5, 10 * n + len(label))
         for label in ("cat", "dog")

@@ -236,7 +236,7 @@ def own(parent: Folder) -> OwnFolder:
 
 
 def test_killed_while_the_folder_is_made_or_removed(parent: Folder) -> None:
-    """Wherever a run is killed, the next one leaves nothing."""
+    """After a kill at any point, the next run leaves nothing behind."""
 
     def used() -> None:
         with own(parent).held():

@@ -90,7 +90,7 @@ def test_fault_131_every_kind_of_bad_box(box: list[float], fault: BoxFault) -> N
 
 
 def test_fault_131_xmax_below_xmin() -> None:
-    """Corners in the wrong order are never put right in silence."""
+    """Corners in the wrong order are never corrected silently."""
     boxes = [[30, 10, 20, 20], [10, 30, 20, 20]]
     assert faults(*boxes, form=BoxForm.XYXY) == [BoxFault.REVERSED] * 2
 

@@ -128,7 +128,7 @@ def test_unknown_runner_is_refused_with_a_hint() -> None:
 
 
 def test_flags_of_another_engine_are_unknown() -> None:
-    """Storage levels are Spark's: Flink's job server would drop the flag in silence."""
+    """Storage levels are Spark's: Flink's job server would silently drop the flag."""
     check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["spark"])
     with pytest.raises(SpecError, match="storage_level is none"):
         check_beam_flags(["--storage_level=DISK_ONLY"], ENGINES["flink"])

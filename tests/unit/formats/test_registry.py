@@ -32,7 +32,7 @@ def test_options_of_an_entry_are_those_of_its_reader(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].suffixes])
 def test_files_are_recognised_by_every_suffix(name: str) -> None:
-    """Every suffix of an entry is taken in any case; compressed where it says so."""
+    """Every suffix is recognised in any case; compressed if the entry says so."""
     known = FORMATS[name]
     for suffix in known.suffixes:
         assert known.takes(f"a/b{suffix}")

@@ -214,7 +214,7 @@ def test_name_too_long_for_its_work_folder(tmp_path: Folder) -> None:
 
 
 def test_read_manifest(tmp_path: Folder) -> None:
-    """A dataset's manifest, or why there is none."""
+    """A dataset's manifest, or the reason why it is missing."""
     manifest = write_dataset(tmp_path / "out", OLD)
     assert target.read_manifest(str(tmp_path / "out")) == manifest
     with pytest.raises(FileNotFoundError):
@@ -430,7 +430,7 @@ def published_now(place: Publication) -> bool:
 def test_target_changed_since_the_start(
     tmp_path: Folder, seen_first: str, appears: str
 ) -> None:
-    """Whatever was put there or taken away meanwhile: CommitError, nothing changed."""
+    """If the target changed meanwhile: CommitError, and nothing is changed."""
     directory = tmp_path / "out"
     if seen_first == "empty":
         directory.mkdir()

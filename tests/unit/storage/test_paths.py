@@ -133,7 +133,7 @@ def test_parameters_of_one_bucket_go_together() -> None:
     "path", ["s3://b/k?secret_key=other", "s3://me:other@b", "s3://me:x@b?secret_key=y"]
 )
 def test_parameters_that_contradict_each_other(path: str) -> None:
-    """Neither wins in silence, nor is shown."""
+    """Neither wins silently, and neither is shown."""
     paths.plain("s3://b/in?secret_key=hush")
     with pytest.raises(SpecError, match=r"'secret_key'.*'s3://b'") as caught:
         paths.plain(path)

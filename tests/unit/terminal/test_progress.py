@@ -187,7 +187,7 @@ def test_a_line_fits_80_columns(
 def test_files_are_counted_while_they_are_listed(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is shown meanwhile counts the files of the folders that were read."""
+    """The bar counts the files of the folders that were read so far."""
     for number in range(3):
         (tmp_path / "in" / f"{number}").mkdir(parents=True)
         (tmp_path / "in" / f"{number}" / "x.csv").touch()

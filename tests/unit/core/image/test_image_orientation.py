@@ -223,7 +223,7 @@ def test_metadata_without_sense_is_no_fault(extra: bytes) -> None:
 
 
 def test_heic_is_turned_once() -> None:
-    """libheif gives upright pixels: nothing is turned again, nothing says so."""
+    """libheif returns upright pixels: they are not rotated again, without a note."""
     heif = pytest.importorskip("pillow_heif")
     exif = Image.Exif()
     exif[0x0112] = 6

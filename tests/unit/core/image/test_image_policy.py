@@ -455,7 +455,7 @@ def test_fault_89_rare_kinds_of_jpeg_are_decoded(data: bytes) -> None:
 
 
 def test_fault_89_what_cannot_be_kept_is_refused() -> None:
-    """Floats, 32-bit integers, Lab and 12-bit JPEG: never wrong pixels in silence."""
+    """Floats, 32-bit integers, Lab and 12-bit JPEG never give wrong pixels silently."""
     for mode in ("F", "I"):
         data = saved(Image.new(mode, (4, 4), 70_000), "TIFF")
         assert reason(data) is Reason.UNSUPPORTED_FORMAT

@@ -87,7 +87,7 @@ ONE = ["1", "1.0", "1e0", "+1", "1.", "10e-1", "0.1e1", " 1", "1\t"]
 @pytest.mark.parametrize("others", [[], ["text"], ["007"], ["1.5", "NA"], [None, ""]])
 @pytest.mark.parametrize("text", ONE)
 def test_one_number_however_it_is_written(text: str, others: list[str]) -> None:
-    """What else is in the column does not count."""
+    """The other values of the column do not count."""
     assert hashed([*others, text], pa.string())[-1] == hashed([1])[0]
 
 

@@ -137,7 +137,7 @@ def test_fault_129_the_same_image_in_two_splits(store: Store, tmp_path: Folder) 
 
 
 def test_images_that_cannot_be_read_again(store: Store, tmp_path: Folder) -> None:
-    """Without the files the fingerprint speaks, and the report says so."""
+    """Without the files the fingerprint decides, and the report says so."""
     found = [
         stored(store, Subject.IMAGE, split, [("gone.jpg", 5)])
         for split in ("train", "val")

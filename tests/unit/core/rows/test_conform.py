@@ -134,7 +134,7 @@ def test_a_bad_cell_is_not_missing_too() -> None:
 
 
 def test_unknown_labels_are_rejected() -> None:
-    """Never -1 in silence: the message has the name that is not in the vocabulary."""
+    """Never -1 silently: the message has the name that is not in the vocabulary."""
     feature = Feature("l", Kind.LABEL, vocabulary=("cat", "dog"))
     values, (misfit,) = conformed(feature, {"l": ["dog", "Cat", None]})
     assert (values[0], values[2]) == ("dog", None)

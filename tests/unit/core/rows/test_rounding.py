@@ -85,7 +85,7 @@ def test_texts_against_decimals(seed: int) -> None:
     ],
 )
 def test_single_values_of_every_type(column: pa.Array, rows: list[int]) -> None:
-    """Wider floats, decimals and texts; what float32 holds already is none."""
+    """Wider floats, decimals and texts are rounded; float32 values are not."""
     assert found(column) == rows
 
 

@@ -328,7 +328,7 @@ class Content(io.BytesIO):
 def unpacked(
     stored: bytes, compression: Compression = Compression.GZIP
 ) -> tuple[bytes, list[str]]:
-    """Returns the content that can be had, and the kinds of breaks."""
+    """Returns the content that can be recovered, and the kinds of breaks."""
     content = Content()
     unpacker = Unpacker(
         lambda start, stop: stored[start:stop], len(stored), compression, content

@@ -386,7 +386,7 @@ def collect(data: bytes) -> tuple[list[str], BeamTFRecordError | None]:
 
 @pytest.mark.parametrize("name", ["", *PACKERS])
 def test_fault_119_damaged_tar_header(name: str) -> None:
-    """The error names the member before; tarfile lists those before, in silence."""
+    """The error names the previous member; tarfile lists those before it silently."""
     files = {f"{i}.jpg": bytes([i]) * 700 for i in range(5)}
     data = bytearray(tar_of(files))
     header = 3 * (512 + 1024)
@@ -438,7 +438,7 @@ def test_fault_119_packed_stream_cut_or_damaged(name: str) -> None:
 
 
 def test_fault_119_bytes_after_the_end_of_a_tar() -> None:
-    """Two tars joined to one file: the second would be lost in silence."""
+    """Two tars joined to one file are refused: the second would be lost silently."""
     data = tar_of({"a.jpg": b"a"})
     for joined in (data + tar_of({"b.jpg": b"b"}), gzip.compress(data) * 2):
         names, error = collect(joined)
@@ -498,7 +498,7 @@ def cp949_zip() -> bytes:
 
 
 def test_fault_122_names_of_another_encoding() -> None:
-    """Without the option a fault that says so; with it the name, and its raw bytes."""
+    """Without the option there is a fault; with it the name and its raw bytes."""
     data = cp949_zip()
     (fault,) = found_in(data)
     assert isinstance(fault, MemberFault)

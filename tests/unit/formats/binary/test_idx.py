@@ -265,7 +265,7 @@ def test_header_bytes() -> None:
     ],
 )
 def test_fault_133_wrong_magic(head: str) -> None:
-    """A header that is none is an error that shows it (the last: little-endian)."""
+    """An invalid header is an error that shows it (the last: little-endian)."""
     with pytest.raises(SourceError, match="train"):
         parse_header(bytes.fromhex(head), "train")
 

@@ -356,7 +356,7 @@ def test_large_files_are_sampled_at_sync_markers(
 
 
 def test_drift_between_files_is_an_error(tmp_path: Folder) -> None:
-    """It names both files and the column; other widths of numbers are none."""
+    """It names both files and the column; other widths of numbers are no conflict."""
     write(tmp_path / "a.avro", [{"x": 1}], column("x", "int"))
     write(tmp_path / "b.avro", [{"x": 2**40}], column("x", "long"))
     assert read(tmp_path, "a.avro", "b.avro").columns == {"x": [1, 2**40]}

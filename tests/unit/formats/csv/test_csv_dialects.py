@@ -454,7 +454,7 @@ def test_a_lone_ctrl_z_is_skipped_and_counted(header: bytes, block_bytes: int) -
 
 @pytest.mark.parametrize("encoding", ["utf-8", "cp949"])
 def test_a_row_of_another_length_may_be_invalid_text_too(encoding: str) -> None:
-    """Arrow cannot show such a row; it is one of another length all the same."""
+    """Arrow cannot show such a row; it still counts as one of another length."""
     data = b"a,b\n\xff,1,2\n3,4\n5,\xff\n\xff\n\xef\xbb\xbf\xff\n6,7"
     dialect = CsvDialect(encoding=encoding)
     for block_bytes in (1, 1 << 20):

@@ -173,7 +173,7 @@ def test_fault_131_bad_boxes(
     ],
 )
 def test_bad_objects(root: Folder, item: dict[str, Any], reason: Reason) -> None:
-    """An object without a name, or with a flag that is none, is a reject too."""
+    """An object without a name, or with an invalid flag, is a reject too."""
     annotate(root, "a", thing(), item)
     found = read(root)
     assert [(r.reason, r.part) for r in found.rejections] == [(reason, "boxes")]
