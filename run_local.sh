@@ -200,12 +200,16 @@ test-clusters)
         --ignore=tests/storage/test_latency.py >"$log" 2>&1 &
     storage=$!
     set +m
-    trap 'kill -INT "$storage" 2>/dev/null; wait "$storage"; exit 130' INT TERM
+    trap 'kill -INT "$storage" 2>/dev/null || true
+        wait "$storage" || true
+        rm -f "$log"
+        exit 130' INT TERM
     # One process runs all tests of the engines, so that one Flink and one Spark serve
     # them; it is not this one, so that a test that hangs can be ended.
     "$venv/bin/python" -m pytest --numprocesses=1 --override-ini=faulthandler_timeout=900 \
         tests/clusters || status=1
     wait "$storage" || status=1
+    trap - INT TERM
     cat "$log"
     rm "$log"
     # What measures time has the machine for itself.
