@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 from beam_pipeline.terminal import standard_error
 from transforms import files
 from transforms.errors import DamageError, UsageError
-from transforms.publishing import own_folder, target
+from transforms.publishing import own_folder
 from transforms.storage.paths import is_remote
 
 __all__ = ["ReportFile"]
@@ -109,7 +109,8 @@ class ReportFile:
         source, output, *locks = (_text(settings.get(key)) for key in _PLACES)
         used = [*used, *locks]
         if output and not is_remote(output):
-            # It loads Arrow, which `repair` does without.
+            # They load Arrow, which `repair` does without.
+            from transforms.publishing import target
             from transforms.work.reject_files import items_beside
 
             work, rejects = target.work_folder(output), target.rejects_path(output)
@@ -215,6 +216,9 @@ def _text(value: object) -> str:
 
 
 def _is_dataset(folder: str) -> bool:
+    # It loads Arrow; see above.
+    from transforms.publishing import target
+
     try:
         target.read_manifest(folder)
     except (OSError, DamageError):
