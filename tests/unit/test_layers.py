@@ -55,9 +55,13 @@ LIBRARY = {
         "errors files storage core core.placing work publishing.bucket"
     ),
     "transforms.publishing.bucket": "errors files storage core sidecars work",
+    "transforms.gather": (
+        "errors core core.example core.infer core.placing core.rows formats "
+        "formats.columnar"
+    ),
     "transforms.stages": (
         "errors files storage core core.placing formats sidecars work shards "
-        "publishing publishing.bucket"
+        "gather publishing publishing.bucket"
     ),
     "transforms.tfrecord": "lazy_names errors files storage core.tfrecord publishing",
 }
@@ -75,6 +79,9 @@ PROGRAM = {
     "beam_pipeline.running": (
         "version settings terminal beam_internals engines planning planning.features "
         "job"
+    ),
+    "beam_pipeline.own_pipelines": (
+        "version settings planning planning.features"
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.commands": (
@@ -94,6 +101,7 @@ BEAM = {
     "beam_pipeline.beam_internals",
     "beam_pipeline.running",
     "beam_pipeline.engines",
+    "beam_pipeline.own_pipelines",
 }
 ALLOWED = {
     **{

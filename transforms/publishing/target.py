@@ -209,6 +209,15 @@ class LocalTarget:
                 for store in self._stores():
                     recover(store.dataset, self.directory)
 
+    def make_shared(self, store: Store) -> None:
+        self._own.make()
+        for folder in (store.attempts, store.segments, store.rejects, store.dataset):
+            folders.make(folder)
+
+    def end_shared(self, store: Store) -> None:
+        store.remove_tree(store.folder)
+        self._own.remove_unused()
+
     def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
         recover(store.dataset, self.directory)
         return store

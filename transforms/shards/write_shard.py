@@ -5,7 +5,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,13 @@ from transforms import files
 from transforms.core import segment
 from transforms.core.example.encoder import ExampleEncoder, large_record_pieces
 from transforms.core.image.policy import ImagePolicy
-from transforms.core.model import RejectLog, Segment, ShardFile, ShardKey
+from transforms.core.model import (
+    Rejection,
+    RejectLog,
+    Segment,
+    ShardFile,
+    ShardKey,
+)
 from transforms.core.naming import ShardName
 from transforms.core.placing.leakage import Fingerprints, fingerprint_image
 from transforms.core.placing.placement import Sharding
@@ -47,7 +53,7 @@ from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
 
-__all__ = ["ShardLayout", "write_shard"]
+__all__ = ["Load", "ShardLayout", "rows_of_segments", "write_shard"]
 
 # Rows encoded at a time: about 6 MB of small records.
 _CHUNK_ROWS = 65_536
@@ -79,15 +85,26 @@ class ShardLayout:
     fingerprints: bool = False
 
 
+Load = Callable[[], tuple[ShardRows, Iterable[Rejection]]]
+"""Gives the rows of a shard, and rejections of those that it cannot have."""
+
+
 def write_shard(
     key: ShardKey,
-    segments: list[Segment],
+    load: Load,
     shard_counts: ShardCounts,
     *,
     layout: ShardLayout,
     store: Store,
 ) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
     """Writes one shard; returns the facts of its file and the rows that it refused.
+
+    Args:
+      key: of the shard.
+      load: called once an attempt, as `rows_of_segments`.
+      shard_counts: of the job.
+      layout: what decides the bytes.
+      store: where the file goes.
 
     Raises:
       StorageError: it could not be written, or what it is made of not be read, though
@@ -98,25 +115,16 @@ def write_shard(
     index, count = shard_counts.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
     path = os.path.join(store.dataset, name)
-    work = functools.partial(
-        _write_once, key, path, segments, shard_counts, layout, store
-    )
+    work = functools.partial(_write_once, key, path, load, shard_counts, layout, store)
     store.announce(name)
     with storing(path):
         return persistently(work, path=path)
 
 
-def _write_once(
-    key: ShardKey,
-    path: str,
-    segments: list[Segment],
-    shard_counts: ShardCounts,
-    layout: ShardLayout,
-    store: Store,
-) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
-    split, number = key
-    index, _ = shard_counts.numbering(split, number)
-    images = layout.schema.of_kind(Kind.IMAGE)
+def rows_of_segments(
+    segments: Sequence[Segment], layout: ShardLayout, store: Store
+) -> tuple[ShardRows, Iterable[Rejection]]:
+    """Returns the rows of a shard that `place` has stored; it refuses none."""
     schema = segment.segment_schema(
         layout.schema.row_schema,
         many_origins=layout.many_origins,
@@ -131,11 +139,27 @@ def _write_once(
         seed=layout.sharding.seed,
         shuffle=layout.sharding.shuffle,
     )
+    return rows, ()
+
+
+def _write_once(
+    key: ShardKey,
+    path: str,
+    load: Load,
+    shard_counts: ShardCounts,
+    layout: ShardLayout,
+    store: Store,
+) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
+    split, number = key
+    index, _ = shard_counts.numbering(split, number)
+    images = layout.schema.of_kind(Kind.IMAGE)
+    rows, refused = load()
     table = number_labels(rows.table, layout.schema.features, shard_counts.classes)
     rows = dataclasses.replace(rows, table=table)
     rejects = store.gather_rejects(f"write\0{key}")
     out = _Written(rejects)
     with rejects, files.create(path, attempts=store.attempts) as file:
+        rejects.add(refused)
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if images:
                 _write_images(rows, layout, writer, out)

@@ -1,6 +1,7 @@
 """The stage `write`: the segments of a shard -> its finished file."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from transforms.core.model import Reason, Segment, ShardFile, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import digest_of
 from transforms.core.segment import in_source_order
-from transforms.shards.write_shard import ShardLayout, write_shard
+from transforms.shards.write_shard import ShardLayout, rows_of_segments, write_shard
 from transforms.work.receipts import ShardDone, find_shard, keep_shard
 from transforms.work.store import Store
 
@@ -71,7 +72,11 @@ class _WriteFile(beam.DoFn):
         done = find_shard(self.store, input_digest) if input_digest else None
         if done is None:
             shard, rejects, fingerprints = write_shard(
-                key, segments, shard_counts, layout=self.layout, store=self.store
+                key,
+                functools.partial(rows_of_segments, segments, self.layout, self.store),
+                shard_counts,
+                layout=self.layout,
+                store=self.store,
             )
             if rejects is not None:
                 self.rows_rejected.inc(rejects.items)

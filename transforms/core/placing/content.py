@@ -46,7 +46,7 @@ from transforms.core.placing.identity import hash_texts
 from transforms.core.placing.placement import UInt64s, origin_bases, splitmix64
 from transforms.core.rows.coerce import DECIMAL, INTEGER, NUMBER_WORD, trimmed, zero_led
 
-__all__ = ["content_hashes", "holds_images"]
+__all__ = ["content_hashes", "hashed_images", "holds_images", "image_mask"]
 
 Mask = npt.NDArray[np.bool_]
 # The words of n values, and which of the values are present; None for all.
@@ -150,7 +150,26 @@ def holds_images(array: pa.Array) -> bool:
         return any(holds_images(pc.struct_field(array, i)) for i in fields)
     if is_list(kind):
         return holds_images(array.flatten())
-    return _is_binary(kind) and bool(_images(array.cast(pa.large_binary())).any())
+    return _is_binary(kind) and bool(image_mask(array.cast(pa.large_binary())).any())
+
+
+def hashed_images(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows with the digests of images in their place, as texts.
+
+    `content_hashes` leaves the bytes of images out; of these rows it counts them.
+    """
+    for index, column in enumerate(rows.columns):
+        if not _is_binary(column.type):
+            continue
+        images = image_mask(column.cast(pa.large_binary()))
+        if images.any():
+            cells = column.to_pylist()
+            for row in np.flatnonzero(images).tolist():
+                cells[row] = hashlib.blake2b(cells[row], digest_size=16).hexdigest()
+            name = rows.schema.names[index]
+            hashed = [v.encode() if isinstance(v, str) else v for v in cells]
+            rows = rows.set_column(index, name, pa.array(hashed, pa.large_binary()))
+    return rows
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -330,7 +349,7 @@ def _of_lists(array: pa.Array) -> _Words:
 
 
 def _of_bytes(array: pa.Array) -> _Words:
-    images = _images(array)
+    images = image_mask(array)
     if images.any():
         array = pc.if_else(pa.array(images), pa.scalar(None, array.type), array)
     try:
@@ -355,7 +374,8 @@ def _is_text(cell: bytes) -> bool:
     return True
 
 
-def _images(array: pa.LargeBinaryArray) -> Mask:
+def image_mask(array: pa.LargeBinaryArray) -> Mask:
+    """Returns which of n values start as image files do; a null does not."""
     heads = pc.binary_slice(array, 0, _IMAGE_HEAD)
     out = np.zeros(len(array), np.bool_)
     for at, mark in _IMAGES:

@@ -133,6 +133,12 @@ class BucketTarget:
     def recover(self) -> None:
         """Does nothing: `remove_others` and `clear` do it, once no run is at work."""
 
+    def make_shared(self, store: Store) -> None:
+        """Does nothing: an object store has no folders."""
+
+    def end_shared(self, store: Store) -> None:
+        store.remove_tree(store.folder)
+
     def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
         if self.state() != seen:
             # Another run has published since; its files must not be written over.

@@ -1,0 +1,1 @@
+"""The transforms for pipelines of one's own: rows to datasets, and back."""

@@ -1,0 +1,224 @@
+"""What the rows of a pipeline are to be, decided in the pipeline from their counts."""
+
+import dataclasses
+import datetime
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.version import __version__ as beam_version
+
+from beam_pipeline.planning.features.declare import declare
+from beam_pipeline.planning.features.vocabularies import vocabularies_of
+from beam_pipeline.planning.plan import choose_shards
+from beam_pipeline.settings.options import MAX_SHARDS, SETTINGS
+from beam_pipeline.settings.spec import Spec
+from beam_pipeline.version import deciding_versions
+from transforms.core.model import PlaceFacts, ReadFacts
+from transforms.core.placing.placement import Sharding, SplitRule, UInt64s, usual_order
+from transforms.core.placing.shard_rows import ShardCounts
+from transforms.core.placing.vocabulary import Vocabulary
+from transforms.core.schema import Kind, Schema
+from transforms.gather.bundle import GatheredBundle, GatherRule
+from transforms.gather.row_runs import BINS, Histogram
+from transforms.gather.tally import infer, merge_tallies
+from transforms.shards.write_shard import ShardLayout
+from transforms.stages.commit import Publication
+
+__all__ = ["RowsPlan", "merge_bundles", "plan_rows"]
+
+_NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
+_BIN_BITS = 64 - (BINS.bit_length() - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsPlan:
+    """Everything that the stages after the rows need to know.
+
+    Attributes:
+      types: column -> what its values join to.
+      bounds: split -> the first hash of each of its shards.
+      counts: rows of each shard, and the class names.
+      publication: what is published, and how shards are laid out.
+      facts: what was read and placed, for the account.
+    """
+
+    types: Mapping[str, pa.DataType]
+    bounds: Mapping[str, UInt64s]
+    counts: ShardCounts
+    publication: Publication
+    facts: tuple[ReadFacts | PlaceFacts, ...]
+
+    @property
+    def layout(self) -> ShardLayout:
+        """What decides the bytes of a shard."""
+        return self.publication.layout
+
+
+def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
+    """Returns the counts of all bundles; their runs are left out."""
+    tallies = []
+    histograms: dict[str, Histogram] = {}
+    labels: dict[str, list[pa.StringArray]] = {}
+    for bundle in bundles:
+        tallies.append(bundle.tally)
+        for name, found in bundle.histograms.items():
+            known = histograms.get(name)
+            histograms[name] = found if known is None else known.merge(found)
+        for name, names in bundle.labels.items():
+            labels.setdefault(name, []).append(names)
+    distinct = {
+        name: pa.chunked_array(parts, pa.string()).unique()
+        for name, parts in labels.items()
+    }
+    return GatheredBundle((), merge_tallies(tallies), histograms, distinct)
+
+
+def plan_rows(
+    gathered: GatheredBundle,
+    spec: Spec,
+    rule: GatherRule,
+    *,
+    directory: str,
+    seen: str,
+    job: str,
+) -> RowsPlan:
+    """Returns what is made of all rows; a function of the rows and the spec alone.
+
+    Args:
+      gathered: counts of all rows.
+      spec: of the job.
+      rule: of the job.
+      directory: the target.
+      seen: what is there now; see `transforms.publishing.target.state`.
+      job: a word for the run.
+
+    Raises:
+      EncodingError: values of one column are of kinds that do not join.
+      SpecError: the spec and the rows contradict each other.
+    """
+    inferred = infer(gathered.tally, label=spec.label_column)
+    types = {name: column.type for name, column in inferred.items()}
+    empty = {name: _empty(kind) for name, kind in types.items()}
+    features = [column.feature for column in inferred.values()]
+    schema = declare(features, empty, spec)
+    sizes = {name: _bytes_of(found) for name, found in gathered.histograms.items()}
+    names = _split_names(rule.split, sizes)
+    bounds: dict[str, UInt64s] = {}
+    rows: dict[tuple[str, int], int] = {}
+    for name in names:
+        histogram = gathered.histograms.get(name)
+        if histogram is None:
+            continue
+        bounds[name], counts = _cut(histogram, _shards_of(spec, sizes[name]))
+        rows |= {(name, shard): count for shard, count in enumerate(counts)}
+    known = vocabularies_of(schema, spec)
+    classes = {
+        feature.name: known.get(feature.name, Vocabulary()).settled(
+            gathered.labels.get(feature.source_column, pa.array([], pa.string()))
+        )
+        for feature in schema.of_kind(Kind.LABEL)
+    }
+    shards = {name: len(bounds[name]) for name in names if name in bounds}
+    layout = ShardLayout(
+        name=str(spec.name),
+        schema=schema,
+        sharding=Sharding(
+            rule=dataclasses.replace(rule.split, names=tuple(names)),
+            shards=shards,
+            seed=spec.seed,
+            keyed=bool(rule.key_column),
+        ),
+        compression=spec.compression,
+        root=spec.images_root,
+        image_policy=spec.image_policy,
+    )
+    total = gathered.tally.rows
+    publication = Publication(
+        directory=directory,
+        seen=seen,
+        job=job,
+        layout=layout,
+        settings=_settings(spec, schema, shards),
+        inputs=_NO_INPUTS,
+        run={
+            "spec": spec.to_json(),
+            "started": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
+            "notes": [],
+            "versions": {
+                "apache-beam": beam_version,
+                "python": platform.python_version(),
+                **deciding_versions(),
+            },
+        },
+        expected_rows=total,
+        max_reject_rate=spec.max_reject_rate,
+        allow_empty=spec.allow_empty,
+        verified=spec.verify,
+    )
+    facts = (
+        ReadFacts("rows", start=0, rows=total),
+        PlaceFacts("rows", 0, rows, labels={}),
+    )
+    return RowsPlan(types, bounds, ShardCounts(rows, classes), publication, facts)
+
+
+def _empty(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = pa.array([], kind.storage_type)
+        return pa.ExtensionArray.from_storage(kind, storage)
+    return pa.array([], kind)
+
+
+def _bytes_of(histogram: Histogram) -> int:
+    return int(histogram.bytes.sum())
+
+
+def _split_names(rule: SplitRule, found: Mapping[str, int]) -> list[str]:
+    """Returns the splits that the rule names, or those that the rows do."""
+    if rule.is_closed:
+        return [*rule.names]
+    return usual_order(found)
+
+
+def _shards_of(spec: Spec, size: int) -> int:
+    if spec.shards is not None:
+        return spec.shards
+    if spec.shard_size is not None:
+        return min(max(1, -(-size // spec.shard_size)), MAX_SHARDS)
+    return choose_shards(size)
+
+
+def _cut(histogram: Histogram, wanted: int) -> tuple[UInt64s, Sequence[int]]:
+    """Returns the first hash of each shard, and the rows of each; none is empty.
+
+    Shards hold about equal bytes, as far as the parts of the histogram allow.
+    """
+    ends = np.cumsum(histogram.bytes)
+    # The part in whose middle a shard would begin goes to one of its neighbours whole.
+    targets = ends[-1] * np.arange(1, wanted, dtype=np.float64) / wanted
+    firsts = np.unique(np.searchsorted(ends - histogram.bytes / 2, targets))
+    firsts = firsts[(firsts > 0) & (firsts < len(ends))]
+    places = np.concatenate(([0], firsts)).astype(np.int64)
+    bounds = histogram.bins[places].astype(np.uint64) << np.uint64(_BIN_BITS)
+    bounds[0] = 0
+    rows = np.add.reduceat(histogram.rows, places)
+    return bounds, rows.tolist()
+
+
+def _settings(spec: Spec, schema: Schema, shards: Mapping[str, int]) -> dict[str, Any]:
+    """Returns what decides bytes beside the rows, for the manifest."""
+    given = spec.changed_json()
+    decided = {
+        key: given[key]
+        for key in sorted(given)
+        if SETTINGS[key].decides_bytes and key != "features"
+    }
+    return {
+        **decided,
+        "format": "rows",
+        "schema": schema.to_json(),
+        "shards": dict(shards),
+    }

@@ -1,0 +1,333 @@
+"""Sorted runs: rows of a pipeline in the order of shards that are not yet known.
+
+A run holds rows of one Arrow schema, sorted by split and then by a 64-bit hash of what
+a row is known by: its key, or its content. Whatever shards the plan makes of the
+hashes, the rows of one shard are one range of each run.
+
+    run    pieces, end to end: Arrow IPC record-batch messages of about 64 KiB each
+    piece  rows of one split; its first and last hash are in the run's index
+
+`HASH_COLUMN` and, where rows have keys, `KEY_COLUMN` are columns of every piece.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import is_bytes, is_list
+from transforms.core.placing.placement import UInt64s
+
+__all__ = [
+    "BINS",
+    "HASH_COLUMN",
+    "KEY_COLUMN",
+    "Histogram",
+    "RowRange",
+    "RowRun",
+    "bin_of",
+    "cut_run",
+    "pack_rows",
+    "row_sizes",
+    "rows_in_range",
+    "schema_of",
+]
+
+HASH_COLUMN = "__hash"
+KEY_COLUMN = "__key"
+BINS = 1 << 14
+"""Equal parts of the hashes; shards are cut between them."""
+
+_PIECE_BYTES = 1 << 16
+_BIN_SHIFT = np.uint64(64 - 14)
+# What a record takes beside its values: its frame, and a feature's tags and lengths.
+_ROW_BYTES = 24
+_VALUE_BYTES = 8
+_FEATURE_BYTES = 12
+_INDEX = np.dtype(
+    [
+        ("split", "<i4"),
+        ("crc32c", "<u4"),
+        ("first", "<u8"),
+        ("last", "<u8"),
+        ("rows", "<i8"),
+        ("offset", "<i8"),
+        ("size", "<i8"),
+    ]
+)
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowRun:
+    """A sorted run.
+
+    Attributes:
+      path: of its file; empty where it is inline.
+      payload: the pieces, where they are inline.
+      schema: of the pieces, as an Arrow IPC message.
+      splits: names that the index refers to.
+      index: the pieces, as an array of `_INDEX` in bytes.
+    """
+
+    path: str
+    payload: bytes
+    schema: bytes
+    splits: tuple[str, ...]
+    index: bytes
+
+    @property
+    def pieces(self) -> npt.NDArray[np.void]:
+        """The index as a structured array."""
+        return np.frombuffer(self.index, _INDEX)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowRange:
+    """The rows of a run that belong to one shard.
+
+    Attributes:
+      path: of the run's file; empty for an inline one.
+      payload: the pieces, where they are inline.
+      schema: see `RowRun`.
+      index: the pieces that hold rows of the shard; offsets count in the file, or in
+        the payload.
+      low, high: the hashes of the shard, both included.
+    """
+
+    path: str
+    payload: bytes
+    schema: bytes
+    index: bytes
+    low: int
+    high: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where the pieces begin and end."""
+        pieces = np.frombuffer(self.index, _INDEX)
+        last = pieces[-1]
+        return int(pieces[0]["offset"]), int(last["offset"] + last["size"])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """Rows and bytes of one split, by parts of the hashes.
+
+    Attributes:
+      bins: the parts that have rows, ascending.
+      rows, bytes: of each.
+    """
+
+    bins: Longs
+    rows: Longs
+    bytes: Longs
+
+    def merge(self, other: "Histogram") -> "Histogram":
+        """Returns the sums."""
+        bins = np.concatenate([self.bins, other.bins])
+        found, places = np.unique(bins, return_inverse=True)
+        rows = np.zeros(len(found), np.int64)
+        sizes = np.zeros(len(found), np.int64)
+        np.add.at(rows, places, np.concatenate([self.rows, other.rows]))
+        np.add.at(sizes, places, np.concatenate([self.bytes, other.bytes]))
+        return Histogram(found, rows, sizes)
+
+
+def bin_of(hashes: UInt64s) -> Longs:
+    """Returns the part that each hash is in."""
+    return (hashes >> _BIN_SHIFT).astype(np.int64)
+
+
+def row_sizes(rows: pa.RecordBatch) -> Longs:
+    """Returns about how many bytes each of n rows takes as a record.
+
+    A function of the values alone, not of how Arrow holds them.
+    """
+    out = np.full(rows.num_rows, _ROW_BYTES, np.int64)
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        constant = len(name.encode()) + _FEATURE_BYTES
+        sizes = _value_sizes(column)
+        if column.null_count:
+            present = column.is_valid().to_numpy(zero_copy_only=False)
+            sizes = np.where(present, sizes + constant, 0)
+            out += sizes
+        else:
+            out += sizes + constant
+    return out
+
+
+def _value_sizes(column: pa.Array) -> Longs:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    kind = column.type
+    if is_bytes(kind):
+        return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
+    if is_list(kind):
+        counts = np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
+        items = column.flatten()
+        if not is_bytes(items.type) and not is_list(items.type):
+            return counts * _VALUE_BYTES
+        sums = np.concatenate(([0], np.cumsum(_value_sizes(items))))
+        stops = np.cumsum(counts)
+        each: Longs = sums[stops] - sums[stops - counts]
+        return each
+    return np.full(len(column), _VALUE_BYTES, np.int64)
+
+
+def pack_rows(
+    rows: pa.RecordBatch,
+    hashes: UInt64s,
+    splits: npt.NDArray[np.int64],
+    names: Sequence[str],
+    keys: pa.StringArray | None,
+) -> tuple[RowRun, list[pa.Buffer], dict[str, Histogram]]:
+    """Sorts n rows into a run, whose pieces are still to be stored.
+
+    Args:
+      rows: n of them.
+      hashes: that order them.
+      splits: index of each one's split in `names`.
+      names: of the splits.
+      keys: of the rows, where they have some.
+
+    Returns:
+      The run without path and payload, its pieces, and the histogram of each split.
+    """
+    sizes = row_sizes(rows)
+    order = np.argsort(hashes, kind="stable")
+    if len(names) > 1:
+        order = order[np.argsort(splits[order].astype(np.uint16), kind="stable")]
+    columns = [*rows.columns, pa.array(hashes)]
+    labels = [*rows.schema.names, HASH_COLUMN]
+    if keys is not None:
+        columns.append(keys)
+        labels.append(KEY_COLUMN)
+    ordered = pa.RecordBatch.from_arrays(columns, labels).take(pa.array(order))
+    hashes, splits, sizes = hashes[order], splits[order], sizes[order]
+    starts = _piece_starts(splits, sizes)
+    stops = np.append(starts[1:], len(order))
+    index = np.zeros(len(starts), _INDEX)
+    pieces: list[pa.Buffer] = []
+    offset = 0
+    for number, (start, stop) in enumerate(
+        zip(starts.tolist(), stops.tolist(), strict=True)
+    ):
+        message = ordered.slice(start, stop - start).serialize()
+        pieces.append(message)
+        index[number]["offset"] = offset
+        index[number]["size"] = message.size
+        index[number]["crc32c"] = google_crc32c.value(bytes(memoryview(message)))
+        offset += message.size
+    index["split"] = splits[starts]
+    index["first"], index["last"] = hashes[starts], hashes[stops - 1]
+    index["rows"] = stops - starts
+    schema = bytes(memoryview(ordered.schema.serialize()))
+    run = RowRun("", b"", schema, tuple(names), index.tobytes())
+    return run, pieces, _histograms(hashes, splits, sizes, names)
+
+
+def _piece_starts(splits: npt.NDArray[np.int64], sizes: Longs) -> Longs:
+    """Returns where pieces start: at another split, and after so many bytes."""
+    before = np.cumsum(sizes) - sizes
+    part = before // _PIECE_BYTES
+    changes = np.flatnonzero((np.diff(part) != 0) | (np.diff(splits) != 0)) + 1
+    return np.concatenate(([0], changes)).astype(np.int64)
+
+
+def _histograms(
+    hashes: UInt64s,
+    splits: npt.NDArray[np.int64],
+    sizes: Longs,
+    names: Sequence[str],
+) -> dict[str, Histogram]:
+    out = {}
+    for number, name in enumerate(names):
+        first, last = np.searchsorted(splits, [number, number + 1]).tolist()
+        if first == last:
+            continue
+        bins = bin_of(hashes[first:last])
+        found, starts = np.unique(bins, return_index=True)
+        rows = np.diff(np.append(starts, last - first))
+        out[name] = Histogram(
+            found, rows, np.add.reduceat(sizes[first:last], starts).astype(np.int64)
+        )
+    return out
+
+
+def cut_run(
+    run: RowRun, bounds: Mapping[str, UInt64s]
+) -> list[tuple[tuple[str, int], RowRange]]:
+    """Returns (shard, its rows of the run) for each shard that may have some.
+
+    Args:
+      run: with its path or payload.
+      bounds: split -> the first hash of each of its shards; the first one is 0.
+    """
+    pieces = run.pieces
+    out = []
+    for number, name in enumerate(run.splits):
+        mine = pieces[pieces["split"] == number]
+        if not len(mine) or name not in bounds:
+            continue
+        lows = bounds[name]
+        first = np.searchsorted(lows, mine["first"], side="right") - 1
+        last = np.searchsorted(lows, mine["last"], side="right") - 1
+        for shard in range(int(first[0]), int(last[-1]) + 1):
+            begin = int(np.searchsorted(last, shard, side="left"))
+            end = int(np.searchsorted(first, shard, side="right"))
+            if begin == end:
+                continue
+            chosen = mine[begin:end].copy()
+            low = int(lows[shard])
+            high = int(lows[shard + 1]) - 1 if shard + 1 < len(lows) else 2**64 - 1
+            payload = b""
+            if not run.path:
+                start = int(chosen[0]["offset"])
+                stop = int(chosen[-1]["offset"] + chosen[-1]["size"])
+                payload = run.payload[start:stop]
+                chosen["offset"] -= start
+            found = RowRange(run.path, payload, run.schema, chosen.tobytes(), low, high)
+            out.append(((name, shard), found))
+    return out
+
+
+def schema_of(rows: RowRange) -> pa.Schema:
+    """Returns the schema of the rows of a range, with the columns of this module."""
+    return pa.ipc.read_schema(pa.py_buffer(rows.schema))
+
+
+def rows_in_range(rows: RowRange, data: bytes) -> pa.Table | None:
+    """Returns the rows of a range, in the order of their hashes.
+
+    Args:
+      rows: the range.
+      data: its bytes, `RowRange.place` of the run.
+
+    Returns:
+      The rows; None where a piece is not what was written.
+    """
+    schema = schema_of(rows)
+    pieces = np.frombuffer(rows.index, _INDEX)
+    start = int(pieces[0]["offset"])
+    view = memoryview(data)
+    batches = []
+    for piece in pieces:
+        begin = int(piece["offset"]) - start
+        message = view[begin : begin + int(piece["size"])]
+        if google_crc32c.value(bytes(message)) != int(piece["crc32c"]):
+            return None
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        if piece["first"] < rows.low or piece["last"] > rows.high:
+            hashes = batch.column(HASH_COLUMN).to_numpy()
+            first = int(np.searchsorted(hashes, np.uint64(rows.low), side="left"))
+            last = int(np.searchsorted(hashes, np.uint64(rows.high), side="right"))
+            batch = batch.slice(first, last - first)
+        if batch.num_rows:
+            batches.append(batch)
+    return pa.Table.from_batches(batches, schema)

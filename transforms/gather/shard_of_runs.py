@@ -1,0 +1,249 @@
+"""The rows of one shard from the ranges of many runs, typed and in their order.
+
+Rows are ordered by their hash. Rows of equal hash are ordered by the record that their
+values make, so that nothing depends on the bundles and attempts that they came from.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import numpy_mask
+from transforms.core.arrow_types import PYTHON, wider_type
+from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.model import Reason, Rejection
+from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.rows.column import fault
+from transforms.core.rows.conform import Misfit, conform
+from transforms.core.rows.python_value import python_value
+from transforms.core.rows.record_columns import record_columns
+from transforms.core.schema import Feature, Kind, Schema, record_fields
+from transforms.core.segment import ROW_COLUMN
+from transforms.errors import DamageError, InputError, bounded
+from transforms.formats.table import rejection_of
+from transforms.gather.row_runs import (
+    HASH_COLUMN,
+    KEY_COLUMN,
+    RowRange,
+    rows_in_range,
+)
+
+__all__ = ["GatheredRows", "gather_shard"]
+
+Fetch = Callable[[str, int, int], bytes]
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GatheredRows(ShardRows):
+    """Rows of a pipeline: their origin is their key, or the hash of their content."""
+
+    def origin(self, position: int) -> tuple[str, int]:
+        """Returns (what the row is known by, 0) of the row at a position."""
+        return _name_of(self.table, position), 0
+
+
+def _name_of(table: pa.Table, position: int) -> str:
+    if KEY_COLUMN in table.column_names:
+        return str(table[KEY_COLUMN][position].as_py())
+    return f"{table[HASH_COLUMN][position].as_py():016x}"
+
+
+def gather_shard(
+    ranges: Sequence[RowRange],
+    schema: Schema,
+    types: Mapping[str, pa.DataType],
+    fetch: Fetch,
+    *,
+    unique: bool,
+) -> tuple[GatheredRows, list[Rejection]]:
+    """Returns the rows of a shard, and rejections of those that do not fit.
+
+    Args:
+      ranges: of the runs, in any order; at least one.
+      schema: of the rows.
+      types: column -> what its values join to; what does not join is rejected.
+      fetch: gives bytes [start, stop) of a run's file.
+      unique: whether no two rows may have one key.
+
+    Raises:
+      DamageError: a run is not what was written.
+      InputError: two rows have one key.
+    """
+    tables = []
+    rejections: list[Rejection] = []
+    for each in ranges:
+        raw = _read(each, fetch)
+        table, refused = _typed(raw, schema, types)
+        tables.append(table)
+        rejections += refused
+    table = pa.concat_tables(tables)
+    hashes = table[HASH_COLUMN].to_numpy()
+    order = np.argsort(hashes, kind="stable")
+    order = _with_ties(table, schema, hashes, order, unique=unique)
+    origins = ("",)
+    return GatheredRows(table, order, origins, np.zeros(1, np.int64)), rejections
+
+
+def _read(rows: RowRange, fetch: Fetch) -> pa.Table:
+    start, stop = rows.place
+    data = fetch(rows.path, start, stop) if rows.path else rows.payload
+    found = rows_in_range(rows, data)
+    if found is None:
+        raise DamageError(
+            f"A run of rows must be read as it was written; bytes {start:,} to "
+            f"{stop:,} of {rows.path!r} are others now. Nothing was committed; look "
+            f"after the disk, and run again."
+        )
+    return found
+
+
+def _typed(
+    raw: pa.Table, schema: Schema, types: Mapping[str, pa.DataType]
+) -> tuple[pa.Table, list[Rejection]]:
+    """Returns rows under the schema, with the columns of `row_runs`, and the rest."""
+    count = raw.num_rows
+    columns = {
+        name: _whole(raw[name])
+        for name in raw.column_names
+        if name not in (HASH_COLUMN, KEY_COLUMN)
+    }
+    strange = _strangers(columns, schema, types)
+    for misfit in strange:
+        name = misfit.feature.source_column
+        columns[name] = pa.nulls(count, types[name])
+    rows, misfits = conform(columns, schema, count, "")
+    misfits = [*strange, *misfits]
+    beside = {HASH_COLUMN: raw[HASH_COLUMN]}
+    if KEY_COLUMN in raw.column_names:
+        beside[KEY_COLUMN] = raw[KEY_COLUMN]
+    table = pa.Table.from_batches([rows])
+    for name, column in beside.items():
+        table = table.append_column(name, column)
+    table = table.append_column(ROW_COLUMN, pa.array(np.zeros(count, np.int64)))
+    if not misfits:
+        return table, []
+    blamed = np.full(count, -1, np.int64)
+    for index in reversed(range(len(misfits))):
+        blamed[misfits[index].bad] = index
+    places = np.flatnonzero(blamed >= 0).tolist()
+    rejections = [_rejection(raw, place, misfits[blamed[place]]) for place in places]
+    return table.filter(pa.array(blamed < 0)), rejections
+
+
+def _strangers(
+    columns: Mapping[str, pa.Array], schema: Schema, types: Mapping[str, pa.DataType]
+) -> list[Misfit]:
+    """Returns the columns whose values are of a type that does not join."""
+    out = []
+    for feature in schema.features:
+        name = feature.source_column
+        if feature.derived or name not in columns or name not in types:
+            continue
+        raw = columns[name]
+        if wider_type(raw.type, types[name], PYTHON) is None:
+            present = numpy_mask(raw.is_valid())
+            faults = fault(present, _reason(feature))
+            if faults is not None:
+                out.append(Misfit(feature, raw, faults))
+    return out
+
+
+_REASONS = {
+    Kind.INT64: Reason.NOT_AN_INTEGER,
+    Kind.FLOAT: Reason.NOT_A_NUMBER,
+    Kind.BOOL: Reason.NOT_A_BOOL,
+    Kind.TIMESTAMP: Reason.NOT_A_TIMESTAMP,
+}
+
+
+def _reason(feature: Feature) -> Reason:
+    return _REASONS.get(feature.kind, Reason.WRONG_TYPE)
+
+
+def _rejection(raw: pa.Table, place: int, misfit: Misfit) -> Rejection:
+    values = {
+        name: python_value(raw[name][place])
+        for name in raw.column_names
+        if name not in (HASH_COLUMN, KEY_COLUMN)
+    }
+    text = json.dumps(values, sort_keys=True, default=repr)
+    found = misfit.complaint(place)
+    made = rejection_of(
+        _name_of(raw, place), (0, *found), text.encode(errors="replace")
+    )
+    return dataclasses.replace(made, row=None, stage="write")
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks()
+
+
+def _with_ties(
+    table: pa.Table,
+    schema: Schema,
+    hashes: Hashes,
+    order: npt.NDArray[np.int64],
+    *,
+    unique: bool,
+) -> npt.NDArray[np.int64]:
+    """Returns the order with rows of equal hash by their records."""
+    ordered = hashes[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(np.append(starts, len(ordered)))
+    tied = sizes > 1
+    if not tied.any():
+        return order
+    places = np.repeat(tied, sizes)
+    rows = order[places]
+    part = table.take(pa.array(rows))
+    if unique:
+        _check_keys(part)
+    groups = hashes[rows]
+    records = _records(part, schema)
+    # By (hash, record): of equal ones either order gives the same bytes.
+    sorting = sorted(range(len(rows)), key=lambda i: (int(groups[i]), records[i]))
+    order = order.copy()
+    order[places] = rows[np.array(sorting)]
+    return order
+
+
+def _check_keys(rows: pa.Table) -> None:
+    """Raises InputError where two rows of equal hash have one key."""
+    counts = rows[KEY_COLUMN].value_counts()
+    many = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(many):
+        keys = sorted(many.field("values").to_pylist())
+        raise InputError(
+            bounded(
+                f"Every row must have a key of its own; {len(keys):,} keys of this "
+                f"shard are there more than once, the first is {keys[0]!r}. Remove "
+                f'rows that are there twice, or allow them with duplicates="keep".'
+            )
+        )
+
+
+def _records(rows: pa.Table, schema: Schema) -> list[bytes]:
+    """Returns what tells rows apart: their records, images as they are in the rows."""
+    features = [f for f in schema.features if not f.derived and not f.internal]
+    plain = [f for f in features if f.kind not in (Kind.IMAGE, Kind.LABEL)]
+    columns: dict[str, Any] = record_columns(rows, plain)
+    fields = [field for feature in plain for field in record_fields(feature)]
+    for feature in features:
+        if feature not in plain:
+            column = _whole(rows[feature.name])
+            columns[feature.name] = column
+            fields.append(pa.field(feature.name, column.type))
+    batch = pa.record_batch(
+        [columns[field.name] for field in fields], schema=pa.schema(fields)
+    )
+    records: list[bytes] = ExampleEncoder(batch.schema).encode(batch).to_pylist()
+    return records

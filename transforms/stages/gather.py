@@ -1,0 +1,84 @@
+"""The stage `gather`: rows of a pipeline -> sorted runs, one element a bundle."""
+
+import dataclasses
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from transforms import files
+from transforms.gather.bundle import BundleRows, GatheredBundle, GatherRule
+from transforms.publishing import work_folder
+from transforms.storage.retry import persistently
+from transforms.work.store import Store
+
+__all__ = ["GatherRows"]
+
+
+@dataclasses.dataclass
+class GatherRows(beam.PTransform):
+    """Sorts rows into runs, and counts what they hold.
+
+    Input: rows, one by one or as Arrow batches. Output: a GatheredBundle for each
+    bundle with rows. The stage has no side input: engines break the fusion of stages
+    there, and each row would cross to the engine and back. Each attempt writes files
+    of its own, and only what it has returned names them. Counter: rows_gathered.
+
+    Attributes:
+      rule: what rows are known by.
+      store: where runs go.
+      directory: the target, beside which the store is.
+    """
+
+    rule: GatherRule
+    store: Store
+    directory: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[GatheredBundle]:
+        """Gathers each bundle by itself."""
+        return rows | "Sort" >> beam.ParDo(
+            _SortRows(self.rule, self.store, self.directory)
+        ).with_output_types(GatheredBundle)
+
+
+class _SortRows(beam.DoFn):
+    def __init__(self, rule: GatherRule, store: Store, directory: str) -> None:
+        super().__init__()
+        self.rule = rule
+        self.store = store
+        self.directory = directory
+        self.rows_gathered = beam.metrics.Metrics.counter("gather", "rows_gathered")
+
+    def setup(self) -> None:
+        work_folder.make_shared(self.directory, self.store)
+
+    def start_bundle(self) -> None:
+        self.bundle = BundleRows(self.rule, self._store)
+
+    def process(self, element: Any) -> None:
+        self.bundle.add(element)
+
+    def finish_bundle(self) -> Iterable[WindowedValue]:
+        found = self.bundle.finish()
+        if found is not None:
+            self.rows_gathered.inc(found.tally.rows)
+            yield GlobalWindows.windowed_value(found)
+
+    def _store(self, pieces: Sequence[pa.Buffer]) -> str:
+        path = os.path.join(self.store.segments, f"{secrets.token_hex(16)}.rows")
+        views = [memoryview(piece) for piece in pieces]
+
+        def write() -> None:
+            # Not synced: what a power loss has damaged differs from its checksums.
+            files.write_file(path, *views, attempts=self.store.attempts, durable=False)
+
+        persistently(write, path=path)
+        return path
