@@ -31,7 +31,7 @@ from transforms.core.rows.python_kinds import (
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 
-__all__ = ["RowBatch", "as_mapping", "batches_of", "table_batch"]
+__all__ = ["Row", "RowBatch", "as_mapping", "batches_of", "table_batch"]
 
 # Types that Arrow gives to a dict's values only where all of them are of one family.
 _PURE = (pa.null(), pa.bool_(), pa.int64(), pa.string())
