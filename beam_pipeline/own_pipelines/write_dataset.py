@@ -264,7 +264,7 @@ class _WriteShard(beam.DoFn):
 
     def process(
         self, element: tuple[ShardKey, Iterable[RowRange]], plan: RowsPlan
-    ) -> Iterator[_Written | beam.pvalue.TaggedOutput[Any, Any]]:
+    ) -> Iterator[_Written | beam.pvalue.TaggedOutput]:
         key, ranges = element
         load = functools.partial(
             gather_shard,

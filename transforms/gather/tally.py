@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list, raw_values
 from transforms.core.arrow_types import PYTHON, wider_type
+from transforms.core.infer.evidence import inference
 from transforms.core.infer.example_text import example_text
-from transforms.core.infer.texts import Evidence
-from transforms.core.infer.typed import infer_typed, settled
+from transforms.core.infer.typed import infer_typed
 from transforms.core.placing.content import image_mask
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
 from transforms.core.rows.python_value import python_value
@@ -252,23 +252,17 @@ def _feature(name: str, counts: Counts, label: str | None) -> Feature:
         empty = pa.ExtensionArray.from_storage(
             counts.type, pa.array([], counts.type.storage_type)
         )
-    label = label if label == name else None
-    inference = infer_typed({name: empty}, label_column=label, is_part=True)
-    feature = inference.features[0]
+    feature, evidence = infer_typed({name: empty})[name]
     most_are_images = counts.images * 100 >= max(counts.values, 1) * _OF_100
     if feature.kind is Kind.BYTES and most_are_images and len(feature.shape) < 2:
-        return dataclasses.replace(feature, kind=Kind.IMAGE, inline=True)
-    if feature.kind is not Kind.FLOAT:
-        return feature
-    evidence = Evidence(
-        sampled=counts.values,
-        missing=0,
-        misfits=0,
-        minimum=counts.minimum,
-        maximum=counts.maximum,
-        examples=(),
-        misfit_examples=(),
-        whole=counts.whole and counts.type != pa.float32(),
-        numbers=LargeNumbers(counts.voters, counts.fractions),
-    )
-    return settled(feature, evidence)[0]
+        feature = dataclasses.replace(feature, kind=Kind.IMAGE, inline=True)
+    if feature.kind is Kind.FLOAT:
+        evidence = dataclasses.replace(
+            evidence,
+            sampled=counts.values,
+            minimum=counts.minimum,
+            maximum=counts.maximum,
+            whole=counts.whole,
+            numbers=LargeNumbers(counts.voters, counts.fractions),
+        )
+    return inference({name: (feature, evidence)}, label).features[0]
