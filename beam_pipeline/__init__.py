@@ -17,10 +17,14 @@ __all__ = [
     "make_spec",
     "make_plan",
     "convert_plan",
+    # Pipelines of one's own
+    "WriteDataset",
+    "Committed",
 ]
 
 if TYPE_CHECKING:
     from beam_pipeline.api import Report, convert
+    from beam_pipeline.own_pipelines.write_dataset import Committed, WriteDataset
     from beam_pipeline.planning.plan import make_plan
     from beam_pipeline.running.convert import convert_plan
     from beam_pipeline.settings.spec import make_spec
@@ -29,6 +33,7 @@ else:
         __name__,
         {
             "beam_pipeline.api": ["Report", "convert"],
+            "beam_pipeline.own_pipelines.write_dataset": ["Committed", "WriteDataset"],
             "beam_pipeline.planning.plan": ["make_plan"],
             "beam_pipeline.running.convert": ["convert_plan"],
             "beam_pipeline.settings.spec": ["make_spec"],

@@ -15,7 +15,9 @@ import transforms
 
 ROOT = pathlib.Path(__file__).parents[2]
 FRONTS = {module.__name__: module for module in (beam_pipeline, transforms)}
-PROGRAM = "__version__ convert Report make_spec make_plan convert_plan".split()
+PROGRAM = """
+    __version__ convert Report make_spec make_plan convert_plan WriteDataset Committed
+""".split()
 LIBRARY = """
     ListBlocks ReadBlocks PlaceRows CountShards WriteShards CommitDataset
     ReadTFRecords WriteTFRecords

@@ -80,9 +80,7 @@ PROGRAM = {
         "version settings terminal beam_internals engines planning planning.features "
         "job"
     ),
-    "beam_pipeline.own_pipelines": (
-        "version settings planning planning.features"
-    ),
+    "beam_pipeline.own_pipelines": ("version settings planning planning.features"),
     "beam_pipeline.datasets": "",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning planning.features running "
@@ -90,7 +88,7 @@ PROGRAM = {
     ),
     "beam_pipeline": (
         "version settings terminal beam_internals planning python_data running "
-        "datasets commands"
+        "own_pipelines datasets commands"
     ),
 }
 # The rooms that wire Beam or run it; all else is plain functions.
