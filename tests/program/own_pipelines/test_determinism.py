@@ -1,0 +1,391 @@
+"""WriteDataset: equal collections of rows give equal bytes, however they arrive."""
+
+import dataclasses
+import io
+import math
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from tests.support.own_pipelines import (
+    bytes_of,
+    digest_of,
+    run_steps,
+    write_parts,
+    write_rows,
+)
+from transforms.core.example.parse import read_examples
+from transforms.core.placing.content import content_hashes
+from transforms.core.placing.identity import unit_hashes
+from transforms.gather import bundle
+
+Folder = pathlib.Path
+Row = dict[str, Any]
+
+ROOT = Folder(__file__).parents[3]
+SHARES = {"train": 0.8, "test": 0.2}
+SHARDED: dict[str, Any] = {"splits": SHARES, "label": "kind", "shards": 3}
+
+
+class Tuple(NamedTuple):
+    """A row as a named tuple."""
+
+    id: int
+    share: float | None
+    name: str
+    kind: str
+    fresh: bool
+    sizes: list[float]
+
+
+@dataclasses.dataclass
+class Record:
+    """A row as a dataclass."""
+
+    id: int
+    share: float | None
+    name: str
+    kind: str
+    fresh: bool
+    sizes: list[float]
+
+
+def rows_of(count: int) -> list[Row]:
+    """Rows of six features; some lack a value, and every tenth is there twice."""
+    made = [
+        {
+            "id": number,
+            "share": None if number % 11 == 0 else number / 7,
+            "name": f"name {number * 7919 % 101}",
+            "kind": f"kind {number % 5}",
+            "fresh": number % 3 == 0,
+            "sizes": [number / 2, float(number % 4)],
+        }
+        for number in range(count)
+    ]
+    return made + made[::10]
+
+
+ROWS = rows_of(600)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Every file of the dataset of ROWS, written in one bundle in their order."""
+    output = tmp_path_factory.mktemp("expected") / "out"
+    write_rows(ROWS, output, **SHARDED)
+    files = bytes_of(output)
+    assert sum(name.endswith("-of-00003") for name in files) == 6
+    return files
+
+
+def shuffled(rows: Sequence[Any], seed: int = 3) -> list[Any]:
+    return random.Random(seed).sample(rows, len(rows))
+
+
+def test_order_of_rows(tmp_path: Folder, expected: Mapping[str, bytes]) -> None:
+    """Neither the rows' order nor that of a dict's keys means anything."""
+    rows = [dict(shuffled(list(row.items()))) for row in shuffled(ROWS)]
+    write_rows(rows, tmp_path / "out", **SHARDED)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("bundles", [2, 7, 64])
+def test_bundles(tmp_path: Folder, expected: Mapping[str, bytes], bundles: int) -> None:
+    """Two bundles, some, or one of few rows each."""
+    write_rows(shuffled(ROWS, bundles), tmp_path / "out", bundles=bundles, **SHARDED)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def test_sizes_of_runs(
+    tmp_path: Folder,
+    expected: Mapping[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows become Arrow seven at a time, and a run holds few: in files, not inline."""
+    monkeypatch.setattr(bundle, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(bundle, "_RUN_BYTES", 2_000)
+    monkeypatch.setattr(bundle, "_INLINE_BYTES", 0)
+    write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+RESHUFFLES: dict[str, Callable[[], beam.PTransform[Any, Any]]] = {
+    "random keys": beam.Reshuffle,
+    "few keys": lambda: beam.Reshuffle(num_buckets=2),
+    "batches": lambda: (
+        "Batch" >> beam.BatchElements(min_batch_size=13, max_batch_size=13)
+        | "Spread" >> beam.Reshuffle()
+        | "Rows" >> beam.FlatMap(list).with_output_types(Any)
+    ),
+    "by a column": lambda: (
+        "Key" >> beam.WithKeys(lambda row: row["kind"])
+        | "Group" >> beam.GroupByKey()
+        | "Rows" >> beam.FlatMap(lambda group: group[1]).with_output_types(Any)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", RESHUFFLES)
+def test_steps_before(
+    tmp_path: Folder, expected: Mapping[str, bytes], how: str
+) -> None:
+    """Whatever shuffle the rows come from."""
+    run_steps(
+        lambda pipeline: (
+            pipeline | "Make" >> beam.Create(ROWS, reshuffle=False) | RESHUFFLES[how]()
+        ),
+        tmp_path / "out",
+        "--direct_num_workers=3",
+        "--direct_running_mode=multi_threading",
+        **SHARDED,
+    )
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def test_bundles_that_run_again(
+    tmp_path: Folder, expected: Mapping[str, bytes]
+) -> None:
+    """Every bundle is processed three times, and only the last result counts."""
+    flags = ("--direct_runner_bundle_repeat=2",)
+    write_rows(ROWS, tmp_path / "out", *flags, bundles=2, **SHARDED)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def test_worker_processes(tmp_path: Folder, expected: Mapping[str, bytes]) -> None:
+    """Two processes of Beam's own give what one gives."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            from tests.program.own_pipelines.test_determinism import ROWS, SHARDED
+            from tests.support.own_pipelines import run_steps
+            import apache_beam as beam, pathlib
+
+            if __name__ == "__main__":
+                run_steps(
+                    lambda pipeline: pipeline | beam.Create(ROWS),
+                    pathlib.Path({str(tmp_path / "out")!r}),
+                    "--direct_num_workers=2",
+                    "--direct_running_mode=multi_processing",
+                    **SHARDED,
+                )
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def as_arrow(rows: Sequence[Row], size: int) -> list[pa.RecordBatch]:
+    schema = pa.schema(
+        [
+            ("id", pa.int32()),
+            ("share", pa.float64()),
+            ("name", pa.large_string()),
+            ("kind", pa.dictionary(pa.int8(), pa.string())),
+            ("fresh", pa.bool_()),
+            ("sizes", pa.large_list(pa.float64())),
+        ]
+    )
+    return [
+        pa.RecordBatch.from_pylist(list(rows[start : start + size]), schema)
+        for start in range(0, len(rows), size)
+    ]
+
+
+SHAPES: dict[str, Callable[[Sequence[Row]], list[Any]]] = {
+    "beam.Row": lambda rows: [beam.Row(**row) for row in rows],
+    "named tuples": lambda rows: [Tuple(**row) for row in rows],
+    "dataclasses": lambda rows: [Record(**row) for row in rows],
+    "large Arrow batches": lambda rows: as_arrow(rows, 500),
+    "small Arrow batches": lambda rows: as_arrow(rows, 9),
+    "slices": lambda rows: [
+        batch.slice(start, 50)
+        for batch in as_arrow(rows, 200)
+        for start in range(0, batch.num_rows, 50)
+    ],
+    "tables": lambda rows: [pa.Table.from_batches(as_arrow(rows, 40))],
+    "dicts without the missing": lambda rows: [
+        {name: value for name, value in row.items() if value is not None}
+        for row in rows
+    ],
+    "NumPy values": lambda rows: [
+        {
+            **row,
+            "id": np.int16(row["id"]),
+            "share": None if row["share"] is None else np.float64(row["share"]),
+            "name": np.str_(row["name"]),
+            "fresh": np.bool_(row["fresh"]),
+        }
+        for row in rows
+    ],
+    "all of them": lambda rows: [
+        *rows[:100],
+        *(beam.Row(**row) for row in rows[100:200]),
+        *as_arrow(rows[200:400], 64),
+        *(Tuple(**row) for row in rows[400:500]),
+        *(Record(**row) for row in rows[500:]),
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_of_rows(
+    tmp_path: Folder, expected: Mapping[str, bytes], shape: str
+) -> None:
+    """The same values as other elements, each form mixed with each other one."""
+    write_rows(SHAPES[shape](ROWS), tmp_path / "out", bundles=2, **SHARDED)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def examples_of(dataset: Folder, split: str) -> list[dict[str, Any]]:
+    return list(read_examples(sorted(dataset.glob(f"*-{split}.tfrecord-*"))))
+
+
+def both_ways(
+    rows: Sequence[Any], folder: Folder, **settings: Any
+) -> list[dict[str, Any]]:
+    """Returns the examples of rows, which are equal in three orders and bundlings."""
+    write_rows(rows, folder / "one", **settings)
+    first = bytes_of(folder / "one")
+    write_rows(rows[::-1], folder / "two", **settings)
+    assert bytes_of(folder / "two") == first
+    write_rows(shuffled(rows), folder / "three", bundles=5, **settings)
+    assert bytes_of(folder / "three") == first
+    return examples_of(folder / "one", settings.get("split", "train"))
+
+
+def test_images_with_one_label(tmp_path: Folder) -> None:
+    """1,000 images that differ in their pixels alone are told apart by them."""
+    pixels = np.random.default_rng(4).integers(0, 256, (1_000, 4, 4, 3))
+    rows = [{"image": png(each), "label": "one"} for each in pixels.astype(np.uint8)]
+    found = both_ways(rows, tmp_path, label="label", splits=SHARES, shards=2)
+    assert 750 < len(found) < 850
+    assert len(found) + len(examples_of(tmp_path / "one", "test")) == 1_000
+
+
+def test_texts_of_one_number(tmp_path: Folder) -> None:
+    """Texts that say one number have one hash; their records order them."""
+    texts = ["1", "1.0", "1e0", " 1", "01", "one"] * 40
+    found = both_ways([{"text": text, "id": 7} for text in texts], tmp_path, shards=2)
+    assert sorted(example["text"][0] for example in found) == sorted(
+        text.encode() for text in texts
+    )
+
+
+def test_missing_values(tmp_path: Folder) -> None:
+    """NaN, null and no key at all are one to the hash, in whatever bundle."""
+    values = [{"x": math.nan}, {"x": None}, {}, {"x": 1.5}, {"x": -0.0}, {"x": 0}]
+    rows = [{"id": number % 3, **values[number % 6]} for number in range(300)]
+    found = both_ways(rows, tmp_path, shards=2)
+    assert len(found) == 300
+
+
+def test_kinds_that_a_bundle_saw(tmp_path: Folder) -> None:
+    """Integers in one bundle and floats in another are the numbers of one column."""
+    whole = [{"id": number, "x": number} for number in range(50)]
+    parted = [{"id": number, "x": number + 0.5} for number in range(50, 100)]
+    lacking = [{"id": number, "x": None} for number in range(100, 150)]
+    write_parts([whole, parted, lacking], tmp_path / "parts", shards=3)
+    mixed = shuffled([*lacking, *whole, *parted])
+    write_rows(mixed, tmp_path / "mixed", shards=3)
+    assert bytes_of(tmp_path / "parts") == bytes_of(tmp_path / "mixed")
+
+
+def test_values_of_another_kind(tmp_path: Folder) -> None:
+    """The rejects among 99 of 100 are the same ones, too."""
+    rows: list[Row] = [{"id": number, "x": number / 2} for number in range(1_000)]
+    rows += [{"id": number, "x": f"text {number}"} for number in range(1_000, 1_005)]
+    found = both_ways(rows, tmp_path, shards=2)
+    assert len(found) == 1_000
+    assert any("rejects" in name for name in bytes_of(tmp_path / "one"))
+
+
+@pytest.mark.parametrize("values", [1, 5])
+def test_collisions(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    """Rows of equal hash are ordered by their records; only equal rows are equal."""
+
+    def few(rows: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.uint64]:
+        return content_hashes(rows, names) % np.uint64(values)
+
+    monkeypatch.setattr(bundle, "content_hashes", few)
+    rows = [
+        {
+            **row,
+            "image": png(np.full((2, 2), number % 251, np.uint8)),
+            "data": bytes([number % 256, 255]),
+        }
+        for number, row in enumerate(ROWS[:300])
+    ]
+    found = both_ways(rows, tmp_path, label="kind", shards=3)
+    assert len(found) == 300
+    write_rows(as_rows(rows[:300]), tmp_path / "named", label="kind", shards=3)
+    assert bytes_of(tmp_path / "named") == bytes_of(tmp_path / "one")
+
+
+def as_rows(rows: Sequence[Row]) -> list[beam.Row]:
+    return [beam.Row(**row) for row in rows]
+
+
+def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are compared and not their hashes: different ones may collide."""
+
+    def few(*arguments: Any, **options: Any) -> npt.NDArray[np.uint64]:
+        return unit_hashes(*arguments, **options) % np.uint64(3)
+
+    monkeypatch.setattr(bundle, "unit_hashes", few)
+    rows = [{"id": f"key {n}", "x": n % 2} for n in range(200)]
+    assert len(both_ways(rows, tmp_path, key="id", shards=2)) == 200
+
+
+@pytest.mark.parametrize("key", ["id", "text"])
+def test_keys(tmp_path: Folder, key: str) -> None:
+    """With a key too, of integers or of texts, in three arrangements."""
+    rows = [
+        {**row, "text": f"key {number}", "id": number}
+        for number, row in enumerate(ROWS)
+    ]
+    both_ways(rows, tmp_path, key=key, splits=SHARES, label="kind", shards=3)
+
+
+def test_splits_by_a_column(tmp_path: Folder) -> None:
+    """The splits that rows name themselves."""
+    rows = [{**row, "part": ("train", "test")[row["id"] % 2]} for row in ROWS]
+    found = both_ways(rows, tmp_path, splits="column:part", label="kind", shards=2)
+    assert len(found) == sum(row["part"] == "train" for row in rows)
+
+
+def test_one_row_many_times(tmp_path: Folder) -> None:
+    """Equal rows are equal records, as many as there were."""
+    rows = [{"a": 1, "b": "x"}] * 5_000
+    found = both_ways(rows, tmp_path, shards=3)
+    assert len(found) == 5_000
+    assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two")

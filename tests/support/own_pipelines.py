@@ -1,0 +1,86 @@
+"""Pipelines of one's own that write a dataset of rows."""
+
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+
+Folder = pathlib.Path
+Steps = Callable[[beam.Pipeline], "beam.PCollection[Any]"]
+
+
+def run_steps(steps: Steps, output: Folder, *flags: str, **settings: Any) -> None:
+    """Writes the rows that some steps give, on the runner inside Beam.
+
+    Args:
+      steps: add what gives the rows to a pipeline.
+      output: the dataset's folder.
+      flags: Beam's.
+      settings: of WriteDataset.
+    """
+    options = PipelineOptions(list(flags))
+    with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
+        steps(pipeline) | WriteDataset(output, **settings)
+
+
+def write_rows(
+    rows: Iterable[Any],
+    output: Folder,
+    *flags: str,
+    bundles: int = 1,
+    **settings: Any,
+) -> None:
+    """Writes the rows, divided into this many bundles."""
+    write_parts([list(rows)], output, *flags, bundles=bundles, **settings)
+
+
+def write_parts(
+    parts: Sequence[Sequence[Any]],
+    output: Folder,
+    *flags: str,
+    bundles: int = 1,
+    **settings: Any,
+) -> None:
+    """Writes rows of several collections, in this many bundles altogether at least."""
+    if bundles > 1:
+        # Each thread takes a part of what comes out of a Reshuffle as its bundle.
+        flags = (
+            *flags,
+            f"--direct_num_workers={bundles}",
+            "--direct_running_mode=multi_threading",
+        )
+
+    def steps(pipeline: beam.Pipeline) -> "beam.PCollection[Any]":
+        made = [
+            pipeline
+            | f"Make {number}" >> beam.Create(part, reshuffle=bundles > 1)
+            | f"Type {number}" >> beam.Map(lambda row: row).with_output_types(Any)
+            for number, part in enumerate(parts)
+        ]
+        return made | beam.Flatten()
+
+    run_steps(steps, output, *flags, **settings)
+
+
+def bytes_of(dataset: Folder) -> dict[str, bytes]:
+    """Returns every file of a dataset, without what the manifest says of the run."""
+    files = {
+        str(path.relative_to(dataset)): path.read_bytes()
+        for path in sorted(dataset.rglob("*"))
+        if path.is_file()
+    }
+    manifest = json.loads(files["manifest.json"])
+    del manifest["run"]
+    files["manifest.json"] = json.dumps(manifest).encode()
+    return files
+
+
+def digest_of(dataset: Folder) -> str:
+    manifest = json.loads((dataset / "manifest.json").read_bytes())
+    found: str = manifest["dataset"]["digest"]
+    return found
