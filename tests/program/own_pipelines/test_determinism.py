@@ -301,7 +301,14 @@ def test_texts_of_one_number(tmp_path: Folder) -> None:
 
 def test_missing_values(tmp_path: Folder) -> None:
     """NaN, null and no key at all are one to the hash, in whatever bundle."""
-    values = [{"x": math.nan}, {"x": None}, {}, {"x": 1.5}, {"x": -0.0}, {"x": 0}]
+    values: list[Row] = [
+        {"x": math.nan},
+        {"x": None},
+        {},
+        {"x": 1.5},
+        {"x": -0.0},
+        {"x": 0},
+    ]
     rows = [{"id": number % 3, **values[number % 6]} for number in range(300)]
     found = both_ways(rows, tmp_path, shards=2)
     assert len(found) == 300
