@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import flag_given, flag_stands
+from beam_pipeline.engines.flags import flag_given, has_flag
 from transforms.errors import SpecError, TargetError, UsageError
 from transforms.storage import paths
 
@@ -33,12 +33,12 @@ _CLIENT = "google.cloud.dataflow_v1beta3"
 
 def brings_workers(beam_flags: Sequence[str]) -> bool:
     """Whether the user's flags say where workers find this program."""
-    return any(flag_stands(beam_flags, name) for name in _WORKER_FLAGS)
+    return any(has_flag(beam_flags, name) for name in _WORKER_FLAGS)
 
 
 def is_detached(beam_flags: Sequence[str]) -> bool:
     """Whether nobody waits for the job: a template is made, or waiting was declined."""
-    return any(flag_stands(beam_flags, name) for name in _DETACHING_FLAGS)
+    return any(has_flag(beam_flags, name) for name in _DETACHING_FLAGS)
 
 
 def check_dataflow(settings: JobSettings, beam_flags: Sequence[str]) -> None:

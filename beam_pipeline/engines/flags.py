@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-__all__ = ["flag_given", "flag_stands"]
+__all__ = ["flag_given", "has_flag"]
 
 
 def flag_given(flags: Sequence[str], name: str) -> str | None:
@@ -16,6 +16,6 @@ def flag_given(flags: Sequence[str], name: str) -> str | None:
     return found
 
 
-def flag_stands(flags: Sequence[str], name: str) -> bool:
+def has_flag(flags: Sequence[str], name: str) -> bool:
     """Whether one of Beam's flags is there, with a value or without one."""
     return any(flag.partition("=")[0] == f"--{name}" for flag in flags)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from beam_pipeline.engines import cluster
 from beam_pipeline.engines.engine import JobSettings
-from beam_pipeline.engines.flags import flag_stands
+from beam_pipeline.engines.flags import has_flag
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths
 
@@ -65,7 +65,7 @@ def check_shared(
     if not host or _is_here(host):
         return
     who = f"The workers of {name} at {host!r}"
-    ours = not any(flag_stands(beam_flags, flag) for flag in _ENVIRONMENT)
+    ours = not any(has_flag(beam_flags, flag) for flag in _ENVIRONMENT)
     shares = settings.shared_output and os.environ.get("TMPDIR")
     if paths.is_remote(settings.output) and ours and not shares:
         raise UsageError(

@@ -72,12 +72,12 @@ def estimate(plan: Plan) -> DiskNeed:
         # Of a whole source; rows take less than the records they become.
         segments = min(segments, shards)
     spec = plan.spec
-    made_anew = (spec.resize, spec.image_format, spec.channels)
+    changing = (spec.resize, spec.image_format, spec.channels)
     return DiskNeed(
         segments=segments,
         shards=shards,
         compressed=spec.compression != "none",
-        remade=spec.encode != "raw" or any(each is not None for each in made_anew),
+        remade=spec.encode != "raw" or any(each is not None for each in changing),
     )
 
 

@@ -11,8 +11,8 @@ from transforms.storage.object_store import (
     CONNECT_SECONDS,
     READ_SECONDS,
     Listed,
-    bucket_stands,
     gcs_endpoint,
+    naming_missing_bucket,
     of_status,
     reason_of,
     url_of,
@@ -54,21 +54,21 @@ class GcsClient:
 
     def put_file(self, key: str, local: str) -> None:
         """See `Client`."""
-        with bucket_stands(self._path()), gcs_errors(self._path(key)):
+        with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
             self._bucket.blob(key).upload_from_filename(
                 local, checksum="crc32c", **self._patience
             )
 
     def put(self, key: str, data: bytes) -> None:
         """See `Client`."""
-        with bucket_stands(self._path()), gcs_errors(self._path(key)):
+        with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
             self._bucket.blob(key).upload_from_string(
                 data, checksum="crc32c", **self._patience
             )
 
     def put_if(self, key: str, data: bytes, version: str) -> None:
         """See `Client`."""
-        with bucket_stands(self._path()), gcs_errors(self._path(key)):
+        with naming_missing_bucket(self._path()), gcs_errors(self._path(key)):
             self._bucket.blob(key).upload_from_string(
                 data,
                 checksum="crc32c",

@@ -20,7 +20,7 @@ __all__ = [
     "Client",
     "Listed",
     "OvertakenError",
-    "bucket_stands",
+    "naming_missing_bucket",
     "gcs_endpoint",
     "no_bucket",
     "of_status",
@@ -154,7 +154,7 @@ def of_status(status: int, found: str, path: str) -> Exception:
 
 
 @contextlib.contextmanager
-def bucket_stands(place: str) -> Iterator[None]:
+def naming_missing_bucket(place: str) -> Iterator[None]:
     """Says what is missing where something was to be written."""
     try:
         yield

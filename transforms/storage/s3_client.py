@@ -10,7 +10,7 @@ from transforms.storage.object_store import (
     READ_SECONDS,
     Listed,
     OvertakenError,
-    bucket_stands,
+    naming_missing_bucket,
     no_bucket,
     of_status,
     reason_of,
@@ -87,12 +87,12 @@ class S3Client:
 
     def put_file(self, key: str, local: str) -> None:
         """See `Client`."""
-        with bucket_stands(self._path()), s3_errors(self._path(key)):
+        with naming_missing_bucket(self._path()), s3_errors(self._path(key)):
             self._client.upload_file(local, self._bucket, key, Config=self._transfer)
 
     def put(self, key: str, data: bytes) -> None:
         """See `Client`."""
-        with bucket_stands(self._path()), s3_errors(self._path(key)):
+        with naming_missing_bucket(self._path()), s3_errors(self._path(key)):
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
     def put_if(self, key: str, data: bytes, version: str) -> None:
