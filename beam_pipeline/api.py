@@ -73,6 +73,8 @@ class Report:
       image_notes: images that have something worth knowing, counted by what it is.
       notes: what readers of the dataset should know, a sentence each.
       seconds: how long the run took.
+      dropped_by_steps, added_by_steps: how many fewer or more rows there were behind
+        the steps of `between` than before.
     """
 
     status: str
@@ -88,6 +90,8 @@ class Report:
     image_notes: dict[str, int]
     notes: list[str]
     seconds: float
+    dropped_by_steps: int = 0
+    added_by_steps: int = 0
 
 
 @_with_settings
@@ -110,7 +114,8 @@ def convert(
       source: a path or pattern, or Python data; see `beam_pipeline.python_data.store`.
       output: the dataset's folder, as on the command line.
       beam_flags: Beam's own flags.
-      between: a PTransform from Batch to Batch, one for one, between read and place.
+      between: a PTransform from Batch to Batch, at most one for each, between read
+        and place; see `convert_plan`.
       watch: called ten times a second meanwhile.
       progress: whether to show on standard error how far the run is.
       settings: every setting of a spec, by its name, as below.

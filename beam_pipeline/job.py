@@ -59,7 +59,8 @@ def build(
     Args:
       pipeline: any Beam pipeline.
       job: the planned job; its work folder must exist.
-      between: own steps from Batch to Batch, one for one, between read and place.
+      between: own steps from Batch to Batch, at most one for each, between read and
+        place. They may drop rows, and add some where rows have keys.
     """
     store, splits = job.store, job.plan.splits
     kept = store if job.publication.keeps_work else None
@@ -80,8 +81,14 @@ def build(
         job.source, store, remembered=between is None, by_position=by_position
     )
     batches: beam.PCollection[Batch] = read.batches
+    publication = job.publication
     if between is not None:
+        publication = dataclasses.replace(
+            publication, steps="add" if sharding.keyed else "drop"
+        )
         batches = batches | "Between" >> between
+        if not sharding.keyed:
+            batches = batches | "Check rows" >> beam.Map(_with_checked_places)
     placed = batches | "Place" >> PlaceRows(
         job.layout.schema,
         sharding,
@@ -123,8 +130,14 @@ def build(
     return (
         facts
         | "Flatten facts" >> beam.Flatten()
-        | "Commit" >> CommitDataset(job.publication, store, shard_counts)
+        | "Commit" >> CommitDataset(publication, store, shard_counts)
     )
+
+
+def _with_checked_places(batch: Batch) -> Batch:
+    batch.check()
+    batch.check_places()
+    return batch
 
 
 def _is_placed(fact: ReadFacts | PlaceFacts) -> bool:

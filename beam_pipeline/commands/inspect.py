@@ -223,6 +223,9 @@ def _account_table(account: Account) -> Table:
     for word, counts in (("rejected", account.rejected), ("skipped", account.skipped)):
         reasons = counts_text({reason: n for reason, n in counts.items() if n})
         table.add_row(word, f"{sum(counts.values()):,}", Text(printable(reasons)))
+    for name, count in account.by_steps.items():
+        if count:
+            table.add_row(name.replace("_", " "), f"{count:,}", "")
     for part, counts in account.parts.items():
         name = printable(part)
         for word in ("read", "written", "rejected"):

@@ -146,7 +146,9 @@ def convert_plan(
     Args:
       plan: from `make_plan`.
       beam_flags: Beam's own flags.
-      between: own steps from Batch to Batch, one for one, between read and place.
+      between: own steps from Batch to Batch, at most one for each, between read and
+        place. They may change and drop rows (`Batch.filter`), and add some
+        (`Batch.take`) where a key column tells them apart; the account counts both.
       watch: called ten times a second meanwhile.
       say: called with what a person should know at the start.
 

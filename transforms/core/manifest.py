@@ -162,6 +162,8 @@ class Account:
 
         >>> Account(read=10, written=7, rejected={"not_an_integer": 2}).balance
         1
+        >>> Account(read=10, written=7, dropped_by_steps=3).balance
+        0
 
     Attributes:
       read: items of the source.
@@ -170,6 +172,8 @@ class Account:
       skipped: items that were left out on purpose, by reason.
       parts: of what items consist of, by what they are ("boxes"): how many were
         "read", "written", "rejected" on their own, and "gone" with rejected items.
+      dropped_by_steps, added_by_steps: how many fewer or more rows there were behind
+        users' own steps than before; one of them is 0.
     """
 
     read: int
@@ -177,12 +181,21 @@ class Account:
     rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     parts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    dropped_by_steps: int = 0
+    added_by_steps: int = 0
 
     @property
     def balance(self) -> int:
-        """Returns read - written - rejected - skipped."""
+        """Returns read + added - written - rejected - skipped - dropped."""
         gone = sum(self.rejected.values()) + sum(self.skipped.values())
-        return self.read - self.written - gone
+        gone += self.dropped_by_steps
+        return self.read + self.added_by_steps - self.written - gone
+
+    @property
+    def by_steps(self) -> dict[str, int]:
+        """What users' own steps have changed, by the name here."""
+        names = ("dropped_by_steps", "added_by_steps")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def part_balances(self) -> dict[str, int]:
@@ -194,11 +207,12 @@ class Account:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON, without `parts` where there are none."""
+        """Returns plain JSON, without parts and steps where there are none."""
         out = dataclasses.asdict(self)
-        if not self.parts:
-            # A manifest from before there were parts keeps its digest.
-            del out["parts"]
+        for name in ("parts", *self.by_steps):
+            if not out[name]:
+                # A manifest from before there were any keeps its digest.
+                del out[name]
         return out
 
 

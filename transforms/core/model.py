@@ -11,7 +11,7 @@ read; lines are 1-based everywhere.
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,9 @@ __all__ = [
     "ShardFile",
     "ShardKey",
     "Skipped",
+    "added_rows",
     "reject_in_words",
+    "task_of",
 ]
 
 # (split, shard) as `place` numbers them; empty shards are left out of the files.
@@ -121,21 +123,38 @@ class Batch:
     def filter(self, keep: npt.NDArray[np.bool_]) -> "Batch":
         """Returns the batch with only the rows where `keep`, n bools, is true."""
         mask = pa.array(keep)
+        return self._with_rows(keep, lambda column: column.filter(mask))
 
-        def kept(column: Any) -> Any:
-            return None if column is None else column.filter(mask)
+    def take(self, places: npt.NDArray[np.int64]) -> "Batch":
+        """Returns the batch with the rows at these places, in their order.
+
+        A row may be taken more than once: then its copies need keys of their own.
+
+            >>> rows = pa.record_batch({"id": [7, 8]})
+            >>> batch = Batch(Block("a.csv", 3, 7, rows=2), rows, np.arange(2))
+            >>> batch.take(np.array([1, 1])).rows.to_pylist()
+            [{'id': 8}, {'id': 8}]
+        """
+        taken = pa.array(places)
+        return self._with_rows(places, lambda column: column.take(taken))
+
+    def _with_rows(
+        self, chosen: npt.NDArray[Any], of_arrow: Callable[[Any], Any]
+    ) -> "Batch":
+        def of(column: Any) -> Any:
+            return None if column is None else of_arrow(column)
 
         return dataclasses.replace(
             self,
-            rows=self.rows.filter(mask),
-            numbers=self.numbers[keep],
-            origins=kept(self.origins),
-            stamps=kept(self.stamps),
-            splits=kept(self.splits),
-            keys=kept(self.keys),
-            groups=kept(self.groups),
-            contents=None if self.contents is None else self.contents[keep],
-            positions=None if self.positions is None else self.positions[keep],
+            rows=of(self.rows),
+            numbers=self.numbers[chosen],
+            origins=of(self.origins),
+            stamps=of(self.stamps),
+            splits=of(self.splits),
+            keys=of(self.keys),
+            groups=of(self.groups),
+            contents=None if self.contents is None else self.contents[chosen],
+            positions=None if self.positions is None else self.positions[chosen],
         )
 
     def check(self, columns: Sequence[str] | None = None) -> None:
@@ -145,17 +164,18 @@ class Batch:
           columns: names that the rows must have, in order; None for any.
 
         Raises:
-          ConservationError: there are more or fewer rows, or other columns.
+          ConservationError: its parts are of different rows, or the columns differ.
         """
         rows = self.rows.num_rows
         for name in ("numbers", *_PER_ROW):
             values = getattr(self, name)
             if values is not None and len(values) != rows:
                 raise ConservationError(
-                    f"A step between reading and writing must keep every row, in its "
-                    f"place; of {self.block.origin!r} from byte {self.block.start:,} "
-                    f"it returned {rows:,} rows for {len(values):,} {name}. Change "
-                    f"values only, and filter rows before the conversion."
+                    f"A step between reading and writing must return a batch whose "
+                    f"parts are of the same rows; of {self.block.origin!r} from byte "
+                    f"{self.block.start:,} it returned {rows:,} rows for "
+                    f"{len(values):,} {name}. Drop rows with batch.filter(keep), and "
+                    f"add some with batch.take(places)."
                 )
         found = self.rows.schema.names
         if columns is not None and found != list(columns):
@@ -164,6 +184,41 @@ class Batch:
                 f"order: {', '.join(columns)}; it returned {', '.join(found) or 'none'}"
                 f". Change values only; 'drop' and 'features' of a spec change columns."
             )
+
+    def check_places(self) -> None:
+        """Checks that no row of a step's batch is there twice.
+
+        Raises:
+          ConservationError: two rows are from one place, which is what they are known
+            by where they have no keys.
+        """
+        if (self.numbers[1:] > self.numbers[:-1]).all():
+            return
+        columns = {"number": pa.array(self.numbers)}
+        if self.origins is not None:
+            columns["origin"] = self.origins
+        places = pa.table(columns)
+        found = places.group_by(places.column_names).aggregate([])
+        if found.num_rows < len(self.numbers):
+            raise ConservationError(
+                added_rows(self.block.origin, found.num_rows, len(self.numbers))
+            )
+
+
+def added_rows(origin: str, read: int, found: int) -> str:
+    """Returns the error of a step that adds rows that have no keys.
+
+    Args:
+      origin: of the rows.
+      read: how many there were.
+      found: how many the step returned.
+    """
+    return (
+        f"Rows that a step between reading and writing adds must have keys of their "
+        f"own, for nothing else tells them apart; of {read:,} rows of {origin!r} it "
+        f"returned {found:,}. Name the column of the keys with --key-column, and give "
+        f"the batch its `keys`, or drop and change rows only."
+    )
 
 
 # Fields with one value a row, beside the rows and their numbers.
@@ -238,6 +293,11 @@ def reject_in_words(
 
 # The first (source, row) of the run, and (offset, size) of each of its pieces.
 RejectRun = tuple[tuple[str, int], tuple[tuple[int, int], ...]]
+
+
+def task_of(stage: str, origin: str, start: int) -> str:
+    """Returns the text that identifies what a stage does with one piece of a block."""
+    return f"{stage}\0{origin}\0{start}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

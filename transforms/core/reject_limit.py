@@ -24,8 +24,8 @@ def tolerated(account: Account, rate: float | None) -> bool:
 
     Args:
       account: of the job.
-      rate: limit of rejected / (written + rejected); None for 0.01, and for one reject
-        among ten items or more.
+      rate: limit of rejected / (written + rejected + dropped by steps); None for 0.01,
+        and for one reject among ten items or more.
     """
     rejected, considered = _counts(account)
     return _passes(rejected, considered, rate)
@@ -49,6 +49,8 @@ def limit_message(
     rejected, considered = _counts(account)
     if _passes(rejected, considered, rate):
         head = f"At least one item must become a record; all {rejected:,} were rejected"
+        if dropped := account.dropped_by_steps:
+            head += f", and {dropped:,} dropped by your own steps"
     else:
         limit = _USUAL_RATE if rate is None else rate
         head = (
@@ -79,7 +81,7 @@ def account_facts(account: Account, rejects: str) -> dict[str, Any]:
 
 def _counts(account: Account) -> tuple[int, int]:
     rejected = sum(account.rejected.values())
-    return rejected, account.written + rejected
+    return rejected, account.written + rejected + account.dropped_by_steps
 
 
 def _passes(rejected: int, considered: int, rate: float | None) -> bool:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from transforms.core.manifest import Account
 from transforms.core.model import PlaceFacts, ReadFacts, Rounding
 from transforms.core.schema import Feature
 from transforms.errors import SHOWN_CHARS, bounded, first_few
 
-__all__ = ["padding_remarks", "rounding_remarks", "share_remarks"]
+__all__ = ["padding_remarks", "rounding_remarks", "share_remarks", "step_remarks"]
 
 _SHOWN = 10
 # How far a split may be off its share, as a fraction of the share.
@@ -55,6 +56,18 @@ def rounding_remarks(facts: Iterable[ReadFacts]) -> list[str]:
                 f"by {error:,.6g} at most: {first}"
             )
     return [bounded(text) for text in out]
+
+
+def step_remarks(account: Account) -> list[str]:
+    """Returns a remark on rows that users' own steps have dropped or added."""
+    return [
+        f"{count:,} {'row was' if count == 1 else 'rows were'} {word} by your own steps"
+        for count, word in (
+            (account.dropped_by_steps, "dropped"),
+            (account.added_by_steps, "added"),
+        )
+        if count
+    ]
 
 
 def _values(count: int) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import apache_beam as beam
 import google_crc32c
@@ -23,7 +23,14 @@ from transforms.core.manifest import (
     ShardFacts,
     SplitFacts,
 )
-from transforms.core.model import PlaceFacts, ReadFacts, RejectLog, ShardFile
+from transforms.core.model import (
+    PlaceFacts,
+    ReadFacts,
+    RejectLog,
+    ShardFile,
+    added_rows,
+    task_of,
+)
 from transforms.core.placing.leakage import SplitFindings
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import vocabulary_warnings
@@ -32,6 +39,7 @@ from transforms.core.remarks import (
     padding_remarks,
     rounding_remarks,
     share_remarks,
+    step_remarks,
 )
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all
@@ -86,6 +94,8 @@ class Publication:
         None for those of up to `_SMALL_BYTES` in all.
       token: of a job that nobody waits for, which therefore ends its work itself;
         see `transforms.publishing.bucket.runs.note_job`. Else empty.
+      steps: what users' own steps between reading and placing may do beside changing
+        rows: "drop" some, or also "add" some, which the account counts. Empty: none.
     """
 
     directory: str
@@ -106,6 +116,7 @@ class Publication:
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
     token: str = ""
+    steps: Literal["", "drop", "add"] = ""
 
 
 @dataclasses.dataclass
@@ -193,6 +204,7 @@ def commit_dataset(
             *publication.run.get("notes", ()),
             *(*sidecars.notes, *_warnings(facts), *_slips(manifest)),
             *_absences(account, publication.selected),
+            *step_remarks(account),
             *share_remarks(
                 {split.name: split.records for split in manifest.splits},
                 publication.shares,
@@ -295,7 +307,7 @@ def _account(
             raise ConservationError(
                 f"Every block must pass '{stage}' once; {twice[0]} did so "
                 f"{pieces[twice[0]]} times. A step between reading and writing must "
-                f"give one batch for each."
+                f"give one batch at most for each."
             )
     rejected: collections.Counter[str] = collections.Counter()
     for log in logs:
@@ -309,6 +321,7 @@ def _account(
         rejected=dict(sorted(rejected.items())),
         skipped=skipped,
         parts=_parts(read, shards, logs),
+        **_change_by_steps(read, placed, logs, publication),
     )
     wanted = publication.expected_rows
     files_wanted = len(shard_counts.rows)
@@ -328,6 +341,39 @@ def _account(
             f"{len(shards):,} shards of {files_wanted:,}. Nothing was committed."
         )
     return account
+
+
+def _change_by_steps(
+    read: Sequence[ReadFacts],
+    placed: Sequence[PlaceFacts],
+    logs: Sequence[RejectLog],
+    publication: Publication,
+) -> dict[str, int]:
+    """Returns what users' steps have dropped or added, under the name in the account.
+
+    Raises:
+      ConservationError: there are more rows of a piece than were read, and nothing
+        that tells them apart.
+    """
+    if not publication.steps:
+        return {}
+    refused = {log.task: log.items for log in logs}
+    before: dict[tuple[str, int], int] = {}
+    for fact in read:
+        place = fact.origin, fact.start
+        gone = sum(fact.skipped.values()) + refused.get(task_of("read", *place), 0)
+        before[place] = fact.rows - gone
+    behind = 0
+    for each in placed:
+        place = each.origin, each.start
+        rows = sum(each.rows.values()) + refused.get(task_of("place", *place), 0)
+        if publication.steps == "drop" and rows > before.get(place, 0):
+            raise ConservationError(added_rows(place[0], before.get(place, 0), rows))
+        behind += rows
+    change = behind - sum(before.values())
+    if change > 0:
+        return {"added_by_steps": change}
+    return {"dropped_by_steps": -change}
 
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -375,10 +421,12 @@ def _check_account(
     data = json.dumps(account_facts(account, path)).encode()
     files.write_file(store.account, data, attempts=store.attempts)
     if not account.rejected:
+        dropped = account.dropped_by_steps
+        steps = f"{dropped:,} were dropped by your own steps and " if dropped else ""
         raise InputError(
-            f"There must be at least one record; of {account.read:,} items read all "
-            f"were skipped, by reason: {dict(account.skipped)}. Use --allow-empty to "
-            f"write an empty dataset."
+            f"There must be at least one record; of {account.read:,} items read "
+            f"{steps}all{' others' if dropped else ''} were skipped, by reason: "
+            f"{dict(account.skipped)}. Use --allow-empty to write an empty dataset."
             if account.read
             else "There must be at least one record; the source holds no item. Use "
             "--allow-empty to write an empty dataset."

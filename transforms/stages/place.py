@@ -19,6 +19,7 @@ from transforms.core.model import (
     RejectLog,
     Segment,
     ShardKey,
+    task_of,
 )
 from transforms.core.placing import placement
 from transforms.core.placing.identity import LOCK, order_hashes, unit_hashes
@@ -220,9 +221,8 @@ class _CutByShard(beam.DoFn):
         log: RejectLog | None = None
         if rejections:
             self.rows_rejected.inc(len(rejections))
-            log = self.store.put_rejects(
-                f"place\0{block.origin}\0{block.start}", rejections
-            )
+            task = task_of("place", block.origin, block.start)
+            log = self.store.put_rejects(task, rejections)
             yield beam.pvalue.TaggedOutput(REJECTS, log)
         cut = cut_batch(batch, self.sharding, splits)
         parts = [(rows.num_rows, segment.serialize(rows)) for _, rows in cut]

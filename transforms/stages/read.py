@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
-from transforms.core.model import Batch, Block, Piece, ReadFacts, Reading, RejectLog
+from transforms.core.model import (
+    Batch,
+    Block,
+    Piece,
+    ReadFacts,
+    Reading,
+    RejectLog,
+    task_of,
+)
 from transforms.formats.source import Source
 from transforms.work.receipts import keep_block
 from transforms.work.store import Store
@@ -75,7 +83,7 @@ class _ReadRows(beam.DoFn):
     ) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
         batch, rejections = reading.batch, reading.rejections
         block = batch.block
-        task = f"read\0{block.origin}\0{block.start}"
+        task = task_of("read", block.origin, block.start)
         log: RejectLog | None = self.store.put_rejects(task, rejections)
         rejected = 0 if log is None else log.items
         read = batch.rows.num_rows + rejected + sum(reading.skipped.values())
