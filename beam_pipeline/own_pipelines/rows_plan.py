@@ -12,8 +12,8 @@ from apache_beam.version import __version__ as beam_version
 
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
-from beam_pipeline.planning.plan import choose_shards
-from beam_pipeline.settings.options import MAX_SHARDS, SETTINGS
+from beam_pipeline.planning.plan import shards_of
+from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms.core.model import PlaceFacts, ReadFacts
@@ -21,6 +21,7 @@ from transforms.core.placing.placement import Sharding, SplitRule, UInt64s, usua
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
+from transforms.errors import SpecError, nearest
 from transforms.gather.bundle import GatheredBundle, GatherRule
 from transforms.gather.row_runs import BINS, Histogram
 from transforms.gather.tally import infer, merge_tallies
@@ -99,6 +100,8 @@ def plan_rows(
       EncodingError: values of one column are of kinds that do not join.
       SpecError: the spec and the rows contradict each other.
     """
+    if gathered.tally.rows:
+        _check_columns(spec, gathered.tally.columns)
     inferred = infer(gathered.tally, label=spec.label_column)
     types = {name: column.type for name, column in inferred.items()}
     empty = {name: _empty(kind) for name, kind in types.items()}
@@ -112,7 +115,7 @@ def plan_rows(
         histogram = gathered.histograms.get(name)
         if histogram is None:
             continue
-        bounds[name], counts = _cut(histogram, _shards_of(spec, sizes[name]))
+        bounds[name], counts = _cut(histogram, shards_of(spec, sizes[name]))
         rows |= {(name, shard): count for shard, count in enumerate(counts)}
     known = vocabularies_of(schema, spec)
     classes = {
@@ -165,6 +168,17 @@ def plan_rows(
     return RowsPlan(types, bounds, ShardCounts(rows, classes), publication, facts)
 
 
+def _check_columns(spec: Spec, columns: Iterable[str]) -> None:
+    """Raises SpecError where no row has a column that a parameter names."""
+    named = {"label": spec.label_column, "group_column": spec.group_column}
+    for parameter, name in named.items():
+        if name and name not in columns:
+            raise SpecError(
+                f"{parameter} must name a column of the rows; found {name!r}"
+                f"{nearest(name, columns)}."
+            )
+
+
 def _empty(kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         storage = pa.array([], kind.storage_type)
@@ -181,14 +195,6 @@ def _split_names(rule: SplitRule, found: Mapping[str, int]) -> list[str]:
     if rule.is_closed:
         return [*rule.names]
     return usual_order(found)
-
-
-def _shards_of(spec: Spec, size: int) -> int:
-    if spec.shards is not None:
-        return spec.shards
-    if spec.shard_size is not None:
-        return min(max(1, -(-size // spec.shard_size)), MAX_SHARDS)
-    return choose_shards(size)
 
 
 def _cut(histogram: Histogram, wanted: int) -> tuple[UInt64s, Sequence[int]]:

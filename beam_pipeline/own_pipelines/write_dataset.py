@@ -18,13 +18,14 @@ from typing import Any
 
 import apache_beam as beam
 
+from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsPlan,
     merge_bundles,
     plan_rows,
 )
-from beam_pipeline.planning.inputs import default_name, rule_of
-from beam_pipeline.settings.spec import Spec, make_spec
+from beam_pipeline.planning.inputs import rule_of
+from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.model import RejectLog, ShardFile, ShardKey
 from transforms.core.placing.placement import SplitRule, SplitSource
@@ -44,7 +45,6 @@ from transforms.work.store import Store
 __all__ = ["Committed", "WriteDataset"]
 
 _REJECTS = "rejects"
-_COLUMN = "column:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,25 +109,10 @@ class WriteDataset(beam.PTransform):
           SpecError: a parameter is wrong.
         """
         super().__init__()
-        given: dict[str, Any] = {**settings, "source": "rows"}
-        if label is not None:
-            given["label_column"] = label
-        if isinstance(splits, str):
-            if not splits.startswith(_COLUMN):
-                raise SpecError(
-                    f"splits must be shares, as in {{'train': 0.9, 'test': 0.1}}, or "
-                    f"a column, as in 'column:split'; found {splits!r}."
-                )
-            given["split_column"] = splits.removeprefix(_COLUMN)
-        elif splits is not None:
-            given["splits"] = splits
-        if key is not None:
-            given["key_column"] = key
-        given["output"] = os.fspath(output)
-        spec = make_spec(given)
-        name = spec.name or default_name(spec.source, "", spec.output)
-        self._spec = spec.model_copy(update={"name": name})
-        self._directory = absolute(spec.output)
+        self._spec = spec_of(
+            output, label=label, splits=splits, key=key, settings=settings
+        )
+        self._directory = absolute(self._spec.output)
         self._token = secrets.token_hex(16)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:

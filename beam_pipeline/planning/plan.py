@@ -50,7 +50,16 @@ from transforms.publishing import target, work_folder
 from transforms.storage.paths import absolute, is_remote
 from transforms.work.reject_files import check_left
 
-__all__ = ["Plan", "Prepared", "choose_shards", "make_plan", "plan_source", "prepare"]
+__all__ = [
+    "Plan",
+    "Prepared",
+    "check_name",
+    "choose_shards",
+    "make_plan",
+    "plan_source",
+    "prepare",
+    "shards_of",
+]
 
 # Files of 100 to 200 MB can be read by many hosts in parallel without being many.
 _MIN_SHARD_BYTES = 100_000_000
@@ -303,9 +312,9 @@ def make_plan(spec: Spec | Prepared) -> Plan:
         vocabularies = selection.named(vocabularies, planned.schema)
         notes = (*notes, *selection.notes(planned.schema))
     shards = {
-        name: _shards_of(spec, size) for name, size in planned.record_bytes.items()
+        name: shards_of(spec, size) for name, size in planned.record_bytes.items()
     }
-    _check_name(spec, planned)
+    check_name(str(spec.name), planned.rule.names)
     return Plan(
         spec=spec,
         directory=absolute(spec.output),
@@ -385,7 +394,12 @@ def _inputs_of(
     return dataclasses.replace(inputs, companions=companions)
 
 
-def _shards_of(spec: Spec, size: int) -> int:
+def shards_of(spec: Spec, size: int) -> int:
+    """Returns how many shards a split of about this many bytes gets.
+
+    Raises:
+      SpecError: they would be too many.
+    """
     if spec.shards is not None:
         return spec.shards
     if spec.shard_size is not None:
@@ -399,8 +413,8 @@ def _shards_of(spec: Spec, size: int) -> int:
     return choose_shards(size)
 
 
-def _check_name(spec: Spec, planned: PlannedSource) -> None:
-    name = str(spec.name)
+def check_name(name: str, splits: Iterable[str]) -> None:
+    """Raises SpecError where files of a dataset cannot have a name."""
     if "/" in name or "\0" in name or name in ("", ".", ".."):
         raise SpecError(f"name must be part of a file name; found {name!r}.")
     if _CONTROL.search(name):
@@ -408,7 +422,7 @@ def _check_name(spec: Spec, planned: PlannedSource) -> None:
             f"name must have no control characters, which would change what a terminal "
             f"shows; found {name!r}. Give another --name."
         )
-    longest = max(planned.rule.names, key=len, default="train")
+    longest = max(splits, key=len, default="train")
     example = str(ShardName(name, longest, 0, 1, "zlib"))
     if len(os.fsencode(example)) > _LONGEST_NAME_BYTES:
         raise SpecError(

@@ -1,0 +1,124 @@
+"""The parameters of `WriteDataset` as the spec of a job, checked before anything runs.
+
+WriteDataset("out/x", label="species", splits="column:part", key="id", seed=7)
+  -> Spec(output="out/x", label_column="species", split_column="part",
+          key_column="id", seed=7)
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from beam_pipeline.planning.inputs import default_name
+from beam_pipeline.planning.plan import check_name
+from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.python_words import raising_in_python
+from beam_pipeline.settings.spec import Spec, make_spec
+from transforms.errors import SpecError
+
+__all__ = ["spec_of"]
+
+_SOURCE = "rows"
+_COLUMN = "column:"
+# Settings that have a parameter of another name.
+_PARAMETERS = {
+    "label_column": "label",
+    "split_column": "splits='column:NAME'",
+    "key_column": "key",
+}
+# Of the sections of settings that are for the reading of sources, and for the run.
+_TAKEN = ("images_root", "verify")
+_REFUSED = ("infer", "shuffle", "split_ids", "split_lock", "stratify_column")
+
+
+def spec_of(
+    output: str | os.PathLike[str],
+    *,
+    label: str | None,
+    splits: Mapping[str, float] | str | None,
+    key: str | None,
+    settings: Mapping[str, Any],
+) -> Spec:
+    """Returns the spec that the parameters say.
+
+    Args:
+      output, label, splits, key: as those of `WriteDataset`.
+      settings: its other parameters.
+
+    Raises:
+      SpecError: a parameter is wrong, or says what is nothing for rows of a pipeline.
+    """
+    for name in settings:
+        _check_taken(name)
+    given: dict[str, Any] = {**settings, "source": _SOURCE, "output": _path(output)}
+    if isinstance(splits, str):
+        given["split_column"] = _split_column(splits)
+    elif splits is not None:
+        given["splits"] = _shares(splits)
+    given |= {"label_column": _name("label", label), "key_column": _name("key", key)}
+    with raising_in_python():
+        spec = make_spec({k: v for k, v in given.items() if v is not None})
+        name = spec.name or default_name(spec.source, "", spec.output)
+        check_name(name, spec.splits or ())
+    return spec.model_copy(update={"name": name})
+
+
+def _check_taken(name: str) -> None:
+    setting = SETTINGS.get(name)
+    if name in _PARAMETERS:
+        raise SpecError(
+            f"WriteDataset calls {name} {_PARAMETERS[name]}. Give it by that name."
+        )
+    if setting is None or name in _TAKEN:
+        # What is no setting at all is refused with the nearest name.
+        return
+    if name == "source" or setting.section == "Source":
+        raise SpecError(
+            f"WriteDataset takes the rows that its pipeline gives; {name} is for "
+            f"sources that are read. Leave it out."
+        )
+    if setting.section == "Run":
+        raise SpecError(
+            f"WriteDataset runs as the options of its pipeline say; {name} is for "
+            f"convert. Leave it out."
+        )
+    if name in _REFUSED:
+        raise SpecError(f"WriteDataset does not take {name}. Leave it out.")
+
+
+def _path(output: str | os.PathLike[str]) -> str:
+    if not isinstance(output, str | os.PathLike) or not os.fspath(output):
+        raise SpecError(
+            f"The output must be the path of a folder, as in 'out/rows'; found "
+            f"{output!r:.80}. Name one."
+        )
+    return os.fspath(output)
+
+
+def _name(parameter: str, column: str | None) -> str | None:
+    if column is not None and (not isinstance(column, str) or not column):
+        raise SpecError(
+            f"{parameter} must be the name of a column; found {column!r:.80}. "
+            f"Name one, or leave it out."
+        )
+    return column
+
+
+def _split_column(said: str) -> str:
+    column = said.removeprefix(_COLUMN)
+    if column == said or not column:
+        raise _wrong_splits(said)
+    return column
+
+
+def _shares(splits: Mapping[str, float]) -> Mapping[str, float]:
+    if not isinstance(splits, Mapping) or not splits:
+        raise _wrong_splits(splits)
+    return splits
+
+
+def _wrong_splits(found: object) -> SpecError:
+    return SpecError(
+        f"splits must be shares, as in {{'train': 0.9, 'test': 0.1}}, or a column, as "
+        f"in 'column:split'; found {found!r:.80}. Leave it out for one split, train."
+    )

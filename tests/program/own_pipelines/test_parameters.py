@@ -1,0 +1,75 @@
+"""What `WriteDataset` refuses: before the pipeline runs, or once its rows are known."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from beam_pipeline.own_pipelines.parameters import spec_of
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.own_pipelines import write_rows
+from transforms.errors import SpecError
+
+ROWS = [{"a": n, "b": f"text {n}"} for n in range(5)]
+
+
+def test_parameters_are_settings_under_shorter_names() -> None:
+    """label, splits and key say what label_column, split_column and key_column do."""
+    spec = spec_of(
+        "out/x", label="a", splits="column:part", key="b", settings={"seed": 7}
+    )
+    assert (spec.output, spec.seed, spec.name) == ("out/x", 7, "rows")
+    named = spec.label_column, spec.split_column, spec.key_column
+    assert named == ("a", "part", "b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"bogus": 1}, "there is no setting 'bogus'"),
+        ({"overwrit": True}, "did you mean 'overwrite'?"),
+        ({"label_column": "a"}, "calls label_column label"),
+        ({"split_column": "a"}, "calls split_column splits='column:NAME'"),
+        ({"source": "x"}, "source is for sources that are read. Leave it out."),
+        ({"delimiter": ";"}, "delimiter is for sources that are read"),
+        ({"workers": 2}, "as the options of its pipeline say; workers is for convert"),
+        ({"stratify_column": "a"}, "does not take stratify_column"),
+        ({"splits": "train=0.9"}, "splits must be shares"),
+        ({"splits": "column:"}, "splits must be shares"),
+        ({"splits": {}}, "splits must be shares"),
+        ({"splits": ["train"]}, "splits must be shares"),
+        ({"label": ["a"]}, "label must be the name of a column; found ['a']"),
+        ({"key": ""}, "key must be the name of a column; found ''"),
+        ({"name": "a/b"}, "name must be part of a file name; found 'a/b'"),
+        ({"name": "a\nb"}, "Give another name=..."),
+        ({"shards": 0}, "shards: input should be greater than or equal to 1"),
+    ],
+)
+def test_wrong_parameters_are_refused_at_construction(
+    settings: dict[str, Any], words: str
+) -> None:
+    """The message names the parameter as Python has it, and says what to do."""
+    with pytest.raises(SpecError) as caught:
+        WriteDataset("out/x", **settings)
+    assert words in str(caught.value)
+    assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize("output", ["", 5, None])
+def test_the_output_must_be_a_path(output: Any) -> None:
+    """Neither nothing nor a number is the path of a folder."""
+    with pytest.raises(SpecError, match="must be the path of a folder"):
+        WriteDataset(output)
+
+
+@pytest.mark.parametrize("parameter", ["label", "group_column"])
+def test_a_column_that_no_row_has_is_refused(
+    parameter: str, tmp_path: pathlib.Path
+) -> None:
+    """A misspelt column is no column of missing values; the nearest name is given."""
+    with pytest.raises(SpecError) as caught:
+        write_rows(ROWS, tmp_path / "out", **{parameter: "aa"})
+    assert f"{parameter} must name a column of the rows; found 'aa'" in str(
+        caught.value
+    )
+    assert not (tmp_path / "out").exists()
