@@ -20,10 +20,12 @@ __all__ = [
     # Pipelines of one's own
     "WriteDataset",
     "Committed",
+    "ReadDataset",
 ]
 
 if TYPE_CHECKING:
     from beam_pipeline.api import Report, convert
+    from beam_pipeline.own_pipelines.read_dataset import ReadDataset
     from beam_pipeline.own_pipelines.write_dataset import Committed, WriteDataset
     from beam_pipeline.planning.plan import make_plan
     from beam_pipeline.running.convert import convert_plan
@@ -33,6 +35,7 @@ else:
         __name__,
         {
             "beam_pipeline.api": ["Report", "convert"],
+            "beam_pipeline.own_pipelines.read_dataset": ["ReadDataset"],
             "beam_pipeline.own_pipelines.write_dataset": ["Committed", "WriteDataset"],
             "beam_pipeline.planning.plan": ["make_plan"],
             "beam_pipeline.running.convert": ["convert_plan"],

@@ -80,7 +80,9 @@ PROGRAM = {
         "version settings terminal beam_internals engines planning planning.features "
         "job"
     ),
-    "beam_pipeline.own_pipelines": ("version settings planning planning.features"),
+    "beam_pipeline.own_pipelines": (
+        "version settings planning planning.features datasets"
+    ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.commands": (
         "settings terminal beam_internals engines planning planning.features running "

@@ -15,6 +15,7 @@ so the result is protobuf's for the output of any writer.
 """
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,13 @@ def _varint_at(data: bytes, position: int) -> tuple[int, int]:
 class LayoutReader:
     """Decodes n records of one layout.
 
+    Args:
+      data: bytes that hold the records.
+      starts, lengths: int64 arrays of n: where each record is.
+      layout: of the records.
+      wanted: names of the features to decode; None for all. The numbers of the others
+        are not decoded, and may be lists.
+
     Attributes:
       matches: bool array of n: whether the record has the layout.
       columns: by key, for each record: an int64 or float32 array of n, or for bytes a
@@ -101,7 +109,12 @@ class LayoutReader:
     """
 
     def __init__(
-        self, data: bytes, starts: _Longs, lengths: _Longs, layout: Layout
+        self,
+        data: bytes,
+        starts: _Longs,
+        lengths: _Longs,
+        layout: Layout,
+        wanted: Collection[str] | None = None,
     ) -> None:
         longest = max(len(key) for key, _ in layout.entries)
         padded = data + bytes(_PADDING + longest)
@@ -119,12 +132,17 @@ class LayoutReader:
         cursor = self._expect(starts, b"\x0a")
         cursor = self._last_length(cursor, self._stops)
         for key, tag in layout.entries:
-            cursor, column = self._entry(cursor, key, tag)
-            self.columns[key.decode()] = column
+            name = key.decode()
+            is_wanted = wanted is None or name in wanted
+            cursor, column = self._entry(cursor, key, tag, is_wanted=is_wanted)
+            if is_wanted:
+                self.columns[name] = column
         self._require(cursor == self._stops)
 
-    def _entry(self, cursor: _Longs, key: bytes, tag: int) -> tuple[_Longs, Any]:
-        """Returns where the entries end, and their values."""
+    def _entry(
+        self, cursor: _Longs, key: bytes, tag: int, *, is_wanted: bool
+    ) -> tuple[_Longs, Any]:
+        """Returns where the entries end, and their values if they are wanted."""
         cursor = self._expect(cursor, b"\x0a")
         size, cursor = self._length(cursor)
         stop = cursor + size
@@ -140,6 +158,13 @@ class LayoutReader:
         self._require(cursor <= stop)
         if tag == 0x0A:
             return stop, (cursor, stop)
+        if not is_wanted:
+            # Numbers are whole where the last one ends with the list.
+            if tag == 0x12:
+                self._require((stop - cursor) % 4 == 0)
+            else:
+                self._require((stop == cursor) | (self._bytes[stop - 1] < 0x80))
+            return stop, None
         if tag == 0x12:
             self._require(stop - cursor == 4)
             return stop, self._floats[cursor]

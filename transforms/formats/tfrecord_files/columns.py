@@ -14,7 +14,7 @@ is left goes through protobuf one by one, and is refused where it does not fit:
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -168,7 +168,7 @@ def decode(payloads: PayloadBatch, types: Mapping[str, pa.DataType]) -> Decoded:
         if not len(left):
             break
         layout = _layout(_payload(payloads, left[0]), types)
-        reader = None if layout is None else _reader(payloads, left, layout)
+        reader = None if layout is None else _reader(payloads, left, layout, types)
         if layout is None or reader is None:
             odd.append(left[:1])
             left = left[1:]
@@ -202,11 +202,14 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _reader(
-    payloads: PayloadBatch, left: _Longs, layout: Layout
+    payloads: PayloadBatch,
+    left: _Longs,
+    layout: Layout,
+    wanted: Collection[str] | None = None,
 ) -> LayoutReader | None:
     """Reads records by the layout of the first; None where that has several values."""
     starts, lengths = payloads.starts[left], payloads.lengths[left]
-    reader = LayoutReader(payloads.data, starts, lengths, layout)
+    reader = LayoutReader(payloads.data, starts, lengths, layout, wanted)
     return reader if reader.matches[0] else None
 
 

@@ -7,7 +7,7 @@ is read. Of a compressed file nothing but the beginning can be found.
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -30,6 +30,7 @@ __all__ = [
     "compression_of",
     "cut",
     "damage_of",
+    "in_pieces",
     "joined",
     "payloads_between",
     "some_payloads",
@@ -155,11 +156,18 @@ def payloads_between(data: bytes, path: str, offset: int, first: int) -> Payload
 
 def unpacked(stream: BinaryIO, path: str, piece_bytes: int) -> Iterator[PayloadBatch]:
     """Yields the records of a file from its start, some `piece_bytes` at a time."""
-    waiting: list[PayloadBatch] = []
-    size = 0
     named = cast(BinaryIO, _Named(stream, path))
     reader = TFRecordReader(named, allow_empty=True)
-    for batch in reader.batches():
+    yield from in_pieces(reader.batches(), piece_bytes)
+
+
+def in_pieces(
+    batches: Iterable[PayloadBatch], piece_bytes: int
+) -> Iterator[PayloadBatch]:
+    """Yields the records of batches of one file, `piece_bytes` or more at a time."""
+    waiting: list[PayloadBatch] = []
+    size = 0
+    for batch in batches:
         waiting.append(batch)
         size += len(batch.data)
         if size >= piece_bytes:

@@ -22,7 +22,7 @@ from transforms.core.schema import Feature, Kind, Missing
 from transforms.errors import InputError
 from transforms.formats.parsed_files import kept_in_memory
 
-__all__ = ["Dataset", "dataset_beside"]
+__all__ = ["Dataset", "dataset_beside", "row_feature"]
 
 _INFO_NAME = "dataset_info.json"
 _FEATURES_NAME = "features.json"
@@ -123,13 +123,13 @@ def _of_manifest(manifest: Manifest) -> Dataset:
     stems = {_NUMBERS.sub("#", shard.file): split.name for split, shard in shards}
     return Dataset(
         "",
-        tuple(map(_row_feature, manifest.features)),
+        tuple(map(row_feature, manifest.features)),
         tuple(stems.items()),
         {shard.file: (shard.records, shard.bytes) for _, shard in shards},
     )
 
 
-def _row_feature(facts: FeatureFacts) -> Feature:
+def row_feature(facts: FeatureFacts) -> Feature:
     """Returns a feature of records as one to be read from them.
 
     What was given or filled in is a value like any other now; what was derived from an

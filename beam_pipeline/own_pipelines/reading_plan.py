@@ -1,0 +1,332 @@
+"""Which files a dataset's rows are in, and what is known of their features.
+
+manifest.json beside the files    a dataset of this program: all is stated there
+dataset_info.json                 one of TFDS: `features=` may add to what it states
+neither                           bare TFRecord files: `features=` states it all
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from beam_pipeline.datasets.bare_files import find_bare_files, missing_shards
+from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.planning.features.checks import check_schema
+from beam_pipeline.planning.features.vocabularies import class_names
+from beam_pipeline.settings.spec import FeatureSpec, make_spec
+from transforms import files
+from transforms.core.example.description import FixedLenFeature, VarLenFeature
+from transforms.core.manifest import MANIFEST_NAME
+from transforms.core.schema import Feature, Kind
+from transforms.errors import InputError, SpecError, bounded, nearest
+from transforms.formats.table import InputFile
+from transforms.formats.tfrecord_files.columns import learn
+from transforms.formats.tfrecord_files.dataset import dataset_beside, row_feature
+from transforms.formats.tfrecord_files.sampling import sampled
+from transforms.formats.tfrecord_files.shards import Edition, Shard
+from transforms.formats.tfrecord_files.stated import check_all_there
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
+from transforms.storage.paths import absolute, plain
+
+__all__ = ["Labels", "ReadingPlan", "Said", "plan_reading"]
+
+Labels = Literal["names", "ids"]
+# A feature as FixedLenFeature, VarLenFeature, or in the words of a spec.
+Said = FixedLenFeature | VarLenFeature | Mapping[str, Any] | str
+
+_DTYPES = {"int64": Kind.INT64, "float32": Kind.FLOAT, "string": Kind.BYTES}
+_TYPES = {
+    "int64": Kind.INT64,
+    "float": Kind.FLOAT,
+    "large_binary": Kind.BYTES,
+}
+# What a feature of a spec may say of records; the rest is about making them.
+_OF_RECORDS = frozenset("kind shape dtype encoding unit vocabulary label".split())
+_SAMPLE_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReadingPlan:
+    """Everything that workers need to know.
+
+    Attributes:
+      shards: to read, in order.
+      rows: how records become rows.
+      edition: of the dataset, to see that it is not replaced meanwhile.
+    """
+
+    shards: tuple[Shard, ...]
+    rows: TypedRows
+    edition: Edition
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """What is at the path.
+
+    Attributes:
+      shards: (split, shard); the split is empty where there are none.
+      splits: all names of splits.
+      features: those that are known.
+      edition: of the dataset.
+    """
+
+    shards: tuple[tuple[str, Shard], ...]
+    splits: tuple[str, ...]
+    features: tuple[Feature, ...]
+    edition: Edition
+
+
+def plan_reading(
+    path: str,
+    split: str | None = None,
+    columns: Sequence[str] | None = None,
+    features: Mapping[str, Said] | None = None,
+    labels: Labels = "names",
+) -> ReadingPlan:
+    """Returns what is read of a path; see `ReadDataset` for the arguments.
+
+    Raises:
+      SpecError: an argument is wrong, or names no split or no feature.
+      UsageError: nothing is there that can be read.
+      InputError: shards that a dataset states are not there.
+    """
+    path = absolute(plain(path))
+    said = _features_said(features or {})
+    found = _found_at(path, said)
+    shards = [shard for _, shard in found.shards]
+    if split is not None:
+        if split not in found.splits:
+            raise SpecError(_no_split(path, split, found.splits))
+        shards = [shard for name, shard in found.shards if name == split]
+    known = {feature.name: feature for feature in found.features}
+    if columns is None:
+        chosen = list(found.features)
+    else:
+        if unknown := [name for name in columns if name not in known]:
+            raise SpecError(
+                f"columns must be features of {path}; there is no {unknown[0]!r}"
+                f"{nearest(unknown[0], known)}."
+            )
+        chosen = [known[name] for name in dict.fromkeys(columns)]
+    if labels == "ids":
+        chosen = [dataclasses.replace(each, vocabulary=None) for each in chosen]
+    return ReadingPlan(tuple(shards), TypedRows(tuple(chosen)), found.edition)
+
+
+def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
+    if not splits:
+        return (
+            f"split must be left out for files without a dataset's metadata; found "
+            f"{split!r} for {path}. Name the files of one split by a pattern."
+        )
+    return (
+        f"split must be one of {path}; there is no {split!r}{nearest(split, splits)}."
+    )
+
+
+def _found_at(path: str, said: Mapping[str, Feature]) -> _Found:
+    directory, chosen = _located(path)
+    names = None if chosen is None else [os.path.basename(each) for each in chosen]
+    if files.exists(os.path.join(directory, MANIFEST_NAME)):
+        target = open_target(directory)
+        assert isinstance(target, Dataset), "a folder with a manifest is a dataset"
+        found = _of_dataset(target, names)
+        if found is not None:
+            if said:
+                raise SpecError(
+                    f"features must be left out for a dataset of this program; the "
+                    f"manifest of {directory} states them."
+                )
+            return found
+    found = _of_tfds(directory, names, said)
+    if found is not None:
+        return found
+    return _of_bare_files(path, chosen, said)
+
+
+def _located(path: str) -> tuple[str, list[str] | None]:
+    """Returns the folder of a path, and files in it; None for all of the folder.
+
+    Raises:
+      UsageError: nothing is there that can be read.
+    """
+    if files.is_folder(path):
+        return path, None
+    if os.path.basename(path) == MANIFEST_NAME:
+        return os.path.dirname(path), None
+    bare = find_bare_files(path)
+    if bare is None:
+        # The error for nothing, and for files of another format.
+        open_target(path)
+        return os.path.dirname(path), [path]
+    folders = {os.path.dirname(each) for each in bare.paths}
+    # Files of several folders have no metadata that is true of all.
+    return (folders.pop() if len(folders) == 1 else path), list(bare.paths)
+
+
+def _of_dataset(dataset: Dataset, names: Sequence[str] | None) -> _Found | None:
+    """Returns what a manifest states; None where files are meant that it lacks."""
+    manifest = dataset.manifest
+    shards = {
+        shard.file: (
+            split.name,
+            Shard(
+                dataset.path(shard.file),
+                manifest.compression,
+                shard.records,
+                shard.bytes,
+                shard.crc32c,
+            ),
+        )
+        for split in manifest.splits
+        for shard in split.shards
+    }
+    if names is not None and not shards.keys() >= set(names):
+        return None
+    features = [
+        dataclasses.replace(row_feature(facts), vocabulary=facts.classes)
+        if facts.feature.kind is Kind.LABEL
+        else row_feature(facts)
+        for facts in manifest.features
+        if not facts.feature.internal
+    ]
+    return _Found(
+        tuple(shards[name] for name in (shards if names is None else names)),
+        tuple(split.name for split in manifest.splits),
+        tuple(features),
+        Edition(os.path.join(dataset.directory, MANIFEST_NAME), manifest.digest),
+    )
+
+
+def _of_tfds(
+    directory: str, names: Sequence[str] | None, said: Mapping[str, Feature]
+) -> _Found | None:
+    dataset = dataset_beside(os.path.join(directory, "-"), "-")
+    if dataset is None or not dataset.shards:
+        return None
+    if names is not None and not dataset.shards.keys() >= set(names):
+        return None
+    check_all_there(directory, dataset)
+    shards = tuple(
+        (
+            dataset.split_of(name),
+            Shard(
+                os.path.join(directory, name),
+                records=dataset.shards[name][0],
+                bytes=dataset.shards[name][1],
+            ),
+        )
+        for name in (dataset.shards if names is None else names)
+    )
+    features = {each.name: each for each in (*dataset.features, *said.values())}
+    features |= _features_seen([shard for _, shard in shards], features)
+    splits = dict.fromkeys(split for _, split in dataset.splits)
+    return _Found(shards, tuple(splits), tuple(features.values()), Edition())
+
+
+def _features_seen(
+    shards: Sequence[Shard], known: Mapping[str, Feature]
+) -> dict[str, Feature]:
+    """Returns features of the first records that are not known, as they are stored."""
+    keys = {key for feature in known.values() for key in feature.record_keys}
+    first = next((shard for shard in shards if shard.records != 0), None)
+    if first is None:
+        return {}
+    file = InputFile(first.path, first.path, size=files.size_of(first.path))
+    out = {}
+    for name, kind in learn(sampled(file, _SAMPLE_BYTES).payloads).types.items():
+        if name not in keys:
+            many = hasattr(kind, "value_type")
+            shape = (None,) if many else ()
+            stored = _TYPES[str(kind.value_type if many else kind)]
+            out[name] = Feature(name, stored, shape=shape)
+    return out
+
+
+def _of_bare_files(
+    path: str, chosen: Sequence[str] | None, said: Mapping[str, Feature]
+) -> _Found:
+    if chosen is None:
+        bare = find_bare_files(path)
+        assert bare is not None, "the path is a folder"
+        chosen = bare.paths
+        for name, wrong in missing_shards(chosen):
+            raise InputError(f"{path} must have all of its shards; {name}: {wrong}")
+    shards = tuple(("", Shard(each)) for each in chosen)
+    if not said:
+        seen = _features_seen([shard for _, shard in shards], {})
+        shown = {
+            each.name: f"[{each.kind}]" if each.shape else str(each.kind)
+            for each in seen.values()
+        }
+        raise SpecError(
+            bounded(
+                f"features must be given for files without a dataset's metadata, as in "
+                f"features={{'height': 'float'}}; there is none beside {path}. Its "
+                f"first records hold {shown} (lists are in brackets)."
+            )
+        )
+    return _Found(shards, (), tuple(said.values()), Edition())
+
+
+def _features_said(given: Mapping[str, Said]) -> dict[str, Feature]:
+    """Returns features as they were described.
+
+    Raises:
+      SpecError: one is described wrongly.
+    """
+    out: dict[str, Feature] = {}
+    words: dict[str, Any] = {}
+    for name, said in given.items():
+        if isinstance(said, FixedLenFeature | VarLenFeature):
+            out[name] = _described(name, said)
+        else:
+            words[name] = said
+    if words:
+        # The settings of a spec check the words.
+        spec = make_spec({"source": "-", "output": "-", "features": words})
+        for name, checked in spec.features.items():
+            out[name] = _spelt(name, checked)
+        check_schema([out[name] for name in words], has_columns=False)
+    return {name: out[name] for name in given}
+
+
+def _described(name: str, said: FixedLenFeature | VarLenFeature) -> Feature:
+    kind = _DTYPES[said.dtype]
+    if isinstance(said, VarLenFeature):
+        return Feature(name, kind, shape=(None,))
+    if said.default_value is not None:
+        raise SpecError(
+            f"features: {name!r} must have no default value, for missing values are "
+            f"None; found {said.default_value.tolist()!r}. Fill them in a step after."
+        )
+    shape = (said.shape,) if isinstance(said.shape, int) else tuple(said.shape)
+    return Feature(name, kind, shape=shape)
+
+
+def _spelt(name: str, said: FeatureSpec) -> Feature:
+    if extra := sorted(said.model_fields_set - _OF_RECORDS):
+        raise SpecError(
+            f"features: of records only {', '.join(sorted(_OF_RECORDS))} can be said; "
+            f"found {extra[0]} of {name!r}."
+        )
+    if said.kind is None:
+        raise SpecError(f"features: {name!r} must have a kind, as in 'float'.")
+    kind = Kind(said.kind)
+    if kind is Kind.TIMESTAMP and said.unit is None:
+        raise SpecError(
+            f"features: the timestamp {name!r} must have a unit, as in 's'."
+        )
+    vocabulary = None if said.vocabulary is None else class_names(said.vocabulary)
+    return Feature(
+        name,
+        kind,
+        shape=tuple(said.shape or ()),
+        dtype=said.dtype or "",
+        encoding=said.encoding or ("raw" if kind is Kind.TENSOR else ""),
+        unit=said.unit or "",
+        inline=kind is Kind.IMAGE,
+        vocabulary=vocabulary,
+    )

@@ -1,0 +1,493 @@
+"""ReadDataset: rows as they were written, from every kind of dataset, or an error."""
+
+import datetime
+import gzip
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_tfrecord import (
+    DamageError,
+    FixedLenFeature,
+    InputError,
+    ReadDataset,
+    SourceError,
+    SpecError,
+    TFRecordError,
+    UsageError,
+    VarLenFeature,
+    WriteDataset,
+    convert,
+    encode_examples,
+)
+from tests.support.tfrecord_pipelines import pipeline
+from transforms.core.tfrecord import TFRecordReader, frame
+
+Folder = pathlib.Path
+Row = dict[str, Any]
+
+UTC = datetime.UTC
+COLLECTED: list[Any] = []
+
+
+def collect(row: Any) -> None:
+    # The runner is in this process, so this reaches the test.
+    COLLECTED.append(row)
+
+
+def read(path: Folder | str, *arguments: Any, **options: Any) -> list[Any]:
+    """Returns what ReadDataset gives, on the local runner."""
+    COLLECTED.clear()
+    with pipeline() as p:
+        p | ReadDataset(path, *arguments, **options) | beam.Map(collect)
+    return list(COLLECTED)
+
+
+def read_by(key: str, path: Folder | str, *arguments: Any, **options: Any) -> list[Row]:
+    return sorted(read(path, *arguments, **options), key=lambda row: row[key])
+
+
+def write(rows: Sequence[Row], output: Folder, **options: Any) -> None:
+    with pipeline() as p:
+        p | beam.Create(rows) | WriteDataset(output, **options)
+
+
+def row(number: int) -> Row:
+    """Returns a row with a value of every kind; some are missing in some rows."""
+    start = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+    step = datetime.timedelta(days=number, microseconds=number)
+    odd = number % 2
+    return {
+        "id": number - 5,
+        "score": number / 4,
+        "whole": None if odd else 2**53 + number,
+        "ok": number % 3 == 0,
+        "perhaps": None if odd else number % 4 == 0,
+        "name": f"이름 {number}",
+        "nickname": None if odd else "",
+        "raw": bytes([number, 255]),
+        "tags": [f"tag {i}" for i in range(number % 3)],
+        "flags": [bool(odd), True],
+        "three": [number, 1, 2],
+        "floats": None if odd else [0.5] * (number % 4),
+        "rows": [[float(number), 1.5], [], [2.0]],
+        "when": start + step,
+        "times": [start, start + step],
+        "species": "abc"[number % 3],
+    }
+
+
+ROWS = [row(number) for number in range(40)]
+
+
+def test_rows_come_back_as_they_were_written(tmp_path: Folder) -> None:
+    """Every kind, lists, class names, missing values and times; all splits."""
+    splits = {"train": 0.8, "test": 0.2}
+    write(ROWS, tmp_path / "out", label="species", splits=splits, key="id")
+    found = read_by("id", tmp_path / "out")
+    assert found == ROWS
+    for got, wanted in zip(found, ROWS, strict=True):
+        assert {k: type(v) for k, v in got.items()} == {
+            k: type(v) for k, v in wanted.items()
+        }
+    train = read(tmp_path / "out", split="train")
+    test = read(tmp_path / "out", "test")
+    assert len(train) > len(test) > 0
+    assert sorted([*train, *test], key=lambda each: each["id"]) == ROWS
+
+
+def test_what_was_read_is_written_to_the_same_bytes(tmp_path: Folder) -> None:
+    """Dicts and batches are taken back: one dataset, byte for byte."""
+    options = {"label": "species", "splits": {"train": 0.5, "test": 0.5}, "key": "id"}
+    write(ROWS, tmp_path / "a" / "set", **options)
+    for name, batches in (("dicts", False), ("batches", True)):
+        again = tmp_path / name / "set"
+        with pipeline() as p:
+            (
+                p
+                | ReadDataset(tmp_path / "a" / "set", batches=batches)
+                | WriteDataset(again, **options)
+            )
+        for shard in (tmp_path / "a" / "set").glob("*.tfrecord*"):
+            assert (again / shard.name).read_bytes() == shard.read_bytes(), name
+
+
+def test_arrays_are_lists_or_arrays(tmp_path: Folder) -> None:
+    """A list feature of two dimensions gives lists, a raw tensor an array."""
+    rows = [
+        {
+            "id": i,
+            "grid": np.arange(6, dtype=np.float32).reshape(2, 3) + i,
+            "small": None if i == 1 else np.full((2, 2), i, np.int16),
+        }
+        for i in range(3)
+    ]
+    write(rows, tmp_path / "out")
+    found = read_by("id", tmp_path / "out")
+    for got, wanted in zip(found, rows, strict=True):
+        assert got["grid"] == wanted["grid"].tolist()
+        if wanted["small"] is None:
+            assert got["small"] is None
+        else:
+            assert got["small"].dtype == np.int16
+            np.testing.assert_array_equal(got["small"], wanted["small"])
+    (batch,) = read(tmp_path / "out", batches=True, columns=["grid"])
+    assert batch.schema.types == [pa.list_(pa.list_(pa.float32(), 3), 2)]
+
+
+CSV = "id,height,species,seen\n" + "".join(
+    f"{i},{i / 2},{'adelie gentoo'.split()[i % 2]},2024-01-{i + 1:02}T00:00:00\n"
+    for i in range(20)
+)
+
+
+@pytest.fixture
+def penguins(tmp_path: Folder) -> Folder:
+    """A converted CSV with labels, times, and two splits."""
+    (tmp_path / "rows.csv").write_text(CSV)
+    convert(
+        tmp_path / "rows.csv",
+        tmp_path / "penguins",
+        label_column="species",
+        splits={"train": 0.75, "test": 0.25},
+        features={"seen": "timestamp"},
+        shards=2,
+    )
+    return tmp_path / "penguins"
+
+
+def test_a_converted_table(penguins: Folder) -> None:
+    """Columns in the order asked for, labels as names or ids, typed."""
+    rows = read_by("id", penguins)
+    assert rows[3] == {
+        "id": 3,
+        "height": 1.5,
+        "species": "gentoo",
+        "seen": datetime.datetime(2024, 1, 4, tzinfo=UTC),
+    }
+    assert [each["id"] for each in rows] == list(range(20))
+    few = read(penguins, columns=["species", "id"])
+    assert list(few[0]) == ["species", "id"]
+    ids = read_by("id", penguins, columns=["id", "species"], labels="ids")
+    assert [each["species"] for each in ids] == [i % 2 for i in range(20)]
+
+
+def test_batches_have_the_types_of_the_manifest(penguins: Folder) -> None:
+    """A batch of each shard, the same rows as the dicts."""
+    batches = read(penguins, batches=True)
+    assert len(batches) == len(list(penguins.glob("*.tfrecord*")))
+    for batch in batches:
+        assert batch.schema.names == ["id", "height", "species", "seen"]
+        assert batch.schema.types[:3] == [pa.int64(), pa.float32(), pa.string()]
+        assert pa.types.is_timestamp(batch.schema.types[3])
+        assert batch.schema.types[3].tz == "UTC"
+    names = pa.Table.from_batches(batches).column("species").to_pylist()
+    assert sorted(names) == sorted(each["species"] for each in read(penguins))
+
+
+def test_one_shard_one_pattern_and_the_manifest(penguins: Folder) -> None:
+    """Files of a dataset have its features, whatever way they are named."""
+    everything = read_by("id", penguins)
+    assert read_by("id", penguins / "manifest.json") == everything
+    assert read_by("id", f"{penguins}/*.tfrecord-*") == everything
+    shards = sorted(penguins.glob("*train*tfrecord*"))
+    some = [each for shard in shards for each in read(shard)]
+    assert sorted(some, key=lambda each: each["id"]) == read_by(
+        "id", penguins, split="train"
+    )
+
+
+def test_images_come_with_their_facts(tmp_path: Folder) -> None:
+    """Encoded bytes, class names, and what was derived from the image."""
+    from PIL import Image
+
+    for label, size in (("cat", (4, 3)), ("dog", (5, 2))):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        Image.new("RGB", size, "red" if label == "cat" else "blue").save(
+            tmp_path / "photos" / label / "1.png"
+        )
+    convert(tmp_path / "photos", tmp_path / "out", splits={"train": 1})
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    names = {each["name"]: each for each in manifest["dataset"]["features"]}
+    label = next(name for name, each in names.items() if each["kind"] == "label")
+    image = next(name for name, each in names.items() if each["kind"] == "image")
+    height = next(n for n, each in names.items() if each.get("derived") == "height")
+    rows = read_by(label, tmp_path / "out", "train", [label, height, image])
+    assert [(each[label], each[height]) for each in rows] == [("cat", 3), ("dog", 2)]
+    for each, kind in zip(rows, ("cat", "dog"), strict=True):
+        assert each[image] == (tmp_path / "photos" / kind / "1.png").read_bytes()
+
+
+def test_a_folder_of_tfds(penguins: Folder) -> None:
+    """Without a manifest the files that TFDS writes say as much."""
+    expected = [
+        {**each, "seen": int(each["seen"].timestamp())}
+        for each in read_by("id", penguins)
+    ]
+    unit = json.loads((penguins / "manifest.json").read_text())["dataset"]["features"]
+    scale = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit[3]["unit"]]
+    (penguins / "manifest.json").unlink()
+    found = read_by("id", penguins)
+    # TFDS has no times: there they are whole numbers.
+    assert [{**each, "seen": each["seen"] // scale} for each in found] == expected
+    by_pattern = read_by("id", f"{penguins}/*-test*", columns=["id"])
+    assert read_by("id", penguins, "test", ["id"]) == by_pattern
+    with pytest.raises(SpecError, match="the nearest name is 'test'"):
+        read(penguins, "tests")
+
+
+def examples(path: Folder, batch: pa.RecordBatch) -> None:
+    data = b"".join(map(frame.frame, encode_examples(batch)))
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+BARE = pa.record_batch(
+    {
+        "class": pa.array([1, 0, None]),
+        "height": pa.array([1.5, None, 2.5], pa.float32()),
+        "name": pa.array(["a", "b", "ㄷ"]),
+        "points": pa.array(
+            [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float32())
+        ),
+        "seen": pa.array([1, 2, 3]),
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["rows.tfrecord", "rows.tfrecord.gz"])
+def test_bare_files_with_features(tmp_path: Folder, name: str) -> None:
+    """In the words of a spec, and in those of read_examples."""
+    examples(tmp_path / name, BARE)
+    features = {
+        "class": {"kind": "label", "vocabulary": ["cat", "dog"]},
+        "name": "text",
+        "height": FixedLenFeature((), "float32"),
+        "points": {"kind": "float", "shape": [1, 2]},
+        "seen": {"kind": "timestamp", "unit": "ms"},
+    }
+    found = read(tmp_path / name, features=features)
+    assert [each["class"] for each in found] == ["dog", "cat", None]
+    assert [each["name"] for each in found] == ["a", "b", "ㄷ"]
+    assert [each["height"] for each in found] == [1.5, None, 2.5]
+    assert found[2]["points"] == [[5.0, 6.0]]
+    assert found[1]["seen"] == datetime.datetime(1970, 1, 1, 0, 0, 0, 2000, UTC)
+    varying = {"points": VarLenFeature("float32"), "name": VarLenFeature("string")}
+    found = read(f"{tmp_path}/*", features=varying)
+    assert found[0] == {"points": [1.0, 2.0], "name": [b"a"]}
+
+
+def test_bare_files_need_features(tmp_path: Folder) -> None:
+    """The error shows what the records hold."""
+    examples(tmp_path / "rows.tfrecord", BARE)
+    with pytest.raises(SpecError, match=r"'height': 'float'.*'points': '\[float\]'"):
+        read(tmp_path)
+    with pytest.raises(SpecError, match="split must be left out"):
+        read(tmp_path, "train", features={"name": "text"})
+
+
+def test_bare_folders_are_whole(tmp_path: Folder) -> None:
+    """A numbered shard that is missing is an error where a folder was named."""
+    for index in (0, 2):
+        examples(tmp_path / f"x-{index:05}-of-00003", BARE)
+    with pytest.raises(InputError, match="of 3 shards 1 are missing: 00001"):
+        read(tmp_path, features={"name": "text"})
+    assert len(read(f"{tmp_path}/*-of-00003", features={"name": "text"})) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split": "tests"}, "no 'tests'; the nearest name is 'test'"),
+        ({"columns": ["hieght"]}, "no 'hieght'; the nearest name is 'height'"),
+        ({"columns": "height"}, "columns must be a list"),
+        ({"columns": []}, "columns must be a list"),
+        ({"labels": "name"}, "labels must be 'names' or 'ids'; found 'name'"),
+        ({"features": {"id": "int64"}}, "features must be left out"),
+        ({"features": {"id": "intt"}}, "features.id.kind"),
+        ({"features": {"id": {"column": "x"}}}, "found column of 'id'"),
+        ({"features": {"t": "timestamp"}}, "must have a unit"),
+        ({"features": {"t": FixedLenFeature((), int, 3)}}, "no default value"),
+    ],
+)
+def test_wrong_arguments(
+    penguins: Folder, arguments: dict[str, Any], message: str
+) -> None:
+    """Each is refused when the pipeline is built, and says what is there instead."""
+    with pytest.raises(SpecError, match=message):
+        read(penguins, **arguments)
+
+
+def test_nothing_is_there(tmp_path: Folder) -> None:
+    """No folder, no dataset, no files: an error that names the path."""
+    for path in (tmp_path / "none", tmp_path, tmp_path / "*.tfrecord"):
+        with pytest.raises(UsageError, match=str(tmp_path)):
+            read(path)
+
+
+def test_making_one_reads_nothing(tmp_path: Folder) -> None:
+    """A transform for a dataset that is written later can be made now."""
+    transform = ReadDataset(tmp_path / "later")
+    write(ROWS[:3], tmp_path / "later")
+    COLLECTED.clear()
+    with pipeline() as p:
+        p | transform | beam.Map(collect)
+    assert len(COLLECTED) == 3
+
+
+def first_shard(folder: Folder) -> Folder:
+    return min(folder.glob("*train*tfrecord*"))
+
+
+def flip(path: Folder, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def second_record(path: Folder) -> int:
+    reader = TFRecordReader(path)
+    return int(next(iter(reader.batches())).starts[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: flip(path, second_record(path) + 3), "record 1 at byte "),
+        (lambda path: flip(path, second_record(path) - 2), "record 1 at byte "),
+        (lambda path: flip(path, 0), "record 0 at byte 0"),
+        (lambda path: os.truncate(path, second_record(path) + 3), "record 1 at byte "),
+        (lambda path: os.truncate(path, second_record(path) - 12), "1 in "),
+        (lambda path: os.truncate(path, 0), "no record"),
+        (lambda path: path.write_bytes(path.read_bytes() + frame.frame(b"")), "found "),
+    ],
+)
+@pytest.mark.parametrize("batches", [False, True])
+def test_damage_names_file_and_record(
+    penguins: Folder, change: Callable[[Folder], None], message: str, batches: bool
+) -> None:
+    """A flipped bit, a cut file, a record too many: never a short or a wrong answer."""
+    shard = first_shard(penguins)
+    change(shard)
+    with pytest.raises(TFRecordError) as caught:
+        read(penguins, batches=batches, columns=["id"])
+    assert str(shard) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_shard_that_is_gone(penguins: Folder) -> None:
+    """The error names it."""
+    shard = first_shard(penguins)
+    shard.unlink()
+    with pytest.raises(SourceError, match=str(shard)):
+        read(penguins)
+
+
+def test_other_records_of_the_same_size(penguins: Folder) -> None:
+    """The checksum of the whole file tells: two records have changed places."""
+    shard = first_shard(penguins)
+    records = list(TFRecordReader(shard))
+    shard.write_bytes(b"".join(map(frame.frame, reversed(records))))
+    with pytest.raises(TFRecordError, match="must have the CRC32C"):
+        read(penguins)
+
+
+def test_a_record_that_is_no_example(tmp_path: Folder) -> None:
+    """It is named, as is one that holds other values than the feature has."""
+    path = tmp_path / "rows.tfrecord"
+    good = encode_examples(BARE)
+    path.write_bytes(b"".join(map(frame.frame, [*good, b"\xff\xff"])))
+    with pytest.raises(
+        DamageError, match=r"rows.tfrecord: record 3 at byte \d+: .*Exa"
+    ):
+        read(path, features={"name": "text"})
+    path.write_bytes(b"".join(map(frame.frame, good)))
+    wrong = {
+        "height": ("int64", "record 0 .*'height' holds a float_list"),
+        "points": ("float", "record 0 .*'points' holds 2 values"),
+        "class": ("bool", None),
+        "seen": ("bool", "record 1 .*'seen' is a bool"),
+    }
+    for name, (kind, message) in wrong.items():
+        if message is None:
+            assert [each[name] for each in read(path, features={name: kind})] == [
+                True,
+                False,
+                None,
+            ]
+            continue
+        with pytest.raises(DamageError, match=message):
+            read(path, features={name: kind})
+    with pytest.raises(DamageError, match=r"record 0 .*shape \[3\]; .* 2 values"):
+        read(path, features={"points": {"kind": "float", "shape": [3]}})
+
+
+def test_only_the_columns_asked_for_are_decoded(tmp_path: Folder) -> None:
+    """A text that is no UTF-8 is an error only for those who ask for it."""
+    path = tmp_path / "rows.tfrecord"
+    examples(path, pa.record_batch({"id": [1, 2], "name": [b"a", b"\xff"]}))
+    features = {"id": "int64", "name": "text"}
+    assert read(path, columns=["id"], features=features) == [{"id": 1}, {"id": 2}]
+    with pytest.raises(DamageError, match=r"record 1 .*'name' .*no UTF-8"):
+        read(path, features=features)
+
+
+@pytest.mark.parametrize("rows", [19, 20])
+def test_a_dataset_replaced_while_open(penguins: Folder, rows: int) -> None:
+    """After the pipeline was built: an error, whether sizes differ or not."""
+    source = penguins.parent / "rows.csv"
+    changed = CSV.replace("adelie", "chinst").splitlines(keepends=True)[: rows + 1]
+    source.write_text("".join(changed))
+    convert(
+        source,
+        penguins.parent / "other" / "penguins",
+        label_column="species",
+        splits={"train": 0.75, "test": 0.25},
+        features={"seen": "timestamp", "height": "text"},
+        shards=2,
+    )
+    p = pipeline()
+    p | ReadDataset(penguins) | beam.Map(collect)
+    shutil.rmtree(penguins)
+    shutil.move(penguins.parent / "other" / "penguins", penguins)
+    COLLECTED.clear()
+    with pytest.raises(InputError, match="was replaced while open: its digest was"):
+        p.run().wait_until_finish()
+
+
+def test_a_dataset_removed_while_open(penguins: Folder) -> None:
+    """The error says so, not that one of its files is missing."""
+    p = pipeline()
+    p | ReadDataset(penguins) | beam.Map(collect)
+    shutil.rmtree(penguins)
+    with pytest.raises(InputError, match="replaced while open: its manifest is gone"):
+        p.run().wait_until_finish()
+
+
+def test_rows_are_counted(penguins: Folder) -> None:
+    """The counter rows_read has all of them."""
+    p = pipeline()
+    p | ReadDataset(penguins) | beam.Map(collect)
+    result = p.run()
+    result.wait_until_finish()
+    counters = result.metrics().query()["counters"]
+    found = {each.key.metric.name: each.committed for each in counters}
+    assert found["rows_read"] == 20
+
+
+def test_types_are_checked(penguins: Folder) -> None:
+    """Beam sees dicts or batches, and refuses a step for something else."""
+
+    def of_text(text: str) -> str:
+        return text
+
+    for batches in (False, True):
+        with pytest.raises(beam.typehints.TypeCheckError):
+            pipeline() | ReadDataset(penguins, batches=batches) | beam.Map(of_text)

@@ -1,0 +1,273 @@
+"""Records of known features as typed rows: Arrow batches, and dicts of Python values.
+
+| feature              | in a batch                      | in a dict                   |
+| -------------------- | ------------------------------- | ----------------------------|
+| int64, float, bool   | int64, float32, bool            | int, float, bool            |
+| text                 | string                          | str                         |
+| label by name, by id | string, int64                   | str, int                    |
+| bytes, image         | binary, large_binary            | bytes                       |
+| timestamp            | timestamp in its unit and UTC   | datetime in UTC             |
+| raw tensor           | binary, as it is stored         | NumPy array of its shape    |
+| proto tensor         | binary, as it is stored         | bytes                       |
+| box                  | list of float32[4]              | list of lists of four       |
+| shape (n,), (n, m)   | fixed-size lists                | list, list of lists         |
+| shape (None,)        | list                            | list                        |
+| shape (None, None)   | list of lists                   | list of lists               |
+| missing              | null                            | None                        |
+"""
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.core.arrays import numpy_mask
+from transforms.core.model import Reason
+from transforms.core.schema import Feature, Kind
+from transforms.core.tfrecord.reader import PayloadBatch
+from transforms.errors import ExampleError
+from transforms.formats.tfrecord_files.columns import decode
+from transforms.formats.tfrecord_files.features import Composed, composed, record_types
+
+__all__ = ["TypedRows"]
+
+_Longs = npt.NDArray[np.int64]
+
+# The first and the last second that a Python datetime holds, since 1970.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypedRows:
+    """How records become rows.
+
+        >>> rows = TypedRows((Feature("id", Kind.INT64), Feature("name", Kind.TEXT)))
+        >>> rows.schema.types
+        [DataType(int64), DataType(string)]
+
+    Attributes:
+      features: of the rows, in their order. A label with a vocabulary is read as class
+        names, one without as class ids.
+    """
+
+    features: tuple[Feature, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a batch."""
+        return pa.schema([(each.name, _column_type(each)) for each in self.features])
+
+    def batch(self, payloads: PayloadBatch, path: str) -> pa.RecordBatch:
+        """Returns n records as n rows; no other features are decoded.
+
+        Args:
+          payloads: of the records.
+          path: of their file, for messages.
+
+        Raises:
+          ExampleError: a record is no Example, or does not hold what a feature must.
+        """
+        types: dict[str, pa.DataType] = {}
+        for feature in self.features:
+            types |= record_types(feature)
+        decoded = decode(payloads, types)
+        if decoded.refused:
+            place, _, message = min(decoded.refused)
+            raise _misfit(payloads, path, place, message)
+        columns = {}
+        for feature in self.features:
+            found = _typed(feature, decoded.columns)
+            if found.bad is not None:
+                place = int(np.argmax(found.bad))
+                raise _misfit(payloads, path, place, found.message)
+            columns[feature.name] = found.column
+        return pa.RecordBatch.from_pydict(columns)
+
+    def dicts(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """Returns the rows of a batch as dicts; every one has all columns.
+
+        Raises:
+          ExampleError: Python's datetime does not hold a timestamp.
+        """
+        columns = [
+            _python_values(feature, column)
+            for feature, column in zip(self.features, batch.columns, strict=True)
+        ]
+        names = batch.schema.names
+        rows = zip(*columns, strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _misfit(
+    payloads: PayloadBatch, path: str, place: int, message: str
+) -> ExampleError:
+    record = payloads.first_record + place
+    return ExampleError(
+        f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}: "
+        f"{message}. Leave that feature out of the columns, or write the file again."
+    )
+
+
+def _column_type(feature: Feature) -> pa.DataType:
+    empty = {key: pa.array([], kind) for key, kind in record_types(feature).items()}
+    return _typed(feature, empty).column.type
+
+
+def _typed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
+    """Returns the column of a feature, or which of its values do not fit."""
+    found = composed(feature, columns)
+    if found.bad is not None:
+        return found
+    column = found.column
+    kind = _typed_like(column.type, feature)
+    if kind != column.type:
+        try:
+            column = column.cast(kind)
+        except pa.ArrowInvalid:
+            message = f"feature {feature.name!r} is a text and holds no UTF-8"
+            return Composed(column, _not_castable(column, kind), message=message)
+    if feature.kind is Kind.TENSOR and feature.encoding == "raw":
+        return _checked_tensors(feature, column)
+    if feature.is_list and len(feature.shape) > feature.shape.count(None):
+        return _nested(feature, column)
+    return Composed(column)
+
+
+def _typed_like(kind: pa.DataType, feature: Feature) -> pa.DataType:
+    """Returns the type of a raw column with the feature's own type for its values."""
+    if pa.types.is_list(kind):
+        return pa.list_(_typed_like(kind.value_type, feature))
+    if feature.kind is Kind.TEXT:
+        return pa.string()
+    if feature.kind in (Kind.BYTES, Kind.TENSOR):
+        return pa.binary()
+    if feature.kind is Kind.TIMESTAMP:
+        return pa.timestamp(feature.unit or "s", "UTC")
+    return kind
+
+
+def _not_castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+    bad = np.zeros(len(column), np.bool_)
+    for index in range(len(column)):
+        try:
+            column.slice(index, 1).cast(kind)
+        except pa.ArrowInvalid:
+            bad[index] = True
+    return bad
+
+
+def _checked_tensors(feature: Feature, column: pa.Array) -> Composed:
+    """Requires as many bytes as elements of the shape have."""
+    each = np.dtype(feature.dtype).itemsize
+    sizes = pc.fill_null(pc.binary_length(column), 0).to_numpy()
+    bad = _misshapen(feature, sizes, each) & numpy_mask(column.is_valid())
+    message = (
+        f"feature {feature.name!r} is a tensor of shape {list(feature.shape)} of "
+        f"{feature.dtype}; the record holds another number of bytes"
+    )
+    return Composed(column, bad if bad.any() else None, Reason.WRONG_SHAPE, message)
+
+
+def _misshapen(
+    feature: Feature, sizes: npt.NDArray[Any], each: int = 1
+) -> npt.NDArray[np.bool_]:
+    """Tells which of n sizes do not fit the shape, of items of `each`."""
+    fixed = each * _product(feature.shape)
+    if None in feature.shape:
+        return np.asarray(sizes % max(fixed, 1) != 0)
+    return np.asarray(sizes != fixed)
+
+
+def _nested(feature: Feature, lists: pa.ListArray) -> Composed:
+    """Returns flat lists as lists of the feature's shape."""
+    present = numpy_mask(lists.is_valid())
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    bad = present & _misshapen(feature, sizes)
+    if bad.any():
+        message = (
+            f"feature {feature.name!r} has the shape {list(feature.shape)}; the record "
+            f"holds {int(sizes[np.argmax(bad)]):,} values"
+        )
+        return Composed(lists, bad, Reason.WRONG_SHAPE, message)
+    absent = pa.array(~present) if lists.null_count else None
+    shape = feature.shape
+    if None not in shape:
+        values = _in_fixed(_padded(lists, present, _product(shape)), shape[1:])
+        column = pa.FixedSizeListArray.from_arrays(values, shape[0], mask=absent)
+        return Composed(column)
+    free = shape.index(None)
+    outer, inner = shape[:free], shape[free + 1 :]
+    values = _in_fixed(lists.flatten(), inner)
+    each = _product(outer)
+    counts = np.repeat(sizes // max(each * _product(inner), 1), each)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+    if not outer:
+        return Composed(pa.ListArray.from_arrays(offsets, values, mask=absent))
+    values = _in_fixed(pa.ListArray.from_arrays(offsets, values), outer[1:])
+    return Composed(pa.FixedSizeListArray.from_arrays(values, outer[0], mask=absent))
+
+
+def _product(shape: Sequence[int | None]) -> int:
+    """Returns the number of values in the sizes that are known."""
+    return math.prod(size for size in shape if size is not None)
+
+
+def _in_fixed(values: pa.Array, sizes: Sequence[int | None]) -> pa.Array:
+    for size in reversed(sizes):
+        values = pa.FixedSizeListArray.from_arrays(values, size)
+    return values
+
+
+def _padded(lists: pa.ListArray, present: npt.NDArray[np.bool_], each: int) -> pa.Array:
+    """Returns the values of lists of one size; those of absent lists are null."""
+    values = lists.flatten()
+    if present.all():
+        return values
+    places = np.full((len(present), each), -1, np.int64)
+    places[present] = np.arange(len(values)).reshape(-1, each)
+    flat = places.reshape(-1)
+    return values.take(pa.array(flat, mask=flat < 0))
+
+
+def _python_values(feature: Feature, column: pa.Array) -> list[Any]:
+    if feature.kind is Kind.TIMESTAMP:
+        return _datetimes(feature, column)
+    values: list[Any] = column.to_pylist()
+    if feature.kind is Kind.TENSOR and feature.encoding == "raw":
+        dtype = np.dtype(feature.dtype).newbyteorder("<")
+        shape = [-1 if size is None else size for size in feature.shape]
+        return [
+            None if data is None else np.frombuffer(data, dtype).reshape(shape)
+            for data in values
+        ]
+    return values
+
+
+def _datetimes(feature: Feature, column: pa.Array) -> list[Any]:
+    kind, items = column.type, column
+    while not pa.types.is_timestamp(kind):
+        kind, items = kind.value_type, items.flatten()
+    counts = items.cast(pa.int64())
+    extent, scale = pc.min_max(counts).as_py(), _PER_SECOND[kind.unit]
+    low, high = extent["min"], extent["max"]
+    if low is not None and not (
+        _FIRST_SECOND * scale <= low and high < (_LAST_SECOND + 1) * scale
+    ):
+        odd = low if low < _FIRST_SECOND * scale else high
+        raise ExampleError(
+            f"A datetime must be in the years 1 to 9999; feature {feature.name!r} "
+            f"holds {odd:,} {kind.unit} since 1970. Read it with batches=True."
+        )
+    if items is not column or kind.unit == "ns":
+        return column.to_pylist()
+    # Arrow takes ten times as long for values in a zone.
+    stamps = items.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
+    utc = datetime.UTC
+    return [None if each is None else each.replace(tzinfo=utc) for each in stamps]
