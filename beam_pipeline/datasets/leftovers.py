@@ -13,6 +13,7 @@ import re
 from transforms import files
 from transforms.errors import TargetError
 from transforms.publishing import own_folder, target, work_folder
+from transforms.publishing.bucket.target import SHARED
 from transforms.storage import remote
 from transforms.storage.paths import WORK_SUFFIX, absolute, is_remote
 from transforms.tfrecord import renaming
@@ -31,8 +32,8 @@ class Leftover:
 
     Attributes:
       path: of it.
-      kind: "unfinished dataset", "unfinished files", "rejects of a failed run", or ""
-        where it holds no work.
+      kind: "unfinished dataset", "unfinished files", "rejects of a failed run",
+        "rows of a pipeline, which may be running", or "" where it holds no work.
       bytes: it takes.
       blocks, shards: finished ones, of an unfinished dataset.
       foreign: names in it that no run of ours has made; they stay.
@@ -123,6 +124,9 @@ def _unfinished(folder: str, of: str) -> Leftover:
         return Leftover(folder, "unfinished files", size, foreign=foreign)
     runs, blocks, shards = work_folder.finished(of)
     kind = "unfinished dataset" if runs else ""
+    if any(name.startswith(SHARED) for name in target.at(of).work_names()):
+        # Nothing tells a dead one from one at work.
+        kind = "rows of a pipeline, which may be running"
     foreign = tuple(work_folder.foreign_names(of))
     return Leftover(folder, kind, size, blocks, shards, foreign)
 

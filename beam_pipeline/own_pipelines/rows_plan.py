@@ -44,6 +44,7 @@ class RowsPlan:
       counts: rows of each shard, and the class names.
       publication: what is published, and how shards are laid out.
       facts: what was read and placed, for the account.
+      attempts: of the bundles whose rows are counted.
     """
 
     types: Mapping[str, pa.DataType]
@@ -51,6 +52,7 @@ class RowsPlan:
     counts: ShardCounts
     publication: Publication
     facts: tuple[ReadFacts | PlaceFacts, ...]
+    attempts: frozenset[str]
 
     @property
     def layout(self) -> ShardLayout:
@@ -63,7 +65,9 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
     tallies = []
     histograms: dict[str, Histogram] = {}
     labels: dict[str, list[pa.StringArray]] = {}
+    attempts: set[str] = set()
     for bundle in bundles:
+        attempts |= bundle.attempts
         tallies.append(bundle.tally)
         for name, found in bundle.histograms.items():
             known = histograms.get(name)
@@ -74,7 +78,9 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
         name: pa.chunked_array(parts, pa.string()).unique()
         for name, parts in labels.items()
     }
-    return GatheredBundle((), merge_tallies(tallies), histograms, distinct)
+    return GatheredBundle(
+        (), merge_tallies(tallies), histograms, distinct, frozenset(attempts)
+    )
 
 
 def plan_rows(
@@ -160,12 +166,20 @@ def plan_rows(
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
         verified=spec.verify,
+        keeps_equal=True,
     )
     facts = (
         ReadFacts("rows", start=0, rows=total),
         PlaceFacts("rows", 0, rows, labels={}),
     )
-    return RowsPlan(types, bounds, ShardCounts(rows, classes), publication, facts)
+    return RowsPlan(
+        types,
+        bounds,
+        ShardCounts(rows, classes),
+        publication,
+        facts,
+        frozenset(gathered.attempts),
+    )
 
 
 def _check_columns(spec: Spec, columns: Iterable[str]) -> None:

@@ -8,8 +8,6 @@ rows -> sorted runs and counts, one element a bundle      Gather
      -> a published dataset, or nothing                    Commit
 """
 
-import contextlib
-import dataclasses
 import functools
 import os
 import secrets
@@ -17,7 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
+from beam_pipeline.own_pipelines.commit_rows import Committed, Written, commit_rows
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsPlan,
@@ -27,43 +27,22 @@ from beam_pipeline.own_pipelines.rows_plan import (
 from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.settings.spec import Spec
 from transforms import files
-from transforms.core.model import RejectLog, ShardFile, ShardKey
+from transforms.core.model import Rejection, ShardKey
 from transforms.core.placing.placement import SplitRule, SplitSource
-from transforms.errors import SpecError, TargetError
+from transforms.core.placing.shard_rows import ShardRows
+from transforms.errors import ConservationError, SpecError
 from transforms.gather.bundle import GatheredBundle, GatherRule
 from transforms.gather.row_runs import RowRange, cut_run
 from transforms.gather.shard_of_runs import gather_shard
-from transforms.publishing import target, work_folder
+from transforms.publishing.shared_run import SharedRun
 from transforms.shards.write_shard import write_shard
-from transforms.stages.commit import commit_dataset
 from transforms.stages.gather import GatherRows
-from transforms.storage import folders
 from transforms.storage.paths import absolute
-from transforms.storage.retry import storing
-from transforms.work.store import Store
 
 __all__ = ["Committed", "WriteDataset"]
 
-_REJECTS = "rejects"
-
-
-@dataclasses.dataclass(frozen=True)
-class Committed:
-    """A published dataset: the one element that `WriteDataset` gives.
-
-    Attributes:
-      path: the dataset's folder.
-      digest: of the dataset; equal ones have equal bytes.
-      records: of each split.
-      rejected: rows that did not become records, by reason.
-      status: "committed", or "unchanged" where the dataset was there already.
-    """
-
-    path: str
-    digest: str
-    records: Mapping[str, int]
-    rejected: Mapping[str, int]
-    status: str
+# Counts that wait until they are merged.
+_MERGED_AT_ONCE = 64
 
 
 class WriteDataset(beam.PTransform):
@@ -113,7 +92,7 @@ class WriteDataset(beam.PTransform):
             output, label=label, splits=splits, key=key, settings=settings
         )
         self._directory = absolute(self._spec.output)
-        self._token = secrets.token_hex(16)
+        self._nonce = secrets.token_hex(16)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
@@ -129,45 +108,45 @@ class WriteDataset(beam.PTransform):
                 f"{type(rows.windowing.windowfn).__name__}. A dataset is one whole: "
                 "put beam.WindowInto(GlobalWindows()) before it."
             )
-        directory, spec, rule = self._directory, self._spec, _rule_of(self._spec)
-        folder = os.path.join(target.work_folder(directory), self._token)
-        store = Store(folder, keep_items=spec.keep_rejected_bytes)
-        bundles = rows | "Gather" >> GatherRows(rule, store, directory)
+        spec, rule = self._spec, _rule_of(self._spec)
+        run = SharedRun(
+            self._directory,
+            self._nonce,
+            keep_items=spec.keep_rejected_bytes,
+            many=_is_dataflow(rows.pipeline.options),
+        )
         seen = (
             rows.pipeline
-            | "Once" >> beam.Create([self._token], reshuffle=False)
-            | "Look at target" >> beam.Map(_look, directory, spec.overwrite)
+            | "Once" >> beam.Create([run], reshuffle=False)
+            | "Look at target" >> beam.Map(_look, spec.overwrite)
         )
+        bundles = rows | "Gather" >> GatherRows(rule, run, spec.overwrite)
         plan = (
             bundles
             | "Without runs" >> beam.Map(GatheredBundle.without_runs)
             | "Merge counts" >> beam.CombineGlobally(_MergeCounts())
             | "Plan"
             >> beam.Map(
-                _plan,
-                beam.pvalue.AsSingleton(seen),
-                spec=spec,
-                rule=rule,
-                directory=directory,
-                job=self._token,
+                _plan, beam.pvalue.AsSingleton(seen), spec=spec, rule=rule, run=run
             ).with_output_types(RowsPlan)
         )
         planned = beam.pvalue.AsSingleton(plan)
-        written = (
+        return (
             bundles
             | "Cut by shard" >> beam.FlatMap(_cut, planned)
             | "Group by shard" >> beam.GroupByKey()
-            | "Write"
-            >> beam.ParDo(_WriteShard(store), planned).with_outputs(
-                _REJECTS, main="shards"
-            )
-        )
-        facts = (written.shards, written.rejects) | "Flatten facts" >> beam.Flatten()
-        return (
-            facts
+            | "Write" >> beam.Map(_write, planned, run).with_output_types(Written)
             | "Gather facts" >> beam.combiners.ToList()
-            | "Commit" >> beam.Map(_commit, planned, store).with_output_types(Committed)
+            | "Commit" >> beam.Map(_commit, planned, run).with_output_types(Committed)
+            # An attempt at the commit finds all of its work, until one has succeeded.
+            | "Keep" >> beam.Reshuffle()
+            | "Clean up" >> beam.Map(_clean_up, run).with_output_types(Committed)
         )
+
+
+def _is_dataflow(options: PipelineOptions) -> bool:
+    """Whether one graph may be run many times, and workers know the id of the job."""
+    return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
 def _rule_of(spec: Spec) -> GatherRule:
@@ -190,119 +169,90 @@ def _rule_of(spec: Spec) -> GatherRule:
     )
 
 
-def _look(token: str, directory: str, overwrite: bool) -> str:
-    """Returns what is at the target, after a check of whether it may be replaced."""
-    seen = target.state(directory)
-    manifest = target.check_contents(directory)
-    work_folder.check(directory)
-    if manifest is not None and manifest.run.get("job") == token:
-        # This very run has published it.
-        return seen
-    if manifest is not None and not overwrite:
-        raise TargetError(
-            f"The output must not exist yet; {directory!r} holds the dataset "
-            f"{manifest.name!r} of {manifest.records:,} records. Give overwrite=True "
-            f"to replace it, or choose another output."
-        )
-    return seen
+def _look(run: SharedRun, overwrite: bool) -> str:
+    return run.look(overwrite=overwrite)
 
 
 class _MergeCounts(beam.CombineFn):
-    def create_accumulator(self) -> GatheredBundle:
-        return merge_bundles([])
+    """Merges the counts of bundles, many at a time."""
 
-    def add_input(self, sums: GatheredBundle, more: GatheredBundle) -> GatheredBundle:
-        return merge_bundles([sums, more])
+    def create_accumulator(self) -> list[GatheredBundle]:
+        return []
 
-    def merge_accumulators(self, parts: Iterable[GatheredBundle]) -> GatheredBundle:
+    def add_input(
+        self, parts: list[GatheredBundle], more: GatheredBundle
+    ) -> list[GatheredBundle]:
+        return self.merge_accumulators([parts, [more]])
+
+    def merge_accumulators(
+        self, lists: Iterable[list[GatheredBundle]]
+    ) -> list[GatheredBundle]:
+        parts = [part for each in lists for part in each]
+        return parts if len(parts) < _MERGED_AT_ONCE else [merge_bundles(parts)]
+
+    def extract_output(self, parts: list[GatheredBundle]) -> GatheredBundle:
         return merge_bundles(parts)
 
-    def extract_output(self, sums: GatheredBundle) -> GatheredBundle:
-        return sums
 
-
-def _plan(gathered: GatheredBundle, seen: str, **options: Any) -> RowsPlan:
-    return plan_rows(gathered, seen=seen, **options)
+def _plan(
+    gathered: GatheredBundle, seen: str, spec: Spec, rule: GatherRule, run: SharedRun
+) -> RowsPlan:
+    return plan_rows(
+        gathered, spec, rule, directory=run.directory, seen=seen, job=run.token
+    )
 
 
 def _cut(bundle: GatheredBundle, plan: RowsPlan) -> Iterator[tuple[ShardKey, RowRange]]:
+    if not bundle.attempts <= plan.attempts:
+        raise ConservationError(
+            "Every bundle that is written must be one that was counted; the engine has "
+            "given one of another attempt. Nothing was committed. Run again; where the "
+            "engine does so each time, put beam.Reshuffle() before WriteDataset."
+        )
     for run in bundle.runs:
         yield from cut_run(run, plan.bounds)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Written:
-    """A finished shard, and the attempt that wrote it."""
+def _write(
+    element: tuple[ShardKey, Iterable[RowRange]], plan: RowsPlan, run: SharedRun
+) -> Written:
+    key, ranges = element
+    load = functools.partial(_load, key, list(ranges), plan, run)
+    store = run.open_attempt()
+    shard, rejects, _ = write_shard(
+        key, load, plan.counts, layout=plan.layout, store=store
+    )
+    return Written(store.attempt, shard, rejects)
 
-    attempt: str
-    shard: ShardFile
 
-
-def _shards_of(store: Store, attempt: str) -> str:
-    return os.path.join(store.folder, "shards", attempt)
-
-
-class _WriteShard(beam.DoFn):
-    def __init__(self, store: Store) -> None:
-        super().__init__()
-        self.store = store
-
-    def process(
-        self, element: tuple[ShardKey, Iterable[RowRange]], plan: RowsPlan
-    ) -> Iterator[_Written | beam.pvalue.TaggedOutput]:
-        key, ranges = element
-        load = functools.partial(
-            gather_shard,
-            list(ranges),
+def _load(
+    key: ShardKey, ranges: list[RowRange], plan: RowsPlan, run: SharedRun
+) -> tuple[ShardRows, list[Rejection]]:
+    """Returns the rows of a shard, which are as many as were counted."""
+    try:
+        rows, refused = gather_shard(
+            ranges,
             plan.layout.schema,
             plan.types,
             files.read_range,
             unique=plan.layout.sharding.keyed,
         )
-        # Another attempt may have other rows, for the user's steps may be random: no
-        # two of them share a name.
-        attempt = secrets.token_hex(16)
-        store = dataclasses.replace(self.store, placed=_shards_of(self.store, attempt))
-        folders.make(store.dataset)
-        shard, rejects, _ = write_shard(
-            key, load, plan.counts, layout=plan.layout, store=store
+    except FileNotFoundError as error:
+        raise run.is_gone() from error
+    found, counted = len(rows) + len(refused), plan.counts.rows[key]
+    if found != counted:
+        raise ConservationError(
+            f"Every row that was counted must reach its shard; of {counted:,} rows of "
+            f"shard {key[1]} of {key[0]!r} there are {found:,}. Nothing was committed; "
+            f"run again."
         )
-        if rejects is not None:
-            yield beam.pvalue.TaggedOutput(_REJECTS, rejects)
-        yield _Written(attempt, shard)
+    return rows, refused
 
 
-def _commit(
-    found: list[_Written | RejectLog], plan: RowsPlan, store: Store
-) -> Committed:
-    publication = plan.publication
-    directory = publication.directory
-    facts: list[ShardFile | RejectLog] = []
-    with storing(directory):
-        for each in found:
-            if isinstance(each, _Written):
-                _take_in(each, store)
-                facts.append(each.shard)
-            else:
-                facts.append(each)
-        digest = commit_dataset(
-            [*plan.facts, *facts], plan.counts, publication=publication, store=store
-        )
-        work_folder.end_shared(directory, store)
-    manifest = target.read_manifest(directory)
-    return Committed(
-        path=directory,
-        digest=digest,
-        records={split.name: split.records for split in manifest.splits},
-        rejected=dict(manifest.account.rejected),
-        status="committed",
-    )
+def _commit(found: list[Written], plan: RowsPlan, run: SharedRun) -> Committed:
+    return commit_rows(found, plan, run)
 
 
-def _take_in(written: _Written, store: Store) -> None:
-    """Puts a finished shard among the files that are published."""
-    name = written.shard.name
-    path = os.path.join(_shards_of(store, written.attempt), name)
-    # A commit that was killed may have moved some, or published all of them.
-    with contextlib.suppress(FileNotFoundError):
-        files.rename(path, os.path.join(store.dataset, name))
+def _clean_up(committed: Committed, run: SharedRun) -> Committed:
+    run.end()
+    return committed

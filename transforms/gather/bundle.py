@@ -57,12 +57,14 @@ class GatheredBundle:
       tally: what its values are.
       histograms: split -> its rows and bytes, by parts of the hashes.
       labels: column -> its distinct class names.
+      attempts: words of the attempts that these are the rows of: one for a bundle.
     """
 
     runs: tuple[RowRun, ...]
     tally: Tally
     histograms: Mapping[str, Histogram]
     labels: Mapping[str, pa.StringArray]
+    attempts: frozenset[str] = frozenset()
 
     def without_runs(self) -> "GatheredBundle":
         """Returns the counts alone, which the plan merges."""

@@ -4,6 +4,7 @@
     .<name>.beam-tfrecord/
       made-by-beam-tfrecord      the marker
       lock                       held by the run that works here
+      publishing                 held for a moment by the run that publishes
       <run>/                     unfinished work of a run; its name has a fixed form
 
 The folder is made under the first name and renamed, so it is never without its marker.
@@ -19,6 +20,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 
 from transforms import files
@@ -30,6 +32,7 @@ from transforms.storage.retry import persistently
 __all__ = ["NEW_SUFFIX", "OwnFolder", "new_path"]
 
 _LOCK = "lock"
+_PUBLISHING = "publishing"
 _MARKER = "made-by-beam-tfrecord"
 _ABOUT = (
     b"Unfinished work of beam-tfrecord. The next run for the same output goes on with\n"
@@ -39,6 +42,9 @@ _ABOUT = (
 NEW_SUFFIX = ".beam-tfr-new"
 # How many foreign names an error shows.
 _SHOWN = 5
+# Seconds that a publication waits for another one, and between two looks.
+_PATIENCE = 120
+_PAUSE = 0.1
 
 
 def new_path(folder: str) -> str:
@@ -123,6 +129,35 @@ class OwnFolder:
                 with contextlib.suppress(OSError, StorageError):
                     # If another run has come in between, the folder is that run's.
                     _remove_unused(self.path)
+
+    @contextlib.contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Holds the lock of publications, for which it waits.
+
+        Runs that nobody holds the folder for (`transforms.publishing.shared_run`)
+        publish in turn, so that each sees what the one before it has done.
+
+        Raises:
+          TargetError: another run does not give it back; or see `check`.
+        """
+        lock = os.path.join(self.path, _PUBLISHING)
+        limit = time.monotonic() + _PATIENCE
+        with contextlib.ExitStack() as stack:
+            while True:
+                self.make()
+                try:
+                    stack.enter_context(files.exclusive_lock(lock))
+                    break
+                except FileNotFoundError:
+                    continue
+                except TargetError:
+                    if time.monotonic() > limit:
+                        raise
+                    time.sleep(_PAUSE)
+            try:
+                yield
+            finally:
+                files.remove_file(lock, below=os.path.dirname(self.path))
 
     def run_names(self) -> list[str]:
         """Returns the names of the runs' folders, in byte order; none where missing."""
@@ -210,7 +245,7 @@ class OwnFolder:
                     f"Move it away, or choose another output."
                 )
         for name in names:
-            if name in (_LOCK, _MARKER):
+            if name in (_LOCK, _PUBLISHING, _MARKER):
                 _check_type(stat.S_IFREG, name, descriptor, path)
             elif self.runs.fullmatch(name):
                 _check_type(stat.S_IFDIR, name, descriptor, path)
@@ -245,7 +280,7 @@ class OwnFolder:
                 for name in sorted(os.listdir(at), key=os.fsencode):
                     if self._is_run(at, name):
                         runs.append(name)
-                    elif name not in (_LOCK, _MARKER):
+                    elif name not in (_LOCK, _PUBLISHING, _MARKER):
                         foreign.append(name)
             return runs, foreign
 

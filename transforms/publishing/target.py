@@ -12,17 +12,19 @@ manifest names, by its exact name.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.errors import DamageError, StorageError, TargetError, first_few
 from transforms.publishing.bucket.publication import overtaken
-from transforms.publishing.bucket.target import BucketTarget
+from transforms.publishing.bucket.target import SHARED, BucketTarget
 from transforms.publishing.own_folder import OwnFolder
 from transforms.storage import folders
 from transforms.storage.paths import absolute, is_remote, work_folder
@@ -48,7 +50,10 @@ __all__ = [
 # How many foreign names an error shows.
 _SHOWN = 5
 _LONGEST_NAME_BYTES = 255
-_WORK_DIGEST = re.compile(r"[0-9a-f]{32}")
+_WORD_BYTES = 8
+# What the note on a publication adds to the name of its folder.
+_NOTE = ".publishing"
+_WORK = re.compile(rf"({SHARED})?[0-9a-f]{{32}}")
 # What version 0.1 put into the folder of a job.
 _PARTS = frozenset(
     (
@@ -192,7 +197,8 @@ class LocalTarget:
         path = os.path.join(store.dataset, MANIFEST_NAME)
         files.write_file(path, manifest.to_bytes(), attempts=store.attempts)
         files.sync_directory(store.dataset)
-        publish(store.dataset, self.directory, seen=seen)
+        with self._own.publishing():
+            publish(store.dataset, self.directory, seen=seen)
 
     def check_work_folder(self) -> None:
         self._own.check()
@@ -206,13 +212,42 @@ class LocalTarget:
     def recover(self) -> None:
         if self._own.check():
             with contextlib.suppress(TargetError), self._own.held():
-                for store in self._stores():
-                    recover(store.dataset, self.directory)
+                self._recover_all()
+
+    def check_shared(self) -> None:
+        """Does nothing: on a disk the runs publish in turn."""
 
     def make_shared(self, store: Store) -> None:
-        self._own.make()
+        persistently(lambda: self._make_shared(store), path=store.folder)
+
+    def _make_shared(self, store: Store) -> None:
+        while not files.is_folder(store.folder):
+            self._own.make()
+            # Another run may remove the folder in between, as long as it is empty.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.mkdir(store.folder)
         for folder in (store.attempts, store.segments, store.rejects, store.dataset):
             folders.make(folder)
+
+    def open_attempt(self, store: Store) -> Store:
+        store = dataclasses.replace(store, attempt=secrets.token_hex(_WORD_BYTES))
+        for folder in (store.dataset, store.rejects):
+            # Not the folders above: a late attempt must leave nothing after the end.
+            persistently(functools.partial(os.mkdir, folder), path=folder)
+        return store
+
+    def open_commit(self, store: Store, *, word: str) -> Store:
+        store = dataclasses.replace(store, attempt=word)
+        for folder in (store.dataset, store.rejects):
+            folders.make(folder)
+        return store
+
+    def take_in(self, store: Store, finished: Iterable[tuple[Store, str]]) -> None:
+        for attempt, name in finished:
+            source = os.path.join(attempt.dataset, name)
+            # An attempt at this that was killed has renamed some of them.
+            with contextlib.suppress(FileNotFoundError):
+                files.rename(source, os.path.join(store.dataset, name))
 
     def end_shared(self, store: Store) -> None:
         store.remove_tree(store.folder)
@@ -225,7 +260,8 @@ class LocalTarget:
     def remove_others(self, store: Store) -> tuple[bool, list[str]]:
         discarded = False
         for other in self._stores():
-            if other.name != store.name:
+            # Nobody knows whether a shared one is dead.
+            if other.name != store.name and not other.name.startswith(SHARED):
                 discarded = discarded or any(count_finished(other))
                 self._own.remove_run(other.name)
         return discarded, self._own.foreign_names()
@@ -253,17 +289,36 @@ class LocalTarget:
     def clear(self, *, sure: bool) -> None:
         if self._own.check():
             with self._own.held():
-                for store in self._stores():
-                    recover(store.dataset, self.directory)
-                    self._own.remove_run(store.name)
+                self._recover_all()
+                for name in self.work_names():
+                    self._own.remove_run(name)
 
     @property
     def _own(self) -> OwnFolder:
-        return OwnFolder(work_folder(self.directory), _WORK_DIGEST, _PARTS)
+        return OwnFolder(work_folder(self.directory), _WORK, _PARTS)
+
+    def _recover_all(self) -> None:
+        """Finishes or undoes what runs were killed in the middle of publishing."""
+        with self._own.publishing():
+            for store in self._stores():
+                for folder in _built(store):
+                    recover(folder, self.directory)
 
     def _stores(self) -> list[Store]:
         folder = work_folder(self.directory)
         return [Store(os.path.join(folder, name)) for name in self.work_names()]
+
+
+def _built(store: Store) -> list[str]:
+    """Returns the folders that a run may have been publishing."""
+    if not store.name.startswith(SHARED):
+        return [store.dataset]
+    try:
+        names = files.names_in(store.dataset)
+    except FileNotFoundError:
+        return []
+    noted = [name for name in names if name.endswith(_NOTE)]
+    return [os.path.join(store.dataset, name.removesuffix(_NOTE)) for name in noted]
 
 
 def _check_path(directory: str) -> None:
@@ -446,7 +501,7 @@ def _manifest_in(folder: str) -> str | None:
 
 
 def _note_path(folder: str) -> str:
-    return f"{folder}.publishing"
+    return f"{folder}{_NOTE}"
 
 
 def _aside(folder: str) -> str:

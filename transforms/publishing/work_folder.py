@@ -30,9 +30,7 @@ __all__ = [
     "finished",
     "foreign_names",
     "held",
-    "end_shared",
     "leave",
-    "make_shared",
     "open_store",
     "recover",
     "take_over",
@@ -116,24 +114,6 @@ def held(directory: str) -> Iterator[Hold]:
     """
     with target.at(directory).held() as apart:
         yield Hold(directory, apart)
-
-
-def make_shared(directory: str, store: Store) -> None:
-    """Makes the work folder of a job whose workers come and go, without holding it.
-
-    Args:
-      directory: the target.
-      store: of the job; its folder is in the target's work folder.
-
-    Raises:
-      TargetError: the work folder is not ours.
-    """
-    target.at(directory).make_shared(store)
-
-
-def end_shared(directory: str, store: Store) -> None:
-    """Removes the folder of such a job, and the work folder where nothing is left."""
-    target.at(directory).end_shared(store)
 
 
 def recover(directory: str) -> None:

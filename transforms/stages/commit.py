@@ -92,6 +92,7 @@ class Publication:
       shares: of the splits, where shares alone decide; they sum to one.
       verified: whether finished shards are read again before they are published;
         None for those of up to `_SMALL_BYTES` in all.
+      keeps_equal: whether nothing is published where the target holds an equal dataset.
       token: of a job that nobody waits for, which therefore ends its work itself;
         see `transforms.publishing.bucket.runs.note_job`. Else empty.
       steps: what users' own steps between reading and placing may do beside changing
@@ -115,6 +116,7 @@ class Publication:
     selected: int = 0
     shares: Mapping[str, Fraction] = dataclasses.field(default_factory=dict)
     verified: bool | None = None
+    keeps_equal: bool = False
     token: str = ""
     steps: Literal["", "drop", "add"] = ""
 
@@ -231,8 +233,9 @@ def commit_dataset(
         files.write_file(store.used, data, attempts=store.attempts)
     if store.is_abandoned:
         raise CommitError("The run was stopped; nothing was committed. Run again.")
-    place = target.at(publication.directory)
-    place.publish(store, manifest, seen=publication.seen)
+    if not _is_there(manifest, publication):
+        place = target.at(publication.directory)
+        place.publish(store, manifest, seen=publication.seen)
     remove_left(target.rejects_path(publication.directory))
     return manifest.digest
 
@@ -284,6 +287,16 @@ def _already_done(publication: Publication, store: Store) -> str | None:
         # Another run of the same job has published; this one has its own files.
         return None
     return manifest.digest
+
+
+def _is_there(manifest: Manifest, publication: Publication) -> bool:
+    """Whether the target holds an equal dataset, which is to stay as it is."""
+    if not publication.keeps_equal or not publication.seen:
+        return False
+    if target.state(publication.directory) != publication.seen:
+        return False
+    found = target.read_manifest(publication.directory)
+    return found.digest == manifest.digest
 
 
 def _of_type(facts: Iterable[Facts], kind: type[_Fact]) -> list[_Fact]:

@@ -1,6 +1,7 @@
 """The stage `gather`: rows of a pipeline -> sorted runs, one element a bundle."""
 
 import dataclasses
+import itertools
 import os
 import secrets
 from collections.abc import Iterable, Sequence
@@ -13,11 +14,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from transforms import files
 from transforms.gather.bundle import BundleRows, GatheredBundle, GatherRule
-from transforms.publishing import work_folder
+from transforms.publishing.shared_run import SharedRun
 from transforms.storage.retry import persistently
-from transforms.work.store import Store
 
 __all__ = ["GatherRows"]
+
+_WORD_BYTES = 8
 
 
 @dataclasses.dataclass
@@ -31,13 +33,14 @@ class GatherRows(beam.PTransform):
 
     Attributes:
       rule: what rows are known by.
-      store: where runs go.
-      directory: the target, beside which the store is.
+      run: that they are rows of.
+      overwrite: whether the run may replace a dataset. A worker looks at the target
+        before it takes the first row.
     """
 
     rule: GatherRule
-    store: Store
-    directory: str
+    run: SharedRun
+    overwrite: bool
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -45,22 +48,23 @@ class GatherRows(beam.PTransform):
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[GatheredBundle]:
         """Gathers each bundle by itself."""
         return rows | "Sort" >> beam.ParDo(
-            _SortRows(self.rule, self.store, self.directory)
+            _SortRows(self.rule, self.run, self.overwrite)
         ).with_output_types(GatheredBundle)
 
 
 class _SortRows(beam.DoFn):
-    def __init__(self, rule: GatherRule, store: Store, directory: str) -> None:
+    def __init__(self, rule: GatherRule, run: SharedRun, overwrite: bool) -> None:
         super().__init__()
         self.rule = rule
-        self.store = store
-        self.directory = directory
+        self.run = run
+        self.overwrite = overwrite
         self.rows_gathered = beam.metrics.Metrics.counter("gather", "rows_gathered")
 
     def setup(self) -> None:
-        work_folder.make_shared(self.directory, self.store)
+        self.store = self.run.begin(overwrite=self.overwrite)
 
     def start_bundle(self) -> None:
+        self.attempt, self.runs = secrets.token_hex(_WORD_BYTES), itertools.count()
         self.bundle = BundleRows(self.rule, self._store)
 
     def process(self, element: Any) -> None:
@@ -70,10 +74,12 @@ class _SortRows(beam.DoFn):
         found = self.bundle.finish()
         if found is not None:
             self.rows_gathered.inc(found.tally.rows)
-            yield GlobalWindows.windowed_value(found)
+            named = dataclasses.replace(found, attempts=frozenset((self.attempt,)))
+            yield GlobalWindows.windowed_value(named)
 
     def _store(self, pieces: Sequence[pa.Buffer]) -> str:
-        path = os.path.join(self.store.segments, f"{secrets.token_hex(16)}.rows")
+        name = f"{self.attempt}-{next(self.runs)}.rows"
+        path = os.path.join(self.store.segments, name)
         views = [memoryview(piece) for piece in pieces]
 
         def write() -> None:

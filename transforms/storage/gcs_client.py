@@ -76,6 +76,17 @@ class GcsClient:
                 **self._patience,
             )
 
+    def copy(self, key: str, to: str) -> None:
+        """See `Client`."""
+        source, target = self._bucket.blob(key), self._bucket.blob(to)
+        with gcs_errors(self._path(key)):
+            token = None
+            while True:
+                # A large object is copied by several requests.
+                token, _, _ = target.rewrite(source, token=token, **self._patience)
+                if token is None:
+                    return
+
     def remove(self, key: str) -> None:
         """See `Client`."""
         with contextlib.suppress(FileNotFoundError), gcs_errors(self._path(key)):

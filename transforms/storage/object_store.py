@@ -75,6 +75,9 @@ class Client(Protocol):
           OvertakenError: it is not; nothing has changed.
         """
 
+    def copy(self, key: str, to: str) -> None:
+        """Copies an object inside the bucket, in parts where it is large."""
+
     def remove(self, key: str) -> None:
         """Removes an object; it may be gone already."""
 

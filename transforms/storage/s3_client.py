@@ -110,6 +110,16 @@ class S3Client:
             # The object was removed, so no version matches.
             raise OvertakenError(key) from error
 
+    def copy(self, key: str, to: str) -> None:
+        """See `Client`."""
+        with s3_errors(self._path(key)):
+            self._client.copy(
+                {"Bucket": self._bucket, "Key": key},
+                self._bucket,
+                to,
+                Config=self._transfer,
+            )
+
     def remove(self, key: str) -> None:
         """See `Client`."""
         with contextlib.suppress(FileNotFoundError), s3_errors(self._path(key)):

@@ -8,6 +8,9 @@ Work folder of one job, in the sibling `.<target>.beam-tfrecord/` of its target:
       rejects/    one file a task that rejected much
       receipts/   what finished tasks leave for later runs; see `work.receipts`
       dataset/    the finished shards; in the end, the dataset that is published
+
+Where attempts at a task may differ, `dataset/` and `rejects/` have a folder for each;
+see `transforms.publishing.shared_run`.
 """
 
 import concurrent.futures
@@ -52,6 +55,8 @@ class Store:
       notes: a folder for the names of files that go into the target itself, so that
         they are known when the run dies; empty for none.
       token: of the run; empty where its files are not in their place before the end.
+      attempt: a word of the attempt that has folders of its own for finished files and
+        rejects, because another attempt may have other rows; empty for none.
       access: how its places are reached, wherever the store is sent.
     """
 
@@ -61,6 +66,7 @@ class Store:
     placed: str = ""
     notes: str = ""
     token: str = ""
+    attempt: str = ""
     access: Access = dataclasses.field(default_factory=Access)
 
     @property
@@ -81,7 +87,7 @@ class Store:
     @property
     def rejects(self) -> str:
         """Folder of spilled reject logs."""
-        return os.path.join(self.folder, "rejects")
+        return self._of_attempt("rejects")
 
     @property
     def receipts(self) -> str:
@@ -91,7 +97,11 @@ class Store:
     @property
     def dataset(self) -> str:
         """Folder of finished shards."""
-        return self.placed or os.path.join(self.folder, "dataset")
+        return self.placed or self._of_attempt("dataset")
+
+    def _of_attempt(self, name: str) -> str:
+        path = os.path.join(self.folder, name)
+        return os.path.join(path, self.attempt) if self.attempt else path
 
     @property
     def place(self) -> str:

@@ -32,12 +32,14 @@ known, and so it is left alone: the later run works apart, in folders that end i
 of its own, and the manifest decides which of the two has won.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import re
 import secrets
+from collections.abc import Iterable
 
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest
@@ -56,8 +58,10 @@ from transforms.publishing.bucket.runs import (
     HOLDER,
     OTHERS,
     forget_dead,
+    forget_job,
     held,
     names_in,
+    note_job,
     others,
 )
 from transforms.publishing.bucket.versions import version_of
@@ -67,14 +71,18 @@ from transforms.storage.paths import split_remote, work_folder
 from transforms.work.receipts import count_finished
 from transforms.work.store import Store
 
-__all__ = ["BucketTarget", "remove_work"]
+__all__ = ["SHARED", "BucketTarget", "remove_work"]
+
+SHARED = "rows-"
+"""How the names of shared runs begin; see `transforms.publishing.shared_run`."""
 
 _NAMES = "names"
 _PLACES = "places"
-_WORK = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{12})?")
+_WORK = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{12}})?|{SHARED}[0-9a-f]{{32}}")
 # Stores that are trees of files (HDFS) do rename: a killed run may leave such a file.
 _PARTIAL = re.compile(r"\.(holder|manifest\.json)\.[0-9a-f]{12}\.tmp")
 _WORD_BYTES = 6
+_COPIED_AT_ONCE = 16
 # A file that seems foreign may belong to a run that has just ended; so look again.
 _LOOKS = 3
 # How many foreign names an error shows.
@@ -133,11 +141,45 @@ class BucketTarget:
     def recover(self) -> None:
         """Does nothing: `remove_others` and `clear` do it, once no run is at work."""
 
+    def check_shared(self) -> None:
+        if object_clients.client_of(self.directory) is None:
+            raise _wants_extra(self.directory, "Writing the rows of a pipeline")
+
     def make_shared(self, store: Store) -> None:
-        """Does nothing: an object store has no folders."""
+        """Notes the run, so that others leave its work alone."""
+        note_job(self.directory, "WriteDataset", engine="a pipeline", token=store.name)
+
+    def open_attempt(self, store: Store) -> Store:
+        return dataclasses.replace(store, attempt=secrets.token_hex(_WORD_BYTES))
+
+    def open_commit(self, store: Store, *, word: str) -> Store:
+        name = f"data-{store.name.removeprefix(SHARED)}-{word}"
+        note = f"{self._folder}/{_PLACES}/{name}"
+        files.write_file(note, store.name.encode(), attempts="")
+        return dataclasses.replace(
+            store, attempt=word, placed=f"{self.directory}/{name}", token=word
+        )
+
+    def take_in(self, store: Store, finished: Iterable[tuple[Store, str]]) -> None:
+        """Copies the files inside the store, which renames none."""
+        client = object_clients.client_of(self.directory)
+        assert client is not None, "the check comes first"
+
+        def copy(each: tuple[Store, str]) -> None:
+            attempt, name = each
+            source, copied = (f"{at.dataset}/{name}" for at in (attempt, store))
+            keys = [split_remote(path)[1] for path in (source, copied)]
+            asked(copied, functools.partial(client.copy, *keys))
+
+        with concurrent.futures.ThreadPoolExecutor(_COPIED_AT_ONCE) as pool:
+            for _ in pool.map(copy, finished):
+                pass
 
     def end_shared(self, store: Store) -> None:
-        store.remove_tree(store.folder)
+        places = [name for name, whose in _places(self._folder) if whose == store.name]
+        recover(self.directory, places)
+        self._remove_job(store.name)
+        forget_job(self.directory, store.name)
 
     def open_store(self, store: Store, *, apart: str, job: str, seen: str) -> Store:
         if self.state() != seen:

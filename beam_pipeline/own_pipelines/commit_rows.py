@@ -1,0 +1,80 @@
+"""The commit of the rows of a pipeline: what attempts have reported -> a dataset."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from beam_pipeline.own_pipelines.rows_plan import RowsPlan
+from transforms.core.manifest import Manifest
+from transforms.core.model import RejectLog, ShardFile
+from transforms.publishing import target
+from transforms.publishing.shared_run import SharedRun
+from transforms.stages.commit import commit_dataset
+from transforms.storage.retry import storing
+
+__all__ = ["Committed", "Written", "commit_rows"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Committed:
+    """A published dataset: the one element that `WriteDataset` gives.
+
+    Attributes:
+      path: the dataset's folder.
+      digest: of the dataset; equal ones have equal bytes.
+      records: of each split.
+      rejected: rows that did not become records, by reason.
+      status: "committed", or "unchanged" where the dataset was there already.
+    """
+
+    path: str
+    digest: str
+    records: Mapping[str, int]
+    rejected: Mapping[str, int]
+    status: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A finished shard with the rows that it refused, and the attempt that wrote it."""
+
+    attempt: str
+    shard: ShardFile
+    rejects: RejectLog | None
+
+
+def commit_rows(
+    written: Sequence[Written], plan: RowsPlan, run: SharedRun
+) -> Committed:
+    """Publishes the shards that were reported; a second attempt gives the same.
+
+    Raises: as `transforms.stages.commit.commit_dataset`.
+    """
+    publication = plan.publication
+    with storing(run.directory):
+        manifest = run.published()
+        if manifest is not None:
+            return _committed(run, manifest, "committed")
+        finished = [(each.attempt, each.shard.name) for each in written]
+        store = run.open_commit(finished, seen=publication.seen)
+        shards = [each.shard for each in written]
+        logs = [each.rejects for each in written if each.rejects is not None]
+        commit_dataset(
+            [*plan.facts, *shards, *logs],
+            plan.counts,
+            publication=publication,
+            store=store,
+        )
+        manifest = run.published()
+        if manifest is not None:
+            return _committed(run, manifest, "committed")
+        return _committed(run, target.read_manifest(run.directory), "unchanged")
+
+
+def _committed(run: SharedRun, manifest: Manifest, status: str) -> Committed:
+    return Committed(
+        path=run.directory,
+        digest=manifest.digest,
+        records={split.name: split.records for split in manifest.splits},
+        rejected=dict(manifest.account.rejected),
+        status=status,
+    )

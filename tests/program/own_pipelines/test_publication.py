@@ -1,0 +1,352 @@
+"""`WriteDataset` publishes once, whole, whatever attempts and other runs do."""
+
+import dataclasses
+import os
+import pathlib
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_pipeline.own_pipelines import commit_rows as committing
+from beam_pipeline.own_pipelines import write_dataset
+from beam_pipeline.own_pipelines.commit_rows import Committed
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.outputs import contents, names, rows
+from tests.support.runs import command, convert
+from transforms import files
+from transforms.errors import CommitError, ConservationError, TargetError
+from transforms.gather.bundle import BundleRows, GatheredBundle
+from transforms.publishing.shared_run import SharedRun
+
+Folder = pathlib.Path
+
+LOCAL = "FnApiRunner"
+# The only local runner that repeats a bundle that has failed.
+RETRYING = "BundleBasedDirectRunner"
+SPLITS = {"train": 0.8, "test": 0.2}
+NONCE = "0123456789abcdef" * 2
+
+
+def some(count: int = 300) -> list[dict[str, Any]]:
+    return [{"id": i, "text": f"row {i}", "score": i / 4} for i in range(count)]
+
+
+# What the last pipeline gave; the local runners are in this process.
+_found: list[Committed] = []
+
+
+def _keep(one: Committed) -> None:
+    _found.append(one)
+
+
+def write(
+    output: Folder,
+    made: Iterable[dict[str, Any]],
+    step: Callable[[Any], Any] | None = None,
+    runner: str = LOCAL,
+    **settings: Any,
+) -> list[Committed]:
+    """Runs a pipeline that writes rows, changed by a step; returns its output."""
+    _found.clear()
+    given = {"splits": SPLITS, "key": "id", **settings}
+    with beam.Pipeline(runner=runner) as pipeline:
+        taken = pipeline | beam.Create([*made])
+        if step is not None:
+            taken |= "Step" >> beam.Map(step)
+        _ = taken | WriteDataset(output, **given) | "Keep it" >> beam.Map(_keep)
+    return [*_found]
+
+
+def hidden(output: Folder) -> Folder:
+    return output.parent / f".{output.name}.beam-tfrecord"
+
+
+def failing_once(
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    name: str,
+    *,
+    after: bool,
+    skip: int = 0,
+) -> list[str]:
+    """Lets one call of a function fail, before or after its work."""
+    real, calls = getattr(place, name), []
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        calls.append(name)
+        fails = len(calls) == skip + 1
+        if fails and not after:
+            raise RuntimeError("killed")
+        result = real(*arguments, **options)
+        if fails:
+            raise RuntimeError("killed")
+        return result
+
+    monkeypatch.setattr(place, name, call)
+    return calls
+
+
+def test_the_output_is_the_committed_result(tmp_path: Folder) -> None:
+    """A pipeline can go on after the commit, with what was published."""
+    output = tmp_path / "out"
+    with beam.Pipeline(runner=LOCAL) as pipeline:
+        found = (
+            pipeline
+            | beam.Create(some())
+            | WriteDataset(output, splits=SPLITS, key="id")
+            | beam.Map(lambda one: (one.path, sum(one.records.values()), one.status))
+        )
+        assert_that(found, equal_to([(str(output), 300, "committed")]))
+    assert sorted(row["id"] for row in rows(output)) == [*range(300)]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_target_is_refused_before_rows_are_taken(tmp_path: Folder) -> None:
+    """Without overwrite a dataset stays, and no row of the next run is computed."""
+    output, seen = tmp_path / "out", tmp_path / "seen"
+    write(output, some())
+    before = contents(output)
+
+    def step(row: dict[str, Any]) -> dict[str, Any]:
+        with seen.open("a") as file:
+            file.write("row\n")
+        return row
+
+    with pytest.raises(TargetError, match="overwrite=True"):
+        write(output, some(), step)
+    assert not seen.exists()
+    assert contents(output) == before
+    # The setup of a worker, which comes before its rows, has refused it as well.
+    run = SharedRun(str(output), NONCE)
+    with pytest.raises(TargetError, match="overwrite=True"):
+        run.begin(overwrite=False)
+
+
+def test_overwrite_replaces_a_dataset(tmp_path: Folder) -> None:
+    """The whole dataset is another one afterwards, and nothing is left of the old."""
+    output = tmp_path / "out"
+    write(output, some())
+    (found,) = write(output, some(40), overwrite=True)
+    assert (found.status, sum(found.records.values())) == ("committed", 40)
+    assert len(rows(output)) == 40
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_an_equal_dataset_is_not_touched(tmp_path: Folder) -> None:
+    """The same rows in another order change nothing, not even times."""
+    output = tmp_path / "out"
+    (first,) = write(output, some())
+    before = {path: path.stat() for path in (output, *output.iterdir())}
+    made = some()
+    random.Random(1).shuffle(made)
+    (second,) = write(output, made, overwrite=True)
+    assert (second.status, second.digest) == ("unchanged", first.digest)
+    assert {path: path.stat() for path in (output, *output.iterdir())} == before
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_attempts_of_a_random_step_do_not_mix(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle that failed after its rows were stored leaves nothing in the dataset."""
+    output, real = tmp_path / "out", BundleRows.add
+
+    def add(self: BundleRows, row: dict[str, Any]) -> None:
+        # Each attempt at a bundle computes the rows again.
+        real(self, row | {"score": random.random(), "text": "x" * 4000})
+
+    monkeypatch.setattr(BundleRows, "add", add)
+    calls = failing_once(monkeypatch, BundleRows, "finish", after=True)
+    (found,) = write(output, some(), runner=RETRYING, shards=2)
+    assert len(calls) > 1
+    assert sum(found.records.values()) == 300
+    assert sorted(row["id"] for row in rows(output)) == [*range(300)]
+    assert command("verify", output).code == 0
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "skip"),
+    [
+        # Before a shard is there, and when it was written and not yet reported.
+        ("write_shard", False, 0),
+        ("write_shard", True, 1),
+    ],
+)
+def test_a_shard_is_written_again(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, name: str, after: bool, skip: int
+) -> None:
+    """Of two attempts at a shard the one that reported is published."""
+    output = tmp_path / "out"
+    (wanted,) = write(tmp_path / "wanted", some(), shards=3)
+    calls = failing_once(monkeypatch, write_dataset, name, after=after, skip=skip)
+    (found,) = write(output, some(), runner=RETRYING, shards=3)
+    assert len(calls) > sum(".tfrecord-" in name for name in names(output))
+    assert found.records == wanted.records
+    assert contents(output) == contents(tmp_path / "wanted")
+    assert sorted(os.listdir(tmp_path)) == ["out", "wanted"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "after", "skip"),
+    [
+        # In the middle of moving the shards, before the dataset gets its name, after
+        # that and before it is reported, and when it was read for the report.
+        (files, "rename", True, 2),
+        (committing, "commit_dataset", False, 0),
+        (committing, "commit_dataset", True, 0),
+        (committing, "_committed", True, 0),
+    ],
+)
+def test_a_worker_is_killed_during_the_commit(
+    tmp_path: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    name: str,
+    after: bool,
+    skip: int,
+) -> None:
+    """The next attempt at the commit ends it, or finds it done."""
+    output = tmp_path / "out"
+    write(tmp_path / "wanted", some(), shards=3)
+    calls = failing_once(monkeypatch, place, name, after=after, skip=skip)
+    (found,) = write(output, some(), runner=RETRYING, shards=3)
+    assert len(calls) > skip
+    assert found.status == "committed"
+    assert contents(output) == contents(tmp_path / "wanted")
+    assert sorted(os.listdir(tmp_path)) == ["out", "wanted"]
+
+
+def test_a_repeated_commit_returns_the_same(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the end of the run too, when all of its work is removed."""
+    output, given = tmp_path / "out", []
+    real = write_dataset.commit_rows
+
+    def commit(*arguments: Any) -> Committed:
+        given.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(write_dataset, "commit_rows", commit)
+    (first,) = write(output, some(), runner=RETRYING)
+    before = {path: path.stat() for path in (output, *output.iterdir())}
+    assert real(*given[0]) == first
+    run = given[0][2]
+    # A restarted job looks at the target again, and takes its rows again.
+    run.look(overwrite=False)
+    assert real(*given[0]) == first
+    run.end()
+    assert {path: path.stat() for path in (output, *output.iterdir())} == before
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -> None:
+    """The other fails clearly, and `clean` removes what it leaves."""
+    output, ran = tmp_path / "out", tmp_path / "ran"
+    if exists:
+        write(output, some(10))
+
+    def step(row: dict[str, Any]) -> dict[str, Any]:
+        if not ran.exists():
+            ran.touch()
+            write(output, some(20), overwrite=exists)
+        return row
+
+    with pytest.raises((CommitError, TargetError), match="written by another run"):
+        write(output, some(), step, overwrite=exists)
+    assert len(rows(output)) == 20
+    assert any(name.startswith("rows-") for name in os.listdir(hidden(output)))
+    cleaned = command("clean", output)
+    ran.unlink()
+    assert "rows of a pipeline, which may be running" in cleaned.out
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(rows(output)) == 20
+
+
+def test_convert_leaves_the_work_of_a_pipeline(tmp_path: Folder) -> None:
+    """`convert` to the same target publishes first; the pipeline fails clearly."""
+    output, table = tmp_path / "out", tmp_path / "table.csv"
+    held = tmp_path / "held"
+    table.write_text("id,score\n1,0.5\n2,1.5\n")
+
+    def step(row: dict[str, Any]) -> dict[str, Any]:
+        if not held.exists():
+            held.write_text("\n".join(os.listdir(hidden(output))))
+            convert(table, output)
+        return row
+
+    with pytest.raises(CommitError, match="written by another run"):
+        write(output, some(), step)
+    # Its folder stayed as long as the pipeline ran.
+    assert any(name.startswith("rows-") for name in held.read_text().split())
+    assert any(name.startswith("rows-") for name in os.listdir(hidden(output)))
+    assert len(rows(output)) == 2
+    assert command("clean", output).code == 0
+    assert sorted(os.listdir(tmp_path)) == ["held", "out", "table.csv"]
+
+
+def test_clean_removes_what_a_failed_pipeline_leaves(tmp_path: Folder) -> None:
+    """A run that fails leaves its folder alone, which is named by its form."""
+    output = tmp_path / "out"
+
+    def step(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] == 200:
+            raise ValueError("no such row")
+        return row
+
+    with pytest.raises(ValueError, match="no such row"):
+        write(output, some(), step)
+    assert os.listdir(tmp_path) == [".out.beam-tfrecord"]
+    assert command("clean", output).code == 0
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_late_attempt_leaves_nothing(tmp_path: Folder) -> None:
+    """An attempt at a shard that resumes after the commit fails, and makes nothing."""
+    run = SharedRun(str(tmp_path / "out"), NONCE)
+    run.begin(overwrite=False)
+    first, second = run.open_attempt(), run.open_attempt()
+    assert first.dataset != second.dataset
+    assert first.rejects != second.rejects
+    run.end()
+    with pytest.raises(CommitError, match="is gone"):
+        run.open_attempt()
+    assert os.listdir(tmp_path) == []
+
+
+def test_only_what_was_counted_is_written(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle of another attempt, and one that is missing, fail the job."""
+    real = GatheredBundle.without_runs
+
+    def other(bundle: GatheredBundle) -> GatheredBundle:
+        # As an engine does that computes the rows for each of two consumers.
+        return dataclasses.replace(real(bundle), attempts=frozenset(("other",)))
+
+    monkeypatch.setattr(GatheredBundle, "without_runs", other)
+    with pytest.raises(ConservationError, match="another attempt"):
+        write(tmp_path / "out", some())
+    monkeypatch.undo()
+    cut = write_dataset.cut_run
+    monkeypatch.setattr(write_dataset, "cut_run", lambda *given: cut(*given)[:-1])
+    with pytest.raises(ConservationError):
+        write(tmp_path / "out", some())
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_one_template_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id of the job is part of the token where one graph is run many times."""
+    tokens = []
+    for job in ("2026-11-22_1", "2026-11-22_2", "2026-11-22_2"):
+        monkeypatch.setenv("JOB_ID", job)
+        tokens.append(SharedRun("out", NONCE, many=True).token)
+        assert SharedRun("out", NONCE).token == NONCE
+    assert tokens[0] != tokens[1]
+    assert tokens[1] == tokens[2]

@@ -1,0 +1,171 @@
+"""A run whose workers come and go: none of them can hold the target for the others.
+
+    .<name>.beam-tfrecord/
+      rows-<token>/             see `transforms.work.store`
+        seen                    the state of the target when the run started
+        dataset/<attempt>/      the finished shard of one attempt
+        rejects/<attempt>/      its rejects, where there are many
+        dataset/<word>/         the dataset, of one list of reported shards
+
+Engines repeat work, and what a step of the user gives may differ from attempt to
+attempt. So each attempt writes under names of its own, and only the names that it
+reports are taken into the dataset. Whether the target holds the run's own dataset
+already is known by its token, which is in the manifest.
+
+Two runs publish in turn: the first one wins, and the other finds that the target has
+changed. Nobody can know whether such a run is dead, so its folder stays until it ends
+by itself or `beam-tfrecord clean` removes it.
+"""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Sequence
+
+from transforms import files
+from transforms.core.manifest import Manifest
+from transforms.errors import CommitError, TargetError
+from transforms.publishing import target, work_folder
+from transforms.publishing.bucket.target import SHARED
+from transforms.storage.paths import Access
+from transforms.work.store import Store
+
+__all__ = ["SharedRun"]
+
+_WORD_BYTES = 6
+# What Beam's containers tell a worker of the job that it is in.
+_JOB_ID = "JOB_ID"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedRun:
+    """A run on a target.
+
+    Attributes:
+      directory: the target.
+      nonce: 32 hexadecimal digits that no other graph has.
+      keep_items: see `transforms.work.store.Store`.
+      many: whether one graph may be run many times, as a template is: then the id of
+        the job is part of the token.
+      access: how its places are reached, wherever the run is sent.
+    """
+
+    directory: str
+    nonce: str
+    keep_items: bool = False
+    many: bool = False
+    access: Access = dataclasses.field(default_factory=Access)
+
+    @property
+    def token(self) -> str:
+        """What tells the run from all others: 32 hexadecimal digits."""
+        job = os.environ.get(_JOB_ID, "") if self.many else ""
+        if not job:
+            return self.nonce
+        named = f"{self.nonce}\0{job}".encode()
+        return hashlib.blake2b(named, digest_size=16).hexdigest()
+
+    @property
+    def store(self) -> Store:
+        """Where its unfinished work is."""
+        folder = os.path.join(
+            target.work_folder(self.directory), f"{SHARED}{self.token}"
+        )
+        return Store(folder, keep_items=self.keep_items, access=self.access)
+
+    def begin(self, *, overwrite: bool) -> Store:
+        """Checks the target and makes the run's folder; any worker may do it first.
+
+        Raises:
+          TargetError: the target cannot be made, holds something that a run must not
+            replace, or a dataset where `overwrite` is not given.
+        """
+        place = target.at(self.directory)
+        place.check_shared()
+        manifest = place.check_contents()
+        work_folder.check(self.directory)
+        if manifest is not None and not self._is_mine(manifest) and not overwrite:
+            raise TargetError(
+                f"The output must not exist yet; {self.directory!r} holds the dataset "
+                f"{manifest.name!r} of {manifest.records:,} records. Give "
+                f"overwrite=True to replace it, or choose another output."
+            )
+        store = self.store
+        place.make_shared(store)
+        return store
+
+    def look(self, *, overwrite: bool) -> str:
+        """Returns the state of the target when the run started, after `begin`.
+
+        A second attempt, which a restarted job makes, gives the answer of the first.
+        """
+        # What this very run was killed in the middle of publishing.
+        work_folder.recover(self.directory)
+        path = os.path.join(self.store.folder, "seen")
+        try:
+            seen = files.read_bytes(path).decode()
+        except FileNotFoundError:
+            seen = target.state(self.directory)
+        store = self.begin(overwrite=overwrite)
+        files.write_file(path, seen.encode(), attempts=store.attempts)
+        return seen
+
+    def open_attempt(self) -> Store:
+        """Returns the store of one attempt at a shard, with folders of its own.
+
+        Raises:
+          CommitError: the run has ended, or its work was removed.
+        """
+        try:
+            return target.at(self.directory).open_attempt(self.store)
+        except FileNotFoundError as error:
+            raise self.is_gone() from error
+
+    def attempt(self, word: str) -> Store:
+        """Returns the store of an attempt that has ended."""
+        return dataclasses.replace(self.store, attempt=word)
+
+    def published(self) -> Manifest | None:
+        """Returns the manifest of the target where this run has published it."""
+        work_folder.recover(self.directory)
+        try:
+            manifest = target.read_manifest(self.directory)
+        except FileNotFoundError:
+            return None
+        return manifest if self._is_mine(manifest) else None
+
+    def open_commit(self, finished: Sequence[tuple[str, str]], *, seen: str) -> Store:
+        """Returns the store of the dataset, with the finished shards in their place.
+
+        Args:
+          finished: (attempt, file name) of each shard, as it was reported. Another list
+            makes another folder, so that attempts at the commit cannot mix.
+          seen: see `look`.
+
+        Raises:
+          CommitError: another run has published since; its dataset stays.
+        """
+        place = target.at(self.directory)
+        if place.state() != seen:
+            raise target.overtaken(self.directory)
+        listed = "\n".join(sorted("\0".join(each) for each in finished))
+        word = hashlib.blake2b(listed.encode(), digest_size=_WORD_BYTES).hexdigest()
+        place.make_shared(self.store)
+        store = place.open_commit(self.store, word=word)
+        place.take_in(store, [(self.attempt(a), name) for a, name in finished])
+        return store
+
+    def end(self) -> None:
+        """Removes the run's folder; it may be gone already."""
+        target.at(self.directory).end_shared(self.store)
+
+    def _is_mine(self, manifest: Manifest) -> bool:
+        return manifest.run.get("job") == self.token
+
+    def is_gone(self) -> CommitError:
+        """Returns the error of an attempt that finds the run's work gone."""
+        return CommitError(
+            f"The work of a run must stay where it is until the run ends; "
+            f"{self.store.folder!r} is gone. The run has ended meanwhile, or "
+            f"'beam-tfrecord clean' has removed it; run again."
+        )
