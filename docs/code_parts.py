@@ -455,6 +455,10 @@ def _paragraphs(text: str, language: str = "python") -> Iterator[str]:
     """Yields paragraphs of a docstring as Markdown; indented lines as code."""
     for paragraph in re.split(r"\n\n(?!    )", text):
         lines = paragraph.splitlines()
+        if any(line.lstrip().startswith("- ") for line in lines):
+            # A list: its further lines are indented, and no code.
+            yield paragraph
+            continue
         drawn = [line.startswith(("    ", ">>>")) or not line for line in lines]
         first = drawn.index(True) if True in drawn else len(lines)
         if first:
