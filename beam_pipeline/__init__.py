@@ -18,6 +18,8 @@ __all__ = [
     "make_plan",
     "convert_plan",
     # Pipelines of one's own
+    "ReadRows",
+    "RowsRead",
     "WriteDataset",
     "Committed",
     "ReadDataset",
@@ -26,6 +28,7 @@ __all__ = [
 if TYPE_CHECKING:
     from beam_pipeline.api import Report, convert
     from beam_pipeline.own_pipelines.read_dataset import ReadDataset
+    from beam_pipeline.own_pipelines.read_rows import ReadRows, RowsRead
     from beam_pipeline.own_pipelines.write_dataset import Committed, WriteDataset
     from beam_pipeline.planning.plan import make_plan
     from beam_pipeline.running.convert import convert_plan
@@ -36,6 +39,7 @@ else:
         {
             "beam_pipeline.api": ["Report", "convert"],
             "beam_pipeline.own_pipelines.read_dataset": ["ReadDataset"],
+            "beam_pipeline.own_pipelines.read_rows": ["ReadRows", "RowsRead"],
             "beam_pipeline.own_pipelines.write_dataset": ["Committed", "WriteDataset"],
             "beam_pipeline.planning.plan": ["make_plan"],
             "beam_pipeline.running.convert": ["convert_plan"],

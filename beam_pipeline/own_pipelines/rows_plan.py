@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.version import __version__ as beam_version
 
+from beam_pipeline.own_pipelines.read_source import ReadSource, with_source_features
 from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
 from beam_pipeline.planning.plan import shards_of
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
-from transforms.core.model import PlaceFacts, ReadFacts
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog
 from transforms.core.placing.placement import Sharding, SplitRule, UInt64s, usual_order
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
@@ -51,7 +52,7 @@ class RowsPlan:
     bounds: Mapping[str, UInt64s]
     counts: ShardCounts
     publication: Publication
-    facts: tuple[ReadFacts | PlaceFacts, ...]
+    facts: tuple[ReadFacts | PlaceFacts | RejectLog, ...]
     attempts: frozenset[str]
 
     @property
@@ -91,6 +92,7 @@ def plan_rows(
     directory: str,
     seen: str,
     job: str,
+    source: ReadSource | None = None,
 ) -> RowsPlan:
     """Returns what is made of all rows; a function of the rows and the spec alone.
 
@@ -101,6 +103,7 @@ def plan_rows(
       directory: the target.
       seen: what is there now; see `transforms.publishing.target.state`.
       job: a word for the run.
+      source: that the rows were read from, where that is known.
 
     Raises:
       EncodingError: values of one column are of kinds that do not join.
@@ -112,6 +115,10 @@ def plan_rows(
     types = {name: column.type for name, column in inferred.items()}
     empty = {name: _empty(kind) for name, kind in types.items()}
     features = [column.feature for column in inferred.values()]
+    if source is not None:
+        features = with_source_features(
+            features, types, source, label=spec.label_column
+        )
     schema = declare(features, empty, spec)
     sizes = {name: _bytes_of(found) for name, found in gathered.histograms.items()}
     names = _split_names(rule.split, sizes)
@@ -141,7 +148,7 @@ def plan_rows(
             keyed=bool(rule.key_column),
         ),
         compression=spec.compression,
-        root=spec.images_root,
+        root=spec.images_root or (source.root if source is not None else ""),
         image_policy=spec.image_policy,
     )
     total = gathered.tally.rows

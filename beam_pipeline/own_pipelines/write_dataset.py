@@ -11,7 +11,7 @@ rows -> sorted runs and counts, one element a bundle      Gather
 import functools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +19,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, StandardOption
 
 from beam_pipeline.own_pipelines.commit_rows import Committed, Written, commit_rows
 from beam_pipeline.own_pipelines.parameters import spec_of
+from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
+from beam_pipeline.own_pipelines.read_source import ReadSource, label_columns
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsPlan,
     merge_bundles,
@@ -27,7 +29,7 @@ from beam_pipeline.own_pipelines.rows_plan import (
 from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.settings.spec import Spec
 from transforms import files
-from transforms.core.model import Rejection, ShardKey
+from transforms.core.model import ReadFacts, Rejection, RejectLog, ShardKey
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.shard_rows import ShardRows
 from transforms.errors import ConservationError, SpecError
@@ -73,6 +75,7 @@ class WriteDataset(beam.PTransform):
         label: str | None = None,
         splits: Mapping[str, float] | str | None = None,
         key: str | None = None,
+        accounts: ReadAccounts | None = None,
         **settings: Any,
     ) -> None:
         """Checks the parameters; nothing is made before the pipeline runs.
@@ -82,6 +85,10 @@ class WriteDataset(beam.PTransform):
           label: the column to predict.
           splits: the share of each split, or "column:NAME" for a column that says it.
           key: the column that says what a row is; else that is all of its values.
+          accounts: of the `ReadRows` that the rows come from. Then the manifest has
+            the account of that source, and what steps have dropped or added; columns
+            that are as they were read stay what the source says; and relative paths
+            of images are relative to it, unless `images_root` says otherwise.
           settings: of a spec, as `convert` has them.
 
         Raises:
@@ -91,6 +98,12 @@ class WriteDataset(beam.PTransform):
         self._spec = spec_of(
             output, label=label, splits=splits, key=key, settings=settings
         )
+        if accounts is not None and not isinstance(accounts, ReadAccounts):
+            raise SpecError(
+                f"accounts must be those of ReadRows, as in accounts=read.accounts; "
+                f"found a {type(accounts).__name__}. Leave it out for other rows."
+            )
+        self._accounts = accounts
         self._directory = absolute(self._spec.output)
         self._nonce = secrets.token_hex(16)
 
@@ -108,7 +121,9 @@ class WriteDataset(beam.PTransform):
                 f"{type(rows.windowing.windowfn).__name__}. A dataset is one whole: "
                 "put beam.WindowInto(GlobalWindows()) before it."
             )
-        spec, rule = self._spec, _rule_of(self._spec)
+        spec = self._spec
+        source = None if self._accounts is None else self._accounts.source
+        rule = _rule_of(spec, source)
         run = SharedRun(
             self._directory,
             self._nonce,
@@ -127,17 +142,28 @@ class WriteDataset(beam.PTransform):
             | "Merge counts" >> beam.CombineGlobally(_MergeCounts())
             | "Plan"
             >> beam.Map(
-                _plan, beam.pvalue.AsSingleton(seen), spec=spec, rule=rule, run=run
+                _plan,
+                beam.pvalue.AsSingleton(seen),
+                spec=spec,
+                rule=rule,
+                run=run,
+                source=source,
             ).with_output_types(RowsPlan)
         )
         planned = beam.pvalue.AsSingleton(plan)
+        read = []
+        if self._accounts is not None:
+            read = [beam.pvalue.AsList(self._accounts.facts)]
         return (
             bundles
             | "Cut by shard" >> beam.FlatMap(_cut, planned)
             | "Group by shard" >> beam.GroupByKey()
             | "Write" >> beam.Map(_write, planned, run).with_output_types(Written)
             | "Gather facts" >> beam.combiners.ToList()
-            | "Commit" >> beam.Map(_commit, planned, run).with_output_types(Committed)
+            | "Commit"
+            >> beam.Map(_commit, planned, run, source, *read).with_output_types(
+                Committed
+            )
             # An attempt at the commit finds all of its work, until one has succeeded.
             | "Keep" >> beam.Reshuffle()
             | "Clean up" >> beam.Map(_clean_up, run).with_output_types(Committed)
@@ -149,7 +175,7 @@ def _is_dataflow(options: PipelineOptions) -> bool:
     return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
-def _rule_of(spec: Spec) -> GatherRule:
+def _rule_of(spec: Spec, source: ReadSource | None) -> GatherRule:
     rule = rule_of(spec)
     if spec.split_column:
         rule = SplitRule(SplitSource.COLUMN)
@@ -159,6 +185,8 @@ def _rule_of(spec: Spec) -> GatherRule:
         for name, said in spec.features.items()
         if said.kind == "label"
     ]
+    if source is not None:
+        labels += label_columns(source)
     return GatherRule(
         split=rule,
         split_column=spec.split_column or "",
@@ -195,10 +223,21 @@ class _MergeCounts(beam.CombineFn):
 
 
 def _plan(
-    gathered: GatheredBundle, seen: str, spec: Spec, rule: GatherRule, run: SharedRun
+    gathered: GatheredBundle,
+    seen: str,
+    spec: Spec,
+    rule: GatherRule,
+    run: SharedRun,
+    source: ReadSource | None,
 ) -> RowsPlan:
     return plan_rows(
-        gathered, spec, rule, directory=run.directory, seen=seen, job=run.token
+        gathered,
+        spec,
+        rule,
+        directory=run.directory,
+        seen=seen,
+        job=run.token,
+        source=source,
     )
 
 
@@ -249,7 +288,15 @@ def _load(
     return rows, refused
 
 
-def _commit(found: list[Written], plan: RowsPlan, run: SharedRun) -> Committed:
+def _commit(
+    found: list[Written],
+    plan: RowsPlan,
+    run: SharedRun,
+    source: ReadSource | None,
+    read: Sequence[ReadFacts | RejectLog] = (),
+) -> Committed:
+    if source is not None:
+        plan = with_accounts(plan, source, read)
     return commit_rows(found, plan, run)
 
 

@@ -21,6 +21,7 @@ from transforms.errors import InputError, SourceError, source_error
 from transforms.files import FileEntry
 from transforms.formats.choose_files import choose_files
 from transforms.formats.image_suffixes import is_image_name
+from transforms.formats.listing import HeldListing
 from transforms.formats.registry import FORMATS, METADATA_NAMES, Format, claimed_by
 from transforms.formats.source import Source
 from transforms.formats.split_words import is_split_word
@@ -86,8 +87,8 @@ class PlannedSource:
     """A source with all that its planning found out.
 
     Attributes:
-      make: the path of the stored listing -> the source.
-      listing: what is to be stored there.
+      make: the path of the stored listing, or a listing that is held -> the source.
+      listing: what is to be stored or held.
       schema: the features.
       rule: how rows fall into splits.
       records: split -> how many records, about.
@@ -108,7 +109,7 @@ class PlannedSource:
       given_classes: the class names that the setting `vocabulary` gives.
     """
 
-    make: Callable[[str], Source]
+    make: Callable[[str | HeldListing], Source]
     listing: pa.Table
     schema: Schema
     rule: SplitRule

@@ -16,8 +16,8 @@ import transforms
 ROOT = pathlib.Path(__file__).parents[2]
 FRONTS = {module.__name__: module for module in (beam_pipeline, transforms)}
 PROGRAM = """
-    __version__ convert Report make_spec make_plan convert_plan WriteDataset Committed
-    ReadDataset
+    __version__ convert Report make_spec make_plan convert_plan
+    ReadRows RowsRead WriteDataset Committed ReadDataset
 """.split()
 LIBRARY = """
     ListBlocks ReadBlocks PlaceRows CountShards WriteShards CommitDataset

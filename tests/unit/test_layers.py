@@ -81,7 +81,7 @@ PROGRAM = {
         "job"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings planning planning.features datasets"
+        "version settings engines planning planning.features datasets"
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.commands": (

@@ -13,6 +13,7 @@ from transforms.core.model import Block, Reading
 from transforms.core.placing.placement import UInt64s
 from transforms.core.placing.selection import select_rows
 from transforms.core.schema import Schema
+from transforms.formats.listing import HeldListing
 from transforms.formats.source import Source
 
 __all__ = ["SelectedSource"]
@@ -33,7 +34,7 @@ class SelectedSource(Source):
     source: Source
     places: str
     digest: str
-    listing: str
+    listing: str | HeldListing
 
     @property
     def schema(self) -> Schema:  # type: ignore[override]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from transforms.core.model import Block, Reading
 from transforms.core.schema import Schema
+from transforms.formats.listing import HeldListing
 
 __all__ = ["Source", "run_facts"]
 
@@ -25,12 +26,12 @@ class Source(abc.ABC):
     Attributes:
       schema: the features of every row.
       many_origins: whether a batch spans several origins, each row with its own.
-      listing: path of the stored listing of the inputs.
+      listing: of the inputs: the path of the file that holds it, or itself.
     """
 
     schema: Schema
     many_origins: ClassVar[bool]
-    listing: str
+    listing: str | HeldListing
 
     @abc.abstractmethod
     def inputs(self) -> Iterator[int]:

@@ -34,6 +34,7 @@ from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
+from transforms.formats.listing import HeldListing
 from transforms.formats.pattern_trial import try_pattern
 from transforms.formats.source import Source
 from transforms.formats.split_words import split_of_stem
@@ -77,7 +78,7 @@ class RowSource(Source):
     Attributes:
       reader: of the format.
       root: folder that the listing's paths are relative to.
-      listing: path of the Arrow IPC file.
+      listing: path of the Arrow IPC file, or the listing itself.
       schema: the features.
       images_root: folder that paths of images are relative to, itself relative to
         `root` or absolute; empty for that of the file that names them.
@@ -96,7 +97,7 @@ class RowSource(Source):
 
     reader: RowReader
     root: str
-    listing: str
+    listing: str | HeldListing
     schema: Schema
     images_root: str = ""
     split_column: str = ""
@@ -144,6 +145,8 @@ class RowSource(Source):
         return self.split_column or self.reader.split_column
 
     def _files(self) -> pa.Table:
+        if isinstance(self.listing, HeldListing):
+            return self.listing.table()
         with files.mapped(self.listing) as source:
             return pa.ipc.open_file(source).read_all()
 

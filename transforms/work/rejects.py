@@ -22,7 +22,7 @@ import contextlib
 import operator
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -41,6 +41,7 @@ __all__ = [
     "PIECE_ROWS",
     "PIECE_SCHEMA",
     "RejectGatherer",
+    "read_lines",
     "read_log",
     "read_piece",
 ]
@@ -98,7 +99,8 @@ class RejectGatherer:
 
         Args:
           task: what only this task has.
-          path: of the file, where one is needed.
+          path: of the file, where one is needed; empty to have none, however long
+            the log is.
           attempts: a folder for the unfinished file, on the same file system.
           keep_items: whether the items themselves are kept.
         """
@@ -147,7 +149,7 @@ class RejectGatherer:
                 self._held_bytes += len(kept.raw or b"")
             if self._held_bytes >= _SORTED_BYTES or len(self._entries) >= _SORTED_ROWS:
                 self._flush()
-                if self._size > _INLINE_BYTES:
+                if self._spills:
                     self._write_held()
 
     def __enter__(self) -> Self:
@@ -180,8 +182,12 @@ class RejectGatherer:
                 line_bytes=self._line_bytes,
                 item_bytes=self._item_bytes,
                 payload=b"".join(self._held),
-                path=self._path if self._size > _INLINE_BYTES else "",
+                path=self._path if self._spills else "",
             )
+
+    @property
+    def _spills(self) -> bool:
+        return bool(self._path) and self._size > _INLINE_BYTES
 
     def _flush(self) -> None:
         entries, self._entries, self._held_bytes = self._entries, [], 0
@@ -232,7 +238,7 @@ class RejectGatherer:
 
     def _finish(self) -> None:
         """Writes the log to a file unless it is small enough to travel inline."""
-        if self._size <= _INLINE_BYTES:
+        if not self._spills:
             return
         held, self._held = self._held, []
         with storing(self._path, size=self._size):
@@ -282,6 +288,13 @@ def read_log(log: RejectLog, offset: int, size: int) -> bytes:
     if not log.path:
         return log.payload[offset : offset + size]
     return files.read_range(log.path, offset, offset + size)
+
+
+def read_lines(log: RejectLog) -> Iterator[bytes]:
+    """Yields the lines of a log, each as `rejects.jsonl` has it; raises OSError."""
+    for _, pieces in log.runs:
+        for offset, size in pieces:
+            yield from read_piece(log, offset, size)["line"].to_pylist()
 
 
 def read_piece(log: RejectLog, offset: int, size: int) -> pa.RecordBatch:

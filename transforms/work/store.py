@@ -46,7 +46,8 @@ class Store:
     """The work folder of one job.
 
     Attributes:
-      folder: its path, on a file system that every worker shares.
+      folder: its path, on a file system that every worker shares. Empty for none:
+        then only reject logs can be put here, and all of them travel inline.
       inline: whether segments travel through the shuffle (small jobs) or only their
         descriptors do. Bytes of the output do not depend on it.
       keep_items: whether reject logs hold the rejected items themselves.
@@ -265,9 +266,10 @@ class Store:
           task: what only this task has; it names the file, where one is needed.
         """
         name = hashlib.blake2b(task.encode(), digest_size=16).hexdigest()
+        path = os.path.join(self.rejects, f"{name}.rejects")
         return RejectGatherer(
             task,
-            os.path.join(self.rejects, f"{name}.rejects"),
+            path if self.folder else "",
             attempts=self.attempts,
             keep_items=self.keep_items,
         )

@@ -1,0 +1,50 @@
+"""The account of a read source, from `ReadRows` to `WriteDataset`."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+
+from beam_pipeline.own_pipelines.read_source import ReadSource
+from beam_pipeline.own_pipelines.rows_plan import RowsPlan
+from transforms.core.model import PlaceFacts, ReadFacts, RejectLog
+
+__all__ = ["ReadAccounts", "with_accounts"]
+
+
+class ReadAccounts(NamedTuple):
+    """What `ReadRows` has read, for `WriteDataset(..., accounts=read.accounts)`.
+
+    Attributes:
+      facts: a ReadFacts for each piece of the source, and a RejectLog for each with
+        rejects.
+      source: what is known of the source already.
+    """
+
+    facts: beam.PCollection[ReadFacts | RejectLog]
+    source: ReadSource
+
+
+def with_accounts(
+    plan: RowsPlan, source: ReadSource, facts: Sequence[ReadFacts | RejectLog]
+) -> RowsPlan:
+    """Returns a plan whose account begins where the source was read."""
+    # The parts of an item are not followed through the steps of a user.
+    read: list[ReadFacts | PlaceFacts | RejectLog] = [
+        dataclasses.replace(fact, parts={}, parts_gone={})
+        if isinstance(fact, ReadFacts)
+        else dataclasses.replace(fact, parts={})
+        for fact in facts
+    ]
+    run = dict(plan.publication.run)
+    publication = dataclasses.replace(
+        plan.publication,
+        inputs=source.inputs,
+        run=run | {"notes": [*run["notes"], *source.notes]},
+        skipped=source.skipped,
+        expected_rows=source.expected_rows,
+        steps="add",
+    )
+    placed = [fact for fact in plan.facts if isinstance(fact, PlaceFacts)]
+    return dataclasses.replace(plan, publication=publication, facts=(*read, *placed))

@@ -1,0 +1,274 @@
+"""`ReadRows`: the rows of any source that `convert` reads, for any pipeline.
+
+plan, when the pipeline is built: files, schema, splits
+     -> blocks of the files, spread over the workers    List
+     -> batches, rejects, facts                         Read
+     -> rows, or Arrow batches                          Give rows
+"""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Unpack
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipeline.engines.places import check_shared
+from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
+from beam_pipeline.own_pipelines.read_source import ReadSource
+from beam_pipeline.planning.plan import plan_source
+from beam_pipeline.settings.keywords import Keywords
+from beam_pipeline.settings.options import SETTINGS
+from beam_pipeline.settings.python_words import raising_in_python
+from beam_pipeline.settings.spec import Spec, make_spec
+from transforms.core.model import Batch, RejectLog
+from transforms.core.schema import Schema
+from transforms.errors import InputError, SpecError, TargetError
+from transforms.formats.listing import HeldListing, InlineListing
+from transforms.stages.list import ListBlocks
+from transforms.stages.read import ReadBlocks
+from transforms.storage.paths import absolute, is_remote
+from transforms.work.rejects import read_lines
+from transforms.work.store import Store
+
+__all__ = ["ReadRows", "RowsRead"]
+
+# Three stages hold the listing, each in base 64: 1 MiB of the graph in all.
+_INLINE_BYTES = (1 << 20) // 4
+_SPLIT = "split"
+_PATHS = ("source", "labels", "layout", "vocabulary")
+_SECTIONS = frozenset(["Source", "Features"])
+_BESIDE = frozenset(
+    (
+        "label_column split_column max_image_bytes keep_rejected_bytes allow_empty "
+        "shared_output"
+    ).split()
+)
+# They need what a whole job has: a work folder, or someone who waits for its end.
+_OF_JOBS = frozenset(["only_rejected", "vocabulary_lock"])
+
+
+class RowsRead(NamedTuple):
+    """The outputs of `ReadRows`.
+
+    Attributes:
+      rows: dicts, or Arrow record batches.
+      rejects: a dict for each item that is no row: source, row, line, stage, reason,
+        message and sha256, as `rejects.jsonl` of a dataset has them.
+      accounts: what was read, rejected and skipped, for `WriteDataset`.
+    """
+
+    rows: beam.PCollection[Any]
+    rejects: beam.PCollection[dict[str, Any]]
+    accounts: ReadAccounts
+
+
+class ReadRows(beam.PTransform):
+    """Reads the rows of folders of images, CSV, tables and whatever `convert` reads.
+
+        read = pipeline | ReadRows("photos")
+        (read.rows | beam.Filter(keep)
+                   | WriteDataset("out/photos", accounts=read.accounts))
+
+    Input: the pipeline. Output: a `RowsRead`.
+
+    `rows` has a dict for each row, with all columns, in no particular order; with
+    `batches=True` Arrow record batches, each of one block of a file. Values are typed
+    as `convert` types them: int, float (of 32 bits), bool, str, bytes, lists of them,
+    class names for labels, timestamps as int in their unit, None for missing values.
+    Images of a folder, or that a table names, are paths relative to the source; images
+    that are in the source itself are bytes. Where the source says the split of a row,
+    the row has it as `split`.
+
+    Guarantees:
+      - Files are listed, and the schema is decided, where the pipeline is built. A file
+        that changes before it is read is a reject or an error.
+      - Every item of the source is a row, a reject or counted as skipped. With
+        `accounts` given to `WriteDataset`, its manifest has the account of the source,
+        and what the steps between have dropped or added. Columns that those leave as
+        they are stay what the source says: images, classes, timestamps.
+      - A retry reads the same rows again.
+
+    A worker needs some times the memory of a block of 8 to 256 MB, and all rejects of
+    one, some 300 bytes each; they travel in elements, for there is no work folder. The
+    graph holds the list of files up to some 10,000 of them; a longer one is listed
+    again by each worker process, which fails where it has changed.
+    Counters: rows_read, rows_rejected (namespace read).
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        batches: bool = False,
+        **settings: Unpack[Keywords],
+    ) -> None:
+        """Checks the parameters; the source is looked at when the pipeline is built.
+
+        Args:
+          source: folder, file or pattern of what is read.
+          batches: whether to give Arrow record batches instead of dicts.
+          settings: those of `convert` that concern reading: of source and features,
+            and `label_column`, `split_column`, `max_image_bytes`, `allow_empty`,
+            `keep_rejected_bytes` and `shared_output`.
+
+        Raises:
+          SpecError: a parameter is wrong.
+        """
+        super().__init__()
+        self._batches = batches
+        with raising_in_python():
+            if not isinstance(source, str | os.PathLike):
+                raise SpecError(
+                    f"The source of ReadRows must be a path or a pattern; found a "
+                    f"{type(source).__name__}. Give rows of your own to WriteDataset, "
+                    f"as in beam.Create(rows) | WriteDataset(...)."
+                )
+            for name in settings:
+                _check_setting(name)
+            # A spec needs an output, and none is looked at here.
+            given = {**settings, "source": os.fspath(source), "output": "OUTPUT"}
+            self._spec = make_spec(given)
+
+    def expand(self, begin: beam.pvalue.PBegin) -> Any:
+        """Plans, then reads each block by itself.
+
+        Raises:
+          UsageError: the source cannot be read as the settings say, or its files are
+            where the workers do not see them.
+        """
+        spec = self._spec
+        with raising_in_python():
+            inputs, planned = plan_source(spec)
+            _check_seen(inputs.root, spec, begin.pipeline)
+        source = planned.make(_listing_of(planned.listing, spec))
+        store = Store("", keep_items=spec.keep_rejected_bytes)
+        blocks = begin | "List" >> ListBlocks(source)
+        read = blocks | "Read" >> ReadBlocks(source, store)
+        kind = pa.RecordBatch if self._batches else dict[str, Any]
+        give = _batches_of if self._batches else _rows_of
+        rows = read.batches | "Give rows" >> beam.FlatMap(
+            give, _columns(planned.schema)
+        ).with_output_types(kind)
+        rejects = read.rejects | "Give rejects" >> beam.FlatMap(_rejects_of)
+        facts = (read.facts, read.rejects) | "Give facts" >> beam.Flatten()
+        known = ReadSource(
+            root=inputs.root,
+            schema=planned.schema,
+            inputs=inputs.facts(),
+            skipped=planned.skipped,
+            expected_rows=planned.expected_rows,
+            notes=planned.notes,
+        )
+        return RowsRead(rows, rejects, ReadAccounts(facts, known))
+
+
+def _check_setting(name: str) -> None:
+    known = SETTINGS.get(name)
+    if known is None or name in _BESIDE:
+        return
+    if known.section not in _SECTIONS or name in _OF_JOBS:
+        place = "convert" if name in _OF_JOBS else "WriteDataset, or to convert"
+        raise SpecError(
+            f"ReadRows takes the settings that concern reading; {name} is not one of "
+            f"them. Give it to {place}."
+        )
+
+
+def _check_seen(root: str, spec: Spec, pipeline: beam.Pipeline) -> None:
+    """Refuses files of this machine where the workers are on others."""
+    places = [root, *filter(None, [spec.images_root])]
+    local = [place for place in places if not is_remote(place)]
+    if not local:
+        return
+    runner = type(pipeline.runner).__name__
+    if "Dataflow" in runner:
+        raise TargetError(
+            f"Dataflow's workers must see the source, as in gs://bucket/folder; "
+            f"{local[0]!r} is a path of this machine. Copy it to a bucket first."
+        )
+    settings = spec.model_copy(update={"source": local[0], "output": local[0]})
+    for name, master in _masters(pipeline.options, runner):
+        check_shared(name, master, settings, ())
+
+
+def _masters(options: PipelineOptions, runner: str) -> Iterator[tuple[str, str]]:
+    flags: Mapping[str, Any] = options.get_all_options()
+    for name, flag in (("Flink", "flink_master"), ("Spark", "spark_master_url")):
+        master = flags.get(flag)
+        if runner.startswith(name) and master:
+            yield name, str(master)
+
+
+def _listing_of(table: pa.Table, spec: Spec) -> HeldListing:
+    """Returns a listing for the graph: as it is, or by what makes it again."""
+    listing = InlineListing.of(table)
+    if len(listing.data) <= _INLINE_BYTES:
+        return listing
+    # Workers may run in another folder.
+    paths = {name: getattr(spec, name) for name in _PATHS}
+    spec = spec.model_copy(
+        update={k: absolute(v) for k, v in paths.items() if isinstance(v, str)}
+    )
+    return _ListedAgain(json.dumps(spec.to_json(), sort_keys=True), _digest(table))
+
+
+class _ListedAgain(HeldListing):
+    """A listing that each process makes again, for it is too long for the graph."""
+
+    def __init__(self, spec: str, digest: str) -> None:
+        self.spec = spec
+        self.digest = digest
+
+    def table(self) -> pa.Table:
+        return _listed_again(self.spec, self.digest)
+
+
+# Asked for every block; a process may read of several sources in turn.
+@functools.lru_cache(maxsize=4)
+def _listed_again(spec: str, digest: str) -> pa.Table:
+    _, planned = plan_source(make_spec(json.loads(spec)))
+    if _digest(planned.listing) != digest:
+        raise InputError(
+            f"The source must stay as it is while it is read; the files of "
+            f"{make_spec(json.loads(spec)).source!r} are others than when the pipeline "
+            f"was built. Run again."
+        )
+    return planned.listing
+
+
+def _digest(table: pa.Table) -> str:
+    digest = hashlib.blake2b(str(table.schema).encode(), digest_size=16)
+    for batch in table.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    return digest.hexdigest()
+
+
+def _columns(schema: Schema) -> list[str]:
+    """Returns the columns that rows have for users."""
+    return [feature.name for feature in schema.stored if not feature.derived]
+
+
+def _batches_of(batch: Batch, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    rows = batch.rows.select(columns)
+    if not rows.num_rows:
+        return
+    if batch.splits is not None:
+        if _SPLIT in columns:
+            rows = rows.drop_columns(_SPLIT)
+        rows = rows.append_column(_SPLIT, batch.splits)
+    yield rows
+
+
+def _rows_of(batch: Batch, columns: list[str]) -> Iterable[dict[str, Any]]:
+    for rows in _batches_of(batch, columns):
+        yield from rows.to_pylist()
+
+
+def _rejects_of(log: RejectLog) -> Iterator[dict[str, Any]]:
+    for line in read_lines(log):
+        yield json.loads(line)

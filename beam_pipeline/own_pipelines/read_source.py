@@ -1,0 +1,84 @@
+"""What is known of a source before its rows are read."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from transforms.core.schema import Feature, Kind, Schema
+from transforms.gather.row_batches import table_batch
+
+__all__ = ["ReadSource", "label_columns", "with_source_features"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadSource:
+    """What is known of a source before its rows are read.
+
+    Attributes:
+      root: the folder that paths of images are relative to.
+      schema: of its rows; every feature that is not derived is a column.
+      inputs: its files, as a manifest states them.
+      skipped: items left out before reading, by reason.
+      expected_rows: how many rows must be read; None if not known.
+      notes: what a person should know of how it was understood.
+    """
+
+    root: str
+    schema: Schema
+    inputs: Mapping[str, Any]
+    skipped: Mapping[str, int]
+    expected_rows: int | None
+    notes: tuple[str, ...]
+
+
+def with_source_features(
+    features: Sequence[Feature],
+    types: Mapping[str, pa.DataType],
+    source: ReadSource,
+    *,
+    label: str | None,
+) -> list[Feature]:
+    """Returns inferred features, those of the source where columns are as they were.
+
+    Args:
+      features: a feature for each column.
+      types: of the columns.
+      source: that the rows were read from.
+      label: the column to predict, where the job says one.
+    """
+    known = _row_features(source.schema)
+    out = []
+    for feature in features:
+        found = known.pop(feature.name, None)
+        if found is None or types[feature.name] not in (pa.null(), found[1]):
+            out.append(feature)
+        elif label is None or found[0].name == label:
+            out.append(found[0])
+        else:
+            out.append(dataclasses.replace(found[0], is_label=False))
+    names = {feature.name for feature in out}
+    derived = (f for f in source.schema.features if f.derived and f.name not in names)
+    return [*out, *derived]
+
+
+def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
+    """Returns the features as rows have them, each with the type of its values."""
+    empty = pa.RecordBatch.from_pylist([], schema.row_schema)
+    types = table_batch(empty).rows.schema
+    return {
+        feature.name: (
+            dataclasses.replace(
+                feature, column="", pattern="", constant=None, separator=""
+            ),
+            types.field(feature.name).type,
+        )
+        for feature in schema.stored
+        if not feature.derived and feature.name in types.names
+    }
+
+
+def label_columns(source: ReadSource) -> list[str]:
+    """Returns the columns of class names."""
+    return [feature.name for feature in source.schema.of_kind(Kind.LABEL)]

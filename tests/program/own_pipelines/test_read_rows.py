@@ -1,0 +1,328 @@
+"""ReadRows: what `convert` reads, as rows of any pipeline, and its account."""
+
+import json
+import pathlib
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+from PIL import Image
+
+from beam_pipeline.own_pipelines import read_rows
+from beam_pipeline.own_pipelines.read_rows import ReadRows
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.own_pipelines import bytes_of
+from transforms.core.example.parse import read_examples
+from transforms.core.manifest import Manifest
+from transforms.errors import SourceError, SpecError, TargetError
+
+Folder = pathlib.Path
+Row = dict[str, Any]
+ROWS = 400
+
+
+@pytest.fixture
+def table(tmp_path: Folder) -> Folder:
+    """A CSV file of 400 rows, two of which do not fit."""
+    lines = ["id,weight,animal,part"]
+    for i in range(ROWS):
+        weight = "heavy" if i in (7, 300) else f"{i / 4}"
+        part = "test" if i % 10 == 0 else "train"
+        lines.append(f"{i},{weight},{'cat' if i % 3 else 'dog'},{part}")
+    path = tmp_path / "animals.csv"
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Folder) -> Folder:
+    """A folder of 24 images in two splits and two classes, and one that is none."""
+    folder = tmp_path / "photos"
+    dots = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for label in ("cat", "dog"):
+            (folder / split / label).mkdir(parents=True)
+            for number in range(6):
+                pixels = dots.integers(0, 255, (30, 40, 3), dtype=np.uint8)
+                name = f"{number}.png"
+                Image.fromarray(pixels).save(folder / split / label / name)
+    (folder / "train" / "dog" / "bad.png").write_bytes(b"nothing")
+    return folder
+
+
+def given_by(source: Folder, **settings: Any) -> dict[str, list[Any]]:
+    """Returns the elements of each output, in no particular order."""
+    with tempfile.TemporaryDirectory() as folder:
+        _run(source, folder, settings)
+        return {
+            path.name: pickle.loads(path.read_bytes())
+            for path in Folder(folder).iterdir()
+        }
+
+
+def _run(source: Folder, folder: str, settings: Row) -> None:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(source, **settings)
+        outputs = {
+            "rows": read.rows,
+            "rejects": read.rejects,
+            "facts": read.accounts.facts,
+        }
+        for name, output in outputs.items():
+            (
+                output
+                | f"All {name}" >> beam.combiners.ToList()
+                | f"Keep {name}" >> beam.Map(_keep, f"{folder}/{name}")
+            )
+
+
+def _keep(found: list[Any], path: str) -> None:
+    Folder(path).write_bytes(pickle.dumps(found))
+
+
+def first_small(rows: Row) -> bool:
+    return not rows["filename"].endswith("0.png")
+
+
+def relabelled(row: Row) -> Row:
+    return {**row, "label": row["label"].upper()}
+
+
+def convert_photos(source: Folder, output: Folder, *flags: str) -> Manifest:
+    """Reads, filters, relabels and writes images."""
+    options = PipelineOptions(list(flags))
+    with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
+        read = pipeline | ReadRows(source)
+        (
+            read.rows
+            | beam.Filter(first_small)
+            | beam.Map(relabelled)
+            | beam.Reshuffle()
+            | WriteDataset(
+                output,
+                splits="column:split",
+                resize="shorter:24",
+                accounts=read.accounts,
+                max_reject_rate=0.1,
+            )
+        )
+    return Manifest.from_bytes((output / "manifest.json").read_bytes())
+
+
+def test_photos_become_a_dataset(photos: Folder, tmp_path: Folder) -> None:
+    """Images, classes and splits stay what the folders say; every item is counted."""
+    manifest = convert_photos(photos, tmp_path / "out")
+    account = manifest.account
+    assert (account.read, account.written, account.dropped_by_steps) == (25, 20, 4)
+    assert account.rejected == {"not_an_image": 1}
+    assert account.balance == 0
+    assert manifest.inputs["files"] == 25
+    kinds = {facts.feature.name: str(facts.feature.kind) for facts in manifest.features}
+    assert kinds == {
+        "image": "image",
+        "label": "label",
+        "filename": "text",
+        **dict.fromkeys(("height", "width", "depth"), "int64"),
+    }
+    assert {split.name: split.records for split in manifest.splits} == {
+        "train": 10,
+        "test": 10,
+    }
+    paths = [str(path) for path in (tmp_path / "out").glob("*.tfrecord-*")]
+    (label,) = (facts for facts in manifest.features if facts.feature.is_label)
+    assert label.classes == ("CAT", "DOG")
+    for row in read_examples(paths):
+        name = row["filename"][0].decode()
+        assert (row["height"], row["width"]) == ([24], [32])
+        assert label.classes[row["label"][0]].lower() == name.split("/")[1]
+        assert bytes(row["image"][0]).startswith(b"\x89PNG")
+
+
+def test_equal_bytes_from_another_place_and_bundling(
+    photos: Folder, tmp_path: Folder
+) -> None:
+    """Neither the folder's place nor the threads and attempts decide any byte."""
+    convert_photos(photos, tmp_path / "out")
+    moved = tmp_path / "elsewhere" / "photos"
+    shutil.copytree(photos, moved)
+    again = tmp_path / "elsewhere" / "out"
+    convert_photos(
+        moved,
+        again,
+        "--direct_num_workers=3",
+        "--direct_running_mode=multi_threading",
+        "--direct_runner_bundle_repeat=1",
+    )
+    assert bytes_of(again) == bytes_of(tmp_path / "out")
+
+
+def test_rows_of_a_table(table: Folder) -> None:
+    """Dicts of plain values; the split that the source says; rejects in words."""
+    found = given_by(table, split_column="part", label_column="animal")
+    assert len(found["rows"]) == ROWS - 2
+    rows = {row["id"]: row for row in found["rows"]}
+    assert rows[10] == {"id": 10, "weight": 2.5, "animal": "cat", "split": "test"}
+    assert sorted(reject["row"] for reject in found["rejects"]) == [8, 301]
+    assert {reject["reason"] for reject in found["rejects"]} == {"not_a_number"}
+    assert "heavy" in found["rejects"][0]["message"]
+
+
+def test_batches_of_a_table(table: Folder) -> None:
+    """Arrow batches of the same rows."""
+    found = given_by(table, split_column="part", batches=True)["rows"]
+    assert {type(batch) for batch in found} == {pa.RecordBatch}
+    rows = [row for batch in found for row in batch.to_pylist()]
+    assert len(rows) == ROWS - 2
+    assert set(rows[0]) == {"id", "weight", "animal", "split"}
+
+
+def test_images_are_paths_or_bytes(photos: Folder, tmp_path: Folder) -> None:
+    """Paths are relative to the source; images that the source holds are bytes."""
+    paths = {row["image"] for row in given_by(photos)["rows"]}
+    assert "train/cat/3.png" in paths
+    held = tmp_path / "held.parquet"
+    data = (photos / "train/cat/3.png").read_bytes()
+    pa.parquet.write_table(pa.table({"image": [data], "name": ["three"]}), held)
+    assert given_by(held)["rows"] == [{"image": data, "name": "three"}]
+
+
+def twice(row: Row) -> list[Row]:
+    return [row, {**row, "id": row["id"] + 1000}]
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_the_account_of_a_table(table: Folder, tmp_path: Folder, batches: bool) -> None:
+    """What was read and rejected before the steps is in the manifest."""
+    output = tmp_path / "out"
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(table, batches=batches)
+        read.rows | WriteDataset(output, key="id", accounts=read.accounts)
+    manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
+    assert manifest.account.to_json() == {
+        "read": ROWS,
+        "written": ROWS - 2,
+        "rejected": {"not_a_number": 2},
+        "skipped": {},
+    }
+    lines = (output / "rejects.jsonl").read_text().splitlines()
+    assert [json.loads(line)["row"] for line in lines] == [8, 301]
+    assert manifest.inputs["files"] == 1
+
+
+def test_rows_that_steps_add(table: Folder, tmp_path: Folder) -> None:
+    """More rows than were read are counted as added."""
+    output = tmp_path / "out"
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(table)
+        read.rows | beam.FlatMap(twice) | WriteDataset(output, accounts=read.accounts)
+    account = Manifest.from_bytes((output / "manifest.json").read_bytes()).account
+    assert account.added_by_steps == ROWS - 2
+    assert account.written == 2 * (ROWS - 2)
+    assert account.balance == 0
+
+
+def test_too_many_rejects_of_the_source(table: Folder, tmp_path: Folder) -> None:
+    """The tolerated share is of what was read, with the rejects of both."""
+    output = tmp_path / "out"
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    read = pipeline | ReadRows(table)
+    read.rows | WriteDataset(output, accounts=read.accounts, max_reject_rate=0.001)
+    with pytest.raises(Exception, match=r"At most 0\.100% of the items may be"):
+        pipeline.run().wait_until_finish()
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("source", ["table", "photos"])
+def test_long_listings_are_made_again(
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Files that the graph has no room for are listed again: the same rows."""
+    path = request.getfixturevalue(source)
+    whole = given_by(path)
+    monkeypatch.setattr(read_rows, "_INLINE_BYTES", 0)
+    again = given_by(path)
+    assert len(again["rows"]) > 20
+    assert sorted(map(repr, again["rows"])) == sorted(map(repr, whole["rows"]))
+
+
+def test_a_source_that_changes_before_it_is_listed_again(
+    photos: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other files than when the pipeline was built are an error."""
+    monkeypatch.setattr(read_rows, "_INLINE_BYTES", 0)
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    read = pipeline | ReadRows(photos)
+    assert_that(read.rows, equal_to([]))
+    (photos / "train" / "cat" / "0.png").rename(photos / "train" / "cat" / "new.png")
+    with pytest.raises(Exception, match="must stay as it is while it is read"):
+        pipeline.run().wait_until_finish()
+
+
+def test_the_graph_is_small(tmp_path: Folder) -> None:
+    """Of a folder of thousands of files the graph holds at most 1 MiB."""
+    folder = tmp_path / "many"
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for number in range(8000):
+            (folder / label / f"{number * 7919 % 8000:05d}.png").touch()
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | ReadRows(folder)
+    size = len(pipeline.to_runner_api().SerializeToString())
+    assert size <= 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"splits": {"train": 1}}, "splits is not one of them. Give it to WriteData"),
+        ({"resize": "exact:3"}, "resize is not one of them"),
+        ({"key_column": "id"}, "key_column is not one of them"),
+        ({"only_rejected": "x"}, "only_rejected is not one of them. .* to convert"),
+        ({"delimitr": ";"}, "delimiter"),
+    ],
+)
+def test_settings_that_are_refused(
+    table: Folder, settings: dict[str, Any], said: str
+) -> None:
+    """What does not concern reading is another transform's; the error says whose."""
+    with pytest.raises(SpecError, match=said):
+        ReadRows(table, **settings)
+
+
+def test_sources_that_are_refused(table: Folder) -> None:
+    """Python data is no source, and a folder must be there when it is planned."""
+    with pytest.raises(SpecError, match=r"beam\.Create"):
+        ReadRows([{"id": 1}])  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match="must exist"):
+        beam.Pipeline(runner="FnApiRunner") | ReadRows(table.parent / "nothing")
+    with pytest.raises(SpecError, match=r"accounts=read\.accounts"):
+        WriteDataset(table.parent / "out", accounts=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("runner", "flags", "said"),
+    [
+        ("DataflowRunner", [], "Dataflow's workers must see the source"),
+        ("FlinkRunner", ["--flink_master=far:8081"], "of Flink at 'far'"),
+        ("SparkRunner", ["--spark_master_url=spark://far:7077"], "of Spark at 'far'"),
+    ],
+)
+def test_files_that_workers_do_not_see(
+    table: Folder, runner: str, flags: list[str], said: str
+) -> None:
+    """Files of this machine are refused where the workers are on others."""
+    make: Callable[..., Any] = type(runner, (beam.runners.PipelineRunner,), {})
+    pipeline = beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(flags))
+    pipeline.runner = make()
+    with pytest.raises(TargetError, match=said):
+        pipeline | ReadRows(table)
