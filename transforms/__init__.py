@@ -6,6 +6,7 @@
     core/        pure functions over Arrow arrays and bytes; never Beam
     formats/     source formats, one module or package each: files -> blocks -> rows
     sidecars/    files beside the shards for other readers, such as TFDS
+    codec/       rows of Python values and of Arrow <-> serialised Examples
     work/        the work folder: segments, receipts, rejects, tables of splits
     shards/      how one shard is written: rows, images, their decoders
     publishing/  the output: who works on it, what is replaced, how it appears whole
@@ -39,6 +40,8 @@ __all__ = [
     "Kind",
     "rows_of",
     # tf.train.Example without TensorFlow
+    "encode_example",
+    "decode_example",
     "encode_examples",
     "decode_examples",
     "read_examples",
@@ -65,6 +68,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from transforms.codec.decode import decode_example
+    from transforms.codec.encode import encode_example
     from transforms.core.example.decoder import decode_examples
     from transforms.core.example.description import (
         FixedLenFeature,
@@ -106,6 +111,8 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "transforms.codec.decode": ["decode_example"],
+            "transforms.codec.encode": ["encode_example"],
             "transforms.core.example.decoder": ["decode_examples"],
             "transforms.core.example.description": [
                 "FixedLenFeature",

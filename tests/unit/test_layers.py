@@ -13,7 +13,7 @@ from tests.support.product_code import MODULES, tree
 # Folder -> the folders that it may import beside itself. A module at the top of its
 # package may have its own row; the row `beam_pipeline` is for the rest: the front door.
 LIBRARY = {
-    "transforms": "lazy_names errors core core.example core.rows stages tfrecord",
+    "transforms": "lazy_names errors core core.example core.rows codec stages tfrecord",
     "transforms.lazy_names": "",
     "transforms.errors": "",
     "transforms.files": "errors storage",
@@ -59,9 +59,13 @@ LIBRARY = {
         "errors core core.example core.infer core.placing core.rows formats "
         "formats.columnar"
     ),
+    "transforms.codec": (
+        "errors core core.example core.infer core.rows core.tfrecord "
+        "formats.tfrecord_files"
+    ),
     "transforms.stages": (
         "errors files storage core core.placing formats sidecars work shards "
-        "gather publishing publishing.bucket"
+        "gather codec publishing publishing.bucket"
     ),
     "transforms.tfrecord": "lazy_names errors files storage core.tfrecord publishing",
 }

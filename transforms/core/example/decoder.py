@@ -19,7 +19,13 @@ from transforms.core.example.messages import Example
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, SpecError
 
-__all__ = ["decode_examples", "gathered", "message", "parse_example"]
+__all__ = [
+    "decode_examples",
+    "decode_one_layout",
+    "gathered",
+    "message",
+    "parse_example",
+]
 
 _Longs = npt.NDArray[np.int64]
 
@@ -87,7 +93,7 @@ def decode_examples(
       ExampleError: a payload is no Example, a feature has two types, or does not fit
         the schema. The message names the example by its 0-based index.
     """
-    batch = _decode_one_layout(payloads)
+    batch = decode_one_layout(payloads)
     if batch is None:
         return _decode_each(payloads, schema)
     if schema is None or schema == batch.schema:
@@ -107,7 +113,7 @@ def decode_examples(
     return _record_batch(arrays, schema, batch.num_rows)
 
 
-def _decode_one_layout(
+def decode_one_layout(
     payloads: Sequence[bytes] | PayloadBatch,
 ) -> pa.RecordBatch | None:
     """Returns the rows if all have the first one's layout, otherwise None."""

@@ -46,7 +46,7 @@ from transforms.core.rows.tensors import elements, tensors
 from transforms.core.schema import BOX_SIDES, Feature, Kind, Schema, row_type
 from transforms.errors import SHOWN_CHARS, EncodingError, bounded
 
-__all__ = ["column_of", "rows_of"]
+__all__ = ["TAKEN", "column_of", "fitted_column", "misfit", "rows_of"]
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -54,10 +54,18 @@ Ints = npt.NDArray[np.int64]
 _NUMBER = (("int", "float"), "a number is needed")
 _BYTES = (("text", "bytes"), "bytes or text are needed")
 _PLAIN = (int, float, str, bytes)
+_SINGLE = {*_PLAIN, bool, type(None)}
+# Values of exactly this type, and None, become a column of the kind in one call.
+_EXACT: Mapping[Kind, tuple[type, pa.DataType]] = {
+    Kind.INT64: (int, pa.int64()),
+    Kind.FLOAT: (float, pa.float64()),
+    Kind.BOOL: (bool, pa.bool_()),
+    Kind.TEXT: (str, pa.string()),
+    Kind.BYTES: (bytes, pa.binary()),
+}
 # Families whose values `arrow_of` cannot always convert together.
 _VARIED = ("int", "datetime", "datetime64")
-# What each kind takes, as `python_kinds` names it, and how an error names it.
-_TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
+TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
     Kind.INT64: (("int", "bool"), "an integer is needed; round or cast it yourself"),
     Kind.FLOAT: _NUMBER,
     Kind.BOX: _NUMBER,
@@ -70,6 +78,7 @@ _TAKEN: Mapping[Kind, tuple[tuple[str, ...], str]] = {
         "an integer is needed; round or cast it yourself",
     ),
 }
+"""What each kind takes, as `python_kinds` names it, and how an error names it."""
 
 
 def rows_of(rows: Sequence[Mapping[str, Any]], schema: Schema) -> pa.RecordBatch:
@@ -95,21 +104,43 @@ def column_of(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     Raises:
       EncodingError: a value does not fit; names row (from 1), feature and value.
     """
+    try:
+        return fitted_column(values, feature)
+    except OddValueError as error:
+        raise EncodingError(
+            f"row {error.index + 1}: {misfit(values, feature, error)}"
+        ) from error
+
+
+def misfit(
+    values: Sequence[Any] | Array, feature: Feature, error: OddValueError
+) -> str:
+    """Returns the error of `fitted_column` in words: the feature and the value."""
+    value = values[error.index]
+    return (
+        f"feature {feature.name!r} of kind {feature.kind} cannot hold "
+        f"{bounded(repr(value), SHOWN_CHARS)} ({type(value).__name__}): {error}"
+    )
+
+
+def fitted_column(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
+    """Returns what `column_of` does.
+
+    Raises:
+      OddValueError: a value does not fit; has its index.
+    """
     is_nested = feature.is_list or feature.kind in (Kind.TENSOR, Kind.BOX)
     rows: Sequence[Any] | Array = values
     if feature.kind is Kind.TENSOR and feature.dtype != STRING:
         rows = [_as_array(value) for value in values]
     elif not isinstance(values, np.ndarray) or values.ndim > 1:
-        is_nested = is_nested or any(map(_is_list, values))
-    try:
-        return _lists(list(rows), feature) if is_nested else _items(rows, feature)
-    except OddValueError as error:
-        value = values[error.index]
-        raise EncodingError(
-            f"row {error.index + 1}: feature {feature.name!r} of kind {feature.kind} "
-            f"cannot hold {bounded(repr(value), SHOWN_CHARS)} "
-            f"({type(value).__name__}): {error}"
-        ) from error
+        is_nested = is_nested or _any_lists(values)
+    return _lists(list(rows), feature) if is_nested else _items(rows, feature)
+
+
+def _any_lists(values: Sequence[Any] | Array) -> bool:
+    # Most columns are of plain types, which need no look at each value.
+    return not _SINGLE.issuperset(map(type, values)) and any(map(_is_list, values))
 
 
 def _as_array(value: Any) -> Any:
@@ -248,6 +279,9 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     if is_whole and isinstance(values, np.ndarray) and values.dtype != object:
         _check_type(values.dtype.type, feature, 0)
         return _typed(values, feature, range(len(values)))
+    alike = _alike(values, feature) if isinstance(values, list) else None
+    if alike is not None:
+        return alike
     plain = [_plain(value, feature) for value in values]
     families: dict[type[Any], str] = {}
     # Values of one type are converted together.
@@ -273,6 +307,24 @@ def _items(values: Sequence[Any] | Array, feature: Feature) -> pa.Array:
     places = np.full(len(plain), -1)
     places[order] = np.arange(len(order))
     return taken(pa.concat_arrays(arrays), pa.array(places, mask=places < 0))
+
+
+def _alike(values: list[Any], feature: Feature) -> pa.Array | None:
+    """Returns single values of the kind's own Python type; None for others."""
+    if feature.kind not in _EXACT:
+        return None
+    exact, kind = _EXACT[feature.kind]
+    if not set(map(type, values)) <= {exact, type(None)}:
+        return None
+    try:
+        array = pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, ValueError):
+        # The rules of `_items` find the value, and say why it does not fit.
+        return None
+    if not isinstance(array, pa.Array):
+        return None
+    column = scalars(array, dataclasses.replace(feature, shape=()))
+    return column.values if column.bad is None else None
 
 
 def _plain(value: Any, feature: Feature) -> Any:
@@ -304,7 +356,7 @@ def _plain(value: Any, feature: Feature) -> Any:
 
 def _check_type(kind: type[Any], feature: Feature, index: int) -> str:
     """Returns the family of a type; OddValueError if the feature does not take it."""
-    taken_families, why = _TAKEN.get(feature.kind, ((), ""))
+    taken_families, why = TAKEN.get(feature.kind, ((), ""))
     if feature.kind is Kind.IMAGE and feature.inline:
         taken_families, why = ("bytes",), "the bytes of an image file are needed"
     elif feature.kind is Kind.IMAGE:

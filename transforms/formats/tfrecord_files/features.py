@@ -69,13 +69,22 @@ def composed(feature: Feature, columns: Mapping[str, pa.Array]) -> Composed:
     keys = feature.record_keys
     if feature.kind is Kind.BOX:
         return _boxes(feature.name, [columns[key] for key in keys])
-    column = columns[keys[0]]
+    item = _values(feature, columns[keys[0]])
+    if not feature.is_ragged:
+        return item
+    lists = _ragged(feature.name, item.column, columns[keys[1]])
+    if item.bad is None:
+        return lists
+    bad = item.bad if lists.bad is None else item.bad | lists.bad
+    return dataclasses.replace(item, column=lists.column, bad=bad)
+
+
+def _values(feature: Feature, column: pa.Array) -> Composed:
+    """Returns stored values as what they mean: names of classes, bools."""
     if feature.kind is Kind.LABEL and feature.vocabulary is not None:
         return _mapped(column, lambda values: _names(values, feature))
     if feature.kind is Kind.BOOL:
         return _mapped(column, lambda values: _bools(values, feature.name))
-    if feature.is_ragged:
-        return _ragged(feature.name, column, columns[keys[1]])
     return Composed(column)
 
 

@@ -420,6 +420,25 @@ def test_boxes_and_ragged_lists_are_put_together(tmp_path: pathlib.Path) -> None
     assert found.bad.tolist() == [False, False, False, True]
 
 
+def test_ragged_bools_and_labels_keep_their_rows() -> None:
+    """Values get their meaning, and stay in the lists that they are in."""
+    from transforms.formats.tfrecord_files.features import composed, record_types
+
+    def lists(feature: Feature, values: list[int], lengths: list[int]) -> Any:
+        columns = [pa.array([each], pa.list_(pa.int64())) for each in (values, lengths)]
+        keys = record_types(feature)
+        return composed(feature, dict(zip(keys, columns, strict=True)))
+
+    shape = (None, None)
+    bools = Feature("b", Kind.BOOL, shape=shape)
+    assert lists(bools, [1, 0], [1, 0, 1]).column.to_pylist() == [[[True], [], [False]]]
+    names = Feature("l", Kind.LABEL, shape=shape, vocabulary=("cat", "dog"))
+    assert lists(names, [1, 0], [2]).column.to_pylist() == [[["dog", "cat"]]]
+    assert lists(bools, [2, 0], [2]).bad.tolist() == [True]
+    assert lists(names, [2], [1]).reason is Reason.UNKNOWN_LABEL
+    assert lists(bools, [1], [2]).bad.tolist() == [True]
+
+
 def test_a_manifest_of_another_program_is_no_dataset(tmp_path: pathlib.Path) -> None:
     """A foreign manifest.json beside the files says nothing about them."""
     write(tmp_path / "a.tfrecord", [example(a=1)])

@@ -1,0 +1,122 @@
+"""Examples to dicts and Arrow batches, by their own types or by a schema."""
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.support.examples import serialise
+from transforms.codec.decode import decode_example, decode_rows, decode_table
+from transforms.codec.encode import encode_example
+from transforms.codec.schemas import coding_of
+from transforms.errors import ExampleError
+
+ONE = {"i": 1, "f": 0.5, "b": b"x", "many": [1, 2]}
+
+
+def test_without_a_schema_values_are_as_stored() -> None:
+    """One value alone, others in a list; an untyped feature is an empty list."""
+    assert decode_example(encode_example(ONE)) == ONE
+    odd = serialise({"none": ("", []), "empty": ("int64_list", [])})
+    assert decode_example(odd) == {"none": [], "empty": []}
+    assert decode_example(b"") == {}
+    assert list(decode_example(encode_example({"b": 1, "a": 2}))) == ["a", "b"]
+
+
+def test_together_as_alone() -> None:
+    """Records of one layout, of several, and of lists give the same dicts."""
+    rows: list[dict[str, Any]] = [{"i": n, "f": n / 2, "b": b"x" * n} for n in range(9)]
+    for some in (rows, [*rows, ONE, {}], [ONE] * 3):
+        records = [encode_example(row) for row in some]
+        assert decode_rows(records, None) == some
+        assert [decode_example(record) for record in records] == some
+
+
+def test_a_schema_gives_the_types() -> None:
+    """str, bool, lists of a shape, arrays, boxes; None where a record lacks one."""
+    schema = {
+        "t": "text",
+        "ok": "bool",
+        "m": {"kind": "float", "shape": [2, None]},
+        "r": {"kind": "text", "shape": [None, None]},
+        "box": "box",
+        "raw": {"kind": "tensor", "dtype": "uint8", "shape": [None, 2]},
+        "left": "int64",
+    }
+    row = {
+        "t": "é",
+        "ok": True,
+        "m": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]],
+        "r": [["a"], [], ["b", "c"]],
+        "box": [[0.0, 0.25, 0.5, 1.0]],
+        "raw": np.array([[1, 2], [3, 4]], np.uint8),
+    }
+    found = decode_example(encode_example(row, schema), schema)
+    raw = found.pop("raw")
+    assert raw.dtype == np.uint8
+    assert raw.tolist() == [[1, 2], [3, 4]]
+    del row["raw"]
+    assert found == {**row, "left": None}
+
+
+def test_other_features_are_left_out() -> None:
+    """A schema may name a few of them."""
+    assert decode_example(encode_example(ONE), {"i": "int64"}) == {"i": 1}
+    assert decode_example(encode_example(ONE), {}) == {}
+
+
+def test_an_arrow_schema_gives_its_own_types() -> None:
+    """Batches have them; Python values are what Arrow makes of them."""
+    schema = pa.schema(
+        [
+            ("a", pa.int8()),
+            ("t", pa.timestamp("ms")),
+            ("m", pa.list_(pa.list_(pa.float64(), 2), 2)),
+            ("s", pa.large_string()),
+        ]
+    )
+    row = {
+        "a": -5,
+        "t": datetime.datetime(2024, 5, 1),
+        "m": [[1.0, 2.0], [3.0, 4.0]],
+        "s": "x",
+    }
+    record = encode_example(row, schema)
+    assert decode_example(record, schema) == row
+    batch = decode_table([record, b""], coding_of(schema))
+    assert batch.schema.equals(schema)
+    assert batch.to_pylist() == [row, dict.fromkeys(row)]
+
+
+@pytest.mark.parametrize(
+    ("row", "schema", "why"),
+    [
+        ({"x": 0.5}, {"x": "int64"}, "float_list.*int64_list"),
+        ({"x": [1, 2]}, {"x": "int64"}, "2 values"),
+        ({"x": 2}, {"x": "bool"}, "0 and 1"),
+        ({"x": b"\xff"}, {"x": "text"}, "UTF-8"),
+        ({"x": [1, 2, 3]}, {"x": {"kind": "int64", "shape": [2]}}, "shape"),
+        ({"x": 300}, pa.schema([("x", pa.int8())]), "int8"),
+        (
+            {"x": b"abc"},
+            {"x": {"kind": "tensor", "dtype": "int16", "shape": [None]}},
+            "x",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_an_error(row: Any, schema: Any, why: str) -> None:
+    """It names the feature; nothing wraps, and nothing is cut."""
+    with pytest.raises(ExampleError, match=why) as caught:
+        decode_example(encode_example(row), schema)
+    assert "'x'" in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", [None, {"x": "int64"}])
+def test_bytes_that_are_no_example_are_named(schema: Any) -> None:
+    """By their place among the others."""
+    coding = None if schema is None else coding_of(schema)
+    good = encode_example({"x": 1})
+    with pytest.raises(ExampleError, match="example 2: "):
+        decode_rows([good, good, b"no example", good], coding)

@@ -1,0 +1,226 @@
+"""What may be given as a schema, and the features that Examples hold under it.
+
+| given                                         | means                               |
+| --------------------------------------------- | ----------------------------------- |
+| `Schema`, a list of `Feature`                 | itself                              |
+| {"id": "int64", "box": {"kind": "box"}}       | the words of a spec's features      |
+| `pa.Schema`                                   | the feature that each type becomes; |
+|                                               | narrow integers keep their limits   |
+
+An Example has no rows, files or classes of its own, so three kinds are taken as what is
+stored of them: an image is its bytes, a label its class id (or a name in the schema's
+vocabulary), and what was derived from an image is a value like any other.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.core.arrays import is_list
+from transforms.core.infer.typed import infer_typed
+from transforms.core.numpy_types import numpy_type
+from transforms.core.rows.tensor_proto import DATA_TYPES, STRING
+from transforms.core.rows.tensors import PROTO
+from transforms.core.schema import Feature, Kind, Schema, Unknown
+from transforms.errors import BeamTFRecordError, SpecError, bounded
+
+__all__ = ["Coding", "CodingFeature", "SchemaLike", "coding_of"]
+
+SchemaLike: TypeAlias = (
+    Schema | pa.Schema | Sequence[Feature] | Mapping[str, str | Mapping[str, Any]]
+)
+
+# Words of a spec that `Feature` calls otherwise, and those that it shares.
+_RENAMED = {"label": "is_label"}
+_WORDS = (
+    "kind",
+    "shape",
+    "dtype",
+    "encoding",
+    "unit",
+    "missing",
+    "fill",
+    "constant",
+    "vocabulary",
+    "unknown",
+    "inexact_integers",
+)
+_UNITS = ("s", "ms", "us", "ns")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodingFeature:
+    """One feature of Examples.
+
+    Attributes:
+      feature: as Examples hold it: never a label, an image or derived.
+      given: as the schema has it.
+      ids: of a label with a vocabulary: class name -> id.
+      limits: the least and the greatest integer; None for those of int64.
+    """
+
+    feature: Feature
+    given: Feature
+    ids: Mapping[str, int] | None = None
+    limits: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Coding:
+    """A schema, in the terms of Examples.
+
+    Attributes:
+      features: in the schema's order, without internal ones.
+      types: the columns as the user wants them read; None for those of the features.
+    """
+
+    features: tuple[CodingFeature, ...]
+    types: pa.Schema | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The features' names."""
+        return frozenset(each.feature.name for each in self.features)
+
+
+def coding_of(schema: SchemaLike) -> Coding:
+    """Returns a schema in the terms of Examples.
+
+    Raises:
+      SpecError: it is no schema, or contradicts itself.
+    """
+    if isinstance(schema, Schema | pa.Schema):
+        return _known_coding(schema)
+    if isinstance(schema, Mapping):
+        features = [_said(name, said) for name, said in schema.items()]
+    elif isinstance(schema, Sequence) and not isinstance(schema, str | bytes):
+        features = list(schema)
+    else:
+        features = [schema]
+    for feature in features:
+        if not isinstance(feature, Feature):
+            raise SpecError(
+                f"schema must be a Schema, a pa.Schema, a list of Feature, or a dict "
+                f"of features; found {bounded(repr(feature), 80)}."
+            )
+    return _known_coding(Schema(tuple(features)))
+
+
+# A user who encodes row by row gives the same schema each time.
+@functools.lru_cache(maxsize=16)
+def _known_coding(schema: Schema | pa.Schema) -> Coding:
+    if isinstance(schema, pa.Schema):
+        _check_unique(schema.names)
+        return _of_types(schema)
+    coding = Coding(tuple(map(_coding_feature, schema.stored)))
+    _check_unique([key for e in coding.features for key in e.feature.record_keys])
+    return coding
+
+
+def _check_unique(keys: Sequence[str]) -> None:
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise SpecError(
+            f"All features of a schema must be stored under keys of their own; "
+            f"{twice!r} is there {keys.count(twice)} times. Rename one."
+        )
+
+
+def _of_types(schema: pa.Schema) -> Coding:
+    try:
+        found = infer_typed({each.name: pa.array([], each.type) for each in schema})
+    except (BeamTFRecordError, pa.ArrowException) as error:
+        raise SpecError(
+            f"schema must have types that features can hold: {error}."
+        ) from error
+    features = []
+    for field in schema:
+        each = _coding_feature(found[field.name][0])
+        features.append(dataclasses.replace(each, limits=_limits(field.type)))
+    return Coding(tuple(features), schema)
+
+
+def _limits(kind: pa.DataType) -> tuple[int, int] | None:
+    while is_list(kind):
+        kind = kind.value_type
+    if not pa.types.is_integer(kind) or kind == pa.int64():
+        return None
+    limits = np.iinfo(numpy_type(kind))
+    return int(limits.min), min(int(limits.max), 2**63 - 1)
+
+
+def _said(name: str, said: Any) -> Feature:
+    """Returns a feature in the words of a spec."""
+    words = {"kind": said} if isinstance(said, str) else said
+    if not isinstance(words, Mapping) or "kind" not in words:
+        raise SpecError(
+            f"schema: of feature {name!r} the kind must be said, as in "
+            f"{{{name!r}: 'int64'}}; found {bounded(repr(said), 80)}."
+        )
+    odd = [word for word in words if word not in (*_WORDS, *_RENAMED)]
+    if odd:
+        raise SpecError(
+            f"schema: feature {name!r} has no setting {odd[0]!r} here; it may have "
+            f"{', '.join((*_WORDS, *_RENAMED))}."
+        )
+    fields = {_RENAMED.get(word, word): value for word, value in words.items()}
+    try:
+        return Feature.from_json({"name": name, **fields})
+    except (ValueError, TypeError) as error:
+        raise SpecError(f"schema: feature {name!r}: {error}.") from error
+
+
+def _coding_feature(given: Feature) -> CodingFeature:
+    _check(given)
+    changes: dict[str, Any] = {"derived": "", "derived_from": "", "vocabulary": None}
+    ids = limits = None
+    if given.kind is Kind.LABEL:
+        changes |= {"kind": Kind.INT64, "unknown": Unknown.REJECT}
+        limits = (0, 2**63 - 1)
+        if given.vocabulary is not None:
+            ids = {name: number for number, name in enumerate(given.vocabulary)}
+            others = given.unknown is Unknown.OOV
+            limits = (0, len(ids) - (not others))
+    elif given.kind is Kind.IMAGE:
+        changes |= {"kind": Kind.BYTES, "inline": False}
+    elif given.kind is Kind.TENSOR:
+        changes["encoding"] = given.encoding or "raw"
+    elif given.kind is Kind.TIMESTAMP:
+        changes["unit"] = given.unit or "s"
+    return CodingFeature(dataclasses.replace(given, **changes), given, ids, limits)
+
+
+def _check(feature: Feature) -> None:
+    """Raises SpecError where a feature contradicts itself."""
+    where = f"schema: feature {feature.name!r}"
+    if not isinstance(feature.name, str) or not feature.name:
+        raise SpecError(f"{where} must have a name, which is text.")
+    if feature.kind is Kind.TIMESTAMP and feature.unit not in ("", *_UNITS):
+        raise SpecError(
+            f"{where}: unit must be one of {', '.join(_UNITS)}; found {feature.unit!r}."
+        )
+    open_sizes = feature.shape.count(None)
+    if feature.kind is not Kind.TENSOR:
+        if open_sizes > 1 and not feature.is_ragged:
+            raise SpecError(
+                f"{where}: of a list one size at most may be open, or both of two; "
+                f"found {str(list(feature.shape))[:60]}."
+            )
+        return
+    if feature.dtype not in DATA_TYPES:
+        raise SpecError(
+            f"{where}: dtype must be one of {', '.join(DATA_TYPES)}; found "
+            f"{bounded(repr(feature.dtype), 60)}."
+        )
+    if feature.encoding == PROTO:
+        return
+    if feature.dtype == STRING or not feature.shape or open_sizes > 1:
+        raise SpecError(
+            f"{where}: a raw tensor must be of numbers or bools, and have a shape with "
+            f"one open size at most; found {feature.dtype} of shape "
+            f"{str(list(feature.shape))[:60]}. Use encoding: proto."
+        )
