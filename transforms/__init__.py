@@ -42,6 +42,8 @@ __all__ = [
     # tf.train.Example without TensorFlow
     "encode_example",
     "decode_example",
+    "EncodeExamples",
+    "DecodeExamples",
     "encode_examples",
     "decode_examples",
     "read_examples",
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from transforms.stages.commit import CommitDataset
+    from transforms.stages.examples import DecodeExamples, EncodeExamples
     from transforms.stages.list import ListBlocks
     from transforms.stages.place import PlaceRows
     from transforms.stages.read import ReadBlocks
@@ -128,6 +131,7 @@ else:
             "transforms.core.schema": ["Feature", "Kind", "Schema"],
             "transforms.errors": [n for n in __all__ if n.endswith("Error")],
             "transforms.stages.commit": ["CommitDataset"],
+            "transforms.stages.examples": ["DecodeExamples", "EncodeExamples"],
             "transforms.stages.list": ["ListBlocks"],
             "transforms.stages.place": ["PlaceRows"],
             "transforms.stages.read": ["ReadBlocks"],

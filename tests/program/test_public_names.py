@@ -23,7 +23,7 @@ LIBRARY = """
     ListBlocks ReadBlocks PlaceRows CountShards WriteShards CommitDataset
     ReadTFRecords WriteTFRecords
     Batch Schema Feature Kind rows_of
-    encode_example decode_example
+    encode_example decode_example EncodeExamples DecodeExamples
     encode_examples decode_examples read_examples
     FixedLenFeature VarLenFeature RaggedFeature RowLengths UniformRowLength
     BeamTFRecordError UsageError SpecError SourceError InputError TargetError

@@ -266,7 +266,7 @@ def _add_items(value: Any, items: list[Any]) -> tuple[int, ...]:
     """Adds the single values of nested lists, row by row; returns the lists' shape."""
     if isinstance(value, np.ndarray) and value.ndim:
         items += value.ravel().tolist()
-        return value.shape
+        return tuple(value.shape)
     if not isinstance(value, list | tuple):
         items.append(value)
         return ()

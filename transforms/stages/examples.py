@@ -1,0 +1,286 @@
+"""The stages `EncodeExamples` and `DecodeExamples`: rows <-> serialised Examples."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from transforms.codec.decode import decode_rows, decode_table
+from transforms.codec.encode import encode_rows, encode_table
+from transforms.codec.schemas import Coding, SchemaLike, coding_of
+from transforms.errors import EncodingError, ExampleError, bounded
+from transforms.gather.row_batches import as_mapping
+
+__all__ = ["DecodeExamples", "EncodeExamples"]
+
+# Elements of a bundle that are encoded or decoded together: at most so many, ...
+_BATCH_ROWS = 4096
+# ... or as many as take this much memory.
+_BATCH_BYTES = 32 << 20
+
+Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass
+class EncodeExamples(beam.PTransform):
+    """Encodes rows as serialised tf.train.Examples.
+
+        rows | EncodeExamples({"id": "int64", "name": "text"}) | WriteTFRecords("out/x")
+
+    Input: rows: dicts, `beam.Row`, named tuples, dataclasses; also Arrow record batches
+    and tables, whose rows become one Example each. Output: bytes, one Example a row.
+
+    Guarantees:
+      - An Example is a function of its row and of the schema alone, as `encode_example`
+        gives it: bundles, retries and other rows change no byte. Arrow batches say
+        their types by themselves.
+      - A row that does not fit fails the job with an error that names row, feature and
+        value; no row is left out, and no value becomes another.
+      - Rows in windows keep windows and timestamps. In the global window timestamps are
+        not kept: put `beam.WindowInto` before this step where they matter. Within a
+        bundle the order may change.
+
+    A worker holds up to 4,096 rows of a bundle, or some 32 MiB of them, and their
+    Examples. Counter: examples_encoded (namespace examples).
+
+    Attributes:
+      schema: as `encode_example` takes it; None: by the types of the values.
+
+    Raises:
+      SpecError: when made, if the schema is none.
+      EncodingError: when run, if an element is no row, or does not fit.
+    """
+
+    schema: SchemaLike | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._coding = None if self.schema is None else coding_of(self.schema)
+
+    def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[bytes]:
+        """Encodes each bundle by itself."""
+        encode = _EncodeRows if rows.windowing.is_default() else _EncodeInWindows
+        return rows | "Encode" >> beam.ParDo(encode(self._coding)).with_output_types(
+            bytes
+        )
+
+
+@dataclasses.dataclass
+class DecodeExamples(beam.PTransform):
+    """Decodes serialised tf.train.Examples; the inverse of `EncodeExamples`.
+
+        ReadTFRecords("out/x*") | DecodeExamples({"id": "int64", "name": "text"})
+
+    Input: bytes, one Example each. Output: a dict for each, as `decode_example` gives
+    it; with `batches`, Arrow record batches of up to 4,096 rows.
+
+    Guarantees:
+      - A dict is a function of its Example and of the schema alone. Which Examples
+        share a batch depends on the bundles; without a schema, so do the types of its
+        columns, as `decode_examples` chooses them.
+      - An Example that is none, or does not fit, fails the job; no Example is left out.
+      - Examples in windows keep windows and timestamps; a batch holds Examples of one
+        window, and has the timestamp of its end. In the global window timestamps are
+        not kept. Within a bundle the order may change.
+
+    A worker holds up to 4,096 Examples of a bundle, or 32 MiB of them, and their rows.
+    Counter: examples_decoded (namespace examples).
+
+    Attributes:
+      schema: as `decode_example` takes it; None: by the types of the Examples.
+      batches: give Arrow record batches.
+
+    Raises:
+      SpecError: when made, if the schema is none.
+      ExampleError: when run, if an element is no Example, or does not fit.
+    """
+
+    schema: SchemaLike | None = None
+    batches: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._coding = None if self.schema is None else coding_of(self.schema)
+        self.with_input_types(bytes)
+
+    def expand(self, examples: beam.PCollection[bytes]) -> beam.PCollection[Any]:
+        """Decodes each bundle by itself."""
+        decode = _Decode if examples.windowing.is_default() else _DecodeInWindows
+        return examples | "Decode" >> beam.ParDo(
+            decode(self._coding, batches=self.batches)
+        ).with_output_types(pa.RecordBatch if self.batches else dict[str, Any])
+
+
+class _Gather(beam.DoFn):
+    """Works on the elements of a bundle together; their windows are the global one."""
+
+    def start_bundle(self) -> None:
+        self.waiting: list[Any] = []
+        self.places: list[tuple[Any, Any]] = []
+        self.bytes = 0
+
+    def finish_bundle(self) -> Iterable[Any]:
+        return self.work_on_all()
+
+    def add(self, element: Any, size: int) -> Iterable[Any] | None:
+        """Takes an element, and works on all once there are enough."""
+        self.waiting.append(element)
+        self.bytes += size
+        if len(self.waiting) >= _BATCH_ROWS or self.bytes >= _BATCH_BYTES:
+            return self.work_on_all()
+        return None
+
+    def work_on_all(self) -> list[Any]:
+        """Returns what becomes of the waiting elements, in their windows."""
+        waiting, places = self.waiting, self.places
+        self.waiting, self.places, self.bytes = [], [], 0
+        return self.work_on(waiting, places) if waiting else []
+
+    def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
+        """Returns what becomes of elements; without places, of the global window."""
+        raise NotImplementedError
+
+
+def _placed(results: Sequence[Any], places: Sequence[tuple[Any, Any]]) -> list[Any]:
+    if not places:
+        # Others with its timestamp and window are made in a tenth of the time.
+        first = GlobalWindows.windowed_value(None)
+        return [first.with_value(result) for result in results]
+    pairs = zip(results, places, strict=True)
+    return [WindowedValue(result, at, (window,)) for result, (at, window) in pairs]
+
+
+class _EncodeRows(_Gather):
+    def __init__(self, coding: Coding | None) -> None:
+        super().__init__()
+        self.coding = coding
+        self.examples_encoded = beam.metrics.Metrics.counter(
+            "examples", "examples_encoded"
+        )
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self.kind: type[Any] | None = None
+        self.convert: Callable[[Any], Row] = dict
+
+    def process(self, element: Any) -> Iterable[Any] | None:
+        if type(element) is not self.kind:
+            if isinstance(element, pa.RecordBatch | pa.Table):
+                # Outputs have the timestamp and window of the batch by themselves.
+                return self._encode_table(element)
+            self.convert = _as_row(element)
+            self.kind = type(element)
+        row = self.convert(element)
+        return self.add(row, _held_bytes(row))
+
+    def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
+        records = encode_rows(elements, self.coding)
+        self.examples_encoded.inc(len(records))
+        return _placed(records, places)
+
+    def _encode_table(self, element: pa.RecordBatch | pa.Table) -> Iterator[bytes]:
+        is_table = isinstance(element, pa.Table)
+        for batch in element.to_batches() if is_table else [element]:
+            each = max(1, min(_BATCH_ROWS, _rows_within(batch)))
+            for start in range(0, batch.num_rows, each):
+                records = encode_table(batch.slice(start, each), self.coding)
+                self.examples_encoded.inc(len(records))
+                yield from records
+
+
+class _EncodeInWindows(_EncodeRows):
+    # Beam takes six microseconds to tell where an element belongs.
+    def process(
+        self,
+        element: Any,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterable[Any] | None:
+        if not isinstance(element, pa.RecordBatch | pa.Table):
+            self.places.append((timestamp, window))
+        return super().process(element)
+
+
+class _Decode(_Gather):
+    def __init__(self, coding: Coding | None, *, batches: bool) -> None:
+        super().__init__()
+        self.coding = coding
+        self.batches = batches
+        self.examples_decoded = beam.metrics.Metrics.counter(
+            "examples", "examples_decoded"
+        )
+
+    def process(self, element: bytes) -> Iterable[Any] | None:
+        if not isinstance(element, bytes):
+            raise ExampleError(
+                bounded(
+                    f"Every element must be a serialised tf.train.Example, which is "
+                    f"bytes; found {type(element).__name__}: {element!r:.80}. Give the "
+                    f"records as ReadTFRecords gives them."
+                )
+            )
+        return self.add(element, len(element))
+
+    def work_on(self, elements: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
+        self.examples_decoded.inc(len(elements))
+        if not self.batches:
+            return _placed(decode_rows(elements, self.coding), places)
+        windows = [window for _, window in places] or [GlobalWindow()] * len(elements)
+        groups: dict[Any, list[bytes]] = {}
+        for window, element in zip(windows, elements, strict=True):
+            groups.setdefault(window, []).append(element)
+        return [
+            WindowedValue(
+                decode_table(group, self.coding), window.max_timestamp(), (window,)
+            )
+            for window, group in groups.items()
+        ]
+
+
+class _DecodeInWindows(_Decode):
+    def process(
+        self,
+        element: bytes,
+        timestamp: Any = beam.DoFn.TimestampParam,
+        window: Any = beam.DoFn.WindowParam,
+    ) -> Iterable[Any] | None:
+        self.places.append((timestamp, window))
+        return super().process(element)
+
+
+def _as_row(element: Any) -> Callable[[Any], Row]:
+    convert = as_mapping(type(element))
+    if convert is None:
+        raise EncodingError(
+            bounded(
+                f"Every element must be a row: a dict, beam.Row, named tuple, "
+                f"dataclass, or an Arrow batch or table; found "
+                f"{type(element).__name__}: {element!r:.80}. Map it to a row first."
+            )
+        )
+    return convert
+
+
+def _held_bytes(row: Row) -> int:
+    """Returns about how much memory the values of a row take."""
+    size = 0
+    for value in row.values():
+        if type(value) is np.ndarray:
+            # Of a view, `getsizeof` counts the head alone.
+            size += value.nbytes
+        elif type(value) is list and value:
+            size += len(value) * sys.getsizeof(value[0])
+        else:
+            size += sys.getsizeof(value)
+    return size
+
+
+def _rows_within(batch: pa.RecordBatch) -> int:
+    """Returns how many rows of a batch take the memory of one step."""
+    return batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1)
