@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,12 +29,14 @@ class Measured:
     Attributes:
       seconds: from before the start to after the exit.
       output: what it printed to standard output.
+      processor_seconds: of all cores, user and system.
       process_bytes: peak resident memory of its largest process; 0 if not asked for.
       tree_bytes: peak of the sum over its processes, shared pages counted once.
     """
 
     seconds: float
     output: str
+    processor_seconds: float = 0
     process_bytes: int = 0
     tree_bytes: int = 0
 
@@ -45,12 +48,20 @@ def run(command: Command, *, memory: bool = False) -> Measured:
     seconds of runs without it. Linux only.
     """
     os.sync()  # the disk must not still be writing the previous run's data
+    used = _processor_seconds()
     begun = time.perf_counter()
     process = _Process(command)
     peaks = _watch_memory(process.popen) if memory else (0, 0)
     process.popen.wait()
     seconds = time.perf_counter() - begun
-    return Measured(seconds, process.output(), *peaks)
+    used = _processor_seconds() - used
+    return Measured(seconds, process.output(), used, *peaks)
+
+
+def _processor_seconds() -> float:
+    """Returns what all ended children have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def run_side_by_side(commands: Sequence[Command]) -> float:

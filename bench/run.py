@@ -34,9 +34,11 @@ TFX_BSL_ROWS = 2_000_000
 PEER_IMAGES = 20_000
 ONE_BY_ONE_RECORDS = 200_000
 VERIFY_RECORDS = 1_000_000
+OWN_ROWS = 1_000_000
 VERIFY_BATCH = 4_096
 
 MAX_PROCESS_BYTES = 500_000_000
+MAX_OWN_ROWS_BYTES = 300_000_000
 
 Contestants = Mapping[str, Callable[[], float]]
 
@@ -312,6 +314,89 @@ class Bench:
         }
         return self._compare(f"verify {records:,} records", records, medians, required)
 
+    def own(self) -> list[Result]:
+        """Writes rows that a pipeline generates, as dicts and as Arrow batches."""
+        if self.peers_only:
+            return []
+        rows = min(OWN_ROWS, self.rows)
+        used: dict[str, list[float]] = {}
+        flags = {
+            "dicts": [],
+            "batches": ["--kind", "batches"],
+            "dicts, dropped": ["--drop"],
+            "batches, dropped": ["--kind", "batches", "--drop"],
+        }
+
+        def work(name: str, count: int) -> Callable[[], float]:
+            def run() -> float:
+                measured = self._own(count, *flags.get(name, ()), peer=name == "Beam")
+                used.setdefault(f"{name} {count}", []).append(
+                    measured.processor_seconds
+                )
+                return measured.seconds
+
+            return run
+
+        names = [*flags, "Beam"]
+        counts = (rows // 10, rows)
+        medians = self._interleave(
+            {f"{name} {count}": work(name, count) for count in counts for name in names}
+        )
+        processor = {name: statistics.median(each) for name, each in used.items()}
+
+        def each_row(name: str) -> float:
+            """Returns the microseconds of processor time that a further row takes."""
+            small, large = (processor[f"{name} {count}"] for count in counts)
+            return (large - small) / (counts[1] - counts[0]) * 1e6
+
+        results = []
+        theirs = f"Beam {rows}"
+        for kind, bound in (("dicts", 6.0), ("batches", 10.0)):
+            ours = f"{kind} {rows}"
+            facts = {
+                "theirs s": medians[theirs],
+                "ours s": medians[ours],
+                "processor x": processor[theirs] / processor[ours],
+                "theirs us a row": each_row("Beam"),
+                "ours us a row": each_row(kind),
+                "of it making and handing over": each_row(f"{kind}, dropped"),
+            }
+            reached = medians[theirs] / medians[ours]
+            work_name = f"own pipeline, {rows:,} rows in {kind}"
+            results.append(Result(work_name, "WriteToTFRecord", bound, reached, facts))
+        return [*results, *self._own_memory(rows)]
+
+    def _own(
+        self, rows: int, *flags: str, peer: bool = False, memory: bool = False
+    ) -> measure.Measured:
+        """Runs a pipeline that makes the rows; a peer's writes them in Beam's way."""
+        python = self.peers_python if peer else self.ours_python
+        script = "peers/beam_rows.py" if peer else "own_rows.py"
+        with _fresh(self.scratch / "own") as folder:
+            command: measure.Command = [
+                python,
+                BENCH / script,
+                folder,
+                "--rows",
+                str(rows),
+                *flags,
+            ]
+            return measure.run(command, memory=memory)
+
+    def _own_memory(self, rows: int) -> list[Result]:
+        """Compares the peaks of pipelines that write dicts and that drop them."""
+        written, dropped = (
+            self._own(rows, *flags, memory=True).process_bytes / 1e6
+            for flags in ((), ("--drop",))
+        )
+        facts = {"written MB": written, "dropped MB": dropped}
+        work = f"own pipeline, {rows:,} rows, peak memory"
+        bound = MAX_OWN_ROWS_BYTES / 1e6
+        more = written - dropped
+        return [
+            Result(work, "rows dropped", bound, more, facts, at_most=True, unit=" MB")
+        ]
+
 
 class _fresh:  # noqa: N801 - used as a function
     """Provides an empty folder inside a `with` block."""
@@ -328,7 +413,7 @@ class _fresh:  # noqa: N801 - used as a function
         shutil.rmtree(self.folder)
 
 
-WORKS = ("csv", "encode", "images", "memory", "workers", "verify")
+WORKS = ("csv", "encode", "images", "memory", "workers", "verify", "own")
 
 
 def _arguments() -> argparse.Namespace:

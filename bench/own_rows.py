@@ -1,0 +1,97 @@
+"""Rows that a pipeline generates, written by WriteDataset or dropped.
+
+Row i is {"id": int, "score": float, "name": text, "fresh": bool, "label": one of 5
+texts}. `peers/beam_rows.py` writes the same rows. Prints the seconds from the
+pipeline's construction to its end as JSON.
+"""
+
+import argparse
+import json
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+__all__ = ["LABELS", "arguments", "generated", "run"]
+
+LABELS = ("cat", "dog", "chicken", "horse", "goat")
+_PART_ROWS = 10_000
+
+
+def _dicts(start: int, stop: int) -> Iterator[dict[str, Any]]:
+    for number in range(start, stop):
+        yield {
+            "id": number,
+            "score": number / 7,
+            "name": f"name {number}",
+            "fresh": number % 3 == 0,
+            "label": LABELS[number % 5],
+        }
+
+
+def _batches(start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    numbers = range(start, stop)
+    columns = {
+        "id": pa.array(numbers, pa.int64()),
+        "score": pa.array([n / 7 for n in numbers]),
+        "name": pa.array([f"name {n}" for n in numbers]),
+        "fresh": pa.array([n % 3 == 0 for n in numbers]),
+        "label": pa.array(LABELS).take(pa.array([n % 5 for n in numbers])),
+    }
+    yield pa.RecordBatch.from_pydict(columns)
+
+
+def generated(pipeline: beam.Pipeline, rows: int, kind: str) -> "beam.PCollection[Any]":
+    """Returns rows 0 to `rows` as dicts, or as Arrow batches of 10,000."""
+    make = _dicts if kind == "dicts" else _batches
+    starts = range(0, rows, _PART_ROWS)
+    found: beam.PCollection[Any] = (
+        pipeline
+        | "Parts" >> beam.Create(starts, reshuffle=False)
+        | "Make"
+        >> beam.FlatMap(
+            lambda start: make(start, min(start + _PART_ROWS, rows))
+        ).with_output_types(Any)
+    )
+    return found
+
+
+def _nothing(_: Any) -> tuple[()]:
+    return ()
+
+
+def arguments() -> argparse.Namespace:
+    """Returns what to write: rows, kind and folder."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--kind", choices=("dicts", "batches"), default="dicts")
+    parser.add_argument("--drop", action="store_true", help="take rows, write none")
+    return parser.parse_args()
+
+
+def run(given: argparse.Namespace, write: "beam.PTransform[Any, Any]") -> float:
+    """Runs the pipeline with one worker; returns its seconds."""
+    begun = time.perf_counter()
+    last = beam.FlatMap(_nothing) if given.drop else write
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        generated(pipeline, given.rows, given.kind) | "Last" >> last
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Writes the rows with WriteDataset."""
+    from beam_tfrecord import WriteDataset
+
+    given = arguments()
+    seconds = run(given, WriteDataset(given.output / "dataset", label="label"))
+    print(json.dumps({"items": given.rows, "work_seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()
