@@ -151,6 +151,32 @@ def test_cron_is_a_plain_script() -> None:
     subprocess.run(["sh", "-n", str(CRON)], check=True)
 
 
+def test_own_pipeline(tmp_path: Folder) -> None:
+    """Rows are scored, written and read again; a second run finds the same digest."""
+    printed = own_pipeline(tmp_path / "one")
+    result, *rows = printed.splitlines()
+    found = re.search(r"records=\{'train': (\d+), 'test': (\d+)\}", result)
+    assert found is not None, result
+    train, test = map(int, found.groups())
+    assert train + test == 2_000
+    assert 150 < test < 250
+    assert len(rows) == 3
+    assert all(row.startswith("{'species': '") for row in rows)
+    again = own_pipeline(tmp_path / "two")
+    digests = [re.findall(r"digest='(\w+)'", each) for each in (printed, again)]
+    assert digests[0] == digests[1] != []
+
+
+def own_pipeline(output: Folder) -> str:
+    command = [sys.executable, EXAMPLES / "own_pipeline.py", output, "--parts", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_metadata_is_as_its_script_prints_it() -> None:
     """After a change of flags: run examples/dataflow/make_metadata.py again."""
     assert make_metadata().metadata() == METADATA
