@@ -122,7 +122,8 @@ def _no_split(path: str, split: str, splits: Sequence[str]) -> str:
             f"{split!r} for {path}. Name the files of one split by a pattern."
         )
     return (
-        f"split must be one of {path}; there is no {split!r}{nearest(split, splits)}."
+        f"split must name a split of {path}; there is no {split!r}"
+        f"{nearest(split, splits)}."
     )
 
 

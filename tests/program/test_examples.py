@@ -14,6 +14,7 @@ import click
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_pipeline import api
 from beam_pipeline.cli import convert
 from beam_pipeline.commands.flags_only import split_flags
 
@@ -232,6 +233,35 @@ def test_only_what_must_be_is_required() -> None:
     """Source and output; everything else has its default."""
     needed = [name for name, each in PARAMETERS.items() if not each["isOptional"]]
     assert needed == ["source", "output"]
+
+
+def test_dataset_statistics(tmp_path: Folder) -> None:
+    """Counts, means and extents of all columns, and the classes, as tables."""
+    lines = ["id,mass,tags,ok,species"]
+    lines += [f"{i},{i / 2 if i % 4 else ''},a,true,{'xyx'[i % 3]}" for i in range(12)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    api.convert(tmp_path / "rows.csv", tmp_path / "out", label_column="species")
+    command = [sys.executable, str(EXAMPLES / "dataset_statistics.py"), "out"]
+    done = subprocess.run(
+        [*command, "--label=species", "--runner=FnApiRunner"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["feature", "count", "missing", "mean", "min", "max"],
+        ["id", "12", "0", "5.5", "0", "11"],
+        ["mass", "9", "3", "3", "0.5", "5.5"],
+        ["tags", "12", "0"],
+        ["ok", "12", "0", "1", "1", "1"],
+        ["species", "12", "0"],
+        [],
+        ["species", "records"],
+        ["x", "8"],
+        ["y", "4"],
+    ]
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "worker.Dockerfile"])
