@@ -18,8 +18,9 @@
 
 import dataclasses
 import datetime
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,8 +91,8 @@ class TypedRows:
             columns[feature.name] = found.column
         return pa.RecordBatch.from_pydict(columns)
 
-    def dicts(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        """Returns the rows of a batch as dicts; every one has all columns.
+    def dicts(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a batch as dicts; every one has all columns.
 
         Raises:
           ExampleError: Python's datetime does not hold a timestamp.
@@ -100,9 +101,9 @@ class TypedRows:
             _python_values(feature, column)
             for feature, column in zip(self.features, batch.columns, strict=True)
         ]
-        names = batch.schema.names
-        rows = zip(*columns, strict=True)
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        names = itertools.repeat(batch.schema.names)
+        # No line of Python for each row: this takes half as long.
+        return map(dict, map(zip, names, zip(*columns, strict=True)))
 
 
 def _misfit(
@@ -157,7 +158,8 @@ def _not_castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
     bad = np.zeros(len(column), np.bool_)
     for index in range(len(column)):
         try:
-            column.slice(index, 1).cast(kind)
+            # Unlike a slice, this holds no values of other lists.
+            column.take(pa.array([index])).cast(kind)
         except pa.ArrowInvalid:
             bad[index] = True
     return bad

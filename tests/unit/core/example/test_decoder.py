@@ -312,6 +312,12 @@ def test_rows_of_one_layout_are_decoded_as_a_whole(rows: list[Values]) -> None:
     reader = LayoutReader(data, np.cumsum(lengths) - lengths, lengths, layout)
     assert reader.matches.all()
     assert same(decode_examples(payloads).to_pylist(), expected_rows(payloads))
+    starts = np.cumsum(lengths) - lengths
+    some = LayoutReader(data, starts, lengths, layout, ["f", "i2"])
+    assert some.matches.all()
+    assert some.columns.keys() == {"f", "i2"}
+    for name, column in some.columns.items():
+        np.testing.assert_array_equal(column, reader.columns[name])
 
 
 def test_what_matches_a_layout_is_what_protobuf_reads() -> None:
