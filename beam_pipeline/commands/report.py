@@ -220,7 +220,7 @@ def success_json(manifest: Manifest, directory: str, seconds: float) -> dict[str
         "image_notes": dict(manifest.image_notes),
         "notes": list(manifest.run.get("notes", [])),
         "seconds": round(seconds, 3),
-        **{name: count for name, count in account.by_steps.items() if count},
+        **account.by_steps,
     }
 
 

@@ -40,6 +40,8 @@ class TestReport:
             "parts": {},
             "image_notes": {},
             "notes": [],
+            "dropped_by_steps": 0,
+            "added_by_steps": 0,
         }
 
     def test_too_many_rejects(self, tmp_path: Folder) -> None:
