@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core.manifest import Manifest
 from transforms.core.model import RejectLog, ShardFile
+from transforms.errors import ConservationError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
 from transforms.storage.retry import storing
 
-__all__ = ["Committed", "Written", "commit_rows"]
+__all__ = ["Committed", "ComparedKeys", "Written", "commit_rows"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +43,15 @@ class Written:
     rejects: RejectLog | None
 
 
+@dataclasses.dataclass(frozen=True)
+class ComparedKeys:
+    """How many keys of a part of the hashes were compared; all of them differ."""
+
+    keys: int
+
+
 def commit_rows(
-    written: Sequence[Written], plan: RowsPlan, run: SharedRun
+    found: Sequence[Written | ComparedKeys], plan: RowsPlan, run: SharedRun
 ) -> Committed:
     """Publishes the shards that were reported; a second attempt gives the same.
 
@@ -54,6 +62,8 @@ def commit_rows(
         manifest = run.published()
         if manifest is not None:
             return _committed(run, manifest, "committed")
+        written = [each for each in found if isinstance(each, Written)]
+        _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
         finished = [(each.attempt, each.shard.name) for each in written]
         store = run.open_commit(finished, seen=publication.seen)
         shards = [each.shard for each in written]
@@ -68,6 +78,16 @@ def commit_rows(
         if manifest is not None:
             return _committed(run, manifest, "committed")
         return _committed(run, target.read_manifest(run.directory), "unchanged")
+
+
+def _check_compared(parts: Sequence[ComparedKeys], plan: RowsPlan) -> None:
+    compared = sum(part.keys for part in parts)
+    rows = sum(plan.counts.rows.values())
+    if parts and compared != rows:
+        raise ConservationError(
+            f"The keys of all rows must have been compared; of {rows:,} rows "
+            f"{compared:,} were. Nothing was committed; run again."
+        )
 
 
 def _committed(run: SharedRun, manifest: Manifest, status: str) -> Committed:

@@ -32,6 +32,8 @@ from transforms.stages.commit import Publication
 __all__ = ["RowsPlan", "merge_bundles", "plan_rows"]
 
 _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
+# Keys that one worker compares at a time.
+_KEYS_COMPARED = 1 << 20
 _BIN_BITS = 64 - (BINS.bit_length() - 1)
 
 
@@ -46,6 +48,7 @@ class RowsPlan:
       publication: what is published, and how shards are laid out.
       facts: what was read and placed, for the account.
       attempts: of the bundles whose rows are counted.
+      key_bounds: the first hash of each part in which keys are compared.
     """
 
     types: Mapping[str, pa.DataType]
@@ -54,6 +57,7 @@ class RowsPlan:
     publication: Publication
     facts: tuple[ReadFacts | PlaceFacts | RejectLog, ...]
     attempts: frozenset[str]
+    key_bounds: UInt64s
 
     @property
     def layout(self) -> ShardLayout:
@@ -80,7 +84,11 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
         for name, parts in labels.items()
     }
     return GatheredBundle(
-        (), merge_tallies(tallies), histograms, distinct, frozenset(attempts)
+        (),
+        merge_tallies(tallies),
+        histograms,
+        distinct,
+        attempts=frozenset(attempts),
     )
 
 
@@ -186,6 +194,7 @@ def plan_rows(
         publication,
         facts,
         frozenset(gathered.attempts),
+        _even_bounds(-(-total // _KEYS_COMPARED)),
     )
 
 
@@ -198,6 +207,13 @@ def _check_columns(spec: Spec, columns: Iterable[str]) -> None:
                 f"{parameter} must name a column of the rows; found {name!r}"
                 f"{nearest(name, columns)}."
             )
+
+
+def _even_bounds(parts: int) -> UInt64s:
+    """Returns the first hash of each of so many equal parts, at least one."""
+    parts = max(parts, 1)
+    firsts = [(part << 64) // parts for part in range(parts)]
+    return np.array(firsts, np.uint64)
 
 
 def _empty(kind: pa.DataType) -> pa.Array:

@@ -12,12 +12,17 @@ import functools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from beam_pipeline.own_pipelines.commit_rows import Committed, Written, commit_rows
+from beam_pipeline.own_pipelines.commit_rows import (
+    Committed,
+    ComparedKeys,
+    Written,
+    commit_rows,
+)
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
 from beam_pipeline.own_pipelines.read_source import ReadSource, label_columns
@@ -35,7 +40,7 @@ from transforms.core.placing.shard_rows import ShardRows
 from transforms.errors import ConservationError, SpecError
 from transforms.gather.bundle import GatheredBundle, GatherRule
 from transforms.gather.row_runs import RowRange, cut_run
-from transforms.gather.shard_of_runs import gather_shard
+from transforms.gather.shard_of_runs import check_keys, gather_shard
 from transforms.publishing.shared_run import SharedRun
 from transforms.shards.write_shard import write_shard
 from transforms.stages.gather import GatherRows
@@ -75,6 +80,7 @@ class WriteDataset(beam.PTransform):
         label: str | None = None,
         splits: Mapping[str, float] | str | None = None,
         key: str | None = None,
+        duplicates: Literal["refuse", "keep"] = "refuse",
         accounts: ReadAccounts | None = None,
         **settings: Any,
     ) -> None:
@@ -85,6 +91,7 @@ class WriteDataset(beam.PTransform):
           label: the column to predict.
           splits: the share of each split, or "column:NAME" for a column that says it.
           key: the column that says what a row is; else that is all of its values.
+          duplicates: "keep" allows rows with one key; else they fail the job.
           accounts: of the `ReadRows` that the rows come from. Then the manifest has
             the account of that source, and what steps have dropped or added; columns
             that are as they were read stay what the source says; and relative paths
@@ -105,6 +112,11 @@ class WriteDataset(beam.PTransform):
             )
         self._accounts = accounts
         self._directory = absolute(self._spec.output)
+        if duplicates not in ("refuse", "keep"):
+            raise SpecError(
+                f"duplicates must be 'refuse' or 'keep'; found {duplicates!r:.80}."
+            )
+        self._unique = key is not None and duplicates == "refuse"
         self._nonce = secrets.token_hex(16)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
@@ -123,7 +135,7 @@ class WriteDataset(beam.PTransform):
             )
         spec = self._spec
         source = None if self._accounts is None else self._accounts.source
-        rule = _rule_of(spec, source)
+        rule = _rule_of(spec, source, unique=self._unique)
         run = SharedRun(
             self._directory,
             self._nonce,
@@ -154,11 +166,26 @@ class WriteDataset(beam.PTransform):
         read = []
         if self._accounts is not None:
             read = [beam.pvalue.AsList(self._accounts.facts)]
-        return (
+        written = (
             bundles
             | "Cut by shard" >> beam.FlatMap(_cut, planned)
             | "Group by shard" >> beam.GroupByKey()
-            | "Write" >> beam.Map(_write, planned, run).with_output_types(Written)
+            | "Write"
+            >> beam.Map(_write, planned, run, self._unique).with_output_types(Written)
+        )
+        facts = [written]
+        if rule.keys_apart:
+            # Rows of one key may be in two shards.
+            compared = (
+                bundles
+                | "Cut keys" >> beam.FlatMap(_cut_keys, planned)
+                | "Group keys" >> beam.GroupByKey()
+                | "Compare keys" >> beam.Map(_compare).with_output_types(ComparedKeys)
+            )
+            facts.append(compared)
+        return (
+            facts
+            | "Flatten facts" >> beam.Flatten()
             | "Gather facts" >> beam.combiners.ToList()
             | "Commit"
             >> beam.Map(_commit, planned, run, source, *read).with_output_types(
@@ -175,7 +202,7 @@ def _is_dataflow(options: PipelineOptions) -> bool:
     return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
-def _rule_of(spec: Spec, source: ReadSource | None) -> GatherRule:
+def _rule_of(spec: Spec, source: ReadSource | None, *, unique: bool) -> GatherRule:
     rule = rule_of(spec)
     if spec.split_column:
         rule = SplitRule(SplitSource.COLUMN)
@@ -194,6 +221,7 @@ def _rule_of(spec: Spec, source: ReadSource | None) -> GatherRule:
         group_column=spec.group_column or "",
         seed=spec.seed,
         labels=tuple(dict.fromkeys(labels)),
+        keys_apart=unique and bool(spec.split_column),
     )
 
 
@@ -242,21 +270,40 @@ def _plan(
 
 
 def _cut(bundle: GatheredBundle, plan: RowsPlan) -> Iterator[tuple[ShardKey, RowRange]]:
+    _check_attempt(bundle, plan)
+    for run in bundle.runs:
+        yield from cut_run(run, plan.bounds)
+
+
+def _cut_keys(
+    bundle: GatheredBundle, plan: RowsPlan
+) -> Iterator[tuple[ShardKey, RowRange]]:
+    _check_attempt(bundle, plan)
+    for run in bundle.keys:
+        yield from cut_run(run, {"": plan.key_bounds})
+
+
+def _compare(element: tuple[ShardKey, Iterable[RowRange]]) -> ComparedKeys:
+    return ComparedKeys(check_keys([*element[1]], files.read_range))
+
+
+def _check_attempt(bundle: GatheredBundle, plan: RowsPlan) -> None:
     if not bundle.attempts <= plan.attempts:
         raise ConservationError(
             "Every bundle that is written must be one that was counted; the engine has "
             "given one of another attempt. Nothing was committed. Run again; where the "
             "engine does so each time, put beam.Reshuffle() before WriteDataset."
         )
-    for run in bundle.runs:
-        yield from cut_run(run, plan.bounds)
 
 
 def _write(
-    element: tuple[ShardKey, Iterable[RowRange]], plan: RowsPlan, run: SharedRun
+    element: tuple[ShardKey, Iterable[RowRange]],
+    plan: RowsPlan,
+    run: SharedRun,
+    unique: bool,
 ) -> Written:
     key, ranges = element
-    load = functools.partial(_load, key, list(ranges), plan, run)
+    load = functools.partial(_load, key, list(ranges), plan, run, unique)
     store = run.open_attempt()
     shard, rejects, _ = write_shard(
         key, load, plan.counts, layout=plan.layout, store=store
@@ -265,7 +312,7 @@ def _write(
 
 
 def _load(
-    key: ShardKey, ranges: list[RowRange], plan: RowsPlan, run: SharedRun
+    key: ShardKey, ranges: list[RowRange], plan: RowsPlan, run: SharedRun, unique: bool
 ) -> tuple[ShardRows, list[Rejection]]:
     """Returns the rows of a shard, which are as many as were counted."""
     try:
@@ -274,7 +321,7 @@ def _load(
             plan.layout.schema,
             plan.types,
             files.read_range,
-            unique=plan.layout.sharding.keyed,
+            unique=unique,
         )
     except FileNotFoundError as error:
         raise run.is_gone() from error
@@ -289,7 +336,7 @@ def _load(
 
 
 def _commit(
-    found: list[Written],
+    found: list[Written | ComparedKeys],
     plan: RowsPlan,
     run: SharedRun,
     source: ReadSource | None,

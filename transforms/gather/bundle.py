@@ -38,6 +38,8 @@ class GatherRule:
         what shares a split with it; empty for none.
       seed: of the order.
       labels: columns of class names, as far as they are declared.
+      keys_apart: whether keys are also gathered by themselves, because rows of one key
+        may be in different splits.
     """
 
     split: SplitRule
@@ -46,6 +48,7 @@ class GatherRule:
     group_column: str = ""
     seed: int = 0
     labels: tuple[str, ...] = ()
+    keys_apart: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class GatheredBundle:
       tally: what its values are.
       histograms: split -> its rows and bytes, by parts of the hashes.
       labels: column -> its distinct class names.
+      keys: runs of the keys alone, in one split without a name, where they are wanted.
       attempts: words of the attempts that these are the rows of: one for a bundle.
     """
 
@@ -64,11 +68,12 @@ class GatheredBundle:
     tally: Tally
     histograms: Mapping[str, Histogram]
     labels: Mapping[str, pa.StringArray]
+    keys: tuple[RowRun, ...] = ()
     attempts: frozenset[str] = frozenset()
 
     def without_runs(self) -> "GatheredBundle":
         """Returns the counts alone, which the plan merges."""
-        return dataclasses.replace(self, runs=())
+        return dataclasses.replace(self, runs=(), keys=())
 
 
 class BundleRows:
@@ -91,6 +96,7 @@ class BundleRows:
         self._kind: type[Any] | None = None
         self._convert: Callable[[Any], Row] = lambda row: row
         self._runs: list[RowRun] = []
+        self._keys: list[RowRun] = []
         self._tallies: list[Tally] = []
         self._histograms: dict[str, Histogram] = {}
         self._labels: dict[str, list[pa.StringArray]] = {}
@@ -131,7 +137,11 @@ class BundleRows:
             for name, parts in self._labels.items()
         }
         return GatheredBundle(
-            tuple(self._runs), merge_tallies(self._tallies), self._histograms, labels
+            tuple(self._runs),
+            merge_tallies(self._tallies),
+            self._histograms,
+            labels,
+            tuple(self._keys),
         )
 
     def _add_table(self, element: pa.RecordBatch | pa.Table) -> None:
@@ -198,15 +208,21 @@ class BundleRows:
         run, pieces, histograms = pack_rows(
             kept, hashes, splits.index, splits.names, keys
         )
-        if sum(piece.size for piece in pieces) <= _INLINE_BYTES:
-            payload = b"".join(bytes(memoryview(piece)) for piece in pieces)
-            run = dataclasses.replace(run, payload=payload)
-        else:
-            run = dataclasses.replace(run, path=self._store(pieces))
-        self._runs.append(run)
+        self._runs.append(self._kept(run, pieces))
+        if rule.keys_apart:
+            one = np.zeros(rows.num_rows, np.int64)
+            run, pieces, _ = pack_rows(kept.select([]), hashes, one, ("",), keys)
+            self._keys.append(self._kept(run, pieces))
         for name, found in histograms.items():
             known = self._histograms.get(name)
             self._histograms[name] = found if known is None else known.merge(found)
+
+    def _kept(self, run: RowRun, pieces: Sequence[pa.Buffer]) -> RowRun:
+        """Returns a run with its pieces: inline if they are few, else stored."""
+        if sum(piece.size for piece in pieces) <= _INLINE_BYTES:
+            payload = b"".join(bytes(memoryview(piece)) for piece in pieces)
+            return dataclasses.replace(run, payload=payload)
+        return dataclasses.replace(run, path=self._store(pieces))
 
 
 def _texts(rows: pa.RecordBatch, name: str, what: str) -> pa.StringArray | None:

@@ -34,7 +34,7 @@ from transforms.gather.row_runs import (
     rows_in_range,
 )
 
-__all__ = ["GatheredRows", "gather_shard"]
+__all__ = ["GatheredRows", "check_keys", "gather_shard"]
 
 Fetch = Callable[[str, int, int], bytes]
 Hashes = npt.NDArray[np.uint64]
@@ -84,11 +84,39 @@ def gather_shard(
         tables.append(table)
         rejections += refused
     table = pa.concat_tables(tables)
+    if unique and rejections:
+        # Their keys count, too.
+        refused = pa.array([each.source for each in rejections], pa.string())
+        kept = table[KEY_COLUMN].filter(pc.is_in(table[KEY_COLUMN], refused))
+        _check_unique(pa.chunked_array([*kept.chunks, refused]))
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     order = _with_ties(table, schema, hashes, order, unique=unique)
     origins = ("",)
     return GatheredRows(table, order, origins, np.zeros(1, np.int64)), rejections
+
+
+def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
+    """Checks that no key is given twice; returns how many there are.
+
+    The keys are compared, not their hashes.
+
+    Args:
+      ranges: of runs of keys, all that one range of hashes has.
+      fetch: as of `gather_shard`.
+
+    Raises:
+      DamageError: a run is not what was written.
+      InputError: two rows have one key.
+    """
+    table = pa.concat_tables([_read(each, fetch) for each in ranges])
+    hashes = table[HASH_COLUMN].to_numpy()
+    order = np.argsort(hashes, kind="stable")
+    same = np.diff(hashes[order]) == 0
+    # Nearly always none.
+    tied = order[np.append(same, False) | np.append(False, same)]
+    _check_unique(table[KEY_COLUMN].take(pa.array(tied)))
+    return len(order)
 
 
 def _read(rows: RowRange, fetch: Fetch) -> pa.Table:
@@ -206,7 +234,7 @@ def _with_ties(
     rows = order[places]
     part = table.take(pa.array(rows))
     if unique:
-        _check_keys(part)
+        _check_unique(part[KEY_COLUMN])
     groups = hashes[rows]
     records = _records(part, schema)
     # By (hash, record): of equal ones either order gives the same bytes.
@@ -216,19 +244,21 @@ def _with_ties(
     return order
 
 
-def _check_keys(rows: pa.Table) -> None:
-    """Raises InputError where two rows of equal hash have one key."""
-    counts = rows[KEY_COLUMN].value_counts()
+def _check_unique(keys: pa.ChunkedArray) -> None:
+    """Raises InputError where a key is there more than once."""
+    counts = keys.value_counts()
     many = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(many):
-        keys = sorted(many.field("values").to_pylist())
-        raise InputError(
-            bounded(
-                f"Every row must have a key of its own; {len(keys):,} keys of this "
-                f"shard are there more than once, the first is {keys[0]!r}. Remove "
-                f'rows that are there twice, or allow them with duplicates="keep".'
-            )
+    if not len(many):
+        return
+    count, key = len(many), min(many.field("values").to_pylist())
+    more = f" and so are {count - 1:,} other keys" if count > 1 else ""
+    raise InputError(
+        bounded(
+            f"Every row must have a key of its own; {key!r} is given more than once"
+            f"{more}. Remove the rows that are given twice, or allow them with "
+            f'duplicates="keep".'
         )
+    )
 
 
 def _records(rows: pa.Table, schema: Schema) -> list[bytes]:

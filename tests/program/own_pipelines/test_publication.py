@@ -269,6 +269,29 @@ def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -
     assert len(rows(output)) == 20
 
 
+def test_two_runs_meet_in_the_commit(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that has built its dataset last finds the other one published."""
+    output, real = tmp_path / "out", committing.commit_dataset
+    write(output, some(10))
+    met = []
+
+    def commit(*arguments: Any, **options: Any) -> str:
+        if not met:
+            met.append(True)
+            write(output, some(20), overwrite=True)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(committing, "commit_dataset", commit)
+    with pytest.raises(CommitError, match="written by another run"):
+        write(output, some(), overwrite=True)
+    assert len(rows(output)) == 20
+    assert command("verify", output).code == 0
+    assert command("clean", output).code == 0
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def test_convert_leaves_the_work_of_a_pipeline(tmp_path: Folder) -> None:
     """`convert` to the same target publishes first; the pipeline fails clearly."""
     output, table = tmp_path / "out", tmp_path / "table.csv"
