@@ -32,6 +32,7 @@ __all__ = [
     "WriteShards",
     "CommitDataset",
     "ReadTFRecords",
+    "ReadAllTFRecords",
     "WriteTFRecords",
     # What own steps get and give
     "Batch",
@@ -108,7 +109,7 @@ if TYPE_CHECKING:
     from transforms.stages.read import ReadBlocks
     from transforms.stages.shard_counts import CountShards
     from transforms.stages.write import WriteShards
-    from transforms.tfrecord.read import ReadTFRecords
+    from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
     from transforms.tfrecord.write import WriteTFRecords
 else:
     __getattr__, __dir__ = lazy_names(
@@ -137,6 +138,10 @@ else:
             "transforms.stages.read": ["ReadBlocks"],
             "transforms.stages.shard_counts": ["CountShards"],
             "transforms.stages.write": ["WriteShards"],
-            "transforms.tfrecord": ["ReadTFRecords", "WriteTFRecords"],
+            "transforms.tfrecord": [
+                "ReadAllTFRecords",
+                "ReadTFRecords",
+                "WriteTFRecords",
+            ],
         },
     )

@@ -21,7 +21,7 @@ PROGRAM = """
 """.split()
 LIBRARY = """
     ListBlocks ReadBlocks PlaceRows CountShards WriteShards CommitDataset
-    ReadTFRecords WriteTFRecords
+    ReadTFRecords ReadAllTFRecords WriteTFRecords
     Batch Schema Feature Kind rows_of
     encode_example decode_example EncodeExamples DecodeExamples
     encode_examples decode_examples read_examples

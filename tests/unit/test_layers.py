@@ -67,7 +67,9 @@ LIBRARY = {
         "errors files storage core core.placing formats sidecars work shards "
         "gather codec publishing publishing.bucket"
     ),
-    "transforms.tfrecord": "lazy_names errors files storage core.tfrecord publishing",
+    "transforms.tfrecord": (
+        "lazy_names errors files storage core core.tfrecord publishing"
+    ),
 }
 # The program may import all of the library, too.
 PROGRAM = {

@@ -1,4 +1,9 @@
-"""`ReadTFRecords`: the records of TFRecord files, with every checksum verified."""
+"""`ReadTFRecords`, `ReadAllTFRecords`: records of files, with every checksum verified.
+
+patterns -> files, and what a manifest states of them    List files
+         -> Reshuffle                                    Spread
+         -> records                                      Read files
+"""
 
 import dataclasses
 import glob
@@ -12,6 +17,7 @@ from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 
 from transforms import files
+from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord import TFRecordReader
 from transforms.errors import SourceError
 from transforms.tfrecord.parameters import (
@@ -22,7 +28,20 @@ from transforms.tfrecord.parameters import (
     type_of,
 )
 
-__all__ = ["ReadTFRecords"]
+__all__ = ["ReadAllTFRecords", "ReadTFRecords"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _File:
+    """A file to be read.
+
+    Attributes:
+      path: of the file.
+      stated: what the manifest of its dataset states; None for a file of none.
+    """
+
+    path: str
+    stated: ShardFacts | None = None
 
 
 @dataclasses.dataclass
@@ -32,14 +51,20 @@ class ReadTFRecords(beam.PTransform):
     Input: the pipeline. Output: the records of all matching files, decoded, in no
     particular order. Both checksums of every record are checked; a file that ends
     too early, in a record or in its compressed stream, is an error, never a short
-    answer. Files without a byte are fine: writers make them for empty shards.
+    answer. Files without a byte are fine: writers make them for empty shards. The
+    shards of a dataset must also have the records, bytes and checksum that its
+    manifest states.
 
-    Counter: records_read (namespace tfrecord).
+    A retry reads a file again from its start. A worker holds about 2 MiB of a file, or
+    its longest record. Counter: records_read (namespace tfrecord).
+
+        pipeline | ReadTFRecords("out/photos")    # all shards of a dataset
+        pipeline | ReadTFRecords("out/photos/*-train.tfrecord-*")
 
     Attributes:
-      file_pattern: a name or a glob (`*`, `?`, `[...]`, `**`). A file or leading
-        folder that exists as it is written stands for itself, whatever signs it
-        holds.
+      file_pattern: a name or a glob (`*`, `?`, `[...]`, `**`), or the folder of a
+        dataset. A file or leading folder that exists as it is written stands for
+        itself, whatever signs it holds.
       coder: decodes the records.
       compression_type: UNCOMPRESSED, GZIP, DEFLATE (a zlib stream), or AUTO: by the
         content of each file, never by its name.
@@ -49,7 +74,9 @@ class ReadTFRecords(beam.PTransform):
     Raises:
       SpecError: when made, if a parameter is wrong.
       SourceError: no file matches, or one cannot be read.
-      TFRecordError: when run, if a file is damaged; it names file, record and offset.
+      DamageError: the manifest of a dataset is damaged.
+      TFRecordError: when run, if a file is damaged, or is not the one in the manifest;
+        it names file, record and offset.
     """
 
     file_pattern: str
@@ -68,47 +95,140 @@ class ReadTFRecords(beam.PTransform):
 
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Lists the files, and reads each by itself."""
-        compression = COMPRESSIONS.get(self.compression_type)
-        pattern = os.path.join(os.getcwd(), self.file_pattern)
-        return (
-            start
-            | "Pattern" >> beam.Create([pattern])
-            | "List files" >> beam.FlatMap(_matching, validate=self.validate)
-            | "Spread" >> beam.Reshuffle()
-            | "Read files"
-            >> beam.ParDo(
-                _ReadFile(self.coder, "auto" if compression is None else compression)
-            ).with_output_types(type_of(self.coder))
+        patterns = start | "Pattern" >> beam.Create([self.file_pattern])
+        return _read(
+            patterns, self.coder, self.compression_type, validate=self.validate
         )
 
 
-class _ReadFile(beam.DoFn):
-    def __init__(self, coder: coders.Coder, compression: str) -> None:
+@dataclasses.dataclass
+class ReadAllTFRecords(beam.PTransform):
+    """Reads the files that elements name; takes the place of `ReadAllFromTFRecord`.
+
+        paths | ReadAllTFRecords(with_filename=True) | beam.MapTuple(parse)
+
+    Input: names, globs and folders of datasets, as `ReadTFRecords` takes one. Output:
+    the records of all matching files, decoded, in no particular order, with the window
+    and timestamp of their element. A file that two elements name is read twice. All
+    files of one element are listed by one worker, then read by all of them.
+
+    Checks, memory, counter and what a retry does are those of `ReadTFRecords`.
+
+    Attributes:
+      coder: decodes the records.
+      compression_type: as `ReadTFRecords` has it.
+      with_filename: give pairs of a file's path and a record.
+      validate: an element without a match is an error; otherwise it gives no record.
+
+    Raises:
+      SpecError: when made, if a parameter is wrong; when run, if an element cannot be a
+        path.
+      SourceError: when run, if no file matches, or one cannot be read.
+      DamageError, TFRecordError: as `ReadTFRecords`.
+    """
+
+    coder: coders.Coder = dataclasses.field(default_factory=coders.BytesCoder)
+    compression_type: str = CompressionTypes.AUTO
+    with_filename: bool = False
+    validate: bool = True
+
+    def __post_init__(self) -> None:
         super().__init__()
+        check_coder(self.coder)
+        check_compression(self.compression_type)
+        self.with_input_types(str)
+
+    def expand(self, patterns: beam.PCollection[str]) -> beam.PCollection[Any]:
+        """Lists the files of each element, and reads each file by itself."""
+        return _read(
+            patterns,
+            self.coder,
+            self.compression_type,
+            validate=self.validate,
+            with_filename=self.with_filename,
+        )
+
+
+def _read(
+    patterns: beam.PCollection[str],
+    coder: coders.Coder,
+    compression_type: str,
+    *,
+    validate: bool,
+    with_filename: bool = False,
+) -> beam.PCollection[Any]:
+    """Returns the records of the files that patterns name."""
+    compression = COMPRESSIONS.get(compression_type)
+    kind = type_of(coder)
+    # Workers may have another working directory.
+    return (
+        patterns
+        | "List files"
+        >> beam.FlatMap(_matching, validate=validate, directory=os.getcwd())
+        | "Spread" >> beam.Reshuffle()
+        | "Read files"
+        >> beam.ParDo(
+            _ReadFile(
+                coder,
+                "auto" if compression is None else compression,
+                with_filename=with_filename,
+            )
+        ).with_output_types(beam.typehints.Tuple[str, kind] if with_filename else kind)
+    )
+
+
+class _ReadFile(beam.DoFn):
+    def __init__(
+        self, coder: coders.Coder, compression: str, *, with_filename: bool
+    ) -> None:
+        super().__init__()
+        self.with_filename = with_filename
         self.decode = None if type(coder) is coders.BytesCoder else coder.decode
         self.compression = compression
         self.records_read = beam.metrics.Metrics.counter("tfrecord", "records_read")
 
-    def process(self, path: str) -> Iterator[Any]:
-        with files.opened(path) as file:
+    def process(self, file: _File) -> Iterator[Any]:
+        path, stated = file.path, file.stated
+        with files.opened(path) as stream:
             reader = TFRecordReader(
-                file, compression=self.compression, allow_empty=True
+                stream, compression=self.compression, allow_empty=True
             )
             for batch in reader.batches():
                 payloads = batch.to_list()
                 self.records_read.inc(len(payloads))
-                if self.decode is None:
-                    yield from payloads
+                records = (
+                    payloads if self.decode is None else map(self.decode, payloads)
+                )
+                if self.with_filename:
+                    yield from ((path, record) for record in records)
                 else:
-                    yield from map(self.decode, payloads)
+                    yield from records
+        if stated is not None:
+            reader.check_stated(
+                records=stated.records,
+                stored_bytes=stated.bytes,
+                crc32c=stated.crc32c,
+            )
 
 
-def _matching(pattern: str, *, validate: bool) -> list[str]:
-    """Returns the files that the pattern names, in byte order.
+def _matching(pattern: str, *, validate: bool, directory: str = "") -> list[_File]:
+    """Returns the files that the pattern names, in byte order, or those of a dataset.
+
+    Args:
+      pattern: a name, a glob, or the folder of a dataset.
+      validate: whether there must be one.
+      directory: where relative patterns begin.
 
     Raises:
+      SpecError: it cannot be a path.
       SourceError: there is none, and `validate` wants one.
+      DamageError: the manifest of the dataset is damaged.
     """
+    check_path("file_pattern", pattern)
+    pattern = os.path.join(directory, pattern)
+    shards = _shards_of(pattern)
+    if shards is not None:
+        return shards
     if not files.is_pattern(pattern):
         found = [pattern] if files.is_file(pattern) else []
     else:
@@ -122,13 +242,27 @@ def _matching(pattern: str, *, validate: bool) -> list[str]:
     if validate and not found and files.is_folder(pattern):
         example = os.path.join(pattern, "*.tfrecord-*")
         raise SourceError(
-            f"file_pattern must name files; {pattern!r} is a folder. Give a pattern of "
-            f"the files to be read, such as {example!r} for all shards of a dataset, "
-            f"or {example.replace('*', '*-train', 1)!r} for those of one split."
+            f"file_pattern must name files, or the folder of a dataset; {pattern!r} is "
+            f"a folder without {MANIFEST_NAME}. Give a pattern of the files, such as "
+            f"{example!r} for all shards, or {example.replace('*', '*-train', 1)!r} "
+            f"for those of one split."
         )
     if validate and not found:
         raise SourceError(
             f"file_pattern must name at least one file; {pattern!r} names none. Check "
             f"the path, or read with validate=False."
         )
-    return found
+    return list(map(_File, found))
+
+
+def _shards_of(folder: str) -> list[_File] | None:
+    """Returns the shards of the dataset in a folder; None where there is none."""
+    path = os.path.join(folder, MANIFEST_NAME)
+    if not files.is_file(path):
+        return None
+    manifest = Manifest.from_bytes(files.read_bytes(path), path)
+    return [
+        _File(manifest.path(folder, shard.file), shard)
+        for split in manifest.splits
+        for shard in split.shards
+    ]

@@ -21,6 +21,7 @@ from apache_beam.typehints.decorators import TypeCheckError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import beam_tfrecord
 from tests.support.tfrecord_pipelines import (
     RECORDS,
     contents,
@@ -31,13 +32,14 @@ from tests.support.tfrecord_pipelines import (
 from transforms.core.placing import placement
 from transforms.core.tfrecord import frame
 from transforms.errors import (
+    DamageError,
     SourceError,
     SpecError,
     TFRecordError,
 )
 from transforms.tfrecord import sorted_run
 from transforms.tfrecord import write as tfrecord
-from transforms.tfrecord.read import ReadTFRecords
+from transforms.tfrecord.read import ReadAllTFRecords, ReadTFRecords
 from transforms.tfrecord.sorted_run import SortedRun, cut_run, merge_runs, pack
 from transforms.tfrecord.write import WriteTFRecords
 
@@ -419,6 +421,123 @@ def test_a_folder_is_no_pattern(tmp_path: Folder) -> None:
     shown = re.findall(r"'([^']*\*[^']*)'", str(caught.value))
     assert shown == [f"{folder}/*.tfrecord-*", f"{folder}/*-train.tfrecord-*"]
     assert read(folder, validate=False) == []
+
+
+def read_all(patterns: list[str], **options: Any) -> list[Any]:
+    """Returns what the elements' files hold, in sorted order."""
+    with pipeline() as p:
+        paths = p | beam.Create(patterns, reshuffle=False)
+        paths | ReadAllTFRecords(**options) | beam.Map(collect)
+    found, COLLECTED[:] = sorted(COLLECTED), []
+    return found
+
+
+def dataset(folder: Folder, compression: str = "none") -> list[bytes]:
+    """Writes a dataset of two splits; returns its records in sorted order."""
+    rows = [{"id": n, "name": f"n{n}"} for n in range(40)]
+    splits = {"train": 0.7, "test": 0.3}
+    options: dict[str, Any] = {"shards": 2, "compression": compression}
+    beam_tfrecord.convert(rows, folder, splits=splits, **options)
+    found = payloads(*folder.glob("*.tfrecord*-of-*"))
+    assert len(found) == 40
+    return found
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_datasets_folder_is_its_shards(tmp_path: Folder, compression: str) -> None:
+    """All splits, and no other file; each shard is the one that the manifest states."""
+    folder = tmp_path / "set"
+    records = dataset(folder, compression)
+    (folder / "other.tfrecord").write_bytes(frame.frame(b"other"))
+    assert read(folder) == records
+    assert read(f"{folder}/") == records
+    assert read_all([str(folder)]) == records
+    first, second = sorted(folder.glob("*-train.tfrecord*-of-*"))
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(Exception, match="the manifest states"):
+        read(folder)
+    second.unlink()
+    with pytest.raises(Exception, match="cannot be opened"):
+        read(folder)
+    COLLECTED.clear()
+
+
+def test_a_damaged_manifest_is_no_dataset(tmp_path: Folder) -> None:
+    """It is an error when the step is made, before any shard is read."""
+    dataset(tmp_path / "set")
+    manifest = tmp_path / "set" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"train", b"brain"))
+    with pytest.raises(DamageError, match=r"manifest\.json was changed"):
+        ReadTFRecords(str(tmp_path / "set"))
+
+
+def test_read_all(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, globs and relative paths, each element by itself, with the file's name."""
+    for name in ("a/x-1", "a/x-2", "b/x-1", "b/x[1]"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(frame.frame(name.encode()))
+    monkeypatch.chdir(tmp_path)
+    patterns = [f"{tmp_path}/a/*", "b/x-1", "b/x[1]", "b/x-1"]
+    wanted = [b"a/x-1", b"a/x-2", b"b/x-1", b"b/x-1", b"b/x[1]"]
+    assert read_all(patterns) == wanted
+    pairs = [(str(tmp_path / name.decode()), name) for name in wanted]
+    assert read_all(patterns, with_filename=True) == pairs
+    coder = coders.StrUtf8Coder()
+    assert read_all(["b/x-1"], coder=coder) == ["b/x-1"]
+
+
+def test_read_all_says_its_types() -> None:
+    """Beam checks what goes in, and what comes out."""
+    p = pipeline()
+    paths = p | beam.Create(["x"])
+    assert (paths | ReadAllTFRecords()).element_type is bytes
+    named = paths | "Named" >> ReadAllTFRecords(with_filename=True)
+    assert named.element_type == beam.typehints.Tuple[str, bytes]
+    with pytest.raises(TypeCheckError, match="str"):
+        p | "Numbers" >> beam.Create([1]) | "Read" >> ReadAllTFRecords()
+    with pytest.raises(SpecError, match="coder"):
+        ReadAllTFRecords("bytes")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="compression_type"):
+        ReadAllTFRecords(compression_type=CompressionTypes.BZIP2)
+
+
+def test_read_all_of_missing_and_damaged_files(tmp_path: Folder) -> None:
+    """A pattern without a match is an error, unless that is allowed; damage always."""
+    (tmp_path / "x").write_bytes(frame.frame(b"record"))
+    (tmp_path / "y").write_bytes(frame.frame(b"record")[:-1])
+    absent = str(tmp_path / "z*")
+    with pytest.raises(Exception, match="at least one file"):
+        read_all([str(tmp_path / "x"), absent])
+    COLLECTED.clear()
+    assert read_all([str(tmp_path / "x"), absent], validate=False) == [b"record"]
+    for pattern, why in (
+        (str(tmp_path / "y"), "ends inside a record"),
+        ("", ""),
+    ):
+        with pytest.raises(Exception, match=why or "text that names files"):
+            read_all([pattern])
+    COLLECTED.clear()
+
+
+def test_read_all_in_windows(tmp_path: Folder) -> None:
+    """Records have the window of the element that named their file."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(frame.frame(name.encode()) * 2)
+    with pipeline() as p:
+        paths = [
+            window.TimestampedValue(str(tmp_path / name), at)
+            for name, at in (("a", 5), ("b", 25))
+        ]
+        counts = (
+            p
+            | beam.Create(paths)
+            | beam.Map(lambda path: path).with_output_types(str)
+            | beam.WindowInto(window.FixedWindows(10))
+            | ReadAllTFRecords()
+            | beam.combiners.Count.PerElement()
+        )
+        assert_that(counts, equal_to([(b"a", 2), (b"b", 2)]))
 
 
 def test_missing_files(tmp_path: Folder) -> None:

@@ -46,7 +46,7 @@ from transforms.core.example.description import (
 from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.regular_files import open_regular
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import ExampleError, SourceError, TFRecordError
+from transforms.errors import ExampleError, SourceError
 
 __all__ = [
     "FixedLenFeature",
@@ -133,17 +133,9 @@ def _read_dataset(
             allow_empty=shard.records == 0,
         )
         yield from _parsed(reader, description)
-        found = (reader.records, reader.stored_bytes, reader.crc32c)
-        stated = (shard.records, shard.bytes, shard.crc32c)
-        if found != stated:
-            raise TFRecordError(
-                f"{reader.path}: the manifest states {stated[0]:,} records, "
-                f"{stated[1]:,} bytes, CRC32C {stated[2]:08x}; found {found[0]:,}, "
-                f"{found[1]:,}, {found[2]:08x}. Fetch or convert the dataset again.",
-                path=reader.path,
-                record=reader.records,
-                kind="truncated" if found[0] < stated[0] else "data-crc",
-            )
+        reader.check_stated(
+            records=shard.records, stored_bytes=shard.bytes, crc32c=shard.crc32c
+        )
 
 
 def _parsed(

@@ -160,6 +160,24 @@ class TFRecordReader:
             payload_bytes=self.payload_bytes,
         )
 
+    def check_stated(self, *, records: int, stored_bytes: int, crc32c: int) -> None:
+        """Compares the file, once it is read, with what a manifest states of it.
+
+        Raises:
+          TFRecordError: it is another file.
+        """
+        stated = (records, stored_bytes, crc32c)
+        found = (self.records, self.stored_bytes, self.crc32c)
+        if found != stated:
+            raise TFRecordError(
+                f"{self.path}: the manifest states {stated[0]:,} records, "
+                f"{stated[1]:,} bytes, CRC32C {stated[2]:08x}; found {found[0]:,}, "
+                f"{found[1]:,}, {found[2]:08x}. Fetch or convert the dataset again.",
+                path=self.path,
+                record=self.records,
+                kind="truncated" if found[0] < stated[0] else "data-crc",
+            )
+
     def _reset(self) -> None:
         self.records = 0
         self.payload_bytes = 0
