@@ -32,6 +32,7 @@ from beam_pipeline.own_pipelines.rows_plan import (
     plan_rows,
 )
 from beam_pipeline.planning.inputs import rule_of
+from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.model import ReadFacts, Rejection, RejectLog, ShardKey
@@ -117,7 +118,6 @@ class WriteDataset(beam.PTransform):
                 f"duplicates must be 'refuse' or 'keep'; found {duplicates!r:.80}."
             )
         self._unique = key is not None and duplicates == "refuse"
-        self._nonce = secrets.token_hex(16)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
@@ -138,7 +138,8 @@ class WriteDataset(beam.PTransform):
         rule = _rule_of(spec, source, unique=self._unique)
         run = SharedRun(
             self._directory,
-            self._nonce,
+            # Of this application: a second one of the same transform is another run.
+            secrets.token_hex(16),
             keep_items=spec.keep_rejected_bytes,
             many=_is_dataflow(rows.pipeline.options),
         )
@@ -225,6 +226,7 @@ def _rule_of(spec: Spec, source: ReadSource | None, *, unique: bool) -> GatherRu
     )
 
 
+@raising_in_python()
 def _look(run: SharedRun, overwrite: bool) -> str:
     return run.look(overwrite=overwrite)
 
@@ -250,6 +252,7 @@ class _MergeCounts(beam.CombineFn):
         return merge_bundles(parts)
 
 
+@raising_in_python()
 def _plan(
     gathered: GatheredBundle,
     seen: str,
@@ -296,6 +299,7 @@ def _check_attempt(bundle: GatheredBundle, plan: RowsPlan) -> None:
         )
 
 
+@raising_in_python()
 def _write(
     element: tuple[ShardKey, Iterable[RowRange]],
     plan: RowsPlan,
@@ -335,6 +339,7 @@ def _load(
     return rows, refused
 
 
+@raising_in_python()
 def _commit(
     found: list[Written | ComparedKeys],
     plan: RowsPlan,
@@ -347,6 +352,7 @@ def _commit(
     return commit_rows(found, plan, run)
 
 
+@raising_in_python()
 def _clean_up(committed: Committed, run: SharedRun) -> Committed:
     run.end()
     return committed

@@ -28,6 +28,7 @@ from transforms.errors import CommitError, TargetError
 from transforms.publishing import target, work_folder
 from transforms.publishing.bucket.target import SHARED
 from transforms.storage.paths import Access
+from transforms.storage.retry import storing
 from transforms.work.store import Store
 
 __all__ = ["SharedRun"]
@@ -77,9 +78,14 @@ class SharedRun:
         """Checks the target and makes the run's folder; any worker may do it first.
 
         Raises:
-          TargetError: the target cannot be made, holds something that a run must not
-            replace, or a dataset where `overwrite` is not given.
+          TargetError: the target holds something that a run must not replace, or a
+            dataset where `overwrite` is not given.
+          StorageError: it cannot be reached, or the folder cannot be made.
         """
+        with storing(self.directory):
+            return self._begin(overwrite=overwrite)
+
+    def _begin(self, *, overwrite: bool) -> Store:
         place = target.at(self.directory)
         place.check_shared()
         manifest = place.check_contents()
@@ -99,6 +105,10 @@ class SharedRun:
 
         A second attempt, which a restarted job makes, gives the answer of the first.
         """
+        with storing(self.directory):
+            return self._look(overwrite=overwrite)
+
+    def _look(self, *, overwrite: bool) -> str:
         # What this very run was killed in the middle of publishing.
         work_folder.recover(self.directory)
         path = os.path.join(self.store.folder, "seen")
@@ -157,7 +167,8 @@ class SharedRun:
 
     def end(self) -> None:
         """Removes the run's folder; it may be gone already."""
-        target.at(self.directory).end_shared(self.store)
+        with storing(self.directory):
+            target.at(self.directory).end_shared(self.store)
 
     def _is_mine(self, manifest: Manifest) -> bool:
         return manifest.run.get("job") == self.token

@@ -1,0 +1,161 @@
+"""What users of `WriteDataset` do wrong: errors of ours, in sentences and Python words.
+
+Beam adds the step to a message ("[while running ...]"), and builds errors that it
+cannot build again as RuntimeErrors: the types must survive that.
+"""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.own_pipelines import run_steps, write_rows
+from transforms.errors import (
+    MAX_MESSAGE_BYTES,
+    BeamTFRecordError,
+    CommitError,
+    EncodingError,
+    InputError,
+    RejectLimitError,
+    SpecError,
+    StorageError,
+    TargetError,
+)
+
+Folder = pathlib.Path
+ROWS = [{"id": n, "v": n / 2, "kind": "ab"[n % 2]} for n in range(20)]
+
+FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]] = {
+    "no row": ([1], {}, EncodingError, "Every element must be a row"),
+    "pair": ([("key", ROWS[0])], {}, EncodingError, "found tuple: ('key', {'id': 0"),
+    "set": ([{"a": {1}}], {}, EncodingError, "of type set"),
+    "complex": ([{"a": 1j}], {}, EncodingError, "of type complex"),
+    "name": ([{7: 1}], {}, EncodingError, "must have a name, which is text; found 7"),
+    "two kinds": ([{"a": 1}, {"a": "x"}], {}, EncodingError, "Every value of 'a' must"),
+    "column twice": (
+        [pa.table([[1], [2]], names=["a", "a"])],
+        {},
+        EncodingError,
+        "'a' is there 2 times",
+    ),
+    "no key": ([{"v": 1}], {"key": "id"}, EncodingError, "Every row must have a key"),
+    "key twice": (ROWS[:3] * 2, {"key": "id"}, InputError, "a key of its own"),
+    "no label": (ROWS, {"label": "knd"}, SpecError, "the nearest name is 'kind'"),
+    "feature": (ROWS, {"features": {"w": "int64"}}, SpecError, "Feature 'w' needs"),
+    "split": (
+        [{"part": "te st", "v": 1}],
+        {"splits": "column:part"},
+        EncodingError,
+        "A split is named by letters",
+    ),
+    "nothing": ([], {}, InputError, "Use allow_empty=True"),
+    "rejects": (
+        [{"v": 1e300}, *ROWS],
+        {},
+        RejectLimitError,
+        "or give max_reject_rate=",
+    ),
+}
+
+
+def assert_readable(error: BaseException) -> None:
+    """Checks a message as a user sees it: sentences, not too long, then the step."""
+    said, step, _ = str(error).partition(" [while running 'WriteDataset/")
+    assert step
+    assert said.endswith("."), said
+    # A message may begin with the name of a parameter.
+    assert said[0].isupper() or said.startswith("label must")
+    assert "--" not in said
+    assert len(said.encode()) <= MAX_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_rows_are_errors_of_ours(fault: str, tmp_path: Folder) -> None:
+    """The type says what kind of fault it is, and nothing is published."""
+    rows, settings, kind, words = FAULTS[fault]
+    with pytest.raises(kind) as caught:
+        write_rows(rows, tmp_path / "out", **settings)
+    assert words in str(caught.value)
+    assert_readable(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_is_not_replaced_unasked(tmp_path: Folder) -> None:
+    """The error says overwrite=True, and the dataset stays as it was."""
+    write_rows(ROWS, tmp_path / "out")
+    with pytest.raises(TargetError, match="Give overwrite=True") as caught:
+        write_rows(ROWS[:5], tmp_path / "out")
+    assert_readable(caught.value)
+    write_rows(ROWS[:5], tmp_path / "out", overwrite=True)
+
+
+def blocked_by_file(folder: Folder) -> Folder:
+    (folder / "file").write_text("text")
+    return folder / "file" / "out"
+
+
+def is_file(folder: Folder) -> Folder:
+    (folder / "out").write_text("text")
+    return folder / "out"
+
+
+def holds_more(folder: Folder) -> Folder:
+    (folder / "out").mkdir()
+    (folder / "out/mine.txt").write_text("text")
+    return folder / "out"
+
+
+def in_kernel(_folder: Folder) -> Folder:
+    return Folder("/proc/none/out")
+
+
+@pytest.mark.parametrize("place", [blocked_by_file, is_file, holds_more, in_kernel])
+def test_an_output_that_cannot_be(
+    place: Callable[[Folder], Folder], tmp_path: Folder
+) -> None:
+    """What the operating system refuses is an error of ours, too, with the path."""
+    output = place(tmp_path)
+    with pytest.raises((TargetError, StorageError)) as caught:
+        write_rows(ROWS, output)
+    assert_readable(caught.value)
+    assert re.search(r"Choose another output|choose another output", str(caught.value))
+
+
+def rows_that_end(_start: int) -> Iterator[dict[str, int]]:
+    yield {"a": 1}
+    raise ZeroDivisionError("oops")
+
+
+def test_errors_of_the_users_steps_keep_their_types(tmp_path: Folder) -> None:
+    """A generator that raises in the middle fails the job as it would without us."""
+
+    def steps(pipeline: beam.Pipeline) -> "beam.PCollection[Any]":
+        return pipeline | beam.Create([0]) | beam.FlatMap(rows_that_end)
+
+    with pytest.raises(ZeroDivisionError, match="oops"):
+        run_steps(steps, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_application_is_a_run_of_its_own(tmp_path: Folder) -> None:
+    """Of one transform applied to two collections neither takes the other's dataset."""
+    write = WriteDataset(tmp_path / "out")
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    for name, rows in ("First", ROWS), ("Second", ROWS[:7]):
+        pipeline | name >> beam.Create(rows) | f"Write {name}" >> write
+    with pytest.raises(CommitError, match="written by another run since"):
+        pipeline.run()
+
+
+@pytest.mark.parametrize("windows", [beam.window.FixedWindows(5)])
+def test_windowed_rows_are_refused(windows: Any, tmp_path: Folder) -> None:
+    """At construction, with what to do."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    rows = pipeline | beam.Create(ROWS) | beam.WindowInto(windows)
+    with pytest.raises(SpecError, match=r"put beam\.WindowInto"):
+        rows | WriteDataset(tmp_path / "out")
