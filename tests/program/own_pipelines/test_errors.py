@@ -55,7 +55,7 @@ FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]
     ),
     "nothing": ([], {}, InputError, "Use allow_empty=True"),
     "rejects": (
-        [{"v": 1e300}, *ROWS],
+        [{"v": 1e300}, {"v": -1e300}, *ROWS],
         {},
         RejectLimitError,
         "or give max_reject_rate=",
