@@ -1,25 +1,34 @@
 """`ReadDataset`: the rows of a dataset, for any pipeline.
 
 plan, when the pipeline is built: shards, features, splits
-     -> shards, spread over the workers    Shards, Spread
-     -> rows, or Arrow batches             Read
+     -> numbers of shards, spread over the workers    Shards, Spread
+     -> rows, or Arrow batches                        Read
 """
 
+import functools
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import apache_beam as beam
 import pyarrow as pa
 
-from beam_pipeline.own_pipelines.reading_plan import Labels, Said, plan_reading
-from transforms.errors import SpecError, nearest
-from transforms.formats.tfrecord_files.shards import Edition, Shard, read_shard
-from transforms.formats.tfrecord_files.typed_rows import TypedRows
-from transforms.storage.paths import Access
+from beam_pipeline.own_pipelines.reading_plan import (
+    Labels,
+    ReadingPlan,
+    Said,
+    plan_reading,
+)
+from transforms.errors import InputError, SpecError, nearest
+from transforms.formats.tfrecord_files.shards import read_shard
+from transforms.storage.paths import Access, plain
 
 __all__ = ["ReadDataset"]
+
+# A larger plan is not part of the pipeline: engines take descriptions of some MB only.
+_PLAN_BYTES = 1 << 20
 
 
 class ReadDataset(beam.PTransform):
@@ -42,7 +51,8 @@ class ReadDataset(beam.PTransform):
 
     Guarantees:
       - The dataset is found, and its manifest read, where the pipeline is built; the
-        workers get all they need of it with the pipeline.
+        workers get what they need of it with the pipeline. If that is over 1 MiB, for
+        thousands of shards or classes, each worker reads the manifest again.
       - Both checksums of every record are checked, and of a dataset of this program the
         size, number of records and CRC32C of each shard, too. A damaged file is an
         error, never a short answer.
@@ -110,35 +120,74 @@ class ReadDataset(beam.PTransform):
           UsageError: nothing is there that can be read.
           DamageError: the manifest is damaged.
         """
-        plan = plan_reading(
-            self._path, self._split, self._columns, self._features, self._labels
+        again = functools.partial(
+            plan_reading,
+            self._path,
+            self._split,
+            self._columns,
+            self._features,
+            self._labels,
         )
+        plan = again()
         kind = pa.RecordBatch if self._batches else dict[str, Any]
-        read = _ReadShard(plan.rows, plan.edition, Access(), batches=self._batches)
+        read = _ReadShard(
+            _Carried(plain(self._path), plan, again), batches=self._batches
+        )
         return (
             start
-            | "Shards" >> beam.Create(plan.shards, reshuffle=False)
+            | "Shards" >> beam.Create(range(len(plan.shards)), reshuffle=False)
             | "Spread" >> beam.Reshuffle()
             | "Read" >> beam.ParDo(read).with_output_types(kind)
         )
 
 
-class _ReadShard(beam.DoFn):
+class _Carried:
+    """A plan on its way to the workers; a large one is made again there."""
+
     def __init__(
-        self, rows: TypedRows, edition: Edition, access: Access, *, batches: bool
+        self, place: str, plan: ReadingPlan, again: Callable[[], ReadingPlan]
     ) -> None:
+        small = len(pickle.dumps(plan)) <= _PLAN_BYTES
+        self._plan = plan if small else None
+        self._place = place
+        self._again = again
+        self._digest = plan.digest
+        self._access = Access()
+
+    def plan(self) -> ReadingPlan:
+        """Returns the plan.
+
+        Raises:
+          InputError: it is another one now.
+        """
+        if self._plan is None:
+            plan = self._again()
+            if plan.digest != self._digest:
+                raise InputError(
+                    f"{self._place}: the dataset was replaced while open. Run again to "
+                    f"read the new one."
+                )
+            self._plan = plan
+        return self._plan
+
+
+class _ReadShard(beam.DoFn):
+    def __init__(self, carried: _Carried, *, batches: bool) -> None:
         super().__init__()
-        self.rows = rows
-        self.edition = edition
-        self.access = access
+        self.carried = carried
         self.batches = batches
         self.rows_read = beam.metrics.Metrics.counter("read_dataset", "rows_read")
 
-    def process(self, shard: Shard) -> Iterable[Any]:
-        found = map(self._counted, read_shard(shard, self.rows, self.edition))
+    def setup(self) -> None:
+        self.plan = self.carried.plan()
+
+    def process(self, number: int) -> Iterable[Any]:
+        plan = self.plan
+        shard = read_shard(plan.shards[number], plan.rows, plan.edition)
+        found = map(self._counted, shard)
         if self.batches:
             return found
-        return itertools.chain.from_iterable(map(self.rows.dicts, found))
+        return itertools.chain.from_iterable(map(plan.rows.dicts, found))
 
     def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.rows_read.inc(batch.num_rows)

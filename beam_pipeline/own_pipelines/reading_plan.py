@@ -6,6 +6,7 @@ neither                           bare TFRecord files: `features=` states it all
 """
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -59,6 +60,13 @@ class ReadingPlan:
     shards: tuple[Shard, ...]
     rows: TypedRows
     edition: Edition
+
+    @property
+    def digest(self) -> str:
+        """Of all of it: two plans that differ read something else."""
+        return hashlib.sha256(
+            repr(self).encode("utf-8", "backslashreplace")
+        ).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from beam_pipeline.own_pipelines import read_dataset
 from beam_tfrecord import (
     DamageError,
     FixedLenFeature,
@@ -106,7 +107,8 @@ def test_rows_come_back_as_they_were_written(tmp_path: Folder) -> None:
 
 def test_what_was_read_is_written_to_the_same_bytes(tmp_path: Folder) -> None:
     """Dicts and batches are taken back: one dataset, byte for byte."""
-    options = {"label": "species", "splits": {"train": 0.5, "test": 0.5}, "key": "id"}
+    splits = {"train": 0.5, "test": 0.5}
+    options: dict[str, Any] = {"label": "species", "splits": splits, "key": "id"}
     write(ROWS, tmp_path / "a" / "set", **options)
     for name, batches in (("dicts", False), ("batches", True)):
         again = tmp_path / name / "set"
@@ -469,6 +471,21 @@ def test_a_dataset_removed_while_open(penguins: Folder) -> None:
     shutil.rmtree(penguins)
     with pytest.raises(InputError, match="replaced while open: its manifest is gone"):
         p.run().wait_until_finish()
+
+
+def test_a_large_plan_is_made_again(
+    penguins: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers find the same shards, or that the dataset is another one."""
+    expected = read_by("id", penguins)
+    monkeypatch.setattr(read_dataset, "_PLAN_BYTES", 0)
+    assert read_by("id", penguins) == expected
+    waiting = pipeline()
+    waiting | ReadDataset(penguins) | beam.Map(collect)
+    shutil.rmtree(penguins)
+    write(ROWS, penguins)
+    with pytest.raises(InputError, match="was replaced while open"):
+        waiting.run().wait_until_finish()
 
 
 def test_rows_are_counted(penguins: Folder) -> None:
