@@ -44,8 +44,8 @@ _PATHS = ("source", "labels", "layout", "vocabulary")
 _SECTIONS = frozenset(["Source", "Features"])
 _BESIDE = frozenset(
     (
-        "label_column split_column max_image_bytes keep_rejected_bytes allow_empty "
-        "shared_output"
+        "features label_column split_column max_image_bytes keep_rejected_bytes "
+        "allow_empty shared_output"
     ).split()
 )
 # They need what a whole job has: a work folder, or someone who waits for its end.
@@ -95,7 +95,7 @@ class ReadRows(beam.PTransform):
 
     A worker needs some times the memory of a block of 8 to 256 MB, and all rejects of
     one, some 300 bytes each; they travel in elements, for there is no work folder. The
-    graph holds the list of files up to some 10,000 of them; a longer one is listed
+    graph holds the list of files up to about 6,000 of them; a longer one is listed
     again by each worker process, which fails where it has changed.
     Counters: rows_read, rows_rejected (namespace read).
     """
@@ -113,8 +113,8 @@ class ReadRows(beam.PTransform):
           source: folder, file or pattern of what is read.
           batches: whether to give Arrow record batches instead of dicts.
           settings: those of `convert` that concern reading: of source and features,
-            and `label_column`, `split_column`, `max_image_bytes`, `allow_empty`,
-            `keep_rejected_bytes` and `shared_output`.
+            and `features`, `label_column`, `split_column`, `max_image_bytes`,
+            `allow_empty`, `keep_rejected_bytes` and `shared_output`.
 
         Raises:
           SpecError: a parameter is wrong.

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from transforms.core.arrays import is_bytes, is_list
 from transforms.core.schema import Feature, Kind, Schema
-from transforms.gather.row_batches import table_batch
 
 __all__ = ["ReadSource", "label_columns", "with_source_features"]
 
@@ -52,7 +52,7 @@ def with_source_features(
     out = []
     for feature in features:
         found = known.pop(feature.name, None)
-        if found is None or types[feature.name] not in (pa.null(), found[1]):
+        if found is None or _plain(types[feature.name]) not in (pa.null(), found[1]):
             out.append(feature)
         elif label is None or found[0].name == label:
             out.append(found[0])
@@ -65,18 +65,30 @@ def with_source_features(
 
 def _row_features(schema: Schema) -> dict[str, tuple[Feature, pa.DataType]]:
     """Returns the features as rows have them, each with the type of its values."""
-    empty = pa.RecordBatch.from_pylist([], schema.row_schema)
-    types = table_batch(empty).rows.schema
+    types = schema.row_schema
     return {
         feature.name: (
             dataclasses.replace(
                 feature, column="", pattern="", constant=None, separator=""
             ),
-            types.field(feature.name).type,
+            _plain(types.field(feature.name).type),
         )
         for feature in schema.stored
-        if not feature.derived and feature.name in types.names
+        if not feature.derived
     }
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type that the values have as Python values."""
+    if is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_large_string(kind) or not is_bytes(kind):
+        return pa.string() if is_bytes(kind) else kind
+    return kind if pa.types.is_string(kind) else pa.large_binary()
 
 
 def label_columns(source: ReadSource) -> list[str]:

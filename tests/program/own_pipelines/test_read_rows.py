@@ -1,5 +1,6 @@
 """ReadRows: what `convert` reads, as rows of any pipeline, and its account."""
 
+import dataclasses
 import json
 import pathlib
 import pickle
@@ -16,9 +17,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 from PIL import Image
 
+from beam_pipeline.api import convert
 from beam_pipeline.own_pipelines import read_rows
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.format_sources import BOXES, write_coco
+from tests.support.outputs import payloads
 from tests.support.own_pipelines import bytes_of
 from transforms.core.example.parse import read_examples
 from transforms.core.manifest import Manifest
@@ -194,6 +198,49 @@ def test_images_are_paths_or_bytes(photos: Folder, tmp_path: Folder) -> None:
     assert given_by(held)["rows"] == [{"image": data, "name": "three"}]
 
 
+@pytest.fixture
+def boxes(tmp_path: Folder) -> Folder:
+    """A folder of COCO: three images with boxes."""
+    return write_coco(tmp_path / "coco", BOXES)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize(
+    ("source", "settings", "splits"),
+    [
+        ("table", {"label_column": "animal", "split_column": "part"}, "column:split"),
+        ("table", {"features": {"id": "float", "kind": {"constant": 3}}}, None),
+        ("photos", {}, "column:split"),
+        ("boxes", {}, "column:split"),
+    ],
+)
+def test_the_records_are_those_of_convert(
+    source: str,
+    settings: Row,
+    splits: str | None,
+    batches: bool,
+    tmp_path: Folder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Without steps between, each record has the bytes that `convert` gives it."""
+    path = request.getfixturevalue(source)
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    convert(path, whole, max_reject_rate=0.1, **settings)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(path, batches=batches, **settings)
+        read.rows | WriteDataset(
+            again, splits=splits, accounts=read.accounts, max_reject_rate=0.1
+        )
+    assert sorted(payloads(again)) == sorted(payloads(whole))
+    manifests = [
+        Manifest.from_bytes((folder / "manifest.json").read_bytes())
+        for folder in (whole, again)
+    ]
+    accounts = [dataclasses.replace(found.account, parts={}) for found in manifests]
+    assert accounts[0] == accounts[1]
+    assert manifests[0].inputs == manifests[1].inputs
+
+
 def twice(row: Row) -> list[Row]:
     return [row, {**row, "id": row["id"] + 1000}]
 
@@ -288,6 +335,7 @@ def test_the_graph_is_small(tmp_path: Folder) -> None:
         ({"resize": "exact:3"}, "resize is not one of them"),
         ({"key_column": "id"}, "key_column is not one of them"),
         ({"only_rejected": "x"}, "only_rejected is not one of them. .* to convert"),
+        ({"output": "x"}, "output is not one of them"),
         ({"delimitr": ";"}, "delimiter"),
     ],
 )
