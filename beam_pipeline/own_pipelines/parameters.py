@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.planning.inputs import default_name
 from beam_pipeline.planning.plan import check_name
 from beam_pipeline.settings.options import SETTINGS
@@ -28,7 +29,14 @@ _PARAMETERS = {
 }
 # Of the sections of settings that are for the reading of sources, and for the run.
 _TAKEN = ("images_root", "verify")
-_REFUSED = ("infer", "shuffle", "split_ids", "split_lock", "stratify_column")
+_REFUSED = (
+    "infer",
+    "shuffle",
+    "split_ids",
+    "split_lock",
+    "stratify_column",
+    "vocabulary_lock",
+)
 
 
 def spec_of(
@@ -60,7 +68,21 @@ def spec_of(
         spec = make_spec({k: v for k, v in given.items() if v is not None})
         name = spec.name or default_name(spec.source, "", spec.output)
         check_name(name, spec.splits or ())
-    return spec.model_copy(update={"name": name})
+        return spec.model_copy(update={"name": name, **_with_class_names(spec)})
+
+
+def _with_class_names(spec: Spec) -> dict[str, Any]:
+    """Returns the settings that name files of classes, which workers may not see."""
+    changed: dict[str, Any] = {}
+    if isinstance(spec.vocabulary, str):
+        changed["vocabulary"] = list(class_names(spec.vocabulary))
+    changed["features"] = {
+        name: said.model_copy(update={"vocabulary": list(class_names(said.vocabulary))})
+        if isinstance(said.vocabulary, str)
+        else said
+        for name, said in spec.features.items()
+    }
+    return changed
 
 
 def _check_taken(name: str) -> None:

@@ -34,6 +34,7 @@ def test_parameters_are_settings_under_shorter_names() -> None:
         ({"delimiter": ";"}, "delimiter is for sources that are read"),
         ({"workers": 2}, "as the options of its pipeline say; workers is for convert"),
         ({"stratify_column": "a"}, "does not take stratify_column"),
+        ({"vocabulary_lock": "x"}, "does not take vocabulary_lock"),
         ({"splits": "train=0.9"}, "splits must be shares"),
         ({"splits": "column:"}, "splits must be shares"),
         ({"splits": {}}, "splits must be shares"),
@@ -53,6 +54,24 @@ def test_wrong_parameters_are_refused_at_construction(
         WriteDataset("out/x", **settings)
     assert words in str(caught.value)
     assert "--" not in str(caught.value)
+
+
+def test_files_of_class_names_are_read_at_construction(tmp_path: pathlib.Path) -> None:
+    """Workers may not see the file, and it may change before they look."""
+    path = tmp_path / "classes.txt"
+    path.write_text("cat\ndog\n")
+    features = {"kind": {"kind": "label", "vocabulary": str(path)}}
+    spec = spec_of(
+        "out/x",
+        label="pet",
+        splits=None,
+        key=None,
+        settings={"vocabulary": str(path), "features": features},
+    )
+    assert spec.vocabulary == ["cat", "dog"]
+    assert spec.features["kind"].vocabulary == ["cat", "dog"]
+    with pytest.raises(SpecError, match=r"'.*none\.txt' must be readable"):
+        WriteDataset("out/x", label="pet", vocabulary=str(tmp_path / "none.txt"))
 
 
 @pytest.mark.parametrize("output", ["", 5, None])
