@@ -31,10 +31,19 @@ from transforms.core.rows.tensors import PROTO
 from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, bounded
-from transforms.formats.tfrecord_files.columns import decode
+from transforms.formats.tfrecord_files.columns import decode, example
 from transforms.formats.tfrecord_files.features import composed, record_types
 
 __all__ = ["decode_example", "decode_rows", "decode_table"]
+
+_FEW = 64
+_LISTS = {
+    int: "int64_list",
+    bool: "int64_list",
+    float: "float_list",
+    str: "bytes_list",
+    bytes: "bytes_list",
+}
 
 
 def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, Any]:
@@ -60,7 +69,41 @@ def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, A
       SpecError: the schema is none.
       ExampleError: the bytes are no Example, or do not fit the schema.
     """
-    return decode_rows([data], None if schema is None else coding_of(schema))[0]
+    coding = None if schema is None else coding_of(schema)
+    if coding is not None and coding.plain is not None and coding.types is None:
+        row = _plain_row(data, coding.plain)
+        if row is not None:
+            return row
+    return decode_rows([data], coding)[0]
+
+
+def _plain_row(data: bytes, types: Mapping[str, type]) -> dict[str, Any] | None:
+    """Returns the values of an Example without Arrow; None where one does not fit."""
+    try:
+        features = example(data).features.feature
+    except ExampleError:
+        return None
+    row: dict[str, Any] = {}
+    for name, kind in types.items():
+        row[name] = None
+        if name not in features:
+            continue
+        found = features[name].WhichOneof("kind")
+        if found is None:
+            continue
+        values = getattr(features[name], found).value
+        if found != _LISTS[kind] or len(values) > 1:
+            return None
+        for value in values:
+            if kind is str:
+                try:
+                    value = value.decode()
+                except UnicodeDecodeError:
+                    return None
+            elif kind is bool and value not in (0, 1):
+                return None
+            row[name] = kind(value)
+    return row
 
 
 def decode_rows(
@@ -74,7 +117,8 @@ def decode_rows(
     if not payloads:
         return []
     if coding is None:
-        batch = decode_one_layout(payloads)
+        # Columns of a few values take longer than the records one by one.
+        batch = decode_one_layout(payloads) if len(payloads) >= _FEW else None
         if batch is not None:
             return _dicts({n: batch.column(n).to_pylist() for n in batch.schema.names})
         return [_untyped(data, index) for index, data in enumerate(payloads)]

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.codec.plain_row import plain_example
 from transforms.codec.schemas import Coding, CodingFeature, SchemaLike, coding_of
 from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
 from transforms.core.example.encoder import encode_examples
@@ -77,11 +78,6 @@ def encode_example(mapping: Row, schema: SchemaLike | None = None) -> bytes:
 
         >>> encode_example({"name": None, "id": 2})
         b'\n\r\n\x0b\n\x02id\x12\x05\x1a\x03\n\x01\x02'
-        >>> encode_example({"id": 2.0}, {"id": "int64"})
-        Traceback (most recent call last):
-            ...
-        transforms.errors.EncodingError: row 1 ({'id': 2.0}): feature 'id' of kind \
-int64 cannot hold 2.0 (float): an integer is needed; round or cast it yourself
 
     The order of the keys means nothing; a key whose value is None is left out. Many
     rows are encoded faster together: with `EncodeExamples` in a pipeline, with
@@ -103,7 +99,10 @@ int64 cannot hold 2.0 (float): an integer is needed; round or cast it yourself
         schema lacks its key; names row, feature and value.
     """
     coding = None if schema is None else coding_of(schema)
-    return encode_rows([mapping], coding)[0]
+    plain = None
+    if coding is None or coding.plain is not None:
+        plain = plain_example(mapping, None if coding is None else coding.plain)
+    return encode_rows([mapping], coding)[0] if plain is None else plain
 
 
 def encode_rows(rows: Sequence[Row], coding: Coding | None) -> list[bytes]:
@@ -426,8 +425,9 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
     if coding is None:
         return encode_examples(rows) if rows.num_columns else []
     names = rows.schema.names
-    odd = sorted(set(names) - coding.names)
-    if odd or len(set(names)) < len(names):
+    places = {name: index for index, name in enumerate(names)}
+    odd = sorted(places.keys() - coding.names)
+    if odd or len(places) < len(names):
         raise EncodingError(
             f"A batch must have the columns of the schema, each once; found "
             f"{bounded(', '.join(odd or names), 300)}. Drop the others, or rename them."
@@ -435,9 +435,9 @@ def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
     columns = {}
     try:
         for each in coding.features:
-            name = each.feature.name
-            column = rows.column(name) if name in names else pa.nulls(rows.num_rows)
-            columns[name] = _typed(column, each)
+            place = places.get(each.feature.name)
+            column = pa.nulls(rows.num_rows) if place is None else rows.column(place)
+            columns[each.feature.name] = _typed(column, each)
         return _records(columns, coding, rows.num_rows)
     except _RowError as error:
         raise EncodingError(bounded(f"row {error.index + 1}: {error}")) from error

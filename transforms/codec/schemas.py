@@ -49,6 +49,13 @@ _WORDS = (
     "unknown",
     "inexact_integers",
 )
+_PLAIN = {
+    Kind.INT64: int,
+    Kind.FLOAT: float,
+    Kind.BOOL: bool,
+    Kind.TEXT: str,
+    Kind.BYTES: bytes,
+}
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -76,10 +83,13 @@ class Coding:
     Attributes:
       features: in the schema's order, without internal ones.
       types: the columns as the user wants them read; None for those of the features.
+      plain: the Python type of each feature's values; None where one of them takes
+        values of several, or has more to say of them.
     """
 
     features: tuple[CodingFeature, ...]
     types: pa.Schema | None = None
+    plain: Mapping[str, type] | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -93,9 +103,11 @@ def coding_of(schema: SchemaLike) -> Coding:
     Raises:
       SpecError: it is no schema, or contradicts itself.
     """
-    if isinstance(schema, Schema | pa.Schema):
+    if isinstance(schema, pa.Schema):
         return _known_coding(schema)
-    if isinstance(schema, Mapping):
+    if isinstance(schema, Schema):
+        features: list[Any] = list(schema.features)
+    elif isinstance(schema, Mapping):
         features = [_said(name, said) for name, said in schema.items()]
     elif isinstance(schema, Sequence) and not isinstance(schema, str | bytes):
         features = list(schema)
@@ -107,7 +119,13 @@ def coding_of(schema: SchemaLike) -> Coding:
                 f"schema must be a Schema, a pa.Schema, a list of Feature, or a dict "
                 f"of features; found {bounded(repr(feature), 80)}."
             )
-    return _known_coding(Schema(tuple(features)))
+    try:
+        return _known_coding(Schema(tuple(features)))
+    except TypeError as error:
+        # Of a feature that is no value, as with a list for its shape.
+        raise SpecError(
+            f"schema: shapes and vocabularies of Feature must be tuples; {error}."
+        ) from error
 
 
 # A user who encodes row by row gives the same schema each time.
@@ -115,10 +133,31 @@ def coding_of(schema: SchemaLike) -> Coding:
 def _known_coding(schema: Schema | pa.Schema) -> Coding:
     if isinstance(schema, pa.Schema):
         _check_unique(schema.names)
-        return _of_types(schema)
-    coding = Coding(tuple(map(_coding_feature, schema.stored)))
-    _check_unique([key for e in coding.features for key in e.feature.record_keys])
-    return coding
+        features = _of_types(schema)
+    else:
+        features = list(map(_coding_feature, schema.stored))
+        _check_unique([key for each in features for key in each.feature.record_keys])
+    types = [_plain_type(each) for each in features]
+    plain = {
+        each.feature.name: kind
+        for each, kind in zip(features, types, strict=True)
+        if kind is not None
+    }
+    return Coding(
+        tuple(features),
+        schema if isinstance(schema, pa.Schema) else None,
+        plain if len(plain) == len(features) else None,
+    )
+
+
+def _plain_type(each: CodingFeature) -> type | None:
+    """Returns the type of all values of a feature; None where there is more to it."""
+    bare = Feature(each.feature.name, each.feature.kind)
+    said = dataclasses.replace(
+        each.feature, column="", is_label=False, pattern="", separator="", states=""
+    )
+    is_plain = said == bare and each.ids is None and each.limits is None
+    return _PLAIN.get(each.feature.kind) if is_plain else None
 
 
 def _check_unique(keys: Sequence[str]) -> None:
@@ -130,7 +169,7 @@ def _check_unique(keys: Sequence[str]) -> None:
         )
 
 
-def _of_types(schema: pa.Schema) -> Coding:
+def _of_types(schema: pa.Schema) -> list[CodingFeature]:
     try:
         found = infer_typed({each.name: pa.array([], each.type) for each in schema})
     except (BeamTFRecordError, pa.ArrowException) as error:
@@ -141,7 +180,7 @@ def _of_types(schema: pa.Schema) -> Coding:
     for field in schema:
         each = _coding_feature(found[field.name][0])
         features.append(dataclasses.replace(each, limits=_limits(field.type)))
-    return Coding(tuple(features), schema)
+    return features
 
 
 def _limits(kind: pa.DataType) -> tuple[int, int] | None:

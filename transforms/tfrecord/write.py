@@ -78,6 +78,10 @@ _INLINE_BYTES = 1 << 20
 class WriteTFRecords(beam.PTransform):
     """Writes records to TFRecord files; takes the place of `beam.io.WriteToTFRecord`.
 
+    The parameters are those of `WriteToTFRecord` but for two: there is no
+    `triggering_frequency`, for the input has an end, and templates hold no signs of
+    windows (`U`, `V`, `W`), for names depend on number and count of the file alone.
+
     Input: elements that the coder turns into bytes; by default, bytes. Bounded;
     windows are dropped. Output: the name of every file, beginning with
     `file_path_prefix` as it was given.

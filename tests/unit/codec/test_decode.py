@@ -28,7 +28,7 @@ def test_without_a_schema_values_are_as_stored() -> None:
 def test_together_as_alone() -> None:
     """Records of one layout, of several, and of lists give the same dicts."""
     rows: list[dict[str, Any]] = [{"i": n, "f": n / 2, "b": b"x" * n} for n in range(9)]
-    for some in (rows, [*rows, ONE, {}], [ONE] * 3):
+    for some in (rows, rows * 9, [*rows * 9, ONE, {}], [ONE] * 99):
         records = [encode_example(row) for row in some]
         assert decode_rows(records, None) == some
         assert [decode_example(record) for record in records] == some
@@ -108,9 +108,12 @@ def test_an_arrow_schema_gives_its_own_types() -> None:
 )
 def test_what_does_not_fit_is_an_error(row: Any, schema: Any, why: str) -> None:
     """It names the feature; nothing wraps, and nothing is cut."""
+    record = encode_example(row)
     with pytest.raises(ExampleError, match=why) as caught:
-        decode_example(encode_example(row), schema)
+        decode_example(record, schema)
     assert "'x'" in str(caught.value)
+    with pytest.raises(ExampleError, match=f"example 1: .*({why})|{why}"):
+        decode_rows([b"", record], coding_of(schema))
 
 
 @pytest.mark.parametrize("schema", [None, {"x": "int64"}])
@@ -120,3 +123,11 @@ def test_bytes_that_are_no_example_are_named(schema: Any) -> None:
     good = encode_example({"x": 1})
     with pytest.raises(ExampleError, match="example 2: "):
         decode_rows([good, good, b"no example", good], coding)
+
+
+def test_single_values_that_are_empty_or_untyped_are_none() -> None:
+    """Alone as together: a key without a value is one that is missing."""
+    records = [serialise({"x": (kind, [])}) for kind in ("", "int64_list")] + [b""]
+    coding = coding_of({"x": "int64"})
+    assert decode_rows(records, coding) == [{"x": None}] * 3
+    assert [decode_example(r, {"x": "int64"}) for r in records] == [{"x": None}] * 3

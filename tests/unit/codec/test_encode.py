@@ -139,6 +139,8 @@ def test_the_order_of_keys_means_nothing() -> None:
 )
 def test_what_no_rule_stores_is_refused(value: Any, why: str) -> None:
     """The error names row, feature and value."""
+    with pytest.raises(EncodingError, match=why):
+        encode_example({"x": value})
     with pytest.raises(EncodingError, match=why) as caught:
         encode_rows([{"x": 1}, {"x": value}], None)
     assert "row 2 ({'x': " in str(caught.value)
@@ -194,6 +196,7 @@ def test_rows_of_any_types_equal_protobuf(
         found = {name: expected(value) for name, value in row.items()}
         wanted.append(in_order({n: v for n, v in found.items() if v is not None}))
     assert [encode_example(row) for row in rows] == wanted
+    assert [encode_rows([row], None)[0] for row in rows] == wanted
     order = chance.sample(range(len(rows)), len(rows))
     assert encode_rows([rows[i] for i in order], None) == [wanted[i] for i in order]
     # What comes back becomes the same bytes: only texts have become bytes.
@@ -291,9 +294,14 @@ def test_rows_under_any_schema_come_back(data: st.DataObject) -> None:
     ]
     records = encode_rows(rows, coding)
     assert records == [encode_example(row, schema) for row in rows]
+    assert records == [encode_rows([row], coding)[0] for row in rows]
     for record in records:
         assert record == in_order(message(record))
     back = decode_rows(records, coding)
+    alone = [decode_example(record, schema) for record in records]
+    assert [list(map(plain, row.values())) for row in alone] == [
+        list(map(plain, row.values())) for row in back
+    ]
     for row, found in zip(rows, back, strict=True):
         assert {n: plain(v) for n, v in found.items()} == {
             n: plain(v) for n, v in row.items()
@@ -336,6 +344,8 @@ def test_a_schema_is_kept_to(schema: Any, value: Any, why: str) -> None:
     good: dict[str, Any] = {}
     if "must have" in why:
         good = {"x": 1}
+    with pytest.raises(EncodingError, match=why):
+        encode_example({"x": value}, schema)
     with pytest.raises(EncodingError, match=why) as caught:
         encode_rows([good, {"x": value}], coding_of(schema))
     assert "row 2" in str(caught.value)
@@ -343,6 +353,16 @@ def test_a_schema_is_kept_to(schema: Any, value: Any, why: str) -> None:
     if value is not None:
         with pytest.raises(EncodingError):
             encode_table(pa.record_batch({"x": [value]}), coding_of(schema))
+
+
+def test_single_plain_rows_do_without_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of one value would take fifty times as long."""
+    monkeypatch.delattr("transforms.codec.encode.encode_rows")
+    row = {"i": 1, "f": 0.5, "t": "é", "b": b"\xff", "ok": True, "none": None}
+    kinds = ("int64", "float", "text", "bytes", "bool", "int64")
+    schema = dict(zip(row, kinds, strict=True))
+    assert encode_example(row) == encode_example(row, schema)
+    assert decode_example(encode_example(row), schema) == row
 
 
 def test_a_key_that_the_schema_lacks_is_refused() -> None:
@@ -423,6 +443,7 @@ def test_other_values_of_a_schema() -> None:
         ({"x": {"kind": "tensor", "dtype": "int8"}}, "encoding: proto"),
         ({"x": {"kind": "int64", "shape": [None, 2, None]}}, "open"),
         ({"x": {"kind": "timestamp", "unit": "h"}}, "unit"),
+        ([Feature("x", Kind.INT64, shape=[2])], "tuples"),  # type: ignore[arg-type]
         (pa.schema([("x", pa.struct([("y", pa.int8())]))]), "types"),
         (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "2 times"),
         ([Feature("x", Kind.INT64), Feature("x", Kind.TEXT)], "2 times"),
@@ -432,3 +453,15 @@ def test_a_schema_that_contradicts_itself_is_refused(schema: Any, why: str) -> N
     """Before any row is taken."""
     with pytest.raises(SpecError, match=why):
         encode_example({}, schema)
+
+
+def test_many_columns() -> None:
+    """Time grows with the number of columns, not with its square."""
+    names = [f"c{n}" for n in range(3000)]
+    row = dict.fromkeys(names, 1)
+    schema = dict.fromkeys(names, "int64")
+    coding = coding_of(schema)
+    record = encode_example(row)
+    assert encode_rows([row], coding) == [record]
+    assert encode_table(pa.RecordBatch.from_pylist([row]), coding) == [record]
+    assert decode_rows([record], coding) == [row]
