@@ -39,6 +39,8 @@ __all__ = ["ReadRows", "RowsRead"]
 
 # Three stages hold the listing, each in base 64: 1 MiB of the graph in all.
 _INLINE_BYTES = (1 << 20) // 4
+# A block has many more, and dicts take ten times the memory of Arrow.
+_ROWS_AT_ONCE = 4096
 _SPLIT = "split"
 _PATHS = ("source", "labels", "layout", "vocabulary")
 _SECTIONS = frozenset(["Source", "Features"])
@@ -266,7 +268,8 @@ def _batches_of(batch: Batch, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _rows_of(batch: Batch, columns: list[str]) -> Iterable[dict[str, Any]]:
     for rows in _batches_of(batch, columns):
-        yield from rows.to_pylist()
+        for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
+            yield from rows.slice(start, _ROWS_AT_ONCE).to_pylist()
 
 
 def _rejects_of(log: RejectLog) -> Iterator[dict[str, Any]]:
