@@ -16,6 +16,7 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.errors import SpecError
+from transforms.storage.paths import absolute
 
 __all__ = ["spec_of"]
 
@@ -68,12 +69,14 @@ def spec_of(
         spec = make_spec({k: v for k, v in given.items() if v is not None})
         name = spec.name or default_name(spec.source, "", spec.output)
         check_name(name, spec.splits or ())
-        return spec.model_copy(update={"name": name, **_with_class_names(spec)})
+        return spec.model_copy(update={"name": name, **_as_seen_here(spec)})
 
 
-def _with_class_names(spec: Spec) -> dict[str, Any]:
-    """Returns the settings that name files of classes, which workers may not see."""
+def _as_seen_here(spec: Spec) -> dict[str, Any]:
+    """Returns settings that would mean something else in the folder of a worker."""
     changed: dict[str, Any] = {}
+    if spec.images_root:
+        changed["images_root"] = absolute(spec.images_root)
     if isinstance(spec.vocabulary, str):
         changed["vocabulary"] = list(class_names(spec.vocabulary))
     changed["features"] = {

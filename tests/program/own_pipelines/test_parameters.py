@@ -56,6 +56,13 @@ def test_wrong_parameters_are_refused_at_construction(
     assert "--" not in str(caught.value)
 
 
+def test_the_folder_of_images_is_that_of_the_caller() -> None:
+    """Workers may run in another folder than the program that makes the pipeline."""
+    settings = {"images_root": "photos"}
+    spec = spec_of("out/x", label=None, splits=None, key=None, settings=settings)
+    assert spec.images_root == str(pathlib.Path("photos").absolute())
+
+
 def test_files_of_class_names_are_read_at_construction(tmp_path: pathlib.Path) -> None:
     """Workers may not see the file, and it may change before they look."""
     path = tmp_path / "classes.txt"
