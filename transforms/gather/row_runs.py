@@ -7,7 +7,9 @@ hashes, the rows of one shard are one range of each run.
     run    pieces, end to end: Arrow IPC record-batch messages of about 64 KiB each
     piece  rows of one split; its first and last hash are in the run's index
 
-`HASH_COLUMN` and, where rows have keys, `KEY_COLUMN` are columns of every piece.
+`HASH_COLUMN` and, where rows have keys, `KEY_COLUMN` are columns of every piece. Rows
+without keys that are equal in every value are one row of their run, with how many they
+are in `COUNT_COLUMN`; a run without such rows has no such column.
 """
 
 import dataclasses
@@ -21,9 +23,11 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.placing.placement import UInt64s
+from transforms.gather.equal_rows import first_of_equals
 
 __all__ = [
     "BINS",
+    "COUNT_COLUMN",
     "HASH_COLUMN",
     "KEY_COLUMN",
     "Histogram",
@@ -39,6 +43,7 @@ __all__ = [
 
 HASH_COLUMN = "__hash"
 KEY_COLUMN = "__key"
+COUNT_COLUMN = "__count"
 BINS = 1 << 14
 """Equal parts of the hashes; shards are cut between them."""
 
@@ -210,8 +215,16 @@ def pack_rows(
         labels.append(KEY_COLUMN)
     ordered = pa.RecordBatch.from_arrays(columns, labels).take(pa.array(order))
     hashes, splits, sizes = hashes[order], splits[order], sizes[order]
+    histograms = _histograms(hashes, splits, sizes, names)
+    tied = np.append(False, (np.diff(hashes) == 0) & (np.diff(splits) == 0))
+    if keys is None and tied.any():
+        firsts = np.flatnonzero(first_of_equals(ordered, tied))
+        counts = np.diff(np.append(firsts, len(order)))
+        ordered = ordered.take(pa.array(firsts))
+        ordered = ordered.append_column(COUNT_COLUMN, pa.array(counts))
+        hashes, splits, sizes = hashes[firsts], splits[firsts], sizes[firsts]
     starts = _piece_starts(splits, sizes)
-    stops = np.append(starts[1:], len(order))
+    stops = np.append(starts[1:], len(hashes))
     index = np.zeros(len(starts), _INDEX)
     pieces: list[pa.Buffer] = []
     offset = 0
@@ -229,7 +242,7 @@ def pack_rows(
     index["rows"] = stops - starts
     schema = bytes(memoryview(ordered.schema.serialize()))
     run = RowRun("", b"", schema, tuple(names), index.tobytes())
-    return run, pieces, _histograms(hashes, splits, sizes, names)
+    return run, pieces, histograms
 
 
 def _piece_starts(splits: npt.NDArray[np.int64], sizes: Longs) -> Longs:

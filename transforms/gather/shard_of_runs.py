@@ -28,6 +28,7 @@ from transforms.core.segment import ROW_COLUMN
 from transforms.errors import DamageError, InputError, bounded
 from transforms.formats.table import rejection_of
 from transforms.gather.row_runs import (
+    COUNT_COLUMN,
     HASH_COLUMN,
     KEY_COLUMN,
     RowRange,
@@ -38,6 +39,7 @@ __all__ = ["GatheredRows", "check_keys", "gather_shard"]
 
 Fetch = Callable[[str, int, int], bytes]
 Hashes = npt.NDArray[np.uint64]
+_OWN_COLUMNS = (HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def gather_shard(
         table, refused = _typed(raw, schema, types)
         tables.append(table)
         rejections += refused
-    table = pa.concat_tables(tables)
+    # A run without equal rows has no counts.
+    table = pa.concat_tables(tables, promote_options="default")
     if unique and rejections:
         # Their keys count, too.
         refused = pa.array([each.source for each in rejections], pa.string())
@@ -92,6 +95,10 @@ def gather_shard(
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     order = _with_ties(table, schema, hashes, order, unique=unique)
+    if COUNT_COLUMN in table.column_names:
+        # Each of the equal rows is written; the table holds one.
+        counts = np.asarray(table[COUNT_COLUMN].fill_null(1))
+        order = np.repeat(order, counts[order])
     origins = ("",)
     return GatheredRows(table, order, origins, np.zeros(1, np.int64)), rejections
 
@@ -138,9 +145,7 @@ def _typed(
     """Returns rows under the schema, with the columns of `row_runs`, and the rest."""
     count = raw.num_rows
     columns = {
-        name: _whole(raw[name])
-        for name in raw.column_names
-        if name not in (HASH_COLUMN, KEY_COLUMN)
+        name: _whole(raw[name]) for name in raw.column_names if name not in _OWN_COLUMNS
     }
     strange = _strangers(columns, schema, types)
     for misfit in strange:
@@ -148,12 +153,10 @@ def _typed(
         columns[name] = pa.nulls(count, types[name])
     rows, misfits = conform(columns, schema, count, "")
     misfits = [*strange, *misfits]
-    beside = {HASH_COLUMN: raw[HASH_COLUMN]}
-    if KEY_COLUMN in raw.column_names:
-        beside[KEY_COLUMN] = raw[KEY_COLUMN]
     table = pa.Table.from_batches([rows])
-    for name, column in beside.items():
-        table = table.append_column(name, column)
+    for name in _OWN_COLUMNS:
+        if name in raw.column_names:
+            table = table.append_column(name, raw[name])
     table = table.append_column(ROW_COLUMN, pa.array(np.zeros(count, np.int64)))
     if not misfits:
         return table, []
@@ -162,6 +165,10 @@ def _typed(
         blamed[misfits[index].bad] = index
     places = np.flatnonzero(blamed >= 0).tolist()
     rejections = [_rejection(raw, place, misfits[blamed[place]]) for place in places]
+    if COUNT_COLUMN in raw.column_names:
+        counts = raw[COUNT_COLUMN].to_numpy()[places].tolist()
+        found = zip(rejections, counts, strict=True)
+        rejections = [each for each, many in found for _ in range(many)]
     return table.filter(pa.array(blamed < 0)), rejections
 
 
@@ -199,7 +206,7 @@ def _rejection(raw: pa.Table, place: int, misfit: Misfit) -> Rejection:
     values = {
         name: python_value(raw[name][place])
         for name in raw.column_names
-        if name not in (HASH_COLUMN, KEY_COLUMN)
+        if name not in _OWN_COLUMNS
     }
     text = json.dumps(values, sort_keys=True, default=repr)
     found = misfit.complaint(place)
