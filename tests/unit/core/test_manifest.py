@@ -123,6 +123,22 @@ def test_sums_and_names() -> None:
     assert Account(10, 5, {"a": 1}, {"b": 2}).balance == 2
 
 
+def test_steps_are_in_the_account_where_there_were_any() -> None:
+    """Other manifests have the keys that they always had, and so their digest."""
+    plain = Account(10, 7, {"a": 3})
+    assert plain.to_json().keys() == {"read", "written", "rejected", "skipped"}
+    dropped = Account(10, 4, {"a": 3}, dropped_by_steps=3)
+    assert dropped.balance == 0
+    assert dropped.to_json() == {
+        **plain.to_json(),
+        "written": 4,
+        "dropped_by_steps": 3,
+    }
+    assert Account(10, 9, {"a": 3}, added_by_steps=2).balance == 0
+    manifest = dataclasses.replace(MANIFEST, account=dropped)
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+
+
 def test_text_is_for_people_and_tools() -> None:
     """UTF-8 unescaped, checksums of 8 hex digits, infinities as text, one newline."""
     text = MANIFEST.to_bytes().decode()

@@ -1,5 +1,6 @@
 """The limit of rejects: what is tolerated, and what its error says."""
 
+import dataclasses
 import re
 
 import pytest
@@ -34,6 +35,15 @@ def test_tolerated(
 ) -> None:
     """One of ten is tolerated by default alone; a rate that is given is exact."""
     assert tolerated(account(written, malformed=rejected), rate) is passes
+
+
+def test_rows_that_steps_drop_were_no_rejects() -> None:
+    """The share is of all that was read: a filter behind the reading changes none."""
+    facts = Account(200, 10, {"malformed": 2}, dropped_by_steps=188)
+    assert tolerated(facts, None)
+    nothing = dataclasses.replace(facts, written=0, dropped_by_steps=198)
+    text = limit_message(nothing, {}, rate=None, directory="/out")
+    assert "all 2 were rejected, and 198 dropped by your own steps" in text
 
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12))
