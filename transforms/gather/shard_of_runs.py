@@ -46,9 +46,9 @@ _OWN_COLUMNS = (HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN)
 class GatheredRows(ShardRows):
     """Rows of a pipeline: their origin is their key, or the hash of their content."""
 
-    def origin(self, position: int) -> tuple[str, int]:
-        """Returns (what the row is known by, 0) of the row at a position."""
-        return _name_of(self.table, position), 0
+    def origin(self, position: int) -> tuple[str, int | None]:
+        """Returns (what the row is known by, None) of the row at a position."""
+        return _name_of(self.table, position), None
 
 
 def _name_of(table: pa.Table, position: int) -> str:

@@ -4,6 +4,7 @@ Beam adds the step to a message ("[while running ...]"), and builds errors that 
 cannot build again as RuntimeErrors: the types must survive that.
 """
 
+import json
 import pathlib
 import re
 from collections.abc import Callable, Iterator
@@ -83,6 +84,25 @@ def test_faults_of_rows_are_errors_of_ours(fault: str, tmp_path: Folder) -> None
     assert words in str(caught.value)
     assert_readable(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_rejects_name_rows_by_their_keys(tmp_path: Folder) -> None:
+    """Rows of a pipeline have no numbers: neither a value nor an image is in row 1."""
+    rows = [{"id": f"key {n}", "v": n, "picture": "none.png"} for n in range(3)]
+    rows[0]["v"] = 1e300
+    output = tmp_path / "out"
+    with pytest.raises(RejectLimitError) as caught:
+        write_rows(
+            rows, output, key="id", features={"picture": "image"}, images_root="."
+        )
+    assert "as key 1: image 'none.png'" in str(caught.value).replace("key 2", "key 1")
+    log = output.with_name("out.rejects.jsonl").read_text()
+    found = [json.loads(line) for line in log.splitlines()]
+    assert {(each["source"], each["row"]) for each in found} == {
+        ("key 0", None),
+        ("key 1", None),
+        ("key 2", None),
+    }
 
 
 def test_a_dataset_is_not_replaced_unasked(tmp_path: Folder) -> None:

@@ -92,8 +92,11 @@ class ShardRows:
         positions = self.order[start:stop]
         return self.table.take(pa.array(positions)), positions
 
-    def origin(self, position: int) -> tuple[str, int]:
-        """Returns (origin, 0-based row) of the row at a position of `table`."""
+    def origin(self, position: int) -> tuple[str, int | None]:
+        """Returns (origin, 0-based row) of the row at a position of `table`.
+
+        The row is None where the origin names the row itself.
+        """
         row = self.table[ROW_COLUMN][position].as_py()
         if ORIGIN_COLUMN in self.table.column_names:
             return self.table[ORIGIN_COLUMN][position].as_py(), row
