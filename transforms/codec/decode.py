@@ -12,27 +12,23 @@
 Records of one layout are decoded with whole-array operations, whatever the schema.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.codec.schemas import Coding, CodingFeature, SchemaLike, coding_of
+from transforms.codec.schemas import Coding, SchemaLike, coding_of
+from transforms.core.arrays import is_list
 from transforms.core.example.decoder import (
     decode_examples,
     decode_one_layout,
     parse_example,
 )
-from transforms.core.rows.cast import cast
-from transforms.core.rows.coerce import complaint
-from transforms.core.rows.tensors import PROTO
-from transforms.core.schema import Feature, Kind
 from transforms.core.tfrecord.reader import PayloadBatch
 from transforms.errors import ExampleError, bounded
-from transforms.formats.tfrecord_files.columns import decode, example
-from transforms.formats.tfrecord_files.features import composed, record_types
+from transforms.formats.tfrecord_files.columns import example
+from transforms.formats.tfrecord_files.typed_rows import TypedRows
 
 __all__ = ["decode_example", "decode_rows", "decode_table"]
 
@@ -61,9 +57,9 @@ def decode_example(data: bytes, schema: SchemaLike | None = None) -> dict[str, A
         names, of one value as int, float or bytes, of another number of values as a
         list of them. With a schema: its features, None where the record lacks one:
         int, float, bool, str, bytes; lists, nested as the shape says; a label as its
-        class id, an image as the bytes of its file, a timestamp as its number of
-        units, a raw tensor as an array, a tensor in a TensorProto as its bytes. Under
-        a `pa.Schema` they are what Arrow gives for the types, datetimes for example.
+        class id, an image as the bytes of its file, a timestamp as a datetime in UTC,
+        a raw tensor as an array, a tensor in a TensorProto as its bytes. Under a
+        `pa.Schema` values are what Arrow gives for its types.
 
     Raises:
       SpecError: the schema is none.
@@ -125,12 +121,9 @@ def decode_rows(
     if not coding.features:
         return [{} for _ in payloads]
     rows = decode_table(payloads, coding)
-    return _dicts(
-        {
-            each.feature.name: _values(rows.column(index), each.feature)
-            for index, each in enumerate(coding.features)
-        }
-    )
+    if coding.types is None:
+        return list(_typed_rows(coding).dicts(rows))
+    return _dicts({name: rows.column(name).to_pylist() for name in rows.schema.names})
 
 
 def _dicts(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
@@ -150,92 +143,43 @@ def decode_table(payloads: Sequence[bytes], coding: Coding | None) -> pa.RecordB
     """Returns n Examples as an Arrow batch of n rows.
 
     Without a schema its columns are those of `decode_examples`; with one they are the
-    schema's, of the types of `transforms.core.schema.row_type`, or of the `pa.Schema`.
+    schema's, of the types that `TypedRows` gives them, or of the `pa.Schema`.
 
     Raises:
       ExampleError: a payload is no Example, or does not fit; names the example.
     """
     if coding is None:
         return decode_examples(payloads)
-    types: dict[str, pa.DataType] = {}
-    for each in coding.features:
-        types |= record_types(each.feature)
+    rows = _typed_rows(coding).batch(_batch_of(payloads), "")
+    return rows if coding.types is None else _as_given(rows, coding.types)
+
+
+def _typed_rows(coding: Coding) -> TypedRows:
+    return TypedRows(tuple(each.feature for each in coding.features))
+
+
+def _batch_of(payloads: Sequence[bytes]) -> PayloadBatch:
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
     starts = np.cumsum(lengths) - lengths
-    found = decode(PayloadBatch(b"".join(payloads), starts, lengths, 0, starts), types)
-    if found.refused:
-        index, _, message = min(found.refused)
-        raise ExampleError(bounded(f"example {index:,}: {message}"))
-    arrays = [_column(each, found.columns) for each in coding.features]
-    names = [each.feature.name for each in coding.features]
-    if coding.types is not None:
-        pairs = zip(arrays, coding.features, coding.types, strict=True)
-        arrays = [_as_given(array, each.feature, field) for array, each, field in pairs]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    return PayloadBatch(b"".join(payloads), starts, lengths, 0, starts)
 
 
-def _column(each: CodingFeature, columns: Mapping[str, pa.Array]) -> pa.Array:
-    feature = each.feature
-    item = composed(feature, columns)
-    if item.bad is not None:
-        index = int(np.argmax(item.bad))
-        raise ExampleError(bounded(f"example {index:,}: {item.message}"))
-    if feature.kind is Kind.TENSOR and feature.encoding == PROTO:
-        return item.column
-    typed = cast(item.column, feature)
-    if typed.bad is not None:
-        index = int(np.argmax(typed.bad))
-        why = complaint(feature, typed.reason_at(index))
-        raise ExampleError(
-            bounded(
-                f"example {index:,}: feature {feature.name!r} of kind "
-                f"{each.given.kind} does not fit: {why}"
-            )
-        )
-    return typed.values
-
-
-def _as_given(column: pa.Array, feature: Feature, field: pa.Field) -> pa.Array:
-    """Returns a column of the feature in the type that the user gave."""
-    try:
-        if _is_flat(column, feature):
-            return pa.array(_values(column, feature), field.type)
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ExampleError(
-            bounded(f"feature {field.name!r} does not fit {field.type}: {error}")
-        ) from error
-
-
-def _values(column: pa.Array, feature: Feature) -> list[Any]:
-    """Returns n values of Python."""
-    values: list[Any] = column.to_pylist()
-    if feature.kind is Kind.TENSOR and feature.encoding != PROTO:
-        shape = [-1 if size is None else size for size in feature.shape]
-        dtype = np.dtype(feature.dtype).newbyteorder("<")
-        return [
-            None if v is None else np.frombuffer(v, dtype).reshape(shape)
-            for v in values
-        ]
-    if _is_flat(column, feature):
-        return [None if v is None else _nested(v, feature.shape) for v in values]
-    return values
-
-
-def _is_flat(column: pa.Array, feature: Feature) -> bool:
-    """Whether lists of several dimensions are stored as one, row by row."""
-    return (
-        len(feature.shape) > 1
-        and pa.types.is_list(column.type)
-        and not pa.types.is_nested(column.type.value_type)
-    )
-
-
-def _nested(items: list[Any], shape: Sequence[int | None]) -> list[Any]:
-    """Returns flat items, row by row, as nested lists of a shape."""
-    known = math.prod(size for size in shape if size is not None)
-    sizes = [len(items) // max(known, 1) if n is None else n for n in shape]
-    for level in range(len(sizes) - 1, 0, -1):
-        size, count = sizes[level], math.prod(sizes[:level])
-        items = [items[index * size : (index + 1) * size] for index in range(count)]
-    return items
+def _as_given(rows: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:
+    """Returns rows in the types that the user gave."""
+    arrays = []
+    for column, field in zip(rows.columns, types, strict=True):
+        try:
+            if is_list(field.type):
+                # Arrow has no cast between all kinds of lists.
+                arrays.append(pa.array(column.to_pylist(), field.type))
+            else:
+                arrays.append(column.cast(field.type))
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowTypeError,
+            pa.ArrowNotImplementedError,
+        ) as error:
+            raise ExampleError(
+                bounded(f"feature {field.name!r} does not fit {field.type}: {error}")
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=types)

@@ -70,7 +70,7 @@ class TypedRows:
 
         Args:
           payloads: of the records.
-          path: of their file, for messages.
+          path: of their file, for messages; empty for records of no file.
 
         Raises:
           ExampleError: a record is no Example, or does not hold what a feature must.
@@ -110,6 +110,8 @@ def _misfit(
     payloads: PayloadBatch, path: str, place: int, message: str
 ) -> ExampleError:
     record = payloads.first_record + place
+    if not path:
+        return ExampleError(f"example {record:,}: {message}")
     return ExampleError(
         f"{path}: record {record:,} at byte {int(payloads.offsets[place]):,}: "
         f"{message}. Leave that feature out of the columns, or write the file again."
