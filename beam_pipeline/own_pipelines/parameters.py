@@ -27,13 +27,13 @@ _PARAMETERS = {
     "label_column": "label",
     "split_column": "splits='column:NAME'",
     "key_column": "key",
+    "shards": "num_shards",
 }
 # Of the sections of settings that are for the reading of sources, and for the run.
 _TAKEN = ("images_root", "verify")
 _REFUSED = (
     "infer",
     "shuffle",
-    "split_ids",
     "split_lock",
     "stratify_column",
     "vocabulary_lock",
@@ -44,14 +44,15 @@ def spec_of(
     output: str | os.PathLike[str],
     *,
     label: str | None,
-    splits: Mapping[str, float] | str | None,
+    splits: Mapping[str, str | float] | str | None,
     key: str | None,
+    num_shards: int | None = None,
     settings: Mapping[str, Any],
 ) -> Spec:
     """Returns the spec that the parameters say.
 
     Args:
-      output, label, splits, key: as those of `WriteDataset`.
+      output, label, splits, key, num_shards: as those of `WriteDataset`.
       settings: its other parameters.
 
     Raises:
@@ -65,6 +66,7 @@ def spec_of(
     elif splits is not None:
         given["splits"] = _shares(splits)
     given |= {"label_column": _name("label", label), "key_column": _name("key", key)}
+    given["shards"] = num_shards
     with raising_in_python():
         spec = make_spec({k: v for k, v in given.items() if v is not None})
         name = spec.name or default_name(spec.source, "", spec.output)
@@ -136,7 +138,7 @@ def _split_column(said: str) -> str:
     return column
 
 
-def _shares(splits: Mapping[str, float]) -> Mapping[str, float]:
+def _shares(splits: Mapping[str, str | float]) -> Mapping[str, str | float]:
     if not isinstance(splits, Mapping) or not splits:
         raise _wrong_splits(splits)
     return splits

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.schema import Feature, Schema
 
-__all__ = ["ReadSource", "label_columns", "with_source_features"]
+__all__ = ["ReadSource", "with_source_features"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ReadSource:
 
 def with_source_features(
     features: Sequence[Feature],
-    types: Mapping[str, pa.DataType],
+    types: Mapping[str, Sequence[pa.DataType]],
     source: ReadSource,
     *,
     label: str | None,
@@ -44,7 +44,7 @@ def with_source_features(
 
     Args:
       features: a feature for each column.
-      types: of the columns.
+      types: that the values of each column join to.
       source: that the rows were read from.
       label: the column to predict, where the job says one.
     """
@@ -52,7 +52,8 @@ def with_source_features(
     out = []
     for feature in features:
         found = known.pop(feature.name, None)
-        if found is None or _plain(types[feature.name]) not in (pa.null(), found[1]):
+        types_found = {_plain(kind) for kind in types[feature.name]}
+        if found is None or types_found - {pa.null(), found[1]}:
             out.append(feature)
         elif label is None or found[0].name == label:
             out.append(found[0])
@@ -89,8 +90,3 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_string(kind) or not is_bytes(kind):
         return pa.string() if is_bytes(kind) else kind
     return kind if pa.types.is_string(kind) else pa.large_binary()
-
-
-def label_columns(source: ReadSource) -> list[str]:
-    """Returns the columns of class names."""
-    return [feature.name for feature in source.schema.of_kind(Kind.LABEL)]

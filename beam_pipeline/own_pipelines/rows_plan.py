@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.version import __version__ as beam_version
 
-from beam_pipeline.own_pipelines.read_source import ReadSource, with_source_features
-from beam_pipeline.planning.features.declare import declare
+from beam_pipeline.own_pipelines.given_schema import GivenSchema, schema_of
+from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.planning.features.vocabularies import vocabularies_of
 from beam_pipeline.planning.plan import shards_of
 from beam_pipeline.settings.options import SETTINGS
@@ -25,7 +25,7 @@ from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, nearest
 from transforms.gather.bundle import GatheredBundle, GatherRule
 from transforms.gather.row_runs import BINS, Histogram
-from transforms.gather.tally import infer, merge_tallies
+from transforms.gather.tally import Declared, infer, merge_tallies
 from transforms.shards.write_shard import ShardLayout
 from transforms.stages.commit import Publication
 
@@ -42,7 +42,7 @@ class RowsPlan:
     """Everything that the stages after the rows need to know.
 
     Attributes:
-      types: column -> what its values join to.
+      types: column -> types that its values join to; others are rejected.
       bounds: split -> the first hash of each of its shards.
       counts: rows of each shard, and the class names.
       publication: what is published, and how shards are laid out.
@@ -51,7 +51,7 @@ class RowsPlan:
       key_bounds: the first hash of each part in which keys are compared.
     """
 
-    types: Mapping[str, pa.DataType]
+    types: Mapping[str, Sequence[pa.DataType]]
     bounds: Mapping[str, UInt64s]
     counts: ShardCounts
     publication: Publication
@@ -97,6 +97,8 @@ def plan_rows(
     spec: Spec,
     rule: GatherRule,
     *,
+    given: GivenSchema | None,
+    declared: Mapping[str, Declared],
     directory: str,
     seen: str,
     job: str,
@@ -108,6 +110,8 @@ def plan_rows(
       gathered: counts of all rows.
       spec: of the job.
       rule: of the job.
+      given: the whole schema, where one is given.
+      declared: what is said of columns.
       directory: the target.
       seen: what is there now; see `transforms.publishing.target.state`.
       job: a word for the run.
@@ -119,15 +123,9 @@ def plan_rows(
     """
     if gathered.tally.rows:
         _check_columns(spec, gathered.tally.columns)
-    inferred = infer(gathered.tally, label=spec.label_column)
-    types = {name: column.type for name, column in inferred.items()}
-    empty = {name: _empty(kind) for name, kind in types.items()}
-    features = [column.feature for column in inferred.values()]
-    if source is not None:
-        features = with_source_features(
-            features, types, source, label=spec.label_column
-        )
-    schema = declare(features, empty, spec)
+    inferred = infer(gathered.tally, label=spec.label_column, declared=declared)
+    types = {name: column.types for name, column in inferred.items()}
+    schema = schema_of(inferred, spec, given, source)
     sizes = {name: _bytes_of(found) for name, found in gathered.histograms.items()}
     names = _split_names(rule.split, sizes)
     bounds: dict[str, UInt64s] = {}
@@ -214,13 +212,6 @@ def _even_bounds(parts: int) -> UInt64s:
     parts = max(parts, 1)
     firsts = [(part << 64) // parts for part in range(parts)]
     return np.array(firsts, np.uint64)
-
-
-def _empty(kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType):
-        storage = pa.array([], kind.storage_type)
-        return pa.ExtensionArray.from_storage(kind, storage)
-    return pa.array([], kind)
 
 
 def _bytes_of(histogram: Histogram) -> int:

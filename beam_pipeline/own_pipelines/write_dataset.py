@@ -12,9 +12,10 @@ import functools
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
 from beam_pipeline.own_pipelines.commit_rows import (
@@ -23,9 +24,22 @@ from beam_pipeline.own_pipelines.commit_rows import (
     Written,
     commit_rows,
 )
+from beam_pipeline.own_pipelines.given_schema import (
+    GivenSchema,
+    declared_by,
+    declared_in,
+    earlier_splits,
+    example_features,
+    like_dataset,
+    of_arrow_schema,
+    read_earlier,
+    root_of,
+    types_of_rows,
+)
+from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
-from beam_pipeline.own_pipelines.read_source import ReadSource, label_columns
+from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsPlan,
     merge_bundles,
@@ -38,19 +52,25 @@ from transforms import files
 from transforms.core.model import ReadFacts, Rejection, RejectLog, ShardKey
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.schema import Feature, Kind
 from transforms.errors import ConservationError, SpecError
 from transforms.gather.bundle import GatheredBundle, GatherRule
 from transforms.gather.row_runs import RowRange, cut_run
 from transforms.gather.shard_of_runs import check_keys, gather_shard
+from transforms.gather.tally import Declared
 from transforms.publishing.shared_run import SharedRun
 from transforms.shards.write_shard import write_shard
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute
+from transforms.work.split_ids import read_split_ids
 
 __all__ = ["Committed", "WriteDataset"]
 
 # Counts that wait until they are merged.
 _MERGED_AT_ONCE = 64
+# What is read at construction travels in the pipeline's graph.
+_MAX_TABLE_BYTES = 1 << 20
 
 
 class WriteDataset(beam.PTransform):
@@ -60,7 +80,11 @@ class WriteDataset(beam.PTransform):
                                                                    "test": 0.1})
 
     Input: a bounded PCollection of rows: dicts, `beam.Row`, named tuples, dataclasses,
-    or Arrow record batches and tables. Output: one `Committed`.
+    Arrow record batches and tables, or, with `like` or `features`, serialised
+    tf.train.Examples. Output: one `Committed`.
+
+    What columns are is given by `features` or `like`, or said by the type of the
+    elements (a row type, a named tuple, a dataclass), or inferred from all rows.
 
     Guarantees:
       - Equal collections of rows give equal bytes, with any runner, bundling, number
@@ -79,11 +103,14 @@ class WriteDataset(beam.PTransform):
         output: str | os.PathLike[str],
         *,
         label: str | None = None,
-        splits: Mapping[str, float] | str | None = None,
+        splits: Mapping[str, str | float] | str | None = None,
         key: str | None = None,
         duplicates: Literal["refuse", "keep"] = "refuse",
+        features: Mapping[str, Any] | pa.Schema | None = None,
+        like: str | os.PathLike[str] | None = None,
+        num_shards: int | None = None,
         accounts: ReadAccounts | None = None,
-        **settings: Any,
+        **settings: Unpack[WriteKeywords],
     ) -> None:
         """Checks the parameters; nothing is made before the pipeline runs.
 
@@ -93,24 +120,58 @@ class WriteDataset(beam.PTransform):
           splits: the share of each split, or "column:NAME" for a column that says it.
           key: the column that says what a row is; else that is all of its values.
           duplicates: "keep" allows rows with one key; else they fail the job.
+          features: what columns are, in the words of a spec, as in {"id": "int64"};
+            others are inferred. Or the whole schema, as a `pa.Schema`.
+          like: folder of a dataset, whose schema, class ids and splits these rows get.
+            It is read now.
+          num_shards: of each split; else they have 100 to 200 MB.
           accounts: of the `ReadRows` that the rows come from. Then the manifest has
             the account of that source, and what steps have dropped or added; columns
             that are as they were read stay what the source says; and relative paths
             of images are relative to it, unless `images_root` says otherwise.
-          settings: of a spec, as `convert` has them.
+          settings: as `convert` has them; see `WriteKeywords`.
 
         Raises:
           SpecError: a parameter is wrong.
         """
         super().__init__()
-        self._spec = spec_of(
-            output, label=label, splits=splits, key=key, settings=settings
+        self._given: GivenSchema | None = None
+        earlier = None if like is None else read_earlier(os.fspath(like))
+        given: dict[str, Any] = {**settings}
+        if isinstance(features, pa.Schema):
+            self._given = of_arrow_schema(features, label)
+        elif features is not None:
+            given["features"] = features
+        if earlier is not None:
+            if features is not None:
+                raise SpecError(
+                    "features and like exclude each other. Give one of them."
+                )
+            found = earlier_splits(earlier)
+            if splits is None and "split_ids" not in settings:
+                splits = found.splits
+            if key is None and "group_column" not in settings:
+                key, given["group_column"] = found.key, found.group
+        self._spec = spec = spec_of(
+            output,
+            label=label,
+            splits=splits,
+            key=key,
+            num_shards=num_shards,
+            settings=given,
         )
         if accounts is not None and not isinstance(accounts, ReadAccounts):
             raise SpecError(
                 f"accounts must be those of ReadRows, as in accounts=read.accounts; "
                 f"found a {type(accounts).__name__}. Leave it out for other rows."
             )
+        if earlier is not None:
+            self._given = like_dataset(earlier, spec.unknown_label)
+        self._declared = declared_in(spec)
+        if self._given is not None:
+            self._declared |= declared_by(self._given)
+        self._examples = example_features(spec, self._given, earlier)
+        self._table = _table_of(spec)
         self._accounts = accounts
         self._directory = absolute(self._spec.output)
         if duplicates not in ("refuse", "keep"):
@@ -135,7 +196,15 @@ class WriteDataset(beam.PTransform):
             )
         spec = self._spec
         source = None if self._accounts is None else self._accounts.source
-        rule = _rule_of(spec, source, unique=self._unique)
+        declared = types_of_rows(rows.element_type) | self._declared
+        rule = _rule_of(
+            spec,
+            declared,
+            self._examples,
+            self._table,
+            source,
+            unique=self._unique,
+        )
         run = SharedRun(
             self._directory,
             # Of this application: a second one of the same transform is another run.
@@ -161,6 +230,8 @@ class WriteDataset(beam.PTransform):
                 rule=rule,
                 run=run,
                 source=source,
+                given=self._given,
+                declared=declared,
             ).with_output_types(RowsPlan)
         )
         planned = beam.pvalue.AsSingleton(plan)
@@ -203,25 +274,61 @@ def _is_dataflow(options: PipelineOptions) -> bool:
     return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
-def _rule_of(spec: Spec, source: ReadSource | None, *, unique: bool) -> GatherRule:
+def _table_of(spec: Spec) -> Assignments | None:
+    """Returns the splits that a table of ids says; it travels with the pipeline."""
+    if not spec.split_ids:
+        return None
+    table = read_split_ids(
+        spec.split_ids, identity=f"key column {spec.key_column}"
+    ).assignments
+    size = table.units.nbytes + table.codes.nbytes
+    if size > _MAX_TABLE_BYTES:
+        raise SpecError(
+            f"The table of ids must take at most 1 MiB, for it travels in the "
+            f"pipeline's graph; {len(table):,} ids take {size:,} bytes. Join the "
+            f"splits to the rows, and give splits='column:NAME'."
+        )
+    return table
+
+
+def _rule_of(
+    spec: Spec,
+    declared: Mapping[str, Declared],
+    examples: tuple[Feature, ...],
+    table: Assignments | None,
+    source: ReadSource | None,
+    *,
+    unique: bool,
+) -> GatherRule:
     rule = rule_of(spec)
     if spec.split_column:
         rule = SplitRule(SplitSource.COLUMN)
-    labels = [spec.label_column] if spec.label_column else []
-    labels += [
-        said.column or name
-        for name, said in spec.features.items()
-        if said.kind == "label"
-    ]
+    if table is not None:
+        rule = SplitRule(SplitSource.TABLE, table.names)
+    kinds = {name: said.kind for name, said in declared.items()}
+    # Text that is to be predicted is a class.
+    labels = {name for name, kind in kinds.items() if kind is Kind.LABEL}
+    labels |= {spec.label_column} if spec.label_column else set()
+    labels |= {
+        said.column or name for name, said in spec.features.items() if said.label
+    }
+    images = {name for name, kind in kinds.items() if kind is Kind.IMAGE}
     if source is not None:
-        labels += label_columns(source)
+        labels |= {feature.name for feature in source.schema.of_kind(Kind.LABEL)}
+        images |= {feature.name for feature in source.schema.of_kind(Kind.IMAGE)}
+    whole = (Kind.INT64, Kind.LABEL)
     return GatherRule(
         split=rule,
         split_column=spec.split_column or "",
         key_column=spec.key_column or "",
         group_column=spec.group_column or "",
         seed=spec.seed,
-        labels=tuple(dict.fromkeys(labels)),
+        labels=tuple(sorted(labels)),
+        images=frozenset(images),
+        images_root=root_of(spec, source),
+        integers=frozenset(n for n, kind in kinds.items() if kind in whole),
+        examples=examples,
+        table=table,
         keys_apart=unique and bool(spec.split_column),
     )
 
@@ -254,21 +361,10 @@ class _MergeCounts(beam.CombineFn):
 
 @raising_in_python()
 def _plan(
-    gathered: GatheredBundle,
-    seen: str,
-    spec: Spec,
-    rule: GatherRule,
-    run: SharedRun,
-    source: ReadSource | None,
+    gathered: GatheredBundle, seen: str, run: SharedRun, **options: Any
 ) -> RowsPlan:
     return plan_rows(
-        gathered,
-        spec,
-        rule,
-        directory=run.directory,
-        seen=seen,
-        job=run.token,
-        source=source,
+        gathered, directory=run.directory, seen=seen, job=run.token, **options
     )
 
 

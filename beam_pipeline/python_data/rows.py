@@ -5,7 +5,6 @@ Rows are taken one by one, as they come; their values are converted by the colum
 
 import contextlib
 import dataclasses
-import io
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from beam_pipeline.python_data.spool import odd_name, odd_row
-from transforms.core.image.png_encode import encode_png
 from transforms.core.nesting import check_key
 from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.foreign import converter_of, native_values
 from transforms.core.rows.python_kinds import OddValueError
-from transforms.errors import EncodingError, InputError, SourceError, bounded
+from transforms.errors import InputError, SourceError, bounded
 
 __all__ = ["batches_of_rows", "column_of"]
 
@@ -28,8 +27,6 @@ _BATCH_BYTES = 32 << 20
 # Measure the size of every n-th row: measuring each would cost as much as converting.
 _WEIGHED_ROWS = 16
 _SHOWN_CHARS = 80
-# Modes of Pillow that PNG stores without a conversion.
-_PNG_MODES = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
 
 def batches_of_rows(source: Any, images: frozenset[str]) -> Iterator[pa.RecordBatch]:
@@ -196,67 +193,9 @@ def column_of(values: Any, *, is_image: bool) -> pa.Array:
     Raises:
       OddValueError: a value does not fit the others.
     """
-    convert = _foreign(type(values))
+    convert = converter_of(type(values))
     if convert is not None:
         values = convert(values)
-    if isinstance(values, np.ndarray):
-        return _pngs(values) if is_image and values.ndim > 1 else arrow_of(values)
-    values = list(values)
-    converters = {kind: _foreign(kind) for kind in set(map(type, values))}
-    if is_image:
-        converters |= {k: _png for k in converters if issubclass(k, np.ndarray)}
-    if any(converters.values()):
-        values = [
-            _converted(value, index, converters[type(value)], is_image)
-            for index, value in enumerate(values)
-        ]
-    return arrow_of(values)
-
-
-def _pngs(values: Any) -> pa.Array:
-    return pa.array([_converted(v, i, _png, False) for i, v in enumerate(values)])
-
-
-def _converted(
-    value: Any, index: int, convert: Callable[[Any], Any] | None, is_image: bool
-) -> Any:
-    if convert is None:
-        return value
-    try:
-        value = convert(value)
-        return _png(value) if is_image and isinstance(value, np.ndarray) else value
-    except (OSError, ValueError, TypeError, RuntimeError, EncodingError) as error:
-        raise OddValueError(str(error), index) from error
-
-
-def _foreign(kind: type[Any]) -> Callable[[Any], Any] | None:
-    """Returns what converts a library's values to NumPy or PNG; None for no need."""
-    if kind.__module__.startswith("PIL."):
-        return _png_of_pillow
-    if hasattr(kind, "detach") and hasattr(kind, "numpy"):
-        # A PyTorch tensor: NumPy cannot read one that has a gradient or is on a GPU.
-        return lambda value: value.detach().cpu().numpy()
-    ours = (np.ndarray, np.generic)
-    if hasattr(kind, "__array__") and not issubclass(kind, ours):
-        return np.asarray
-    return None
-
-
-def _png(pixels: np.ndarray) -> bytes:
-    try:
-        file: bytes = encode_png(pixels[np.newaxis])[0].as_py()
-    except EncodingError as error:
-        raise OddValueError(str(error)) from error
-    return file
-
-
-def _png_of_pillow(image: Any) -> bytes:
-    if image.mode not in _PNG_MODES:
-        raise OddValueError(
-            f"an image of mode {image.mode} is no PNG; use image.convert('RGB')"
-        )
-    out = io.BytesIO()
-    # The orientation stays in the file: the job's exif setting decides what to do.
-    exif = image.getexif()
-    image.save(out, format="PNG", **({"exif": exif} if exif else {}))
-    return out.getvalue()
+    if isinstance(values, np.ndarray) and not (is_image and values.ndim > 1):
+        return arrow_of(values)
+    return arrow_of(native_values(list(values), is_image=is_image))

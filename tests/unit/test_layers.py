@@ -23,7 +23,7 @@ LIBRARY = {
     "transforms.core.salvage": "errors core core.tfrecord",
     "transforms.core.example": "errors core core.tfrecord",
     "transforms.core.image": "errors core",
-    "transforms.core.rows": "errors core core.example",
+    "transforms.core.rows": "errors core core.example core.image",
     "transforms.core.infer": "errors core core.rows",
     "transforms.core.placing": "errors core core.rows",
     "transforms.formats": (
@@ -57,7 +57,7 @@ LIBRARY = {
     "transforms.publishing.bucket": "errors files storage core sidecars work",
     "transforms.gather": (
         "errors core core.example core.infer core.placing core.rows formats "
-        "formats.columnar"
+        "formats.columnar formats.tfrecord_files"
     ),
     "transforms.codec": (
         "errors core core.example core.infer core.rows core.tfrecord "

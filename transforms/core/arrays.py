@@ -22,6 +22,7 @@ __all__ = [
     "numpy_mask",
     "offsets_of",
     "raw_values",
+    "rows_holding",
     "rows_with",
 ]
 
@@ -139,3 +140,14 @@ def rows_with(lists: pa.Array, items: npt.NDArray[np.bool_]) -> npt.NDArray[np.b
     rows = np.zeros(len(lists), np.bool_)
     rows[np.asarray(pc.list_parent_indices(lists))[items]] = True
     return rows
+
+
+def rows_holding(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Tells which of n values hold something: lists an item that is no null.
+
+    >>> rows_holding(pa.array([[1], [], None, [None]])).tolist()
+    [True, False, False, False]
+    """
+    if isinstance(column, pa.ExtensionArray) or not is_list(column.type):
+        return numpy_mask(column.is_valid())
+    return rows_with(column, rows_holding(column.flatten()))

@@ -1,22 +1,35 @@
 """The rows of one bundle: batches as they fill, then sorted runs and counts."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from transforms.core.arrays import is_list
+from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.model import Batch, Block
 from transforms.core.placing.content import content_hashes, hashed_images
 from transforms.core.placing.identity import ORDER, unit_hashes
 from transforms.core.placing.placement import SplitRule, SplitSource, is_split_name
-from transforms.core.placing.splitting import SplitTables, split_rows
-from transforms.errors import EncodingError, bounded
-from transforms.gather.row_batches import Row, RowBatch, as_mapping, batches_of
+from transforms.core.placing.split_lock import Assignments
+from transforms.core.placing.splitting import (
+    NOWHERE,
+    Splits,
+    SplitTables,
+    split_rows,
+)
+from transforms.core.rows.cast import cast
+from transforms.core.schema import Feature, Kind
+from transforms.errors import EncodingError, StorageError, bounded
+from transforms.gather.example_rows import rows_of_examples
+from transforms.gather.row_batches import Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
-from transforms.gather.row_runs import Histogram, RowRun, pack_rows, row_sizes
-from transforms.gather.tally import Tally, count_values, merge_tallies
+from transforms.gather.row_runs import Histogram, Longs, RowRun, pack_rows, row_sizes
+from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
 
 __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
 
@@ -37,7 +50,13 @@ class GatherRule:
       split_column, key_column, group_column: that say a row's split, its identity, and
         what shares a split with it; empty for none.
       seed: of the order.
-      labels: columns of class names, as far as they are declared.
+      labels: columns that are or may be of class names.
+      images: columns that are declared to be of images; their arrays are pixels.
+      images_root: folder that paths of images are relative to.
+      integers: columns that are declared to be of integers or class names, in which
+        no float is one.
+      examples: features of elements that are serialised Examples.
+      table: the splits of keys, for a split by a table of ids.
       keys_apart: whether keys are also gathered by themselves, because rows of one key
         may be in different splits.
     """
@@ -48,6 +67,11 @@ class GatherRule:
     group_column: str = ""
     seed: int = 0
     labels: tuple[str, ...] = ()
+    images: frozenset[str] = frozenset()
+    images_root: str = ""
+    integers: frozenset[str] = frozenset()
+    examples: tuple[Feature, ...] = ()
+    table: Assignments | None = None
     keys_apart: bool = False
 
 
@@ -80,18 +104,24 @@ class BundleRows:
     """Takes the rows of one bundle; holds some 32 MiB of them."""
 
     def __init__(
-        self, rule: GatherRule, store: Callable[[Sequence[pa.Buffer]], str]
+        self,
+        rule: GatherRule,
+        store: Callable[[Sequence[pa.Buffer]], str],
+        size_of: Callable[[str], int],
     ) -> None:
         """Starts a bundle.
 
         Args:
           rule: of the job.
           store: writes pieces end to end into a file of its own; returns its path.
+          size_of: returns how many bytes a file has.
         """
         self._rule = rule
         self._store = store
+        self._size_of = size_of
         self._waiting: list[Row] = []
-        self._batches: list[RowBatch] = []
+        self._payloads: list[bytes] = []
+        self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._kind: type[Any] | None = None
         self._convert: Callable[[Any], Row] = lambda row: row
@@ -112,12 +142,16 @@ class BundleRows:
             if issubclass(kind, pa.RecordBatch | pa.Table):
                 self._add_table(element)
                 return
+            if kind is bytes and self._rule.examples:
+                self._add_example(element)
+                return
             convert = as_mapping(kind)
             if convert is None:
                 raise EncodingError(
                     bounded(
                         f"Every element must be a row: a dict, beam.Row, named tuple, "
-                        f"dataclass, or an Arrow batch or table; found "
+                        f"dataclass, an Arrow batch or table, or, with like= or "
+                        f"features=, a serialised tf.train.Example; found "
                         f"{kind.__name__}: {element!r:.80}. Map it to a row first."
                     )
                 )
@@ -151,36 +185,43 @@ class BundleRows:
             if batch.num_rows:
                 self._add_batch(batch_of_table(batch))
 
+    def _add_example(self, payload: bytes) -> None:
+        self._payloads.append(payload)
+        if len(self._payloads) >= _BATCH_ROWS:
+            self._to_arrow()
+
     def _to_arrow(self) -> None:
+        if self._payloads:
+            rows = rows_of_examples(self._payloads, self._rule.examples)
+            self._add_batch(batch_of_table(rows))
+            self._payloads = []
         if self._waiting:
-            for batch in batches_of(self._waiting):
+            rule = self._rule
+            for batch in batches_of(
+                self._waiting, images=rule.images, integers=rule.integers
+            ):
                 self._add_batch(batch)
             self._waiting = []
 
-    def _add_batch(self, batch: RowBatch) -> None:
+    def _add_batch(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
-        self._bytes += int(row_sizes(batch.rows).sum())
+        self._bytes += int(row_sizes(batch).sum())
         if self._bytes >= _RUN_BYTES:
             self._to_runs()
 
     def _to_runs(self) -> None:
         """Sorts and stores what has gathered, the rows of each schema by themselves."""
-        by_schema: dict[str, list[RowBatch]] = {}
+        by_schema: dict[str, list[pa.RecordBatch]] = {}
         for batch in self._batches:
-            by_schema.setdefault(str(batch.rows.schema), []).append(batch)
+            by_schema.setdefault(str(batch.schema), []).append(batch)
         self._batches, self._bytes = [], 0
         for batches in by_schema.values():
-            table = pa.Table.from_batches([batch.rows for batch in batches])
-            integers: dict[str, int] = {}
-            for batch in batches:
-                for name, count in batch.integers.items():
-                    integers[name] = integers.get(name, 0) + count
+            table = pa.Table.from_batches(batches)
             for rows in table.combine_chunks().to_batches():
-                self._add_run(RowBatch(rows, integers))
-                integers = {}
+                self._add_run(rows)
 
-    def _add_run(self, batch: RowBatch) -> None:
-        rule, rows = self._rule, batch.rows
+    def _add_run(self, rows: pa.RecordBatch) -> None:
+        rule = self._rule
         keys = _texts(rows, rule.key_column, "key")
         names = [name for name in rows.schema.names if name != rule.split_column]
         hashed = hashed_images(rows.select(names))
@@ -196,17 +237,20 @@ class BundleRows:
         by_content = dataclasses.replace(
             rule.split, by_content=placed.contents is not None
         )
-        splits = split_rows(placed, by_content, SplitTables())
+        splits = split_rows(placed, by_content, SplitTables(table=rule.table))
+        _check_placed(splits, keys)
         ungrouped = dataclasses.replace(placed, groups=None)
         hashes = unit_hashes(ungrouped, purpose=ORDER, seed=rule.seed)
         kept = rows.select(names)
-        self._tallies.append(count_values(dataclasses.replace(batch, rows=kept)))
+        self._tallies.append(count_values(kept, rule.images))
         for name in rule.labels:
-            if name in names and pa.types.is_string(kept.column(name).type):
-                distinct = kept.column(name).unique().drop_null()
+            if name in names and (
+                name in rule.integers or pa.types.is_string(kept.column(name).type)
+            ):
+                distinct = _class_names(kept.column(name))
                 self._labels.setdefault(name, []).append(distinct)
         run, pieces, histograms = pack_rows(
-            kept, hashes, splits.index, splits.names, keys
+            kept, hashes, splits.index, splits.names, keys, self._file_sizes(kept)
         )
         self._runs.append(self._kept(run, pieces))
         if rule.keys_apart:
@@ -216,6 +260,41 @@ class BundleRows:
         for name, found in histograms.items():
             known = self._histograms.get(name)
             self._histograms[name] = found if known is None else known.merge(found)
+
+    def _file_sizes(self, rows: pa.RecordBatch) -> Longs | None:
+        """Returns how many bytes the image files of n rows have; None for no paths.
+
+        A file that is not there counts nothing: it is a reject later.
+        """
+        rule, out = self._rule, None
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            lists = column
+            while is_list(column.type):
+                column = column.flatten()
+            if not pa.types.is_string(column.type):
+                continue
+            is_list_column = lists is not column
+            if name not in rule.images:
+                if not is_named_like_images(name, is_list=is_list_column):
+                    continue
+                column = pc.if_else(ends_like_image(column), column, None)
+            sizes = [self._file_size(path) for path in column.to_pylist()]
+            found = np.array(sizes, np.int64)
+            if is_list_column:
+                rows_of = np.asarray(pc.list_parent_indices(lists))
+                if len(rows_of) != len(found):
+                    continue
+                found = np.bincount(rows_of, found, len(lists)).astype(np.int64)
+            out = found if out is None else out + found
+        return out
+
+    def _file_size(self, path: str | None) -> int:
+        if not path:
+            return 0
+        try:
+            return self._size_of(os.path.join(self._rule.images_root, path))
+        except (OSError, StorageError):
+            return 0
 
     def _kept(self, run: RowRun, pieces: Sequence[pa.Buffer]) -> RowRun:
         """Returns a run with its pieces: inline if they are few, else stored."""
@@ -258,3 +337,20 @@ def _splits(rows: pa.RecordBatch, rule: GatherRule) -> pa.StringArray | None:
                 f"written."
             )
     return splits
+
+
+def _check_placed(splits: Splits, keys: pa.StringArray | None) -> None:
+    """Raises EncodingError where the table of ids says no split of a key."""
+    if keys is not None and NOWHERE in splits.index:
+        key = keys[int(np.argmax(splits.index == NOWHERE))].as_py()
+        raise EncodingError(
+            f"Every key must be in the table of ids, which says its split; {key!r:.80} "
+            f"is not. Leave the row out, or add its key to the table."
+        )
+
+
+def _class_names(column: pa.Array) -> pa.StringArray:
+    """Returns the distinct names that a label's values have; a float is none."""
+    depth: tuple[int | None, ...] = (None,) if is_list(column.type) else ()
+    names = cast(column, Feature("", Kind.LABEL, shape=depth)).values
+    return (names.flatten() if depth else names).unique().drop_null()

@@ -7,51 +7,45 @@ rows meet: a batch says what its values are, and never makes them something else
     {"id": 7}, {"id": "seven"}                -> two batches, int64 and string
     {"id": 7}, {"id": 7.5}                    -> one batch of float64
 
-Integers join floats where float64 holds each of them; the tally of `evidence` counts
-them as what they are all the same.
+Integers join floats where float64 holds each of them, except in columns that are to
+hold integers alone. An empty mapping is missing. Numbers have 64 bits.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.core.arrays import is_list, rows_holding
 from transforms.core.arrow_types import PYTHON, plain_type
-from transforms.core.nesting import check_key
+from transforms.core.nesting import MAX_NESTING, check_key
 from transforms.core.rows.arrow_of import arrow_of
+from transforms.core.rows.common_type import as_type
+from transforms.core.rows.float32 import FLOAT64_EXACT
+from transforms.core.rows.foreign import native_values
 from transforms.core.rows.python_kinds import (
     OddValueError,
     family_of,
     plain_values,
     shown,
 )
+from transforms.core.rows.scalars import is_image_struct
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 
-__all__ = ["Row", "RowBatch", "as_mapping", "batches_of", "table_batch"]
+__all__ = ["Row", "as_mapping", "batches_of", "table_batch"]
 
 # Types that Arrow gives to a dict's values only where all of them are of one family.
 _PURE = (pa.null(), pa.bool_(), pa.int64(), pa.string())
 _SHOWN_CHARS = 80
-_EXACT = 2**53
+_NESTED = frozenset(["array", "list", "mapping"])
+_HOLDERS = (Mapping, list, tuple)
+_IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 Row = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RowBatch:
-    """Some rows, each column of one type; the columns are in the order of their names.
-
-    Attributes:
-      rows: n rows.
-      integers: column of float64 -> how many of its values were integers.
-    """
-
-    rows: pa.RecordBatch
-    integers: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
@@ -75,7 +69,7 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
     return None
 
 
-def table_batch(rows: pa.RecordBatch) -> RowBatch:
+def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Returns rows that are in Arrow already, in plain types.
 
     Raises:
@@ -90,13 +84,13 @@ def table_batch(rows: pa.RecordBatch) -> RowBatch:
             f"Every column of a table must have a name of its own; {twice!r} is there "
             f"{names.count(twice)} times. Rename it."
         )
-    return RowBatch(_flat({name: rows.column(name) for name in names}))
+    return _flat(dict(zip(names, rows.columns, strict=True)))
 
 
 def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Returns columns without structs, of plain types, by the order of their names."""
-    batch = pa.RecordBatch.from_pydict(dict(columns))
-    flat = flat_columns(batch)
+    whole = {name: _image_struct(column) for name, column in columns.items()}
+    flat = flat_columns(pa.RecordBatch.from_pydict(whole))
     if len(flat) < len(columns):
         # A struct's field may have the name that another column has.
         raise EncodingError(
@@ -104,21 +98,48 @@ def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
             f"names that other columns have: {', '.join(sorted(columns))[:200]}. "
             f"Rename one."
         )
-    out = {name: _widest(flat[name]) for name in sorted(flat)}
+    out = {}
+    for name in sorted(flat):
+        column = flat[name]
+        if name not in columns and is_list(column.type):
+            # A key that all mappings of a list lack is missing, whatever rows have it.
+            bare = pc.and_(
+                pc.greater(pc.list_value_length(column), 0), column.is_valid()
+            )
+            bare = pc.and_not(bare, pa.array(rows_holding(column)))
+            column = pc.if_else(bare, pa.scalar(None, column.type), column)
+        out[name] = _widest(column)
     return pa.RecordBatch.from_pydict(out)
 
 
+def _image_struct(column: pa.Array) -> pa.Array:
+    """Returns images as Hugging Face stores them in one type, whatever is missing."""
+    if pa.types.is_struct(column.type) and is_image_struct(column.type):
+        return as_type(column, _IMAGE_STRUCT)
+    return column
+
+
 def _widest(column: pa.Array) -> pa.Array:
-    """Returns numbers in the width that all numbers of their kind have."""
-    kind = plain_type(column.type, PYTHON)
+    """Returns numbers, and those in lists, with 64 bits."""
+    return as_type(column, _wide_type(plain_type(column.type, PYTHON)))
+
+
+def _wide_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_integer(kind):
-        kind = pa.uint64() if kind == pa.uint64() else pa.int64()
-    elif pa.types.is_floating(kind):
-        kind = pa.float64()
-    return column if column.type.equals(kind) else column.cast(kind)
+        return pa.uint64() if kind == pa.uint64() else pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_wide_type(kind.value_type), kind.list_size)
+    return pa.list_(_wide_type(kind.value_type)) if is_list(kind) else kind
 
 
-def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:
+def batches_of(
+    rows: Sequence[Row],
+    *,
+    images: Collection[str] = (),
+    integers: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
     """Yields the rows as batches of pure columns.
 
     Rows that differ in the kind of a value are in different batches; which ones, and in
@@ -126,6 +147,8 @@ def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:
 
     Args:
       rows: n of them, at least one. A key that one lacks is missing there.
+      images: columns whose arrays are pixels; they become PNG files.
+      integers: columns whose integers and floats are kept apart.
 
     Raises:
       EncodingError: a row has no name or no value that a feature can hold.
@@ -133,41 +156,39 @@ def batches_of(rows: Sequence[Row]) -> Iterator[RowBatch]:
     fast = _fast_columns(rows)
     names = sorted(fast) if fast is not None else _names(rows)
     columns: dict[str, pa.Array] = {}
-    integers: dict[str, int] = {}
     mixed: list[str] = []
     for name in names:
         array = None if fast is None else fast[name]
         if array is not None and array.type in _PURE:
             columns[name] = array
             continue
-        values = plain_values([row.get(name) for row in rows])
-        count = _integers_in(array, values)
-        if array is not None and array.type == pa.float64() and count == 0:
+        values = [row.get(name) for row in rows]
+        if array is not None and _is_of_floats(array, values, name in integers):
             columns[name] = array
             continue
         try:
-            columns[name] = _as_column(values)
+            columns[name] = _as_column(
+                native_values(values, is_image=name in images),
+                apart=name in integers,
+            )
         except OddValueError:
             mixed.append(name)
-        else:
-            if count:
-                integers[name] = count
     if not mixed:
         if not columns:
             raise EncodingError(
                 "Every row must have a value at least; found rows without any."
             )
-        yield RowBatch(_flat(columns), integers)
+        yield _flat(columns)
         return
     if len(rows) == 1:
-        raise _unusable(rows[0], mixed[0])
+        raise _unusable(rows[0], mixed[0], is_image=mixed[0] in images)
     for part in _alike(rows, mixed):
         if len(part) == len(rows):
             # Of one family each, and still no column: take them row by row.
             for row in part:
-                yield from batches_of([row])
+                yield from batches_of([row], images=images, integers=integers)
         else:
-            yield from batches_of(part)
+            yield from batches_of(part, images=images, integers=integers)
 
 
 def _fast_columns(rows: Sequence[Row]) -> dict[str, pa.Array] | None:
@@ -203,37 +224,90 @@ def _check_name(name: object) -> None:
         raise EncodingError(f"{bounded(str(error), 400)}. Rename it.") from error
 
 
-def _integers_in(array: pa.Array | None, values: Sequence[Any]) -> int:
-    """Returns how many integers are among floats; 0 where there are no floats."""
-    if array is not None:
-        if array.type != pa.float64():
-            return 0
-        whole = pc.equal(array, pc.floor(array))
-        if not pc.any(whole).as_py():
-            return 0
-    families = [family_of(type(v)) for v in values if v is not None]
-    return families.count("int") if "float" in families else 0
+def _is_of_floats(array: pa.Array, values: Sequence[Any], apart: bool) -> bool:
+    """Whether a column that Arrow reads as floats is one: it takes bools for 1.0."""
+    if array.type != pa.float64():
+        return False
+    if not pc.any(pc.equal(array, pc.floor(array))).as_py():
+        return True
+    families = {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
+    return families <= ({"float"} if apart else {"float", "int"})
 
 
-def _as_column(values: list[Any]) -> pa.Array:
+def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
     """Returns values of one family, or integers among floats, as a column.
 
     Raises:
       OddValueError: they are of several families, or of none.
     """
-    families = {family_of(type(value)) for value in values if value is not None}
-    if families == {"int", "float"}:
+    values = plain_values(values)
+    families = {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
+    if families == {"int", "float"} and not apart:
         if any(
-            family_of(type(v)) == "int" and abs(int(v)) > _EXACT
+            family_of(type(v)) == "int" and abs(int(v)) > FLOAT64_EXACT
             for v in values
             if v is not None
         ):
             raise OddValueError("float64 does not hold an integer among floats")
         floats = [None if value is None else float(value) for value in values]
         return pa.array(floats, pa.float64())
+    if families & _NESTED:
+        values = [_without_empty(value) for value in values]
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        deep = {_likeness(array) for array in arrays if array.ndim > 1}
+        if len(deep) > 1 or (deep and len(arrays) < sum(v is not None for v in values)):
+            raise OddValueError("arrays of several types or shapes")
     if len(families) > 1 and families != {"array", "list"}:
         raise OddValueError("values of several kinds")
-    return arrow_of(values)
+    column = arrow_of(values)
+    if families & _NESTED and _holds_lists_of_structs(column.type):
+        found: dict[tuple[str, ...], set[bool]] = {}
+        for value in values:
+            _note_lists(value, (), found)
+        if any(len(kinds) > 1 for kinds in found.values()):
+            raise OddValueError("lists of mappings beside empty ones")
+    return column
+
+
+def _holds_lists_of_structs(kind: pa.DataType) -> bool:
+    if is_list(kind):
+        inner = kind.value_type
+        return pa.types.is_struct(inner) or _holds_lists_of_structs(inner)
+    if pa.types.is_struct(kind):
+        return any(_holds_lists_of_structs(field.type) for field in kind)
+    return False
+
+
+def _note_lists(
+    value: Any, path: tuple[str, ...], found: dict[tuple[str, ...], set[bool]]
+) -> None:
+    """Notes for each path of keys whether its lists hold mappings, or nothing.
+
+    A list of mappings becomes a column for each key, and an empty list cannot say for
+    which: it is in a batch of its own, whatever rows it came with.
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _note_lists(part, (*path, key), found)
+    elif isinstance(value, list | tuple):
+        holds = any(isinstance(part, Mapping) for part in value)
+        found.setdefault(path, set()).add(holds)
+        for part in value:
+            if isinstance(part, Mapping):
+                _note_lists(part, (*path, ""), found)
+
+
+def _without_empty(value: Any, level: int = 0) -> Any:
+    """Returns a value with empty mappings as missing, wherever they are in it."""
+    if level > MAX_NESTING:
+        # Refused later, with words for it.
+        return value
+    if isinstance(value, Mapping):
+        parts = {key: _without_empty(part, level + 1) for key, part in value.items()}
+        return parts or None
+    if isinstance(value, list | tuple) and any(isinstance(v, _HOLDERS) for v in value):
+        return [_without_empty(part, level + 1) for part in value]
+    return value
 
 
 def _alike(rows: Sequence[Row], names: Sequence[str]) -> list[list[Row]]:
@@ -245,22 +319,29 @@ def _alike(rows: Sequence[Row], names: Sequence[str]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def _likeness(value: Any) -> object:
+def _likeness(value: Any, level: int = 0) -> object:
     """Returns a word for values that go into one column."""
-    if value is None:
+    if value is None or level > MAX_NESTING:
         return ""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape
     family = family_of(type(value))
     if family == "datetime":
         return family, value.tzinfo is not None
+    if family == "datetime64":
+        return family, value.dtype.str
+    if family == "list":
+        return family, frozenset(_likeness(part, level + 1) for part in value)
+    if family == "mapping":
+        parts = ((str(key), _likeness(v, level + 1)) for key, v in value.items())
+        return family, frozenset(parts)
     return family
 
 
-def _unusable(row: Row, name: str) -> EncodingError:
-    value = plain_values([row.get(name)])[0]
+def _unusable(row: Row, name: str, *, is_image: bool) -> EncodingError:
+    value = row.get(name)
     try:
-        arrow_of([value])
+        _as_column(native_values([value], is_image=is_image))
     except OddValueError as error:
         why = str(error)
     else:

@@ -31,6 +31,7 @@ __all__ = [
     "HASH_COLUMN",
     "KEY_COLUMN",
     "Histogram",
+    "Longs",
     "RowRange",
     "RowRun",
     "bin_of",
@@ -191,6 +192,7 @@ def pack_rows(
     splits: npt.NDArray[np.int64],
     names: Sequence[str],
     keys: pa.StringArray | None,
+    beside: Longs | None = None,
 ) -> tuple[RowRun, list[pa.Buffer], dict[str, Histogram]]:
     """Sorts n rows into a run, whose pieces are still to be stored.
 
@@ -200,6 +202,7 @@ def pack_rows(
       splits: index of each one's split in `names`.
       names: of the splits.
       keys: of the rows, where they have some.
+      beside: bytes of the files that the rows name, which count for shards alone.
 
     Returns:
       The run without path and payload, its pieces, and the histogram of each split.
@@ -215,7 +218,8 @@ def pack_rows(
         labels.append(KEY_COLUMN)
     ordered = pa.RecordBatch.from_arrays(columns, labels).take(pa.array(order))
     hashes, splits, sizes = hashes[order], splits[order], sizes[order]
-    histograms = _histograms(hashes, splits, sizes, names)
+    wholes = sizes if beside is None else sizes + beside[order]
+    histograms = _histograms(hashes, splits, wholes, names)
     tied = np.append(False, (np.diff(hashes) == 0) & (np.diff(splits) == 0))
     if keys is None and tied.any():
         firsts = np.flatnonzero(first_of_equals(ordered, tied))

@@ -14,11 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask
+from transforms.core.arrays import numpy_mask, rows_holding
 from transforms.core.arrow_types import PYTHON, wider_type
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reason, Rejection
 from transforms.core.placing.shard_rows import ShardRows
+from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.column import fault
 from transforms.core.rows.conform import Misfit, conform
 from transforms.core.rows.python_value import python_value
@@ -60,7 +61,7 @@ def _name_of(table: pa.Table, position: int) -> str:
 def gather_shard(
     ranges: Sequence[RowRange],
     schema: Schema,
-    types: Mapping[str, pa.DataType],
+    types: Mapping[str, Sequence[pa.DataType]],
     fetch: Fetch,
     *,
     unique: bool,
@@ -70,7 +71,7 @@ def gather_shard(
     Args:
       ranges: of the runs, in any order; at least one.
       schema: of the rows.
-      types: column -> what its values join to; what does not join is rejected.
+      types: column -> types that its values join to; others are rejected.
       fetch: gives bytes [start, stop) of a run's file.
       unique: whether no two rows may have one key.
 
@@ -81,10 +82,10 @@ def gather_shard(
     tables = []
     rejections: list[Rejection] = []
     for each in ranges:
-        raw = _read(each, fetch)
-        table, refused = _typed(raw, schema, types)
-        tables.append(table)
-        rejections += refused
+        for raw in _as_joined(_read(each, fetch), types):
+            table, refused = _typed(raw, schema, types)
+            tables.append(table)
+            rejections += refused
     # A run without equal rows has no counts.
     table = pa.concat_tables(tables, promote_options="default")
     if unique and rejections:
@@ -139,8 +140,65 @@ def _read(rows: RowRange, fetch: Fetch) -> pa.Table:
     return found
 
 
+def _as_joined(
+    raw: pa.Table,
+    types: Mapping[str, Sequence[pa.DataType]],
+    kept: frozenset[str] = frozenset(),
+) -> list[pa.Table]:
+    """Returns rows with the values of each column in the type that all of them join to.
+
+    What a value becomes must not depend on the rows beside it: 7 among floats is 7.0.
+    Rows with a value that the type does not hold are in tables of their own, where the
+    value is as it was.
+
+    Args:
+      raw: rows of a run.
+      types: see `gather_shard`.
+      kept: columns that stay as they are.
+    """
+    for index, name in enumerate(raw.column_names):
+        column = _whole(raw[name])
+        wanted = _joining(column.type, types.get(name, ()))
+        if name in kept or wanted is None or column.type.equals(wanted):
+            continue
+        try:
+            raw = raw.set_column(index, name, column.cast(wanted))
+        except pa.ArrowInvalid:
+            fits = pa.array(_castable(column, wanted))
+            rest = raw.filter(pc.invert(fits))
+            return [
+                *_as_joined(raw.filter(fits), types, kept),
+                *_as_joined(rest, types, kept | {name}),
+            ]
+    return [raw]
+
+
+def _joining(kind: pa.DataType, types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Returns which of some types a type joins; None for none."""
+    return next(
+        (each for each in types if wider_type(kind, each, PYTHON) == each), None
+    )
+
+
+def _castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Returns which of n values a type holds."""
+    out = np.ones(len(column), np.bool_)
+    parts = [(0, len(column))]
+    while parts:
+        start, stop = parts.pop()
+        try:
+            column.slice(start, stop - start).cast(kind)
+        except pa.ArrowInvalid:
+            middle = (start + stop) // 2
+            if start == middle:
+                out[start] = False
+            else:
+                parts += [(start, middle), (middle, stop)]
+    return out
+
+
 def _typed(
-    raw: pa.Table, schema: Schema, types: Mapping[str, pa.DataType]
+    raw: pa.Table, schema: Schema, types: Mapping[str, Sequence[pa.DataType]]
 ) -> tuple[pa.Table, list[Rejection]]:
     """Returns rows under the schema, with the columns of `row_runs`, and the rest."""
     count = raw.num_rows
@@ -148,9 +206,7 @@ def _typed(
         name: _whole(raw[name]) for name in raw.column_names if name not in _OWN_COLUMNS
     }
     strange = _strangers(columns, schema, types)
-    for misfit in strange:
-        name = misfit.feature.source_column
-        columns[name] = pa.nulls(count, types[name])
+    columns |= _empty_lists(columns, schema)
     rows, misfits = conform(columns, schema, count, "")
     misfits = [*strange, *misfits]
     table = pa.Table.from_batches([rows])
@@ -173,20 +229,50 @@ def _typed(
 
 
 def _strangers(
-    columns: Mapping[str, pa.Array], schema: Schema, types: Mapping[str, pa.DataType]
+    columns: dict[str, pa.Array],
+    schema: Schema,
+    types: Mapping[str, Sequence[pa.DataType]],
 ) -> list[Misfit]:
-    """Returns the columns whose values are of a type that does not join."""
+    """Takes values of types that do not join out of the columns; returns which."""
     out = []
+    raws = dict(columns)
     for feature in schema.features:
         name = feature.source_column
-        if feature.derived or name not in columns or name not in types:
+        raw = raws.get(name)
+        if feature.derived or raw is None or pa.types.is_null(raw.type):
             continue
-        raw = columns[name]
-        if wider_type(raw.type, types[name], PYTHON) is None:
-            present = numpy_mask(raw.is_valid())
-            faults = fault(present, _reason(feature))
-            if faults is not None:
-                out.append(Misfit(feature, raw, faults))
+        if _joining(raw.type, types.get(name, ())) is not None:
+            continue
+        strange = numpy_mask(raw.is_valid())
+        columns[name] = pa.nulls(len(raw))
+        empty = strange & ~rows_holding(raw)
+        if empty.any():
+            # An empty list is of no type, whatever lists were beside it.
+            cells = raw.to_pylist()
+            lists = arrow_of(
+                [v if e else None for v, e in zip(cells, empty, strict=True)]
+            )
+            wanted = _joining(lists.type, types.get(name, ()))
+            if wanted is not None:
+                columns[name] = lists.cast(wanted)
+                strange &= ~empty
+        faults = fault(strange, _reason(feature))
+        if faults is not None:
+            out.append(Misfit(feature, raw, faults))
+    return out
+
+
+def _empty_lists(
+    columns: Mapping[str, pa.Array], schema: Schema
+) -> dict[str, pa.Array]:
+    """Returns the columns of lists of mappings, in rows where such a list is empty."""
+    out: dict[str, pa.Array] = {}
+    empty = {n: c for n, c in columns.items() if c.type.equals(pa.list_(pa.null()))}
+    for feature in schema.features if empty else ():
+        name = feature.source_column
+        parent = next((p for p in empty if name.startswith(f"{p}/")), None)
+        if parent is not None and name not in columns:
+            out[name] = empty[parent]
     return out
 
 

@@ -8,33 +8,60 @@ bundles give the schema, whatever rows were in which bundle:
     otherwise                               -> an error that names both types
     no value at all                         -> text
 
-Integers and floats join, and so do text and bytes, times of two units, lists of what
-joins. Bytes are images where 99 of 100 start as image files do.
+Integers join floats, or else decimals; text and bytes join, times of two units, and
+lists of what joins. An empty list says nothing of its items, and does not count.
+Bytes are images where 99 of 100 start as image files do, texts are paths of images
+where the column's name and 95 of 100 say so.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_bytes, is_list, raw_values
+from transforms.core.arrays import is_bytes, is_list, raw_values, rows_holding
 from transforms.core.arrow_types import PYTHON, wider_type
 from transforms.core.infer.evidence import inference
 from transforms.core.infer.example_text import example_text
-from transforms.core.infer.typed import infer_typed
-from transforms.core.placing.content import image_mask
+from transforms.core.infer.image_names import is_named_like_images
+from transforms.core.infer.typed import infer_typed, starts_as_image
 from transforms.core.rows.float32 import FLOAT32_EXACT, FLOAT64_EXACT, LargeNumbers
 from transforms.core.rows.python_value import python_value
-from transforms.core.schema import Feature, Kind
+from transforms.core.rows.scalars import is_image_struct
+from transforms.core.schema import Feature, InexactIntegers, Kind
 from transforms.errors import EncodingError, bounded
-from transforms.gather.row_batches import RowBatch
+from transforms.formats.image_suffixes import IMAGE_SUFFIXES
 
-__all__ = ["InferredColumn", "Tally", "count_values", "infer", "merge_tallies"]
+__all__ = [
+    "Declared",
+    "InferredColumn",
+    "Tally",
+    "count_values",
+    "ends_like_image",
+    "infer",
+    "merge_tallies",
+]
 
 _OF_100 = 99
+_PATHS_OF_100 = 95
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+# Behind the suffix of a path in a store: how the store is reached.
+_SUFFIX = "({})$|({})[?][A-Za-z_]+=[^?]*$".format(
+    *["|".join(suffix.replace(".", "[.]") for suffix in IMAGE_SUFFIXES)] * 2
+)
+_NO_TEXTS = (Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.BOX)
+_ABSOLUTE = "^(/|[A-Za-z][A-Za-z0-9+.-]*://)"
+_RANKS = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    is_bytes,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,24 +70,26 @@ class Counts:
 
     Attributes:
       type: as `batches_of` gives it.
-      values: how many there are; missing ones do not count.
-      integers: of floats, how many of them were integers.
+      values: how many hold something; missing ones and empty lists do not count.
       whole: whether all numbers are whole and inside int64.
       minimum, maximum: of the finite numbers; None for none.
       voters, fractions: of numbers of 2^24 and more, as `LargeNumbers` has them.
-      images: of bytes, how many start as image files do.
+      filled: of bytes and texts, how many are not empty.
+      images: of those, how many start as image files, or end as paths of images.
+      relative: of texts in columns of images, how many are no absolute paths.
       example: the first value in the order of their texts.
     """
 
     type: pa.DataType
     values: int = 0
-    integers: int = 0
     whole: bool = True
     minimum: int | float | None = None
     maximum: int | float | None = None
     voters: int = 0
     fractions: int = 0
+    filled: int = 0
     images: int = 0
+    relative: int = 0
     example: str = ""
 
     def merge(self, other: "Counts") -> "Counts":
@@ -73,13 +102,14 @@ class Counts:
         return Counts(
             kind,
             self.values + other.values,
-            self.integers + other.integers,
             self.whole and other.whole,
             min(lows, default=None),
             max(highs, default=None),
             self.voters + other.voters,
             self.fractions + other.fractions,
+            self.filled + other.filled,
             self.images + other.images,
+            self.relative + other.relative,
             min(texts, default=""),
         )
 
@@ -100,25 +130,59 @@ class Tally:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Declared:
+    """What somebody says of a column, so that its values do not decide it.
+
+    Attributes:
+      kind: of its feature; None where several features are of it.
+      type: of its values, where the type of the rows says one.
+    """
+
+    kind: Kind | None = None
+    type: pa.DataType | None = None
+
+    def takes(self, kind: pa.DataType) -> bool:
+        """Whether values of a type may become the feature: no float is an integer.
+
+        >>> Declared(Kind.INT64).takes(pa.list_(pa.string()))
+        False
+        """
+        while is_list(kind):
+            kind = kind.value_type
+        if self.kind is Kind.INT64 and pa.types.is_floating(kind):
+            return False
+        return self.kind not in _NO_TEXTS or not is_bytes(kind)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class InferredColumn:
     """What a column is to be.
 
     Attributes:
       feature: for it.
-      type: that all its values join to; what does not join is a reject.
+      types: what its values join to: one type, of a declared column any number. A
+        value of another type is a reject.
+      sample: the column in short: of its first type, with no rows, or one that says
+        where its images are.
+      relative: how many values are no absolute paths, where paths count.
     """
 
     feature: Feature
-    type: pa.DataType
+    types: tuple[pa.DataType, ...]
+    sample: pa.Array
+    relative: int = 0
 
 
-def count_values(batch: RowBatch) -> Tally:
-    """Returns the counts of a batch."""
-    rows = batch.rows
+def count_values(rows: pa.RecordBatch, images: Collection[str] = ()) -> Tally:
+    """Returns the counts of a batch.
+
+    Args:
+      rows: as `batches_of` gives them.
+      images: columns that are declared to be of images.
+    """
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        counts = _counts(column, batch.integers.get(name, 0))
-        columns[name] = {str(column.type): counts}
+        columns[name] = {str(column.type): _counts(name, column, name in images)}
     return Tally(rows.num_rows, columns)
 
 
@@ -135,46 +199,104 @@ def merge_tallies(tallies: Iterable[Tally]) -> Tally:
     return Tally(total, columns)
 
 
-def infer(tally: Tally, *, label: str | None = None) -> dict[str, InferredColumn]:
+def infer(
+    tally: Tally,
+    *,
+    label: str | None = None,
+    declared: Mapping[str, Declared] | None = None,
+) -> dict[str, InferredColumn]:
     """Returns what each column is to be, in the order of the names.
 
     Args:
       tally: of all rows.
       label: the column to predict: texts of it are class names.
+      declared: of columns; their values may be of any types, for each is checked
+        later.
 
     Raises:
       EncodingError: a column has values of types that do not join.
     """
+    declared = declared or {}
     out = {}
-    for name in sorted(tally.columns):
-        counts = _joined(name, tally.columns[name].values())
-        out[name] = InferredColumn(_feature(name, counts, label), counts.type)
+    for name in sorted({*tally.columns, *declared}):
+        kinds = tally.columns.get(name, {})
+        said = declared.get(name)
+        if said is not None:
+            groups = _groups(kinds.values())
+            first = groups[0] if groups else Counts(pa.null())
+            if said.type is not None:
+                first = dataclasses.replace(first, type=said.type)
+            groups = _groups(c for c in kinds.values() if said.takes(c.type))
+        elif _is_parent(name, kinds, tally):
+            continue
+        else:
+            groups = [first := _joined(name, kinds.values())]
+        out[name] = InferredColumn(
+            _feature(name, first, label, sure=said is not None and bool(said.type)),
+            tuple(counts.type for counts in groups),
+            _sample(first),
+            first.relative,
+        )
     return out
 
 
-def _counts(column: pa.Array, integers: int) -> Counts:
-    kind = column.type
-    values = len(column) - column.null_count
+def _is_parent(name: str, kinds: Mapping[str, Counts], tally: Tally) -> bool:
+    """Whether a column without values is that of mappings, which have their own."""
+    if any(counts.values for counts in kinds.values()):
+        return False
+    return any(other.startswith(f"{name}/") for other in tally.columns)
+
+
+def _counts(name: str, column: pa.Array, is_image: bool) -> Counts:
+    counts = Counts(column.type)
+    holding = rows_holding(column)
+    values = int(np.count_nonzero(holding))
     if not values:
-        return Counts(kind)
-    first = _first(column)
+        return counts
+    example = _text(column[int(holding.argmax())])
+    counts = dataclasses.replace(counts, values=values, example=example)
     items = column
     while is_list(items.type):
         items = items.flatten()
     if pa.types.is_integer(items.type):
-        return _of_integers(items, Counts(kind, values, integers, example=first))
+        return _of_integers(items, counts)
     if pa.types.is_floating(items.type):
-        return _of_floats(items, Counts(kind, values, integers, example=first))
-    images = 0
-    if is_bytes(items.type) and not pa.types.is_string(items.type):
-        images = int(image_mask(items.cast(pa.large_binary())).sum())
-    return Counts(kind, values, images=images, example=first)
+        return _of_floats(items, counts)
+    if pa.types.is_string(items.type):
+        is_named = is_named_like_images(name, is_list=items is not column)
+        return _of_paths(items, counts) if is_image or is_named else counts
+    if is_bytes(items.type):
+        large = items.cast(pa.large_binary())
+        return dataclasses.replace(
+            counts,
+            filled=_true(pc.greater(pc.binary_length(large), 0)),
+            images=int(starts_as_image(large).sum()),
+        )
+    if is_image_struct(items.type):
+        held = pc.struct_field(items, "bytes")
+        return dataclasses.replace(counts, images=len(held) - held.null_count)
+    return counts
 
 
-def _first(column: pa.Array) -> str:
-    # Of a few, which are enough for a message; they decide nothing.
-    texts = (_text(value) for value in column.drop_null().slice(0, 1))
-    return min(texts, default="")
+def _true(mask: pa.BooleanArray) -> int:
+    return pc.sum(mask).as_py() or 0
+
+
+def _of_paths(items: pa.Array, counts: Counts) -> Counts:
+    filled = pc.not_equal(items, "")
+    absolute = pc.match_substring_regex(items, _ABSOLUTE)
+    ends = ends_like_image(items)
+    return dataclasses.replace(
+        counts,
+        filled=_true(filled),
+        images=_true(ends),
+        relative=_true(pc.and_not(filled, absolute)),
+    )
+
+
+def ends_like_image(paths: pa.StringArray) -> pa.BooleanArray:
+    """Returns which of n texts end like paths of images; null for null."""
+    return pc.match_substring_regex(paths, _SUFFIX, ignore_case=True)
 
 
 def _text(value: pa.Scalar) -> str:
@@ -214,28 +336,40 @@ def _of_floats(items: pa.Array, counts: Counts) -> Counts:
     )
 
 
-def _joined(name: str, found: Iterable[Counts]) -> Counts:
-    """Returns the counts of the type that a column is to have."""
-    # In an order that no bundle decides: joining is not associative for all types.
-    kinds = sorted(found, key=lambda counts: (-counts.values, str(counts.type)))
-    total = sum(counts.values for counts in kinds)
-    joined: list[Counts] = []
-    for counts in kinds:
-        if not counts.values and len(kinds) > 1:
-            continue
-        for place, before in enumerate(joined):
+def _groups(found: Iterable[Counts]) -> list[Counts]:
+    """Returns the counts of types that do not join, those with most values first.
+
+    Types are joined in a fixed order, for joining is not associative: an integer joins
+    floats and decimals, which do not join.
+    """
+    kinds = sorted(found, key=_rank)
+    groups: list[Counts] = []
+    for counts in [c for c in kinds if c.values] or kinds:
+        for place, before in enumerate(groups):
             if wider_type(before.type, counts.type, PYTHON) is not None:
-                joined[place] = before.merge(counts)
+                groups[place] = before.merge(counts)
                 break
         else:
-            joined.append(counts)
-    if not joined:
-        return kinds[0]
-    joined.sort(key=lambda counts: (-counts.values, str(counts.type)))
-    first = joined[0]
-    if len(joined) == 1 or first.values * 100 >= total * _OF_100:
+            groups.append(counts)
+    return sorted(groups, key=lambda counts: (-counts.values, _rank(counts)))
+
+
+def _rank(counts: Counts) -> tuple[int, int, str]:
+    """Returns the place of a type in the fixed order: bool, int64, float, text."""
+    leaf, depth = counts.type, 0
+    while is_list(leaf):
+        leaf, depth = leaf.value_type, depth + 1
+    ranks = (place for place, is_of in enumerate(_RANKS) if is_of(leaf))
+    return depth, next(ranks, len(_RANKS)), str(counts.type)
+
+
+def _joined(name: str, found: Iterable[Counts]) -> Counts:
+    """Returns the counts of the type that a column is to have."""
+    first, *others = _groups(found)
+    total = sum(counts.values for counts in (first, *others))
+    if not others or first.values * 100 >= total * _OF_100:
         return first
-    second = joined[1]
+    second = others[0]
     raise EncodingError(
         bounded(
             f"Every value of {name!r} must be of one kind; {first.values:,} are "
@@ -246,17 +380,32 @@ def _joined(name: str, found: Iterable[Counts]) -> Counts:
     )
 
 
-def _feature(name: str, counts: Counts, label: str | None) -> Feature:
-    empty = pa.array([], counts.type)
-    if isinstance(counts.type, pa.FixedShapeTensorType):
-        empty = pa.ExtensionArray.from_storage(
-            counts.type, pa.array([], counts.type.storage_type)
-        )
-    feature, evidence = infer_typed({name: empty})[name]
-    most_are_images = counts.images * 100 >= max(counts.values, 1) * _OF_100
-    if feature.kind is Kind.BYTES and most_are_images and len(feature.shape) < 2:
-        feature = dataclasses.replace(feature, kind=Kind.IMAGE, inline=True)
-    if feature.kind is Kind.FLOAT:
+def _sample(counts: Counts) -> pa.Array:
+    kind = counts.type
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = pa.array([], kind.storage_type)
+        return pa.ExtensionArray.from_storage(kind, storage)
+    if pa.types.is_struct(kind):
+        # Whether images are in the rows or beside them shows in a value alone.
+        row = {"bytes": b"", "path": None}
+        return pa.array([row if counts.images else {"bytes": None, "path": ""}], kind)
+    return pa.array([], kind)
+
+
+def _feature(name: str, counts: Counts, label: str | None, *, sure: bool) -> Feature:
+    """Returns the feature of a column.
+
+    Args:
+      name: of the column.
+      counts: of its values.
+      label: the column to predict.
+      sure: whether the type is said, and whole floats stay floats.
+    """
+    feature, evidence = infer_typed({name: _sample(counts)})[name]
+    if len(feature.shape) < 2 and _are_images(name, feature, counts):
+        inline = feature.kind is Kind.BYTES
+        feature = dataclasses.replace(feature, kind=Kind.IMAGE, inline=inline)
+    if feature.kind is Kind.FLOAT and not sure:
         evidence = dataclasses.replace(
             evidence,
             sampled=counts.values,
@@ -265,4 +414,18 @@ def _feature(name: str, counts: Counts, label: str | None) -> Feature:
             whole=counts.whole,
             numbers=LargeNumbers(counts.voters, counts.fractions),
         )
-    return inference({name: (feature, evidence)}, label).features[0]
+    found = inference({name: (feature, evidence)}, label).features[0]
+    if not sure:
+        return found
+    # Whoever says float knows that it rounds.
+    return dataclasses.replace(found, inexact_integers=InexactIntegers.ROUND)
+
+
+def _are_images(name: str, feature: Feature, counts: Counts) -> bool:
+    if feature.kind is Kind.BYTES:
+        return counts.images * 100 >= max(counts.filled, 1) * _OF_100
+    if feature.kind is Kind.TEXT and counts.images:
+        is_list = bool(feature.shape)
+        most = counts.images * 100 >= counts.filled * _PATHS_OF_100
+        return most and is_named_like_images(name, is_list=is_list)
+    return False

@@ -8,6 +8,12 @@ import pyarrow.compute as pc
 
 from beam_pipeline.settings.spec import Spec
 from transforms.core.arrays import is_list
+from transforms.core.infer.image_names import (
+    LIST_COLUMNS,
+    LIST_NAME,
+    is_named_like_images,
+    without_ending,
+)
 from transforms.core.rows.scalars import is_image_struct
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
 from transforms.errors import SpecError, nearest
@@ -26,13 +32,6 @@ __all__ = [
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
-# Names of columns that hold images' paths by the conventions of the field.
-_IMAGE_COLUMNS = ("image", "file_name", "image_uri", "image_path", "filename", "path")
-_IMAGE_ENDINGS = ("_file_name", "_image_uri", "_image_path", "_path", "_uri", "_image")
-# Likewise of lists of them, file_names of Hugging Face among them.
-_LIST_COLUMNS = tuple(f"{name}s" for name in _IMAGE_COLUMNS)
-_LIST_ENDINGS = tuple(f"{ending}s" for ending in _IMAGE_ENDINGS)
-_LIST_NAME = "images"
 # What a table calls the files of images that it holds itself.
 _FILE_NAMES = frozenset(["file_name", "filename", "path"])
 # A manifest of tfrecorder: whatever the URIs end in, they are those of images.
@@ -187,12 +186,10 @@ def _prefixes(chosen: Sequence[Feature], taken: Collection[str]) -> dict[str, st
         return {chosen[0].name: ""}
     bases = {}
     for feature in chosen:
-        name = feature.name
-        endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
-        ending = next((e for e in endings if name.endswith(e)), "")
-        bases[name] = name.removesuffix(ending) or name
-        if feature.shape and name.lower() in _LIST_COLUMNS:
-            bases[name] = _LIST_NAME
+        name, is_list = feature.name, bool(feature.shape)
+        bases[name] = without_ending(name, is_list=is_list)
+        if is_list and name.lower() in LIST_COLUMNS:
+            bases[name] = LIST_NAME
     found = [*bases.values(), *taken]
     return {n: base if found.count(base) == 1 else n for n, base in bases.items()}
 
@@ -240,10 +237,7 @@ def _is_image(feature: Feature, columns: Columns, said: str | None) -> bool:
 
 
 def _is_named_like_images(feature: Feature) -> bool:
-    name = feature.source_column.lower()
-    known = _LIST_COLUMNS if feature.shape else _IMAGE_COLUMNS
-    endings = _LIST_ENDINGS if feature.shape else _IMAGE_ENDINGS
-    return name in known or name.endswith(endings)
+    return is_named_like_images(feature.source_column, is_list=bool(feature.shape))
 
 
 def unread_images(

@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 ROOT = Folder(__file__).parents[3]
 SHARES = {"train": 0.8, "test": 0.2}
-SHARDED: dict[str, Any] = {"splits": SHARES, "label": "kind", "shards": 3}
+SHARDED: dict[str, Any] = {"splits": SHARES, "label": "kind", "num_shards": 3}
 
 
 class Tuple(NamedTuple):
@@ -285,7 +285,7 @@ def test_images_with_one_label(tmp_path: Folder) -> None:
     """1,000 images that differ in their pixels alone are told apart by them."""
     pixels = np.random.default_rng(4).integers(0, 256, (1_000, 4, 4, 3))
     rows = [{"image": png(each), "label": "one"} for each in pixels.astype(np.uint8)]
-    found = both_ways(rows, tmp_path, label="label", splits=SHARES, shards=2)
+    found = both_ways(rows, tmp_path, label="label", splits=SHARES, num_shards=2)
     assert 750 < len(found) < 850
     assert len(found) + len(examples_of(tmp_path / "one", "test")) == 1_000
 
@@ -293,7 +293,9 @@ def test_images_with_one_label(tmp_path: Folder) -> None:
 def test_texts_of_one_number(tmp_path: Folder) -> None:
     """Texts that say one number have one hash; their records order them."""
     texts = ["1", "1.0", "1e0", " 1", "01", "one"] * 40
-    found = both_ways([{"text": text, "id": 7} for text in texts], tmp_path, shards=2)
+    found = both_ways(
+        [{"text": text, "id": 7} for text in texts], tmp_path, num_shards=2
+    )
     assert sorted(example["text"][0] for example in found) == sorted(
         text.encode() for text in texts
     )
@@ -310,7 +312,7 @@ def test_missing_values(tmp_path: Folder) -> None:
         {"x": 0},
     ]
     rows = [{"id": number % 3, **values[number % 6]} for number in range(300)]
-    found = both_ways(rows, tmp_path, shards=2)
+    found = both_ways(rows, tmp_path, num_shards=2)
     assert len(found) == 300
 
 
@@ -319,9 +321,9 @@ def test_kinds_that_a_bundle_saw(tmp_path: Folder) -> None:
     whole = [{"id": number, "x": number} for number in range(50)]
     parted = [{"id": number, "x": number + 0.5} for number in range(50, 100)]
     lacking = [{"id": number, "x": None} for number in range(100, 150)]
-    write_parts([whole, parted, lacking], tmp_path / "parts", shards=3)
+    write_parts([whole, parted, lacking], tmp_path / "parts", num_shards=3)
     mixed = shuffled([*lacking, *whole, *parted])
-    write_rows(mixed, tmp_path / "mixed", shards=3)
+    write_rows(mixed, tmp_path / "mixed", num_shards=3)
     assert bytes_of(tmp_path / "parts") == bytes_of(tmp_path / "mixed")
 
 
@@ -329,7 +331,7 @@ def test_values_of_another_kind(tmp_path: Folder) -> None:
     """The rejects among 99 of 100 are the same ones, too."""
     rows: list[Row] = [{"id": number, "x": number / 2} for number in range(1_000)]
     rows += [{"id": number, "x": f"text {number}"} for number in range(1_000, 1_005)]
-    found = both_ways(rows, tmp_path, shards=2)
+    found = both_ways(rows, tmp_path, num_shards=2)
     assert len(found) == 1_000
     assert any("rejects" in name for name in bytes_of(tmp_path / "one"))
 
@@ -352,9 +354,9 @@ def test_collisions(
         }
         for number, row in enumerate(ROWS[:300])
     ]
-    found = both_ways(rows, tmp_path, label="kind", shards=3)
+    found = both_ways(rows, tmp_path, label="kind", num_shards=3)
     assert len(found) == 300
-    write_rows(as_rows(rows[:300]), tmp_path / "named", label="kind", shards=3)
+    write_rows(as_rows(rows[:300]), tmp_path / "named", label="kind", num_shards=3)
     assert bytes_of(tmp_path / "named") == bytes_of(tmp_path / "one")
 
 
@@ -370,7 +372,7 @@ def test_collisions_of_keys(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(bundle, "unit_hashes", few)
     rows = [{"id": f"key {n}", "x": n % 2} for n in range(200)]
-    assert len(both_ways(rows, tmp_path, key="id", shards=2)) == 200
+    assert len(both_ways(rows, tmp_path, key="id", num_shards=2)) == 200
 
 
 @pytest.mark.parametrize("key", ["id", "text"])
@@ -380,19 +382,19 @@ def test_keys(tmp_path: Folder, key: str) -> None:
         {**row, "text": f"key {number}", "id": number}
         for number, row in enumerate(ROWS)
     ]
-    both_ways(rows, tmp_path, key=key, splits=SHARES, label="kind", shards=3)
+    both_ways(rows, tmp_path, key=key, splits=SHARES, label="kind", num_shards=3)
 
 
 def test_splits_by_a_column(tmp_path: Folder) -> None:
     """The splits that rows name themselves."""
     rows = [{**row, "part": ("train", "test")[row["id"] % 2]} for row in ROWS]
-    found = both_ways(rows, tmp_path, splits="column:part", label="kind", shards=2)
+    found = both_ways(rows, tmp_path, splits="column:part", label="kind", num_shards=2)
     assert len(found) == sum(row["part"] == "train" for row in rows)
 
 
 def test_one_row_many_times(tmp_path: Folder) -> None:
     """Equal rows are equal records, as many as there were."""
     rows = [{"a": 1, "b": "x"}] * 5_000
-    found = both_ways(rows, tmp_path, shards=3)
+    found = both_ways(rows, tmp_path, num_shards=3)
     assert len(found) == 5_000
     assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two")

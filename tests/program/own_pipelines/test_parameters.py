@@ -43,7 +43,8 @@ def test_parameters_are_settings_under_shorter_names() -> None:
         ({"key": ""}, "key must be the name of a column; found ''"),
         ({"name": "a/b"}, "name must be part of a file name; found 'a/b'"),
         ({"name": "a\nb"}, "Give another name=..."),
-        ({"shards": 0}, "shards: input should be greater than or equal to 1"),
+        ({"shards": 2}, "calls shards num_shards"),
+        ({"num_shards": 0}, "shards: input should be greater than or equal to 1"),
     ],
 )
 def test_wrong_parameters_are_refused_at_construction(

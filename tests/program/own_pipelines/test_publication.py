@@ -161,7 +161,7 @@ def test_attempts_of_a_random_step_do_not_mix(
 
     monkeypatch.setattr(BundleRows, "add", add)
     calls = failing_once(monkeypatch, BundleRows, "finish", after=True)
-    (found,) = write(output, some(), runner=RETRYING, shards=2)
+    (found,) = write(output, some(), runner=RETRYING, num_shards=2)
     assert len(calls) > 1
     assert sum(found.records.values()) == 300
     assert sorted(row["id"] for row in rows(output)) == [*range(300)]
@@ -182,9 +182,9 @@ def test_a_shard_is_written_again(
 ) -> None:
     """Of two attempts at a shard the one that reported is published."""
     output = tmp_path / "out"
-    (wanted,) = write(tmp_path / "wanted", some(), shards=3)
+    (wanted,) = write(tmp_path / "wanted", some(), num_shards=3)
     calls = failing_once(monkeypatch, write_dataset, name, after=after, skip=skip)
-    (found,) = write(output, some(), runner=RETRYING, shards=3)
+    (found,) = write(output, some(), runner=RETRYING, num_shards=3)
     assert len(calls) > sum(".tfrecord-" in name for name in names(output))
     assert found.records == wanted.records
     assert contents(output) == contents(tmp_path / "wanted")
@@ -212,9 +212,9 @@ def test_a_worker_is_killed_during_the_commit(
 ) -> None:
     """The next attempt at the commit ends it, or finds it done."""
     output = tmp_path / "out"
-    write(tmp_path / "wanted", some(), shards=3)
+    write(tmp_path / "wanted", some(), num_shards=3)
     calls = failing_once(monkeypatch, place, name, after=after, skip=skip)
-    (found,) = write(output, some(), runner=RETRYING, shards=3)
+    (found,) = write(output, some(), runner=RETRYING, num_shards=3)
     assert len(calls) > skip
     assert found.status == "committed"
     assert contents(output) == contents(tmp_path / "wanted")

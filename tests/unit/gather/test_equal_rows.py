@@ -59,7 +59,7 @@ def _gathered(rows: list[dict[str, Any]], bundles: int) -> tuple[list[Any], Any,
     rule = GatherRule(SplitRule(SplitSource.COLUMN), split_column="part")
     runs, tallies = [], []
     for number in range(bundles):
-        bundle = BundleRows(rule, lambda pieces: pytest.fail("it is small"))
+        bundle = BundleRows(rule, lambda pieces: pytest.fail("it is small"), len)
         for row in rows[number::bundles]:
             bundle.add(row)
         found = bundle.finish()
@@ -83,7 +83,7 @@ def test_a_shard_has_all_of_the_equal_rows(bundles: int) -> None:
     assert any(COUNT_COLUMN in schema_of(each).names for _, each in ranges)
     inferred = infer(found[0].tally)
     schema = Schema(tuple(column.feature for column in inferred.values()))
-    types = {name: column.type for name, column in inferred.items()}
+    types = {name: column.types for name, column in inferred.items()}
     shard, refused = gather_shard(
         [each for (split, _), each in ranges if split == "train"],
         schema,
@@ -108,7 +108,7 @@ def test_every_one_of_equal_rows_is_rejected() -> None:
     shard, refused = gather_shard(
         [each for _, each in ranges],
         schema,
-        {"v": pa.int64()},
+        {"v": (pa.int64(),)},
         lambda *_: pytest.fail("it is inline"),
         unique=False,
     )

@@ -63,6 +63,7 @@ __all__ = [
     "IMAGE_SIGNATURES",
     "infer_typed",
     "looks_like_image_paths",
+    "starts_as_image",
 ]
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -255,6 +256,17 @@ def _holds_images(column: Column) -> bool:
                 return False
             seen += 1
     return seen > 0
+
+
+def starts_as_image(values: pa.LargeBinaryArray) -> Mask:
+    """Returns which of n values start as image files do; a null does not."""
+    heads = pc.binary_slice(values, 0, _HEAD_BYTES)
+    sizes = pc.binary_length(values)
+    found = [
+        bool(head and _starts_as_image(head, size))
+        for head, size in zip(heads.to_pylist(), sizes.to_pylist(), strict=True)
+    ]
+    return np.array(found, np.bool_)
 
 
 def _starts_as_image(head: bytes, size: int) -> bool:

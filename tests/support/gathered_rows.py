@@ -1,0 +1,120 @@
+"""Rows through the functions beneath `WriteDataset`, without a runner or a disk."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_pipeline.own_pipelines.given_schema import types_of_rows
+from beam_pipeline.own_pipelines.rows_plan import RowsPlan, merge_bundles, plan_rows
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset, _rule_of
+from transforms.core.example.encoder import ExampleEncoder
+from transforms.core.model import Rejection
+from transforms.core.rows.record_columns import (
+    number_labels,
+    record_columns,
+    record_schema,
+)
+from transforms.core.schema import Kind, Schema
+from transforms.gather.bundle import BundleRows, GatheredBundle
+from transforms.gather.row_runs import cut_run
+from transforms.gather.shard_of_runs import gather_shard
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """What became of some rows.
+
+    Attributes:
+      plan: of the rows.
+      records: of each shard, in its order; images as they are in the rows.
+      rejections: of all shards.
+    """
+
+    plan: RowsPlan
+    records: Mapping[tuple[str, int], Sequence[bytes]]
+    rejections: Sequence[Rejection]
+
+    @property
+    def schema(self) -> Schema:
+        """The features of the rows."""
+        return self.plan.layout.schema
+
+    @property
+    def facts(self) -> tuple[Any, ...]:
+        """All that may not depend on bundles and order."""
+        refused = sorted((r.source, str(r.reason)) for r in self.rejections)
+        classes = {n: c.to_pylist() for n, c in self.plan.counts.classes.items()}
+        return self.schema, self.records, refused, classes, self.plan.counts.rows
+
+
+def gather(
+    bundles: Sequence[Sequence[Any]], *, element_type: Any = Any, **settings: Any
+) -> Gathered:
+    """Returns what becomes of bundles of rows under settings of `WriteDataset`."""
+    write = WriteDataset("out/rows", **settings)
+    declared = types_of_rows(element_type) | write._declared
+    rule = _rule_of(
+        write._spec, declared, write._examples, write._table, None, unique=write._unique
+    )
+    stored: list[bytes] = []
+
+    def store(pieces: Sequence[Any]) -> str:
+        stored.append(b"".join(bytes(memoryview(piece)) for piece in pieces))
+        return str(len(stored))
+
+    def fetch(path: str, start: int, stop: int) -> bytes:
+        return stored[int(path) - 1][start:stop]
+
+    found: list[GatheredBundle] = []
+    for rows in bundles:
+        bundle = BundleRows(rule, store, os.path.getsize)
+        for row in rows:
+            bundle.add(row)
+        made = bundle.finish()
+        if made is not None:
+            found.append(made)
+    plan = plan_rows(
+        merge_bundles(found),
+        write._spec,
+        rule,
+        given=write._given,
+        declared=declared,
+        directory="out/rows",
+        seen="",
+        job="",
+    )
+    ranges: dict[tuple[str, int], list[Any]] = {}
+    for each in found:
+        for run in each.runs:
+            for key, part in cut_run(run, plan.bounds):
+                ranges.setdefault(key, []).append(part)
+    records: dict[tuple[str, int], Sequence[bytes]] = {}
+    rejections: list[Rejection] = []
+    for key in sorted(ranges):
+        rows, refused = gather_shard(
+            ranges[key],
+            plan.layout.schema,
+            plan.types,
+            fetch,
+            unique=plan.layout.sharding.keyed,
+        )
+        rejections += refused
+        records[key] = _records(rows, plan)
+    return Gathered(plan, records, rejections)
+
+
+def _records(rows: Any, plan: RowsPlan) -> Sequence[bytes]:
+    schema = plan.layout.schema
+    # Files of images are not read here.
+    features = tuple(
+        f for f in schema.features if f.kind is not Kind.IMAGE and not f.derived
+    )
+    table = number_labels(rows.table.take(rows.order), features, plan.counts.classes)
+    columns = record_columns(table, features)
+    fields = record_schema(Schema(features))
+    import pyarrow as pa
+
+    batch = pa.record_batch([columns[name] for name in fields.names], fields)
+    out: list[bytes] = ExampleEncoder(fields).encode(batch).to_pylist()
+    return out
