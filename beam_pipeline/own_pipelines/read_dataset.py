@@ -21,6 +21,7 @@ from beam_pipeline.own_pipelines.reading_plan import (
     Said,
     plan_reading,
 )
+from beam_pipeline.settings.python_words import raising_in_python
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.tfrecord_files.shards import read_shard
 from transforms.storage.paths import Access, plain
@@ -100,10 +101,24 @@ class ReadDataset(beam.PTransform):
                 f"labels must be 'names' or 'ids'; found {labels!r}"
                 f"{nearest(str(labels), get_args(Labels))}."
             )
-        if isinstance(columns, str) or (columns is not None and not columns):
+        if split is not None and not isinstance(split, str):
+            raise SpecError(
+                f"split must be one name, as in 'train'; found {split!r}. Leave it out "
+                f"to read all splits."
+            )
+        if columns is not None and (
+            isinstance(columns, str)
+            or not columns
+            or not all(isinstance(name, str) for name in columns)
+        ):
             raise SpecError(
                 f"columns must be a list of at least one name, as in ['label']; found "
                 f"{columns!r}. Leave it out to read all of them."
+            )
+        if features is not None and not isinstance(features, Mapping):
+            raise SpecError(
+                f"features must be a mapping of names, as in {{'height': 'float'}}; "
+                f"found {features!r}."
             )
         self._path = os.fspath(path)
         self._split = split
@@ -128,7 +143,8 @@ class ReadDataset(beam.PTransform):
             self._features,
             self._labels,
         )
-        plan = again()
+        with raising_in_python():
+            plan = again()
         kind = pa.RecordBatch if self._batches else dict[str, Any]
         read = _ReadShard(
             _Carried(plain(self._path), plan, again), batches=self._batches
