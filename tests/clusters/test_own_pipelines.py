@@ -20,6 +20,9 @@ from beam_pipeline.settings.spec import make_spec
 from tests.clusters.runs import flags_for
 from tests.support.engines import choose
 from tests.support.own_pipelines import bytes_of
+from transforms.stages.examples import DecodeExamples, EncodeExamples
+from transforms.tfrecord.read import ReadAllTFRecords
+from transforms.tfrecord.write import WriteTFRecords
 
 Folder = pathlib.Path
 
@@ -173,3 +176,34 @@ def test_no_row_leaves_its_stage(
 def asked(cluster: Cluster, path: str) -> Any:
     with urllib.request.urlopen(cluster.web + path) as answer:
         return json.load(answer)
+
+
+@on_engines
+def test_examples_of_own_files(
+    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """Rows become Examples in files, and come back from the files that are named."""
+    schema, files = {"id": "int64", "name": "text"}, tmp_path / "files"
+    rows = [{"id": n, "name": f"n{n}" if n % 3 else None} for n in range(5000)]
+    seen = tmp_path / "seen"
+
+    def note(found: list[dict[str, Any]]) -> None:
+        seen.write_text(json.dumps(sorted(found, key=lambda row: row["id"])))
+
+    def write(pipeline: beam.Pipeline) -> None:
+        records = pipeline | beam.Create(rows) | EncodeExamples(schema)
+        records | WriteTFRecords(f"{files}/x", num_shards=3)
+
+    def read(pipeline: beam.Pipeline) -> None:
+        (
+            pipeline
+            | beam.Create([f"{files}/x*"])
+            | ReadAllTFRecords()
+            | DecodeExamples(schema)
+            | beam.combiners.ToList()
+            | beam.Map(note)
+        )
+
+    run(engine, write, tmp_path, request)
+    run(engine, read, tmp_path, request)
+    assert json.loads(seen.read_text()) == rows
