@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,16 @@ from transforms.errors import EncodingError, StorageError, bounded
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.row_batches import Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
-from transforms.gather.row_runs import Histogram, Longs, RowRun, pack_rows, row_sizes
+from transforms.gather.row_runs import Histogram, Longs, RowRun, pack_rows
 from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
 
 __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
 
-# Rows that become Arrow at a time: few enough to wait as Python objects.
+# Elements that become Arrow at a time: few enough to wait as Python objects. From the
+# first ones on, about as many as have so many bytes in Arrow.
 _BATCH_ROWS = 4096
+_FIRST_ROWS = 64
+_BATCH_BYTES = 1 << 22
 # Bytes of rows that are sorted and stored at a time.
 _RUN_BYTES = 32 << 20
 # Runs up to this size travel inside their descriptor.
@@ -119,12 +122,16 @@ class BundleRows:
         self._rule = rule
         self._store = store
         self._size_of = size_of
-        self._waiting: list[Row] = []
-        self._payloads: list[bytes] = []
+        # Elements of the type `_kind`, and what `_take` makes batches of.
+        self._waiting: list[Any] = []
+        self._most = _FIRST_ROWS
+        self._kind: type[Any] | None = None
+        self._take: Callable[[list[Any]], Iterable[pa.RecordBatch]] = self._of_rows
+        # Rows that waited when rows of another type came.
+        self._rows: list[Row] = []
+        self._convert: Callable[[Any], Row] = dict
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._kind: type[Any] | None = None
-        self._convert: Callable[[Any], Row] = lambda row: row
         self._runs: list[RowRun] = []
         self._keys: list[RowRun] = []
         self._tallies: list[Tally] = []
@@ -137,28 +144,41 @@ class BundleRows:
         Raises:
           EncodingError: it is no row, or holds what no feature can.
         """
-        kind = type(element)
-        if kind is not self._kind:
-            if issubclass(kind, pa.RecordBatch | pa.Table):
-                self._add_table(element)
-                return
-            if kind is bytes and self._rule.examples:
-                self._add_example(element)
-                return
-            convert = as_mapping(kind)
-            if convert is None:
-                raise EncodingError(
-                    bounded(
-                        f"Every element must be a row: a dict, beam.Row, named tuple, "
-                        f"dataclass, an Arrow batch or table, or, with like= or "
-                        f"features=, a serialised tf.train.Example; found "
-                        f"{kind.__name__}: {element!r:.80}. Map it to a row first."
-                    )
-                )
-            self._kind, self._convert = kind, convert
-        self._waiting.append(self._convert(element))
-        if len(self._waiting) >= _BATCH_ROWS:
+        if type(element) is not self._kind:
+            self._start_kind(element)
+        self._waiting.append(element)
+        if len(self._waiting) >= self._most:
             self._to_arrow()
+
+    def _start_kind(self, element: Any) -> None:
+        """Prepares for elements of another type than those before."""
+        kind = type(element)
+        convert = as_mapping(kind)
+        if convert is not None and self._take == self._of_rows:
+            # Rows of several types may alternate, so they wait together.
+            self._rows += map(self._convert, self._waiting)
+            self._waiting.clear()
+            if len(self._rows) >= self._most:
+                self._to_arrow()
+        else:
+            self._to_arrow()
+            self._most = _FIRST_ROWS
+        if convert is not None:
+            self._convert, self._take = convert, self._of_rows
+        elif issubclass(kind, pa.RecordBatch | pa.Table):
+            self._take, self._most = _of_tables, 1
+        elif kind is bytes and self._rule.examples:
+            self._take = self._of_examples
+        else:
+            raise EncodingError(
+                bounded(
+                    f"Every element must be a row: a dict, beam.Row, named tuple, "
+                    f"dataclass, an Arrow batch or table, or, with like= or "
+                    f"features=, a serialised tf.train.Example; found "
+                    f"{kind.__name__}: {element!r:.80}. Map it to a row first."
+                )
+            )
+        self._kind = kind
 
     def finish(self) -> GatheredBundle | None:
         """Returns what the bundle leaves; None of one without rows."""
@@ -178,36 +198,30 @@ class BundleRows:
             tuple(self._keys),
         )
 
-    def _add_table(self, element: pa.RecordBatch | pa.Table) -> None:
-        self._to_arrow()
-        batches = element.to_batches() if isinstance(element, pa.Table) else [element]
-        for batch in batches:
-            if batch.num_rows:
-                self._add_batch(batch_of_table(batch))
-
-    def _add_example(self, payload: bytes) -> None:
-        self._payloads.append(payload)
-        if len(self._payloads) >= _BATCH_ROWS:
-            self._to_arrow()
-
     def _to_arrow(self) -> None:
-        if self._payloads:
-            rows = rows_of_examples(self._payloads, self._rule.examples)
-            self._add_batch(batch_of_table(rows))
-            self._payloads = []
-        if self._waiting:
-            rule = self._rule
-            for batch in batches_of(
-                self._waiting, images=rule.images, integers=rule.integers
-            ):
-                self._add_batch(batch)
-            self._waiting = []
-
-    def _add_batch(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._bytes += int(row_sizes(batch).sum())
+        """Makes batches of what waits, and says how many elements are to wait next."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting and not self._rows:
+            return
+        batches = list(self._take(waiting))
+        rows = sum(batch.num_rows for batch in batches)
+        size = sum(batch.nbytes for batch in batches)
+        if self._take is not _of_tables:
+            most = _BATCH_BYTES * rows // max(size, 1)
+            self._most = min(max(most, 1), _BATCH_ROWS)
+        self._batches += batches
+        self._bytes += size
         if self._bytes >= _RUN_BYTES:
             self._to_runs()
+
+    def _of_rows(self, elements: list[Any]) -> Iterable[pa.RecordBatch]:
+        rows, self._rows = self._rows, []
+        rows += elements if self._kind is dict else map(self._convert, elements)
+        rule = self._rule
+        return batches_of(rows, images=rule.images, integers=rule.integers)
+
+    def _of_examples(self, payloads: list[bytes]) -> Iterable[pa.RecordBatch]:
+        yield batch_of_table(rows_of_examples(payloads, self._rule.examples))
 
     def _to_runs(self) -> None:
         """Sorts and stores what has gathered, the rows of each schema by themselves."""
@@ -302,6 +316,13 @@ class BundleRows:
             payload = b"".join(bytes(memoryview(piece)) for piece in pieces)
             return dataclasses.replace(run, payload=payload)
         return dataclasses.replace(run, path=self._store(pieces))
+
+
+def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:
+    for each in elements:
+        for batch in each.to_batches() if isinstance(each, pa.Table) else [each]:
+            if batch.num_rows:
+                yield batch_of_table(batch)
 
 
 def _texts(rows: pa.RecordBatch, name: str, what: str) -> pa.StringArray | None:

@@ -12,6 +12,7 @@ hold integers alone. An empty mapping is missing. Numbers have 64 bits.
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,8 +39,13 @@ from transforms.formats.columnar.arrow_batches import flat_columns
 
 __all__ = ["Row", "as_mapping", "batches_of", "table_batch"]
 
-# Types that Arrow gives to a dict's values only where all of them are of one family.
-_PURE = (pa.null(), pa.bool_(), pa.int64(), pa.string())
+# Values of exactly these types become a column at once.
+_TYPES: dict[type[Any], pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+}
 _SHOWN_CHARS = 80
 _NESTED = frozenset(["array", "list", "mapping"])
 _HOLDERS = (Mapping, list, tuple)
@@ -53,7 +59,7 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
 
     Takes dicts and other mappings, `beam.Row`, named tuples and dataclasses.
     """
-    if issubclass(kind, dict):
+    if kind is dict:
         return lambda row: row
     if issubclass(kind, Mapping):
         return dict
@@ -153,17 +159,12 @@ def batches_of(
     Raises:
       EncodingError: a row has no name or no value that a feature can hold.
     """
-    fast = _fast_columns(rows)
-    names = sorted(fast) if fast is not None else _names(rows)
     columns: dict[str, pa.Array] = {}
     mixed: list[str] = []
-    for name in names:
-        array = None if fast is None else fast[name]
-        if array is not None and array.type in _PURE:
-            columns[name] = array
-            continue
-        values = [row.get(name) for row in rows]
-        if array is not None and _is_of_floats(array, values, name in integers):
+    for name in _names(rows):
+        values = _values(rows, name)
+        array = _of_one_type(values, apart=name in integers)
+        if array is not None:
             columns[name] = array
             continue
         try:
@@ -191,18 +192,30 @@ def batches_of(
             yield from batches_of(part, images=images, integers=integers)
 
 
-def _fast_columns(rows: Sequence[Row]) -> dict[str, pa.Array] | None:
-    """Returns columns as Arrow reads dicts; None where it cannot."""
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """Returns a value of each row; None where it is missing."""
     try:
-        struct = pa.array(rows)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return list(map(operator.itemgetter(name), rows))
+    except KeyError:
+        return [row.get(name) for row in rows]
+
+
+def _of_one_type(values: list[Any], *, apart: bool) -> pa.Array | None:
+    """Returns plain values of one type as a column; None where they are others."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {int, float} and not apart:
+        kinds = {float}
+    if len(kinds) != 1:
         return None
-    if not pa.types.is_struct(struct.type) or struct.null_count:
+    target = _TYPES.get(kinds.pop())
+    if target is None:
         return None
-    found = {field.name: struct.field(index) for index, field in enumerate(struct.type)}
-    for name in found:
-        _check_name(name)
-    return found
+    try:
+        # Refuses integers that int64, or among floats float64, does not hold.
+        found = pa.array(values, target)
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+    return found if isinstance(found, pa.Array) else None
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -222,16 +235,6 @@ def _check_name(name: object) -> None:
         check_key(name)
     except ValueError as error:
         raise EncodingError(f"{bounded(str(error), 400)}. Rename it.") from error
-
-
-def _is_of_floats(array: pa.Array, values: Sequence[Any], apart: bool) -> bool:
-    """Whether a column that Arrow reads as floats is one: it takes bools for 1.0."""
-    if array.type != pa.float64():
-        return False
-    if not pc.any(pc.equal(array, pc.floor(array))).as_py():
-        return True
-    families = {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
-    return families <= ({"float"} if apart else {"float", "int"})
 
 
 def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:

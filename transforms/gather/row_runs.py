@@ -208,7 +208,8 @@ def pack_rows(
       The run without path and payload, its pieces, and the histogram of each split.
     """
     sizes = row_sizes(rows)
-    order = np.argsort(hashes, kind="stable")
+    # Not stable, and several times as fast: rows of equal hash are ordered later.
+    order = np.argsort(hashes)
     if len(names) > 1:
         order = order[np.argsort(splits[order].astype(np.uint16), kind="stable")]
     columns = [*rows.columns, pa.array(hashes)]
