@@ -12,8 +12,9 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from transforms.codec.decode import decode_rows, decode_table
-from transforms.codec.encode import encode_rows, encode_table
+from transforms.codec.encode import encode_rows
 from transforms.codec.schemas import Coding, SchemaLike, coding_of
+from transforms.codec.typed import encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.gather.row_batches import as_mapping
 

@@ -1,0 +1,250 @@
+"""Rows and Arrow batches to Examples under a schema.
+
+What a value may be, `transforms.core.rows.values` decides; columns of Arrow are taken
+as strictly, by their types.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.codec.row_error import NOTHING, Row, RowError
+from transforms.codec.schemas import Coding, CodingFeature
+from transforms.core.arrays import is_bytes, is_list, numpy_mask, rows_with
+from transforms.core.example.encoder import encode_examples
+from transforms.core.rows.cast import cast
+from transforms.core.rows.coerce import complaint
+from transforms.core.rows.column import decoded
+from transforms.core.rows.python_kinds import OddValueError, plain_values
+from transforms.core.rows.python_value import python_value
+from transforms.core.rows.record_columns import record_columns
+from transforms.core.rows.tensors import PROTO
+from transforms.core.rows.values import TAKEN, fitted_column, misfit
+from transforms.core.schema import Feature, Kind, Missing
+from transforms.errors import SHOWN_CHARS, EncodingError, bounded
+
+__all__ = ["encode_table", "encode_typed"]
+
+
+def encode_typed(rows: Sequence[Row], coding: Coding) -> list[bytes]:
+    """Returns n rows as n Examples; the schema has all of their keys.
+
+    Raises:
+      RowError: a value does not fit its feature.
+    """
+    columns = {}
+    for each in coding.features:
+        values = _filled([row.get(each.feature.name) for row in rows], each)
+        if each.ids is not None:
+            values = _numbered(values, each)
+        try:
+            column = fitted_column(values, each.feature)
+        except OddValueError as error:
+            index = max(error.index, 0)
+            raise RowError(misfit(values, each.given, error), index) from error
+        if pa.types.is_nested(column.type) and not _has_lists(each.feature):
+            index = next(i for i, v in enumerate(values) if v is not None)
+            why = OddValueError("a single value is needed", index)
+            raise RowError(misfit(values, each.given, why), index)
+        _check_limits(column, each)
+        columns[each.feature.name] = column
+    return _records(columns, coding, len(rows))
+
+
+def _has_lists(feature: Feature) -> bool:
+    return feature.is_list or feature.kind is Kind.BOX
+
+
+def _records(
+    columns: Mapping[str, pa.Array], coding: Coding, count: int
+) -> list[bytes]:
+    features = [each.feature for each in coding.features]
+    if not features:
+        return [NOTHING] * count
+    rows = pa.table(dict(columns))
+    return encode_examples(pa.record_batch(record_columns(rows, features)))
+
+
+def _filled(values: list[Any], each: CodingFeature) -> list[Any]:
+    """Returns values with those that are missing filled in, as the feature says."""
+    fill = _fill_of(each)
+    if fill is None and each.feature.missing is not Missing.REJECT:
+        return values
+    values = plain_values(values)
+    if fill is not None:
+        return [fill if value is None else value for value in values]
+    index = next((i for i, value in enumerate(values) if value is None), None)
+    if index is not None:
+        raise RowError(
+            f"feature {each.feature.name!r} must have a value; it has none", index
+        )
+    return values
+
+
+def _fill_of(each: CodingFeature) -> Any:
+    """Returns what a missing value becomes; None for nothing."""
+    feature = each.feature
+    fill: Any = feature.constant
+    if fill is None and feature.missing is Missing.FILL:
+        fill = feature.fill
+    if fill is None or not feature.is_list:
+        return fill
+    return [fill] * (feature.values_each or 1)
+
+
+def _numbered(values: list[Any], each: CodingFeature) -> list[Any]:
+    """Returns class ids in the place of class names."""
+    ids = each.ids
+    assert ids is not None, "only labels with a vocabulary have names"
+    assert each.limits is not None, "these limit their ids"
+    unknown = each.limits[1] if each.limits[1] == len(ids) else None
+
+    def number(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [number(part) for part in value]
+        if not isinstance(value, str):
+            return value
+        return ids.get(value, unknown if unknown is not None else value)
+
+    out = [number(value) for value in plain_values(values)]
+    for index, value in enumerate(out):
+        if isinstance(value, str):
+            raise RowError(
+                f"feature {each.given.name!r} cannot hold "
+                f"{bounded(repr(value), SHOWN_CHARS)}: it is no class of the "
+                f"vocabulary ({len(ids):,} names)",
+                index,
+            )
+    return out
+
+
+def _check_limits(column: pa.Array, each: CodingFeature) -> None:
+    if each.limits is None:
+        return
+    low, high = each.limits
+    levels, values = [], column
+    while is_list(values.type):
+        levels.append(values)
+        values = values.flatten()
+    beyond = pc.or_(pc.less(values, low), pc.greater(values, high))
+    if not pc.any(beyond).as_py():
+        return
+    bad = numpy_mask(beyond)
+    place = int(np.argmax(bad))
+    for lists in reversed(levels):
+        bad = rows_with(lists, bad)
+    raise RowError(
+        f"feature {each.given.name!r} cannot hold {values[place].as_py()}: it takes "
+        f"integers from {low} to {high}",
+        int(np.argmax(bad)),
+    )
+
+
+def encode_table(rows: pa.RecordBatch, coding: Coding | None) -> list[bytes]:
+    """Returns the n rows of an Arrow batch as n Examples.
+
+    Raises:
+      EncodingError: a column or a value does not fit; names row, feature and value.
+    """
+    if coding is None:
+        return encode_examples(rows) if rows.num_columns else []
+    names = rows.schema.names
+    places = {name: index for index, name in enumerate(names)}
+    odd = sorted(places.keys() - coding.names)
+    if odd or len(places) < len(names):
+        raise EncodingError(
+            f"A batch must have the columns of the schema, each once; found "
+            f"{bounded(', '.join(odd or names), 300)}. Drop the others, or rename them."
+        )
+    columns = {}
+    try:
+        for each in coding.features:
+            place = places.get(each.feature.name)
+            column = pa.nulls(rows.num_rows) if place is None else rows.column(place)
+            columns[each.feature.name] = _typed(column, each)
+        return _records(columns, coding, rows.num_rows)
+    except RowError as error:
+        raise EncodingError(bounded(f"row {error.index + 1}: {error}")) from error
+
+
+def _typed(column: pa.Array, each: CodingFeature) -> pa.Array:
+    """Returns a column of any Arrow type as the feature's, as strictly as values."""
+    column = decoded(column)
+    family = _family(column.type)
+    taken, why = TAKEN.get(each.feature.kind, (("int", "float", "bool", "bytes"), ""))
+    if each.ids is not None and family == "text":
+        column, family = _numbered_column(column, each), "int"
+    if family and family not in taken:
+        raise EncodingError(
+            f"feature {each.given.name!r} of kind {each.given.kind} cannot hold a "
+            f"column of {bounded(str(column.type), 80)}: {why or 'cast it yourself'}"
+        )
+    is_serialised = each.feature.kind is Kind.TENSOR and is_bytes(column.type)
+    if is_serialised and each.feature.encoding == PROTO:
+        values = column
+    else:
+        found = cast(column, each.feature)
+        if found.bad is not None:
+            index = int(np.argmax(found.bad))
+            shown = bounded(repr(python_value(column[index])), SHOWN_CHARS)
+            why = complaint(each.feature, found.reason_at(index))
+            raise RowError(
+                f"feature {each.given.name!r} of kind {each.given.kind} cannot hold "
+                f"{shown}: {why}",
+                index,
+            )
+        values = found.values
+    fill = _fill_of(each)
+    if values.null_count and fill is not None:
+        given = [fill] if each.ids is None else _numbered([fill], each)
+        filling = fitted_column(given, each.feature)
+        places = pa.array(np.zeros(len(values), np.int64))
+        values = pc.coalesce(values, filling.take(places))
+    if values.null_count and each.feature.missing is Missing.REJECT:
+        raise RowError(
+            f"feature {each.feature.name!r} must have a value; it has none",
+            int(np.argmax(numpy_mask(values.is_null()))),
+        )
+    _check_limits(values, each)
+    return values
+
+
+def _numbered_column(column: pa.Array, each: CodingFeature) -> pa.Array:
+    """Returns class ids in the place of class names, which may be in lists."""
+    distinct = column
+    while is_list(distinct.type):
+        distinct = distinct.flatten()
+    names = distinct.unique().drop_null().to_pylist()
+    ids = dict(zip(names, _numbered(names, each), strict=True))
+
+    def number(value: Any) -> Any:
+        if isinstance(value, list):
+            return [number(part) for part in value]
+        return None if value is None else ids[value]
+
+    return pa.array([number(value) for value in column.to_pylist()])
+
+
+_FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_boolean, "bool"),
+    (pa.types.is_integer, "int"),
+    (pa.types.is_floating, "float"),
+    (pa.types.is_timestamp, "datetime"),
+    (pa.types.is_date, "date"),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), "text"),
+    (is_bytes, "bytes"),
+)
+
+
+def _family(kind: pa.DataType) -> str:
+    """Returns the family of a column's values, as `python_kinds` names it."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    while is_list(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return ""
+    return next((name for is_of, name in _FAMILIES if is_of(kind)), "other")
