@@ -168,6 +168,28 @@ def test_equal_bytes_from_another_place_and_bundling(
     assert bytes_of(again) == bytes_of(tmp_path / "out")
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_shards_are_cut_by_the_bytes_of_images(
+    photos: Folder, tmp_path: Folder, declared: bool
+) -> None:
+    """A path counts the bytes of its file: a shard holds about `shard_size` of them."""
+    output = tmp_path / "out"
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(photos)
+        settings: dict[str, Any] = {"accounts": read.accounts}
+        if declared:
+            images = {"image": {"kind": "image"}}
+            settings = {"features": images, "images_root": str(photos)}
+        read.rows | WriteDataset(
+            output, shard_size=10_000, max_reject_rate=0.1, **settings
+        )
+    manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
+    (split,) = manifest.splits
+    assert split.records == 24
+    assert 6 <= len(split.shards) <= split.bytes / 8_000
+    assert max(shard.bytes for shard in split.shards) < 20_000
+
+
 def test_rows_of_a_table(table: Folder) -> None:
     """Dicts of plain values; the split that the source says; rejects in words."""
     found = given_by(table, split_column="part", label_column="animal")
