@@ -313,9 +313,11 @@ def _rule_of(
         said.column or name for name, said in spec.features.items() if said.label
     }
     images = {name for name, kind in kinds.items() if kind is Kind.IMAGE}
+    texts: frozenset[str] = frozenset()
     if source is not None:
         labels |= {feature.name for feature in source.schema.of_kind(Kind.LABEL)}
         images |= {feature.name for feature in source.schema.of_kind(Kind.IMAGE)}
+        texts = frozenset(source.schema.names) - images
     whole = (Kind.INT64, Kind.LABEL)
     return GatherRule(
         split=rule,
@@ -325,6 +327,7 @@ def _rule_of(
         seed=spec.seed,
         labels=tuple(sorted(labels)),
         images=frozenset(images),
+        texts=texts,
         images_root=root_of(spec, source),
         integers=frozenset(n for n, kind in kinds.items() if kind in whole),
         examples=examples,

@@ -24,7 +24,7 @@ from transforms.core.placing.splitting import (
 )
 from transforms.core.rows.cast import cast
 from transforms.core.schema import Feature, Kind
-from transforms.errors import EncodingError, StorageError, bounded
+from transforms.errors import EncodingError, SpecError, bounded
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.row_batches import Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
@@ -55,6 +55,7 @@ class GatherRule:
       seed: of the order.
       labels: columns that are or may be of class names.
       images: columns that are declared to be of images; their arrays are pixels.
+      texts: columns that hold no images, whatever their names and values look like.
       images_root: folder that paths of images are relative to.
       integers: columns that are declared to be of integers or class names, in which
         no float is one.
@@ -71,6 +72,7 @@ class GatherRule:
     seed: int = 0
     labels: tuple[str, ...] = ()
     images: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
     images_root: str = ""
     integers: frozenset[str] = frozenset()
     examples: tuple[Feature, ...] = ()
@@ -285,7 +287,7 @@ class BundleRows:
             lists = column
             while is_list(column.type):
                 column = column.flatten()
-            if not pa.types.is_string(column.type):
+            if name in rule.texts or not pa.types.is_string(column.type):
                 continue
             is_list_column = lists is not column
             if name not in rule.images:
@@ -305,9 +307,12 @@ class BundleRows:
     def _file_size(self, path: str | None) -> int:
         if not path:
             return 0
+        if "://" not in path:
+            path = os.path.join(self._rule.images_root, path)
         try:
-            return self._size_of(os.path.join(self._rule.images_root, path))
-        except (OSError, StorageError):
+            return self._size_of(path)
+        except (OSError, SpecError):
+            # Not where a store fails in passing: that must decide no byte.
             return 0
 
     def _kept(self, run: RowRun, pieces: Sequence[pa.Buffer]) -> RowRun:
