@@ -169,7 +169,8 @@ def test_own_pipeline(tmp_path: Folder) -> None:
 
 
 def own_pipeline(output: Folder) -> str:
-    command = [sys.executable, EXAMPLES / "own_pipeline.py", output, "--parts", "2"]
+    program = os.fspath(EXAMPLES / "own_pipeline.py")
+    command = [sys.executable, program, os.fspath(output), "--parts", "2"]
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False

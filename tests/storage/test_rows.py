@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.commit_rows import Committed
+from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.storage.conftest import Server
 from tests.support.runs import command
@@ -43,7 +43,7 @@ def write(output: str, made: list[dict[str, Any]], **settings: Any) -> Committed
             pipeline
             | beam.Create(made)
             | "Step" >> beam.Map(step)
-            | WriteDataset(output, key="id", shards=2, **settings)
+            | WriteDataset(output, key="id", num_shards=2, **settings)
             | "Keep it" >> beam.Map(_keep)
         )
     (found,) = _found
@@ -120,7 +120,7 @@ def test_a_repeated_commit_returns_the_same(
 ) -> None:
     """Nothing is put again, neither before nor after the run's work is removed."""
     output, given = f"{server.url}/out", []
-    real = write_dataset.commit_rows
+    real = commit_rows
 
     def commit(*arguments: Any) -> Committed:
         given.append(arguments)

@@ -92,7 +92,7 @@ def gather(
     records: dict[tuple[str, int], Sequence[bytes]] = {}
     rejections: list[Rejection] = []
     for key in sorted(ranges):
-        rows, refused = gather_shard(
+        gathered, refused = gather_shard(
             ranges[key],
             plan.layout.schema,
             plan.types,
@@ -100,7 +100,7 @@ def gather(
             unique=plan.layout.sharding.keyed,
         )
         rejections += refused
-        records[key] = _records(rows, plan)
+        records[key] = _records(gathered, plan)
     return Gathered(plan, records, rejections)
 
 

@@ -13,14 +13,16 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_pipeline.own_pipelines import commit_rows as committing
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.commit_rows import Committed
+from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, names, rows
 from tests.support.runs import command, convert
 from transforms import files
 from transforms.errors import CommitError, ConservationError, TargetError
 from transforms.gather.bundle import BundleRows, GatheredBundle
+from transforms.gather.row_runs import cut_run
 from transforms.publishing.shared_run import SharedRun
+from transforms.stages.commit import commit_dataset
 
 Folder = pathlib.Path
 
@@ -226,7 +228,7 @@ def test_a_repeated_commit_returns_the_same(
 ) -> None:
     """After the end of the run too, when all of its work is removed."""
     output, given = tmp_path / "out", []
-    real = write_dataset.commit_rows
+    real = commit_rows
 
     def commit(*arguments: Any) -> Committed:
         given.append(arguments)
@@ -273,9 +275,9 @@ def test_two_runs_meet_in_the_commit(
     tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that has built its dataset last finds the other one published."""
-    output, real = tmp_path / "out", committing.commit_dataset
+    output, real = tmp_path / "out", commit_dataset
     write(output, some(10))
-    met = []
+    met: list[bool] = []
 
     def commit(*arguments: Any, **options: Any) -> str:
         if not met:
@@ -357,7 +359,7 @@ def test_only_what_was_counted_is_written(
     with pytest.raises(ConservationError, match="another attempt"):
         write(tmp_path / "out", some())
     monkeypatch.undo()
-    cut = write_dataset.cut_run
+    cut = cut_run
     monkeypatch.setattr(write_dataset, "cut_run", lambda *given: cut(*given)[:-1])
     with pytest.raises(ConservationError):
         write(tmp_path / "out", some())

@@ -200,7 +200,7 @@ class TestSameBytes:
         assert found[0] == found[1] == found[2]
 
 
-def in_blocks(make: Callable[[str], Any], size: int) -> Callable[[str], Any]:
+def in_blocks(make: Callable[[Any], Any], size: int) -> Callable[[Any], Any]:
     return lambda path: dataclasses.replace(make(path), block_bytes=size)
 
 

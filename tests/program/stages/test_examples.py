@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -14,7 +13,7 @@ from apache_beam.transforms import window
 from apache_beam.typehints.decorators import TypeCheckError
 
 from tests.support.tfrecord_pipelines import payloads, pipeline
-from transforms.codec.encode import encode_example
+from transforms.codec.encode import encode_example, encode_rows
 from transforms.errors import SpecError
 from transforms.stages import examples
 from transforms.stages.examples import DecodeExamples, EncodeExamples
@@ -90,13 +89,13 @@ def test_bundles_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_rows_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values are counted by their bytes: texts, arrays that are views, lists."""
     seen = []
-    real = examples.encode_rows
+    real = encode_rows
 
-    def encode_rows(rows: Any, coding: Any) -> list[bytes]:
+    def noted(rows: Any, coding: Any) -> list[bytes]:
         seen.append(len(rows))
         return real(rows, coding)
 
-    monkeypatch.setattr(examples, "encode_rows", encode_rows)
+    monkeypatch.setattr(examples, "encode_rows", noted)
     whole = np.zeros(4 << 20, np.uint8)
     for value in (b"x" * (4 << 20), whole.reshape(2, -1), [b"x" * (1 << 20)] * 4):
         seen.clear()
@@ -112,16 +111,13 @@ def in_windows(values: list[Any]) -> list[Any]:
     return [window.TimestampedValue(v, 10 * n) for n, v in enumerate(values)]
 
 
-class Placed(beam.DoFn):
-    """Gives elements with their timestamp and the start of their window."""
-
-    def process(
-        self,
-        element: Any,
-        at: Any = beam.DoFn.TimestampParam,
-        where: Any = beam.DoFn.WindowParam,
-    ) -> Iterator[Any]:
-        yield element, int(at), int(where.start)
+def placed(
+    element: Any,
+    at: Any = beam.DoFn.TimestampParam,
+    where: Any = beam.DoFn.WindowParam,
+) -> tuple[Any, int, int]:
+    """Returns an element with its timestamp and the start of its window."""
+    return element, int(at), int(where.start)
 
 
 def test_windows_and_timestamps_are_kept() -> None:
@@ -136,17 +132,17 @@ def test_windows_and_timestamps_are_kept() -> None:
             | EncodeExamples()
         )
         places = [(0, 0), (10, 0), (20, 20), (30, 20)]
-        found = encoded | "Where" >> beam.ParDo(Placed())
+        found = encoded | "Where" >> beam.Map(placed)
         wanted = [(encode_example(r), *at) for r, at in zip(rows, places, strict=True)]
         assert_that(found, equal_to(wanted), "encoded", reify_windows=False)
-        back = encoded | DecodeExamples() | "Where back" >> beam.ParDo(Placed())
+        back = encoded | DecodeExamples() | "Where back" >> beam.Map(placed)
         both = [(r, *at) for r, at in zip(rows, places, strict=True)]
         assert_that(back, equal_to(both), "decoded")
         batches = (
             encoded
             | "Batches" >> DecodeExamples({"id": "int64"}, batches=True)
             | beam.Map(lambda batch: sorted(batch.column("id").to_pylist()))
-            | "Where batches" >> beam.ParDo(Placed())
+            | "Where batches" >> beam.Map(placed)
         )
         assert_that(batches, equal_to([([0, 1], 19, 0), ([2, 3], 39, 20)]), "batches")
 

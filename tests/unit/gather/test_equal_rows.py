@@ -57,7 +57,8 @@ def test_every_column_counts_and_only_ties_are_looked_at() -> None:
 
 def _gathered(rows: list[dict[str, Any]], bundles: int) -> tuple[list[Any], Any, Any]:
     rule = GatherRule(SplitRule(SplitSource.COLUMN), split_column="part")
-    runs, tallies = [], []
+    runs: list[Any] = []
+    tallies: list[Any] = []
     for number in range(bundles):
         bundle = BundleRows(rule, lambda pieces: pytest.fail("it is small"), len)
         for row in rows[number::bundles]:
