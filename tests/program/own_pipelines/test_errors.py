@@ -13,6 +13,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pytest
+from apache_beam.transforms.window import FixedWindows
 
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.own_pipelines import run_steps, write_rows
@@ -172,7 +173,7 @@ def test_each_application_is_a_run_of_its_own(tmp_path: Folder) -> None:
         pipeline.run()
 
 
-@pytest.mark.parametrize("windows", [beam.window.FixedWindows(5)])
+@pytest.mark.parametrize("windows", [FixedWindows(5)])
 def test_windowed_rows_are_refused(windows: Any, tmp_path: Folder) -> None:
     """At construction, with what to do."""
     pipeline = beam.Pipeline(runner="FnApiRunner")

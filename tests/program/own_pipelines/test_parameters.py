@@ -94,8 +94,9 @@ def test_a_column_that_no_row_has_is_refused(
     parameter: str, tmp_path: pathlib.Path
 ) -> None:
     """A misspelt column is no column of missing values; the nearest name is given."""
+    given: dict[str, Any] = {parameter: "aa"}
     with pytest.raises(SpecError) as caught:
-        write_rows(ROWS, tmp_path / "out", **{parameter: "aa"})
+        write_rows(ROWS, tmp_path / "out", **given)
     assert f"{parameter} must name a column of the rows; found 'aa'" in str(
         caught.value
     )
