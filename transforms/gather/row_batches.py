@@ -47,6 +47,9 @@ _TYPES: dict[type[Any], pa.DataType] = {
     str: pa.string(),
 }
 _SHOWN_CHARS = 80
+_NO_COLUMNS = (
+    "Every row must have a column at least; found one without any. Leave it out."
+)
 _NESTED = frozenset(["array", "list", "mapping"])
 _HOLDERS = (Mapping, list, tuple)
 _IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -82,6 +85,8 @@ def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
       EncodingError: two columns have one name, or one has none.
     """
     names = rows.schema.names
+    if not names:
+        raise EncodingError(_NO_COLUMNS)
     for name in names:
         _check_name(name)
     if len(set(names)) < len(names):
@@ -159,6 +164,8 @@ def batches_of(
     Raises:
       EncodingError: a row has no name or no value that a feature can hold.
     """
+    if not all(rows):
+        raise EncodingError(_NO_COLUMNS)
     columns: dict[str, pa.Array] = {}
     mixed: list[str] = []
     for name in _names(rows):
@@ -175,10 +182,6 @@ def batches_of(
         except OddValueError:
             mixed.append(name)
     if not mixed:
-        if not columns:
-            raise EncodingError(
-                "Every row must have a value at least; found rows without any."
-            )
         yield _flat(columns)
         return
     if len(rows) == 1:

@@ -1,0 +1,277 @@
+"""Schemas that are given, or that the type of the rows says."""
+
+import dataclasses
+import pathlib
+from typing import Any, NamedTuple, Optional, get_type_hints
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_pipeline.own_pipelines.keywords import WriteKeywords
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.settings.keywords import Keywords
+from tests.support.gathered_rows import gather
+from tests.support.own_pipelines import write_rows
+from transforms.core.example.decoder import decode_examples
+from transforms.core.example.encoder import encode_examples
+from transforms.core.image.png_encode import encode_png
+from transforms.core.schema import Kind, Missing
+from transforms.errors import BeamTFRecordError, EncodingError, SpecError
+
+Folder = pathlib.Path
+ROWS = [{"id": n, "pet": ("cat", "dog")[n % 2], "size": n / 4} for n in range(20)]
+PIXELS = np.arange(48, dtype=np.uint8)
+PNG = encode_png(PIXELS.reshape(1, 4, 4, 3))[0].as_py()
+
+
+class Named(NamedTuple):
+    """Rows with hints."""
+
+    id: int
+    name: Optional[str]  # noqa: UP045
+    sizes: list[float]
+    weight: float
+
+
+@dataclasses.dataclass
+class Plain:
+    """The same as a dataclass."""
+
+    id: int
+    name: str | None = None
+
+
+def test_declared_kinds_are_strict() -> None:
+    """No float is an integer, and no text a number; the origin is hash or key."""
+    rows = [
+        {"id": 1, "k": "a"},
+        {"id": 2.5, "k": "b"},
+        {"id": "3", "k": "c"},
+        {"id": 4.0, "k": "d"},
+    ]
+    found = gather([rows], features={"id": "int64"}, key="k")
+    assert {r.source for r in found.rejections} == {"b", "c", "d"}
+    assert {r.reason for r in found.rejections} == {"not_an_integer"}
+    hashed = gather([rows], features={"id": "int64"})
+    assert all(len(r.source) == 16 for r in hashed.rejections)
+
+
+def test_words_of_a_spec() -> None:
+    """Lists, shapes, constants, renamed and dropped columns, labels, times."""
+    rows = [
+        {"v": [1, 2, 3], "w": [[1], []], "old": 1, "bad": 1, "t": 7, "c": "x"},
+        {"v": [1.5, 2, 3], "w": [[2]], "old": 2, "bad": "x", "t": 8, "c": "y"},
+    ]
+    found = gather(
+        [rows],
+        drop=["bad"],
+        features={
+            "v": {"kind": "float", "shape": [3]},
+            "new": {"column": "old"},
+            "version": {"constant": 5},
+            "t": {"kind": "timestamp", "unit": "s"},
+            "c": {"kind": "label", "vocabulary": ["y", "x"]},
+        },
+    )
+    schema = found.schema
+    assert schema["v"].shape == (3,)
+    assert schema["w"].shape == (None, None)
+    assert schema["new"].column == "old"
+    assert schema["version"].constant == 5
+    assert schema["t"].unit == "s"
+    assert found.plan.counts.classes["c"].to_pylist() == ["y", "x"]
+    assert "bad" not in schema.names
+    assert not found.rejections
+
+
+def test_an_arrow_schema_is_the_whole_schema() -> None:
+    """Fields that may not be null are required, and other columns refused."""
+    fields = [
+        pa.field("a", pa.int64(), nullable=False),
+        ("b", pa.string()),
+        ("c", pa.list_(pa.float32())),
+        ("d", pa.string()),
+    ]
+    rows = [{"a": 1, "b": "x", "c": [1.0]}, {"b": "y"}]
+    found = gather([rows], features=pa.schema(fields), label="b")
+    kinds = [(f.name, f.kind) for f in found.schema.features]
+    assert kinds == [
+        ("a", Kind.INT64),
+        ("b", Kind.LABEL),
+        ("c", Kind.FLOAT),
+        ("d", Kind.TEXT),
+    ]
+    assert found.schema["a"].missing is Missing.REJECT
+    assert [r.reason for r in found.rejections] == ["missing_value"]
+    with pytest.raises(SpecError, match="'z'"):
+        gather([[{"a": 1, "z": 1}]], features=pa.schema(fields))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"features": pa.schema([("a", pa.int64())] * 2)}, "a name of its own"),
+        ({"features": pa.schema([("a", pa.int64())]), "label": "b"}, "must be a field"),
+        ({"features": {"a": "int64"}, "like": "x"}, "has no manifest"),
+        ({"like": "nowhere"}, "has no manifest"),
+        ({"features": {"a": {"kind": "int64", "vocabulary": ["x"]}}}, "for labels"),
+        (
+            {"features": {"a": {"kind": "float", "shape": [None, None, None]}}},
+            "one size at most may be open",
+        ),
+    ],
+)
+def test_a_schema_that_contradicts_itself(settings: dict[str, Any], words: str) -> None:
+    """It is refused with the name of what is wrong."""
+    with pytest.raises(SpecError) as caught:
+        gather([[{"a": 1}]], **settings)
+    assert words in str(caught.value)
+
+
+def test_like_takes_schema_class_ids_and_splits(tmp_path: Folder) -> None:
+    """Fewer classes and other orders of columns change nothing."""
+    first = tmp_path / "first"
+    splits = {"train": 0.5, "test": 0.5}
+    write_rows(ROWS, first, label="pet", splits=splits, key="id")
+    found = gather([[{"pet": "dog", "id": 5}]], like=first)
+    assert found.schema.names == ("id", "pet", "size")
+    assert found.plan.counts.classes["pet"].to_pylist() == ["cat", "dog"]
+    assert found.plan.layout.sharding.rule.names == ("train", "test")
+    assert found.plan.layout.sharding.keyed
+    strange = gather([[{"pet": "cow", "id": 5}, {"pet": "cat", "id": 6}]], like=first)
+    assert [r.reason for r in strange.rejections] == ["unknown_label"]
+    with pytest.raises(SpecError, match="'more'"):
+        gather([[{"id": 1, "more": 1}]], like=first)
+    with pytest.raises(SpecError, match="exclude each other"):
+        WriteDataset("out", like=first, features={"id": "int64"})
+
+
+@pytest.mark.parametrize("kind", [Named, Plain])
+def test_the_type_of_the_rows_says_the_features(kind: type[Any]) -> None:
+    """Whole floats stay floats; what is not of the type is a reject."""
+    if kind is Named:
+        rows: list[Any] = [Named(1, None, [1.0], 2.0**30), Named(2, "x", [], 5)]
+        wrong: Any = Named(2.5, "x", [], 5.0)  # type: ignore[arg-type]
+    else:
+        rows, wrong = [Plain(1), Plain(2, "x")], Plain("7")  # type: ignore[arg-type]
+    found = gather([[*rows, wrong], rows], element_type=kind)
+    kinds = {f.name: (f.kind, f.shape) for f in found.schema.features}
+    assert kinds["id"] == (Kind.INT64, ())
+    assert kinds["name"] == (Kind.TEXT, ())
+    if kind is Named:
+        assert kinds["sizes"] == (Kind.FLOAT, (None,))
+        assert kinds["weight"] == (Kind.FLOAT, ())
+    assert [r.reason for r in found.rejections] == ["not_an_integer"]
+
+
+def test_rows_of_beam_say_their_types(tmp_path: Folder) -> None:
+    """The schema of `beam.Row`s is known without a look at them, even at no rows."""
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        rows = pipeline | beam.Create([Named(1, "a", [2.0], 3.0)])
+        rows = rows | beam.Filter(lambda row: row.id > 5).with_output_types(Named)
+        rows | WriteDataset(tmp_path / "out", allow_empty=True)
+    text = (tmp_path / "out" / "manifest.json").read_text()
+    assert '"weight"' in text
+
+
+def test_serialised_examples() -> None:
+    """They need a schema, and become the records that they were."""
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]})
+    payloads = encode_examples(batch)
+    found = gather([payloads], features={"id": "int64", "name": "text"})
+    assert sorted(r for part in found.records.values() for r in part) == payloads
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    assert gather([payloads[::-1]], features=schema).records == found.records
+    with pytest.raises(EncodingError, match="with like= or features="):
+        gather([payloads])
+    with pytest.raises(BeamTFRecordError, match="Example"):
+        gather([[b"zzz"]], features={"id": "int64"})
+
+
+def test_examples_of_an_earlier_dataset(tmp_path: Folder) -> None:
+    """Class ids are read as the names that they stand for there."""
+    first = tmp_path / "first"
+    write_rows(ROWS, first, label="pet")
+    payload = encode_examples(pa.RecordBatch.from_pydict({"id": [3], "pet": [1]}))
+    found = gather([payload], like=first)
+    assert found.records == {("train", 0): payload}
+
+
+def test_settings_are_those_of_convert() -> None:
+    """Every keyword is one of `convert`, of the same type."""
+    mine, all_ = get_type_hints(WriteKeywords), get_type_hints(Keywords)
+    assert {name: all_[name] for name in mine} == mine
+
+
+def test_a_table_of_ids_says_the_splits(tmp_path: Folder) -> None:
+    """Each key must be in it; it is read at construction."""
+    table = tmp_path / "ids.csv"
+    table.write_text("id,split\n1,train\n2,test\n")
+    rows = [{"k": 1}, {"k": 2}]
+    found = gather([rows], key="k", split_ids=str(table))
+    assert sorted(found.records) == [("test", 0), ("train", 0)]
+    with pytest.raises(EncodingError, match="'3' is not"):
+        gather([[{"k": 3}]], key="k", split_ids=str(table))
+
+
+def test_a_group_is_in_one_split() -> None:
+    """Rows of one value of the column are never divided."""
+    rows = [{"n": n, "g": n % 9} for n in range(200)]
+    splits = {"train": 0.5, "test": 0.5}
+    found = gather([rows], group_column="g", splits=splits)
+    groups = [
+        set(decode_examples(records)["g"].to_pylist())
+        for records in found.records.values()
+    ]
+    assert sum(map(len, found.records.values())) == 200
+    assert len(groups) == 2
+    assert sum(map(len, groups)) == 9
+
+
+def test_pixels_are_png_where_a_column_is_declared(tmp_path: Folder) -> None:
+    """Arrays, files and paths give the images and what is read off them."""
+    (tmp_path / "a.png").write_bytes(PNG)
+    wanted = ("image", "height", "width", "depth")
+    for value in (PIXELS.reshape(4, 4, 3), PNG, str(tmp_path / "a.png")):
+        found = gather([[{"image": value}]], features={"image": "image"})
+        assert {*wanted} <= {*found.schema.names}
+    found = gather([[{"image": PNG}]])
+    assert found.schema["image"].inline
+    with pytest.raises(EncodingError, match="A PNG has uint8 or uint16 pixels"):
+        gather([[{"image": PIXELS / 2}]], features={"image": "image"})
+
+
+def test_paths_of_images(tmp_path: Folder) -> None:
+    """Relative ones need images_root; a path counts the bytes of its file."""
+    for number in range(20):
+        (tmp_path / f"{number}.png").write_bytes(PNG + bytes(1000 * number))
+    rows = [{"image_path": f"{number}.png"} for number in range(20)]
+    with pytest.raises(SpecError, match="20 in 'image_path' are relative"):
+        gather([rows])
+    found = gather([rows], images_root=str(tmp_path), shard_size=40_000)
+    assert len(found.records) >= 4
+    assert gather([[{"image_path": "/x/a.png"}]]).schema["image"].kind is Kind.IMAGE
+
+
+def test_images_are_read_when_shards_are_written(tmp_path: Folder) -> None:
+    """Pixels, files and paths of an image are one record; a lost file is a reject."""
+    (tmp_path / "a.png").write_bytes(PNG)
+    rows = {
+        "pixels": [{"image": PIXELS.reshape(4, 4, 3), "n": 1}],
+        "files": [{"image": PNG, "n": 1}],
+        "paths": [{"image": "a.png", "n": 1}],
+    }
+    features = {"image": {"kind": "image"}}
+    for name, some in rows.items():
+        settings: dict[str, Any] = {"images_root": str(tmp_path), "name": "x"}
+        settings["feature_names"] = {"filename": ""}
+        write_rows(some, tmp_path / name, features=features, **settings)
+    shards = {
+        name: next((tmp_path / name).glob("*.tfrecord*")).read_bytes() for name in rows
+    }
+    assert shards["pixels"] == shards["files"] == shards["paths"]
+    lost = [*rows["paths"], {"image": "none.png", "n": 2}]
+    write_rows(lost, tmp_path / "lost", images_root=str(tmp_path), max_reject_rate=1.0)
+    assert '"rejected"' in (tmp_path / "lost" / "manifest.json").read_text()
