@@ -24,7 +24,8 @@ from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
 from transforms.errors import SpecError, nearest
 from transforms.gather.bundle import GatheredBundle, GatherRule
-from transforms.gather.row_runs import BINS, Histogram
+from transforms.gather.merge_runs import Merging, plan_merging
+from transforms.gather.row_runs import BINS, Histogram, even_bounds
 from transforms.gather.tally import Declared, infer, merge_tallies
 from transforms.shards.write_shard import ShardLayout
 from transforms.stages.commit import Publication
@@ -49,6 +50,7 @@ class RowsPlan:
       facts: what was read and placed, for the account.
       attempts: of the bundles whose rows are counted.
       key_bounds: the first hash of each part in which keys are compared.
+      merging: how runs are merged before they are cut; None for not at all.
     """
 
     types: Mapping[str, Sequence[pa.DataType]]
@@ -58,6 +60,7 @@ class RowsPlan:
     facts: tuple[ReadFacts | PlaceFacts | RejectLog, ...]
     attempts: frozenset[str]
     key_bounds: UInt64s
+    merging: Merging | None
 
     @property
     def layout(self) -> ShardLayout:
@@ -71,8 +74,10 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
     histograms: dict[str, Histogram] = {}
     labels: dict[str, list[pa.StringArray]] = {}
     attempts: set[str] = set()
+    runs = 0
     for bundle in bundles:
         attempts |= bundle.attempts
+        runs += bundle.run_count
         tallies.append(bundle.tally)
         for name, found in bundle.histograms.items():
             known = histograms.get(name)
@@ -89,6 +94,7 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
         histograms,
         distinct,
         attempts=frozenset(attempts),
+        run_count=runs,
     )
 
 
@@ -136,6 +142,13 @@ def plan_rows(
             continue
         bounds[name], counts = _cut(histogram, shards_of(spec, sizes[name]))
         rows |= {(name, shard): count for shard, count in enumerate(counts)}
+    merging = plan_merging(gathered.run_count, len(rows), sum(sizes.values()))
+    notes = []
+    if merging is not None:
+        notes.append(
+            f"{gathered.run_count:,} sorted runs of rows were merged before they were "
+            f"cut into {len(rows):,} shards, as each run has rows of each shard"
+        )
     known = vocabularies_of(schema, spec)
     classes = {
         feature.name: known.get(feature.name, Vocabulary()).settled(
@@ -168,7 +181,7 @@ def plan_rows(
         run={
             "spec": spec.to_json(),
             "started": datetime.datetime.now(datetime.UTC).isoformat("T", "seconds"),
-            "notes": [],
+            "notes": notes,
             "versions": {
                 "apache-beam": beam_version,
                 "python": platform.python_version(),
@@ -192,7 +205,8 @@ def plan_rows(
         publication,
         facts,
         frozenset(gathered.attempts),
-        _even_bounds(-(-total // _KEYS_COMPARED)),
+        even_bounds(-(-total // _KEYS_COMPARED)),
+        merging,
     )
 
 
@@ -205,13 +219,6 @@ def _check_columns(spec: Spec, columns: Iterable[str]) -> None:
                 f"{parameter} must name a column of the rows; found {name!r}"
                 f"{nearest(name, columns)}."
             )
-
-
-def _even_bounds(parts: int) -> UInt64s:
-    """Returns the first hash of each of so many equal parts, at least one."""
-    parts = max(parts, 1)
-    firsts = [(part << 64) // parts for part in range(parts)]
-    return np.array(firsts, np.uint64)
 
 
 def _bytes_of(histogram: Histogram) -> int:

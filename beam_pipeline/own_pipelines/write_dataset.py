@@ -56,7 +56,8 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ConservationError, SpecError
 from transforms.gather.bundle import GatheredBundle, GatherRule
-from transforms.gather.row_runs import RowRange, cut_run
+from transforms.gather.merge_runs import merge_ranges
+from transforms.gather.row_runs import RowRange, cut_run, even_bounds
 from transforms.gather.shard_of_runs import check_keys, gather_shard
 from transforms.gather.tally import Declared
 from transforms.publishing.shared_run import SharedRun
@@ -238,9 +239,17 @@ class WriteDataset(beam.PTransform):
         read = []
         if self._accounts is not None:
             read = [beam.pvalue.AsList(self._accounts.facts)]
-        written = (
+        cut = bundles | "Cut by shard" >> beam.FlatMap(_cut, planned)
+        # Nothing passes here unless there are very many runs.
+        merged = (
             bundles
-            | "Cut by shard" >> beam.FlatMap(_cut, planned)
+            | "Cut to merge" >> beam.FlatMap(_cut_to_merge, planned)
+            | "Group to merge" >> beam.GroupByKey()
+            | "Merge" >> beam.FlatMap(_merge, planned, run)
+        )
+        written = (
+            (cut, merged)
+            | "Flatten ranges" >> beam.Flatten()
             | "Group by shard" >> beam.GroupByKey()
             | "Write"
             >> beam.Map(_write, planned, run, self._unique).with_output_types(Written)
@@ -373,8 +382,41 @@ def _plan(
 
 def _cut(bundle: GatheredBundle, plan: RowsPlan) -> Iterator[tuple[ShardKey, RowRange]]:
     _check_attempt(bundle, plan)
-    for run in bundle.runs:
-        yield from cut_run(run, plan.bounds)
+    if plan.merging is None:
+        for run in bundle.runs:
+            yield from cut_run(run, plan.bounds)
+
+
+def _cut_to_merge(
+    bundle: GatheredBundle, plan: RowsPlan
+) -> Iterator[tuple[tuple[str, int, int], RowRange]]:
+    _check_attempt(bundle, plan)
+    if plan.merging is not None:
+        parts = even_bounds(plan.merging.parts)
+        for run in bundle.runs:
+            group = plan.merging.group_of(run)
+            for (split, part), found in cut_run(run, dict.fromkeys(plan.bounds, parts)):
+                yield (split, part, group), found
+
+
+def _merge(
+    element: tuple[tuple[str, int, int], Iterable[RowRange]],
+    plan: RowsPlan,
+    run: SharedRun,
+) -> Iterator[tuple[ShardKey, RowRange]]:
+    (split, _, _), ranges = element
+    store, word = run.store, secrets.token_hex(8)
+    try:
+        merged = merge_ranges(
+            list(ranges),
+            split,
+            files.read_range,
+            lambda number, pieces: store.put_rows(f"{word}-{number}", pieces),
+        )
+    except FileNotFoundError as error:
+        raise run.is_gone() from error
+    for each in merged:
+        yield from cut_run(each, plan.bounds)
 
 
 def _cut_keys(

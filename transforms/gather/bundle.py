@@ -28,7 +28,7 @@ from transforms.errors import EncodingError, SpecError, bounded
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.row_batches import Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
-from transforms.gather.row_runs import Histogram, Longs, RowRun, pack_rows
+from transforms.gather.row_runs import Histogram, Longs, RowRun, keep_pieces, pack_rows
 from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
 
 __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
@@ -40,8 +40,6 @@ _FIRST_ROWS = 64
 _BATCH_BYTES = 1 << 22
 # Bytes of rows that are sorted and stored at a time.
 _RUN_BYTES = 32 << 20
-# Runs up to this size travel inside their descriptor.
-_INLINE_BYTES = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,6 +89,7 @@ class GatheredBundle:
       labels: column -> its distinct class names.
       keys: runs of the keys alone, in one split without a name, where they are wanted.
       attempts: words of the attempts that these are the rows of: one for a bundle.
+      run_count: how many runs there are, also where they are left out.
     """
 
     runs: tuple[RowRun, ...]
@@ -99,6 +98,7 @@ class GatheredBundle:
     labels: Mapping[str, pa.StringArray]
     keys: tuple[RowRun, ...] = ()
     attempts: frozenset[str] = frozenset()
+    run_count: int = 0
 
     def without_runs(self) -> "GatheredBundle":
         """Returns the counts alone, which the plan merges."""
@@ -198,6 +198,7 @@ class BundleRows:
             self._histograms,
             labels,
             tuple(self._keys),
+            run_count=len(self._runs),
         )
 
     def _to_arrow(self) -> None:
@@ -268,11 +269,11 @@ class BundleRows:
         run, pieces, histograms = pack_rows(
             kept, hashes, splits.index, splits.names, keys, self._file_sizes(kept)
         )
-        self._runs.append(self._kept(run, pieces))
+        self._runs.append(keep_pieces(run, pieces, self._store))
         if rule.keys_apart:
             one = np.zeros(rows.num_rows, np.int64)
             run, pieces, _ = pack_rows(kept.select([]), hashes, one, ("",), keys)
-            self._keys.append(self._kept(run, pieces))
+            self._keys.append(keep_pieces(run, pieces, self._store))
         for name, found in histograms.items():
             known = self._histograms.get(name)
             self._histograms[name] = found if known is None else known.merge(found)
@@ -314,13 +315,6 @@ class BundleRows:
         except (OSError, SpecError):
             # Not where a store fails in passing: that must decide no byte.
             return 0
-
-    def _kept(self, run: RowRun, pieces: Sequence[pa.Buffer]) -> RowRun:
-        """Returns a run with its pieces: inline if they are few, else stored."""
-        if sum(piece.size for piece in pieces) <= _INLINE_BYTES:
-            payload = b"".join(bytes(memoryview(piece)) for piece in pieces)
-            return dataclasses.replace(run, payload=payload)
-        return dataclasses.replace(run, path=self._store(pieces))
 
 
 def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:

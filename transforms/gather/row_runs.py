@@ -13,7 +13,7 @@ are in `COUNT_COLUMN`; a run without such rows has no such column.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -36,7 +36,10 @@ __all__ = [
     "RowRun",
     "bin_of",
     "cut_run",
+    "even_bounds",
+    "keep_pieces",
     "pack_rows",
+    "repack_rows",
     "row_sizes",
     "rows_in_range",
     "schema_of",
@@ -49,6 +52,8 @@ BINS = 1 << 14
 """Equal parts of the hashes; shards are cut between them."""
 
 _PIECE_BYTES = 1 << 16
+# Runs up to this size travel inside their descriptor.
+_INLINE_BYTES = 1 << 18
 _BIN_SHIFT = np.uint64(64 - 14)
 # What a record takes beside its values: its frame, and a feature's tags and lengths.
 _ROW_BYTES = 24
@@ -228,6 +233,42 @@ def pack_rows(
         ordered = ordered.take(pa.array(firsts))
         ordered = ordered.append_column(COUNT_COLUMN, pa.array(counts))
         hashes, splits, sizes = hashes[firsts], splits[firsts], sizes[firsts]
+    run, pieces = _pieces(ordered, hashes, splits, sizes, names)
+    return run, pieces, histograms
+
+
+def repack_rows(rows: pa.RecordBatch, split: str) -> tuple[RowRun, list[pa.Buffer]]:
+    """Sorts n rows of one split that come from pieces of several runs into one run.
+
+    Returns:
+      The run without path and payload, and its pieces.
+    """
+    ordered = rows.take(pa.array(np.argsort(rows.column(HASH_COLUMN), kind="stable")))
+    hashes = ordered.column(HASH_COLUMN).to_numpy()
+    tied = np.append(False, np.diff(hashes) == 0)
+    if KEY_COLUMN not in rows.schema.names and tied.any():
+        counts = np.ones(len(hashes), np.int64)
+        if COUNT_COLUMN in rows.schema.names:
+            counts = ordered.column(COUNT_COLUMN).to_numpy()
+            names = [name for name in rows.schema.names if name != COUNT_COLUMN]
+            ordered = ordered.select(names)
+        firsts = np.flatnonzero(first_of_equals(ordered, tied))
+        ordered = ordered.take(pa.array(firsts))
+        sums = np.add.reduceat(counts, firsts)
+        ordered = ordered.append_column(COUNT_COLUMN, pa.array(sums))
+        hashes = hashes[firsts]
+    splits = np.zeros(len(hashes), np.int64)
+    return _pieces(ordered, hashes, splits, row_sizes(ordered), (split,))
+
+
+def _pieces(
+    ordered: pa.RecordBatch,
+    hashes: UInt64s,
+    splits: npt.NDArray[np.int64],
+    sizes: Longs,
+    names: Sequence[str],
+) -> tuple[RowRun, list[pa.Buffer]]:
+    """Returns a run of rows in their order, and its pieces."""
     starts = _piece_starts(splits, sizes)
     stops = np.append(starts[1:], len(hashes))
     index = np.zeros(len(starts), _INDEX)
@@ -246,8 +287,25 @@ def pack_rows(
     index["first"], index["last"] = hashes[starts], hashes[stops - 1]
     index["rows"] = stops - starts
     schema = bytes(memoryview(ordered.schema.serialize()))
-    run = RowRun("", b"", schema, tuple(names), index.tobytes())
-    return run, pieces, histograms
+    return RowRun("", b"", schema, tuple(names), index.tobytes()), pieces
+
+
+def keep_pieces(
+    run: RowRun,
+    pieces: Sequence[pa.Buffer],
+    store: Callable[[Sequence[pa.Buffer]], str],
+) -> RowRun:
+    """Returns a run with its pieces: inline if they are few, else stored.
+
+    Args:
+      run: without path and payload.
+      pieces: of it.
+      store: writes pieces end to end into a file of its own; returns its path.
+    """
+    if sum(piece.size for piece in pieces) > _INLINE_BYTES:
+        return dataclasses.replace(run, path=store(pieces))
+    payload = b"".join(bytes(memoryview(piece)) for piece in pieces)
+    return dataclasses.replace(run, payload=payload)
 
 
 def _piece_starts(splits: npt.NDArray[np.int64], sizes: Longs) -> Longs:
@@ -276,6 +334,12 @@ def _histograms(
             found, rows, np.add.reduceat(sizes[first:last], starts).astype(np.int64)
         )
     return out
+
+
+def even_bounds(parts: int) -> UInt64s:
+    """Returns the first hash of each of so many equal parts, at least one."""
+    parts = max(parts, 1)
+    return np.array([(part << 64) // parts for part in range(parts)], np.uint64)
 
 
 def cut_run(

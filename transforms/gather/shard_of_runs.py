@@ -36,7 +36,7 @@ from transforms.gather.row_runs import (
     rows_in_range,
 )
 
-__all__ = ["GatheredRows", "check_keys", "gather_shard"]
+__all__ = ["Fetch", "GatheredRows", "check_keys", "gather_shard", "read_rows"]
 
 Fetch = Callable[[str, int, int], bytes]
 Hashes = npt.NDArray[np.uint64]
@@ -82,7 +82,7 @@ def gather_shard(
     tables = []
     rejections: list[Rejection] = []
     for each in ranges:
-        for raw in _as_joined(_read(each, fetch), types):
+        for raw in _as_joined(read_rows(each, fetch), types):
             table, refused = _typed(raw, schema, types)
             tables.append(table)
             rejections += refused
@@ -117,7 +117,7 @@ def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
       DamageError: a run is not what was written.
       InputError: two rows have one key.
     """
-    table = pa.concat_tables([_read(each, fetch) for each in ranges])
+    table = pa.concat_tables([read_rows(each, fetch) for each in ranges])
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     same = np.diff(hashes[order]) == 0
@@ -127,7 +127,8 @@ def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
     return len(order)
 
 
-def _read(rows: RowRange, fetch: Fetch) -> pa.Table:
+def read_rows(rows: RowRange, fetch: Fetch) -> pa.Table:
+    """Returns the rows of a range; raises DamageError where it was damaged."""
     start, stop = rows.place
     data = fetch(rows.path, start, stop) if rows.path else rows.payload
     found = rows_in_range(rows, data)

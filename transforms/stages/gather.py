@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import os
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from transforms import files
 from transforms.gather.bundle import BundleRows, GatheredBundle, GatherRule
 from transforms.publishing.shared_run import SharedRun
-from transforms.storage.retry import persistently
 
 __all__ = ["GatherRows"]
 
@@ -78,13 +76,4 @@ class _SortRows(beam.DoFn):
             yield GlobalWindows.windowed_value(named)
 
     def _store(self, pieces: Sequence[pa.Buffer]) -> str:
-        name = f"{self.attempt}-{next(self.runs)}.rows"
-        path = os.path.join(self.store.segments, name)
-        views = [memoryview(piece) for piece in pieces]
-
-        def write() -> None:
-            # Not synced: what a power loss has damaged differs from its checksums.
-            files.write_file(path, *views, attempts=self.store.attempts, durable=False)
-
-        persistently(write, path=path)
-        return path
+        return self.store.put_rows(f"{self.attempt}-{next(self.runs)}", pieces)

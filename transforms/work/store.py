@@ -28,6 +28,7 @@ from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError
 from transforms.storage import folders
 from transforms.storage.paths import Access, is_remote
+from transforms.storage.retry import persistently
 from transforms.work.rejects import RejectGatherer
 
 __all__ = ["Store"]
@@ -258,6 +259,23 @@ class Store:
             return
         with concurrent.futures.ThreadPoolExecutor(_FAR_READS) as pool:
             yield from pool.map(self.get, segments)
+
+    def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
+        """Stores pieces of rows end to end; returns the path of their file.
+
+        Args:
+          name: of an attempt that no other one has.
+          pieces: as Arrow IPC messages.
+        """
+        path = os.path.join(self.segments, f"{name}.rows")
+        views = [memoryview(piece) for piece in pieces]
+
+        def write() -> None:
+            # Not synced: what a power loss has damaged differs from its checksums.
+            files.write_file(path, *views, attempts=self.attempts, durable=False)
+
+        persistently(write, path=path)
+        return path
 
     def gather_rejects(self, task: str) -> RejectGatherer:
         """Returns what takes the rejections of one task; a context.
