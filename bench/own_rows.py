@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
@@ -35,13 +37,14 @@ def _dicts(start: int, stop: int) -> Iterator[dict[str, Any]]:
 
 
 def _batches(start: int, stop: int) -> Iterator[pa.RecordBatch]:
-    numbers = range(start, stop)
+    numbers = np.arange(start, stop)
+    words = pa.array(numbers).cast(pa.string())
     columns = {
-        "id": pa.array(numbers, pa.int64()),
-        "score": pa.array([n / 7 for n in numbers]),
-        "name": pa.array([f"name {n}" for n in numbers]),
-        "fresh": pa.array([n % 3 == 0 for n in numbers]),
-        "label": pa.array(LABELS).take(pa.array([n % 5 for n in numbers])),
+        "id": numbers,
+        "score": numbers / 7,
+        "name": pc.binary_join_element_wise("name", words, " "),
+        "fresh": numbers % 3 == 0,
+        "label": pa.array(LABELS).take(pa.array(numbers % 5)),
     }
     yield pa.RecordBatch.from_pydict(columns)
 
