@@ -34,8 +34,10 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 from transforms.core.rows.scalars import is_image_struct
+from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN, STAMP_COLUMN
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
+from transforms.gather.row_runs import COUNT_COLUMN, HASH_COLUMN, KEY_COLUMN
 
 __all__ = ["Row", "as_mapping", "batches_of", "table_batch"]
 
@@ -46,12 +48,22 @@ _TYPES: dict[type[Any], pa.DataType] = {
     float: pa.float64(),
     str: pa.string(),
 }
+# Of columns beside the rows, in runs and in shards.
+_OWN_NAMES = frozenset(
+    (
+        HASH_COLUMN,
+        KEY_COLUMN,
+        COUNT_COLUMN,
+        ROW_COLUMN,
+        ORIGIN_COLUMN,
+        STAMP_COLUMN,
+    )
+)
 _SHOWN_CHARS = 80
 _NO_COLUMNS = (
     "Every row must have a column at least; found one without any. Leave it out."
 )
 _NESTED = frozenset(["array", "list", "mapping"])
-_HOLDERS = (Mapping, list, tuple)
 _IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 Row = Mapping[str, Any]
@@ -76,6 +88,15 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
     if kind.__name__ == "Row" and kind.__module__.startswith("apache_beam."):
         return lambda row: row.as_dict()
     return None
+
+
+_CONVERTERS: dict[type[Any], Callable[[Any], Row] | None] = {}
+
+
+def _converter(kind: type[Any]) -> Callable[[Any], Row] | None:
+    if kind not in _CONVERTERS:
+        _CONVERTERS[kind] = as_mapping(kind)
+    return _CONVERTERS[kind]
 
 
 def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -234,6 +255,11 @@ def _check_name(name: object) -> None:
             f"Every value of a row must have a name, which is text; found "
             f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
         )
+    if name in _OWN_NAMES:
+        raise EncodingError(
+            f"A value of a row must not be named {name!r}, which is a name for what is "
+            f"stored beside the rows. Rename it."
+        )
     try:
         check_key(name)
     except ValueError as error:
@@ -247,7 +273,10 @@ def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
       OddValueError: they are of several families, or of none.
     """
     values = plain_values(values)
-    families = {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
+    families = _families(values)
+    if families & _NESTED or "" in families:
+        values = [_without_records(value) for value in values]
+        families = _families(values)
     if families == {"int", "float"} and not apart:
         if any(
             family_of(type(v)) == "int" and abs(int(v)) > FLOAT64_EXACT
@@ -258,7 +287,6 @@ def _as_column(values: list[Any], *, apart: bool = False) -> pa.Array:
         floats = [None if value is None else float(value) for value in values]
         return pa.array(floats, pa.float64())
     if families & _NESTED:
-        values = [_without_empty(value) for value in values]
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         deep = {_likeness(array) for array in arrays if array.ndim > 1}
         if len(deep) > 1 or (deep and len(arrays) < sum(v is not None for v in values)):
@@ -303,16 +331,28 @@ def _note_lists(
                 _note_lists(part, (*path, ""), found)
 
 
-def _without_empty(value: Any, level: int = 0) -> Any:
-    """Returns a value with empty mappings as missing, wherever they are in it."""
+def _families(values: Sequence[Any]) -> set[str]:
+    return {family_of(kind) for kind in set(map(type, values)) - {type(None)}}
+
+
+def _without_records(value: Any, level: int = 0) -> Any:
+    """Returns a value with plain mappings for rows of other types, wherever in it.
+
+    Coders of Beam turn nested rows from one type to another. Empty ones are missing.
+    """
     if level > MAX_NESTING:
         # Refused later, with words for it.
         return value
-    if isinstance(value, Mapping):
-        parts = {key: _without_empty(part, level + 1) for key, part in value.items()}
+    convert = _converter(type(value))
+    if convert is not None:
+        row = convert(value)
+        parts = {key: _without_records(part, level + 1) for key, part in row.items()}
         return parts or None
-    if isinstance(value, list | tuple) and any(isinstance(v, _HOLDERS) for v in value):
-        return [_without_empty(part, level + 1) for part in value]
+    if isinstance(value, list | tuple) and any(
+        issubclass(kind, list | tuple) or _converter(kind) is not None
+        for kind in set(map(type, value))
+    ):
+        return [_without_records(part, level + 1) for part in value]
     return value
 
 
@@ -320,7 +360,8 @@ def _alike(rows: Sequence[Row], names: Sequence[str]) -> list[list[Row]]:
     """Returns the rows grouped by the families of some of their values."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        values = plain_values([row.get(name) for name in names])
+        plain = plain_values([row.get(name) for name in names])
+        values = map(_without_records, plain)
         groups.setdefault(tuple(map(_likeness, values)), []).append(row)
     return list(groups.values())
 

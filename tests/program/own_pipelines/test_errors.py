@@ -38,6 +38,7 @@ FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]
     "set": ([{"a": {1}}], {}, EncodingError, "of type set"),
     "complex": ([{"a": 1j}], {}, EncodingError, "of type complex"),
     "name": ([{7: 1}], {}, EncodingError, "must have a name, which is text; found 7"),
+    "no value": ([{}, {}], {}, EncodingError, "Every row must have a column at least"),
     "two kinds": ([{"a": 1}, {"a": "x"}], {}, EncodingError, "Every value of 'a' must"),
     "column twice": (
         [pa.table([[1], [2]], names=["a", "a"])],
@@ -48,7 +49,6 @@ FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]
     "no key": ([{"v": 1}], {"key": "id"}, EncodingError, "Every row must have a key"),
     "key twice": (ROWS[:3] * 2, {"key": "id"}, InputError, "a key of its own"),
     "no label": (ROWS, {"label": "knd"}, SpecError, "the nearest name is 'kind'"),
-    "feature": (ROWS, {"features": {"w": "int64"}}, SpecError, "Feature 'w' needs"),
     "split": (
         [{"part": "te st", "v": 1}],
         {"splits": "column:part"},

@@ -1,0 +1,42 @@
+"""Rows of Python values as Arrow batches: rows inside rows, and names of columns."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import pytest
+
+from transforms.errors import EncodingError
+from transforms.gather.row_batches import batches_of
+
+
+class Point(NamedTuple):
+    x: int
+    name: str | None = None
+
+
+@dataclasses.dataclass
+class Track:
+    points: list[Point]
+
+
+def rows_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for batch in batches_of(rows) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("row", [Point(1, "a"), {"x": 1, "name": "a"}])
+def test_rows_inside_rows_are_mappings(row: Any) -> None:
+    """A named tuple is no list: a coder may have made it of a mapping with names."""
+    assert rows_of([{"at": row}]) == [{"at/x": 1, "at/name": "a"}]
+
+
+def test_rows_inside_lists_and_rows() -> None:
+    """They are mappings at any depth, and what is missing in one is missing."""
+    found = rows_of([{"track": Track([Point(1, "a"), Point(2, "b")])}])
+    assert found == [{"track/points/x": [1, 2], "track/points/name": ["a", "b"]}]
+
+
+@pytest.mark.parametrize("name", ["__hash", "__key", "__count", "__row", "__origin"])
+def test_names_of_columns_beside_the_rows_are_refused(name: str) -> None:
+    """They would stand for what identifies a row."""
+    with pytest.raises(EncodingError, match=f"must not be named '{name}'"):
+        rows_of([{name: 1}])
