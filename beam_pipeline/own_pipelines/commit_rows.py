@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core.manifest import Manifest
 from transforms.core.model import RejectLog, ShardFile
-from transforms.errors import ConservationError
+from transforms.errors import CommitError, ConservationError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
@@ -59,10 +59,11 @@ def commit_rows(
     """
     publication = plan.publication
     with storing(run.directory):
+        written = [each for each in found if isinstance(each, Written)]
         manifest = run.published()
         if manifest is not None:
+            _check_same(manifest, [each.shard for each in written])
             return _committed(run, manifest, "committed")
-        written = [each for each in found if isinstance(each, Written)]
         _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
         finished = [(each.attempt, each.shard.name) for each in written]
         store = run.open_commit(finished, seen=publication.seen)
@@ -81,6 +82,26 @@ def commit_rows(
         if manifest is not None:
             return _committed(run, manifest, "committed")
         return _committed(run, target.read_manifest(run.directory), "unchanged")
+
+
+def _check_same(manifest: Manifest, shards: Sequence[ShardFile]) -> None:
+    """Raises CommitError where a published dataset holds other rows than these.
+
+    A pipeline that is built once and run twice is one run by its token, and the rows of
+    the second one would be lost. So would those of random steps that were done again.
+    """
+    published = {
+        (shard.file, shard.bytes, shard.crc32c)
+        for split in manifest.splits
+        for shard in split.shards
+    }
+    if published != {(shard.name, shard.bytes, shard.crc32c) for shard in shards}:
+        raise CommitError(
+            f"One WriteDataset must serve one run of a pipeline; this one has already "
+            f"published {manifest.name!r} of {manifest.records:,} records, and these "
+            f"are other rows. That dataset is whole and unchanged. Build the "
+            f"pipeline again for each run, with overwrite=True to replace a dataset."
+        )
 
 
 def _check_compared(parts: Sequence[ComparedKeys], plan: RowsPlan) -> None:

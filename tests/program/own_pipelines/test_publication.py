@@ -247,6 +247,26 @@ def test_a_repeated_commit_returns_the_same(
     assert os.listdir(tmp_path) == ["out"]
 
 
+def test_a_pipeline_that_runs_twice_loses_no_rows(tmp_path: Folder) -> None:
+    """Its second run is no repeated attempt of the first, where the rows are others."""
+    source, output = tmp_path / "rows.txt", tmp_path / "out"
+    source.write_text("1\n2\n")
+    pipeline = beam.Pipeline(runner=LOCAL)
+    _ = (
+        pipeline
+        | beam.io.ReadFromText(os.fspath(source))
+        | beam.Map(lambda line: {"id": int(line)})
+        | WriteDataset(output)
+    )
+    pipeline.run().wait_until_finish()
+    before = contents(output)
+    pipeline.run().wait_until_finish()
+    source.write_text("1\n2\n3\n")
+    with pytest.raises(CommitError, match="One WriteDataset must serve one run"):
+        pipeline.run()
+    assert contents(output) == before
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_the_first_of_two_runs_to_publish_wins(tmp_path: Folder, exists: bool) -> None:
     """The other fails clearly, and `clean` removes what it leaves."""
