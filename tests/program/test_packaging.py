@@ -51,6 +51,14 @@ found: collections.abc.Iterator[dict[str, object]] = read_examples("out", descri
 written = b.WriteTFRecords("out/numbers", file_name_suffix=".tfrecord", num_shards=2)
 shards: int = written.num_shards
 pattern: str = b.ReadTFRecords("out/*.tfrecord", validate=False).file_pattern
+record: bytes = b.encode_example({"height": 1.5})
+row: dict[str, object] = b.decode_example(record)
+steps = [b.EncodeExamples(), b.DecodeExamples(), b.ReadAllTFRecords(with_filename=True)]
+writing = b.WriteDataset("out/flowers", label="kind", splits={"train": 1}, num_shards=2)
+reading = b.ReadDataset("out/flowers", split="train", columns=["kind"], batches=True)
+source = b.ReadRows("rows.csv", batches=True)
+read: type[b.RowsRead] = b.RowsRead
+committed: type[b.Committed] = b.Committed
 stages = [b.ListBlocks, b.ReadBlocks, b.PlaceRows, b.CountShards, b.WriteShards]
 last: type[b.CommitDataset] = b.CommitDataset
 try:
@@ -77,6 +85,9 @@ report.record  # wrong
 b.WriteTFRecords("out/numbers", num_shards="2")  # wrong
 b.encode_examples(rows).rows  # wrong
 b.UniformRowLength("2")  # wrong
+b.WriteDataset("out/flowers", num_shards="2")  # wrong
+b.WriteDataset("out/flowers", shrads=2)  # wrong
+b.encode_example([1])  # wrong
 """
 
 

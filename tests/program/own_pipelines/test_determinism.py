@@ -29,7 +29,7 @@ from tests.support.own_pipelines import (
 from transforms.core.example.parse import read_examples
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import unit_hashes
-from transforms.gather import bundle
+from transforms.gather import bundle, row_runs
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -117,7 +117,7 @@ def test_sizes_of_runs(
     """Rows become Arrow seven at a time, and a run holds few: in files, not inline."""
     monkeypatch.setattr(bundle, "_BATCH_ROWS", 7)
     monkeypatch.setattr(bundle, "_RUN_BYTES", 2_000)
-    monkeypatch.setattr(bundle, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(row_runs, "_INLINE_BYTES", 0)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected
 
