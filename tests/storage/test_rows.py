@@ -52,7 +52,7 @@ def write(output: str, made: list[dict[str, Any]], **settings: Any) -> Committed
 
 
 def assert_whole(server: Server, records: int, *, left: bool = False) -> None:
-    """The bucket holds a dataset of so many records, and nothing but that."""
+    """Checks that the bucket holds a dataset of this many records and nothing else."""
     manifest = json.loads(server.read("out/manifest.json"))
     assert manifest["dataset"]["account"]["written"] == records
     run = manifest["run"]

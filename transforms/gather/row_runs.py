@@ -309,7 +309,7 @@ def keep_pieces(
 
 
 def _piece_starts(splits: npt.NDArray[np.int64], sizes: Longs) -> Longs:
-    """Returns where pieces start: at another split, and after so many bytes."""
+    """Returns where pieces start: where the split changes, or a piece is full."""
     before = np.cumsum(sizes) - sizes
     part = before // _PIECE_BYTES
     changes = np.flatnonzero((np.diff(part) != 0) | (np.diff(splits) != 0)) + 1
@@ -337,7 +337,7 @@ def _histograms(
 
 
 def even_bounds(parts: int) -> UInt64s:
-    """Returns the first hash of each of so many equal parts, at least one."""
+    """Returns the first hash of each part when the hashes are divided equally."""
     parts = max(parts, 1)
     return np.array([(part << 64) // parts for part in range(parts)], np.uint64)
 

@@ -20,7 +20,7 @@ from transforms.gather.row_batches import as_mapping
 
 __all__ = ["DecodeExamples", "EncodeExamples"]
 
-# Elements of a bundle that are encoded or decoded together: at most so many, ...
+# Elements of a bundle are encoded or decoded together: at most this many rows, ...
 _BATCH_ROWS = 4096
 # ... or as many as take this much memory.
 _BATCH_BYTES = 32 << 20

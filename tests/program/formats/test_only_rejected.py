@@ -119,8 +119,8 @@ class TestTables:
             "skipped": {"not_rejected_before": 56},
         }
         table(tmp_path / "t.csv", {})
-        mended = ("--only-rejected", tmp_path / "b")
-        convert(source, tmp_path / "c", *options, *mended)
+        fixed = ("--only-rejected", tmp_path / "b")
+        convert(source, tmp_path / "c", *options, *fixed)
         assert balanced(tmp_path / "c")["written"] == 1
         convert(source, tmp_path / "whole", *options)
         for split in ("train", "test"):
