@@ -54,8 +54,8 @@ class Rule:
 
     Attributes:
       kind: "status": the server never sees the request, this status is answered.
-        "cut_request": the server gets this many bytes of the body, then both connections
-        are cut. "cut_answer": the server does what it is asked, and the answer is cut
+        "cut_request": the server gets this many bytes of the body, then both
+        connections are cut. "cut_answer": the server does what it is asked, and the answer is cut
         after so much of its body, or before its head. "stall": nothing happens for so
         long, or until `FaultProxy.set` is called; then the request is passed on.
       status: of "status". Google's clients read it alone,

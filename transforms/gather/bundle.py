@@ -33,8 +33,8 @@ from transforms.gather.tally import Tally, count_values, ends_like_image, merge_
 
 __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
 
-# Elements become Arrow together, at most this many: they wait as Python objects. After
-# the first ones, whose size shows how large rows are, also at most _BATCH_BYTES of them.
+# Elements become Arrow together, at most this many: they wait as Python objects. The
+# first ones show how large rows are; from then on _BATCH_BYTES is a limit too.
 _BATCH_ROWS = 4096
 _FIRST_ROWS = 64
 _BATCH_BYTES = 1 << 22
