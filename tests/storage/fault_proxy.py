@@ -55,9 +55,10 @@ class Rule:
     Attributes:
       kind: "status": the server never sees the request, this status is answered.
         "cut_request": the server gets this many bytes of the body, then both
-        connections are cut. "cut_answer": the server does what it is asked, and the answer is cut
-        after so much of its body, or before its head. "stall": nothing happens for so
-        long, or until `FaultProxy.set` is called; then the request is passed on.
+        connections are cut. "cut_answer": the server does what it is asked, and the
+        answer is cut after this much of its body, or before its head. "stall": nothing
+        happens for this long, or until `FaultProxy.set` is called; then the
+        request is passed on.
       status: of "status". Google's clients read it alone,
       code: S3's the code in the body as well.
       after_bytes: of the cuts; None of an answer: before its head.
