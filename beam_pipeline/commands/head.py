@@ -99,7 +99,8 @@ def first_records(target: Dataset | SingleFile, count: int) -> Iterator[Record]:
         raise UsageError(f"The number of records must be 0 or more; found {count}.")
     if isinstance(target, SingleFile):
         with files.opened(target.path) as file:
-            yield from _of_file(TFRecordReader(file), "", target.path, count)
+            reader = TFRecordReader(file, allow_empty=target.may_be_empty)
+            yield from _of_file(reader, "", target.path, count)
         return
     manifest = target.manifest
     for split in manifest.splits:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from beam_pipeline.commands.head import describe_bytes, is_text
-from beam_pipeline.datasets.bare_files import find_bare_files
+from beam_pipeline.datasets.bare_files import find_bare_files, is_numbered_shard
 from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.datasets.drift import forms
 from beam_pipeline.datasets.file_summary import FileSummary, Variant, summarize_file
@@ -62,8 +62,8 @@ def show(path: str) -> int:
     if isinstance(target, Dataset):
         _print_dataset(console, target.manifest)
     else:
-        empty = target.facts is not None and not target.facts.records
-        _print_file(console, target, summarize_file(target.path, allow_empty=empty))
+        summary = summarize_file(target.path, allow_empty=target.may_be_empty)
+        _print_file(console, target, summary)
     return 0
 
 
@@ -267,7 +267,9 @@ def _odd_records(summary: FileSummary) -> str:
 
 def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     """Prints the forms of all features in files that no manifest names."""
-    summaries = [summarize_file(each) for each in paths]
+    summaries = [
+        summarize_file(each, allow_empty=is_numbered_shard(each)) for each in paths
+    ]
     records = sum(summary.records for summary in summaries)
     size = sum(summary.bytes for summary in summaries)
     console.say(
@@ -280,8 +282,10 @@ def _print_bare(console: Console, path: str, paths: Sequence[str]) -> None:
     text = "without a manifest: what follows was read from the records"
     console.say(Text(text), style="dim")
     table = new_table("feature", "form", "files", "first seen in", right=("files",))
-    for form in forms(summaries):
-        name = printable(os.path.basename(paths[form.first]))
+    # What an empty shard lacks says nothing of the features.
+    filled = [n for n, summary in enumerate(summaries) if summary.records]
+    for form in forms([summaries[n] for n in filled]):
+        name = printable(os.path.basename(paths[filled[form.first]]))
         where = f"{name}, record {form.record:,}"
         table.add_row(
             Text(printable(form.name)), form.text, f"{form.files:,}", Text(where)

@@ -17,7 +17,7 @@ import google_crc32c
 
 from beam_pipeline.commands.report_file import ReportFile
 from beam_pipeline.datasets.bare_files import find_bare_files
-from beam_pipeline.datasets.dataset import Dataset, open_target
+from beam_pipeline.datasets.dataset import Dataset, SingleFile, open_target
 from beam_pipeline.datasets.repair import Range, Repaired, repair_file
 from beam_pipeline.terminal.printing import print_prose, print_text, printable
 from beam_pipeline.terminal.words import count_text
@@ -217,7 +217,7 @@ def _repair(task: _Task, ranges: IO[str], width: int, *, overwrite: bool) -> _Ou
             task.target,
             overwrite=overwrite,
             skipped=skipped,
-            allow_empty=task.facts is not None and not task.facts.records,
+            allow_empty=SingleFile(task.source, facts=task.facts).may_be_empty,
         )
     except (DamageError, SourceError) as error:
         print_prose(f"damage   {printable(str(error))}")

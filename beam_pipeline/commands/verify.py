@@ -128,7 +128,7 @@ def verify_single_file(file: SingleFile, *, progress: TextIO | None = None) -> R
             return Report((), 1, file.facts.records, file.facts.bytes)
         try:
             with bar.watched(file.path) as source:
-                reader = TFRecordReader(source)
+                reader = TFRecordReader(source, allow_empty=file.may_be_empty)
                 found = reader.verify()
         except (TFRecordError, SourceError) as error:
             return Report((_framing_finding(file.path, error),), 1, 0, 0)
@@ -180,7 +180,11 @@ def _remarks(path: str, reader: TFRecordReader) -> list[Finding]:
             f"gzip stream: TensorFlow and Beam report an error there. 'repair' "
             f"removes them."
         )
-    return [Finding(path, "stored", text, is_damage=False) for text in found]
+    out = [Finding(path, "stored", text, is_damage=False) for text in found]
+    if not reader.records:
+        text = "holds no record, as some shards do; or its content was lost."
+        out.append(Finding(path, "empty", text, is_damage=False))
+    return out
 
 
 def _unreadable(path: str, error: OSError) -> UsageError:

@@ -19,7 +19,7 @@ from transforms.core.tfrecord.compression import is_frame_header
 from transforms.core.tfrecord.frame import HEADER_BYTES
 from transforms.errors import UsageError, first_few
 
-__all__ = ["BareFiles", "find_bare_files", "missing_shards"]
+__all__ = ["BareFiles", "find_bare_files", "is_numbered_shard", "missing_shards"]
 
 _OTHERS = (
     ".crc .md5 .sha1 .sha256 .idx .index .json .jsonl .txt .csv .tsv .md .yaml .yml "
@@ -74,6 +74,16 @@ def find_bare_files(path: str) -> BareFiles | None:
             f"'convert'."
         )
     return BareFiles(paths, is_folder)
+
+
+def is_numbered_shard(path: str) -> bool:
+    """Whether the name says that the file is one of several.
+
+    Those may be empty: writers make as many as they are asked for, whatever the number
+    of records. Any other empty file looks like one whose content was lost.
+    """
+    match = _NUMBERED.fullmatch(os.path.basename(path))
+    return match is not None and int(match["count"]) > 1
 
 
 def missing_shards(paths: Sequence[str]) -> list[tuple[str, str]]:

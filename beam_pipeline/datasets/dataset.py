@@ -6,6 +6,7 @@ Imports nothing slow: `verify` of a small file is mostly its start-up.
 import dataclasses
 import os
 
+from beam_pipeline.datasets.bare_files import is_numbered_shard
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.errors import DamageError, UsageError, first_few
@@ -41,6 +42,13 @@ class SingleFile:
     path: str
     dataset: Dataset | None = None
     facts: ShardFacts | None = None
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether it is not damaged where it holds no record."""
+        if self.facts is not None:
+            return not self.facts.records
+        return is_numbered_shard(self.path)
 
 
 def open_target(path: str) -> Dataset | SingleFile:

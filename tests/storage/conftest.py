@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,20 @@ class Server:
     def url(self) -> str:
         """The bucket, as our commands are given it."""
         return f"{'s3' if self.store == 's3' else 'gs'}://{self.bucket}"
+
+    def place(self, path: str) -> str:
+        """A path in the bucket that says itself how the server is reached."""
+        scheme, _, host = self.endpoint.partition("://")
+        said = {"scheme": scheme, "endpoint_override": host}
+        if self.store == "gcs":
+            said["anonymous"] = "true"
+        else:
+            said |= {
+                "access_key": self.access_key,
+                "secret_key": self.secret_key,
+                "region": "us-east-1",
+            }
+        return f"{self.url}/{path}?{urllib.parse.urlencode(said)}"
 
     def through(self, endpoint: str) -> "Server":
         """The same, reached at another endpoint: a `FaultProxy`'s."""

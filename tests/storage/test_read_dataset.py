@@ -1,7 +1,6 @@
 """ReadDataset from a bucket: the rows of the dataset there, and of no other."""
 
 import pathlib
-import urllib.parse
 from typing import Any
 
 import apache_beam as beam
@@ -29,21 +28,6 @@ def rows_of(path: Folder | str, *arguments: Any, **options: Any) -> list[Any]:
     return sorted(COLLECTED, key=lambda row: row["id"])
 
 
-def with_access(server: Server, path: str) -> str:
-    """Returns a path in the bucket that says how its server is reached."""
-    scheme, _, host = server.endpoint.partition("://")
-    said = {"scheme": scheme, "endpoint_override": host}
-    if server.store == "gcs":
-        said["anonymous"] = "true"
-    else:
-        said |= {
-            "access_key": server.access_key,
-            "secret_key": server.secret_key,
-            "region": "us-east-1",
-        }
-    return f"{server.url}/{path}?{urllib.parse.urlencode(said)}"
-
-
 def test_a_dataset_in_a_bucket(
     server: Server, measures: Folder, local_measures: Folder, tmp_path: Folder
 ) -> None:
@@ -51,7 +35,7 @@ def test_a_dataset_in_a_bucket(
     target = f"{server.url}/out/measures"
     program = Program(server, tmp_path)
     program.run("convert", measures, target, *MEASURES)
-    place = with_access(server, "out/measures")
+    place = server.place("out/measures")
     expected = rows_of(local_measures)
     assert rows_of(place) == expected
     assert rows_of(place, "test", ["id"]) == rows_of(local_measures, "test", ["id"])
@@ -71,6 +55,6 @@ def test_bare_files_in_a_bucket(
         server.write(f"bare/{path.name}", path.read_bytes())
     features = {"id": "int64", "animal": "int64"}
     expected = rows_of(local_measures, columns=["id", "animal"], labels="ids")
-    assert rows_of(with_access(server, "bare"), features=features) == expected
-    pattern = with_access(server, "bare/*-train*")
+    assert rows_of(server.place("bare"), features=features) == expected
+    pattern = server.place("bare/*-train*")
     assert len(rows_of(pattern, features=features)) < len(expected)

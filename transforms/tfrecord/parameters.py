@@ -12,10 +12,12 @@ from apache_beam.io.filesystem import CompressionTypes
 
 from transforms.core.tfrecord.compression import Compression
 from transforms.errors import SpecError
+from transforms.storage.paths import is_remote, shown
 
 __all__ = [
     "COMPRESSIONS",
     "check_path",
+    "check_local_path",
     "check_name_part",
     "check_template",
     "check_num_shards",
@@ -41,15 +43,21 @@ _FOREIGN_SUFFIXES = (".bz2", ".zst", ".zstd", ".xz", ".lzma")
 
 
 def check_path(name: str, value: object) -> None:
-    """Wants text that can be a path on a mounted file system."""
+    """Wants text that can be a path, of a file system or a bucket."""
     if not isinstance(value, str) or not value:
         raise SpecError(f"{name} must be a text that names files; found {value!r}.")
-    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", value):
+    _check_characters(name, value)
+
+
+def check_local_path(name: str, value: object) -> None:
+    """Wants text that can be a path on a mounted file system."""
+    check_path(name, value)
+    if is_remote(str(value)):
         raise SpecError(
             f"{name} must be a path on a file system that every worker has mounted; "
-            f"found {value!r}. Copy the files there, or mount the store."
+            f"found {shown(value)}. Mount the store, or write the files elsewhere and "
+            f"copy them."
         )
-    _check_characters(name, value)
 
 
 def check_name_part(name: str, value: object) -> None:

@@ -19,7 +19,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from transforms import files
 from transforms.core.manifest import MANIFEST_NAME, Manifest, ShardFacts
 from transforms.core.tfrecord import TFRecordReader
-from transforms.errors import SourceError
+from transforms.errors import SourceError, source_error
+from transforms.storage.paths import Access, is_remote, plain
 from transforms.tfrecord.parameters import (
     COMPRESSIONS,
     check_coder,
@@ -38,10 +39,12 @@ class _File:
     Attributes:
       path: of the file.
       stated: what the manifest of its dataset states; None for a file of none.
+      access: how its place is reached, wherever the file is read.
     """
 
     path: str
     stated: ShardFacts | None = None
+    access: Access = dataclasses.field(default_factory=Access)
 
 
 @dataclasses.dataclass
@@ -63,8 +66,9 @@ class ReadTFRecords(beam.PTransform):
 
     Attributes:
       file_pattern: a name or a glob (`*`, `?`, `[...]`, `**`), or the folder of a
-        dataset. A file or leading folder that exists as it is written stands for
-        itself, whatever signs it holds.
+        dataset; on a file system that every worker has mounted, or in a bucket
+        (`s3://`, `gs://`). A file that exists as it is written stands for itself,
+        whatever signs it holds; so does a leading folder, outside buckets.
       coder: decodes the records.
       compression_type: UNCOMPRESSED, GZIP, DEFLATE (a zlib stream), or AUTO: by the
         content of each file, never by its name.
@@ -87,6 +91,8 @@ class ReadTFRecords(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         check_path("file_pattern", self.file_pattern)
+        # What it says of a bucket's server and keys travels apart, and is not shown.
+        self.file_pattern = plain(self.file_pattern)
         check_coder(self.coder)
         check_compression(self.compression_type)
         if self.validate:
@@ -161,10 +167,10 @@ def _read(
     compression = COMPRESSIONS.get(compression_type)
     kind = type_of(coder)
     # Workers may have another working directory.
+    list_files = _ListFiles(os.getcwd(), validate=validate)
     return (
         patterns
-        | "List files"
-        >> beam.FlatMap(_matching, validate=validate, directory=os.getcwd())
+        | "List files" >> beam.FlatMap(list_files).with_output_types(_File)
         | "Spread" >> beam.Reshuffle()
         | "Read files"
         >> beam.ParDo(
@@ -211,35 +217,50 @@ class _ReadFile(beam.DoFn):
             )
 
 
-def _matching(pattern: str, *, validate: bool, directory: str = "") -> list[_File]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ListFiles:
+    """Lists the files that a pattern names; see `_matching`.
+
+    Attributes:
+      directory: where relative patterns begin.
+      validate: whether there must be a file.
+      access: how buckets are reached, wherever their files are listed.
+    """
+
+    directory: str
+    validate: bool
+    access: Access = dataclasses.field(default_factory=Access)
+
+    def __call__(self, pattern: str) -> list[_File]:
+        check_path("file_pattern", pattern)
+        pattern = plain(pattern)
+        if not is_remote(pattern):
+            pattern = os.path.join(self.directory, pattern)
+        return _matching(pattern, validate=self.validate)
+
+
+def _matching(pattern: str, *, validate: bool) -> list[_File]:
     """Returns the files that the pattern names, in byte order, or those of a dataset.
 
     Args:
       pattern: a name, a glob, or the folder of a dataset.
       validate: whether there must be one.
-      directory: where relative patterns begin.
 
     Raises:
-      SpecError: it cannot be a path.
-      SourceError: there is none, and `validate` wants one.
+      SourceError: there is none, and `validate` wants one; or they cannot be listed.
       DamageError: the manifest of the dataset is damaged.
     """
-    check_path("file_pattern", pattern)
-    pattern = os.path.join(directory, pattern)
-    shards = _shards_of(pattern)
-    if shards is not None:
-        return shards
-    if not files.is_pattern(pattern):
-        found = [pattern] if files.is_file(pattern) else []
-    else:
-        # Leading folders that exist as they are written are no patterns.
-        parts = pattern.split("/")
-        heads = list(itertools.accumulate(parts, lambda head, part: f"{head}/{part}"))
-        existing = [n for n, head in enumerate(heads) if os.path.isdir(head or "/")]
-        literal = next((n for n, at in enumerate(existing) if n != at), len(existing))
-        head = glob.escape("/".join([*parts[:literal], ""]))
-        found = files.expand(head + "/".join(parts[literal:]))
-    if validate and not found and files.is_folder(pattern):
+    try:
+        shards = _shards_of(pattern)
+        if shards is not None:
+            return shards
+        found = _expand(pattern)
+        is_folder = not found and files.is_folder(pattern)
+    except OSError as error:
+        raise source_error(
+            f"{pattern}: cannot be listed: {error.strerror or error}.", error
+        ) from error
+    if validate and is_folder:
         example = os.path.join(pattern, "*.tfrecord-*")
         raise SourceError(
             f"file_pattern must name files, or the folder of a dataset; {pattern!r} is "
@@ -253,6 +274,20 @@ def _matching(pattern: str, *, validate: bool, directory: str = "") -> list[_Fil
             f"the path, or read with validate=False."
         )
     return list(map(_File, found))
+
+
+def _expand(pattern: str) -> list[str]:
+    if not files.is_pattern(pattern):
+        return [pattern] if files.is_file(pattern) else []
+    if is_remote(pattern):
+        return files.expand(pattern)
+    # Leading folders that exist as they are written are no patterns.
+    parts = pattern.split("/")
+    heads = list(itertools.accumulate(parts, lambda head, part: f"{head}/{part}"))
+    existing = [n for n, head in enumerate(heads) if os.path.isdir(head or "/")]
+    literal = next((n for n, at in enumerate(existing) if n != at), len(existing))
+    head = glob.escape("/".join([*parts[:literal], ""]))
+    return files.expand(head + "/".join(parts[literal:]))
 
 
 def _shards_of(folder: str) -> list[_File] | None:

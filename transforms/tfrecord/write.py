@@ -31,9 +31,9 @@ from transforms.errors import EncodingError, SpecError
 from transforms.storage.retry import persistently
 from transforms.tfrecord.parameters import (
     check_coder,
+    check_local_path,
     check_name_part,
     check_num_shards,
-    check_path,
     check_template,
     compression_of,
     type_of,
@@ -137,7 +137,7 @@ class WriteTFRecords(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-        check_path("file_path_prefix", self.file_path_prefix)
+        check_local_path("file_path_prefix", self.file_path_prefix)
         check_coder(self.coder)
         template = self._template
         check_name_part("shard_name_template", template)

@@ -87,9 +87,10 @@ def read_examples(
     """Yields the examples of TFRecord files, every checksum checked.
 
     Args:
-      source: a file, several, or the directory of a dataset. Of a dataset, the
-        shards of all splits are read in the manifest's order, and must have the
-        records, bytes and checksums that it states.
+      source: a file, several, or the directory of a dataset. Files without a byte
+        are fine: writers make them for empty shards. Of a dataset, the shards of all
+        splits are read in the manifest's order, and must have the records, bytes and
+        checksums that it states.
       description: the features to return of each example, as `parse_single_example`
         does. None: all features, as `parse_example` returns them.
       compression: see `TFRecordReader`; a dataset states its own.
@@ -111,7 +112,8 @@ def read_examples(
 def _read_file(
     path: str | os.PathLike[str], description: Description | None, compression: str
 ) -> Iterator[dict[str, Any]]:
-    yield from _parsed(TFRecordReader(path, compression=compression), description)
+    reader = TFRecordReader(path, compression=compression, allow_empty=True)
+    yield from _parsed(reader, description)
 
 
 def _read_dataset(

@@ -129,6 +129,16 @@ def test_files_are_read_in_the_order_given(tmp_path: pathlib.Path) -> None:
     assert [example["a"] for example in both] == [[3], [1], [2]]
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_an_empty_file_has_no_examples(
+    tmp_path: pathlib.Path, compression: str
+) -> None:
+    """Writers make such files for shards without records."""
+    write_shard(tmp_path / "x", [], compression=compression)
+    write_shard(tmp_path / "y", [3])
+    assert list(read_examples([tmp_path / "x", tmp_path / "y"])) == [{"a": [3]}]
+
+
 def test_description_applies_to_every_example(tmp_path: pathlib.Path) -> None:
     """Also its defaults."""
     write_shard(tmp_path / "x", [1, 2])

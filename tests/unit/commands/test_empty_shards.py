@@ -1,0 +1,53 @@
+"""Files without a record: sound shards where their name says that there are others."""
+
+import pathlib
+
+import pytest
+
+from beam_pipeline.commands import head, inspect, repair, verify
+from tests.support.datasets import example, write_records
+from transforms.errors import TFRecordError
+
+Folder = pathlib.Path
+EMPTY, FILLED = "x-00000-of-00002.tfrecord", "x-00001-of-00002.tfrecord"
+
+
+@pytest.fixture(params=["none", "gzip"])
+def folder(tmp_path: Folder, request: pytest.FixtureRequest) -> Folder:
+    """Two shards, as `WriteTFRecords` leaves those of one record."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_records(folder / EMPTY, [], request.param)
+    write_records(folder / FILLED, [example({"a": 1})], request.param)
+    return folder
+
+
+def test_commands_take_an_empty_shard(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named by `verify`, lacks no feature in `inspect`, and `repair` keeps it."""
+    for path in (folder, folder / EMPTY):
+        assert verify.show(str(path)) == 0
+        assert f"{EMPTY}: holds no record" in capsys.readouterr().out
+        inspect.show(str(path))
+        assert "absent" not in capsys.readouterr().out
+    head.show(str(folder / EMPTY))
+    assert capsys.readouterr().out.endswith("no records\n")
+    target = folder.parent / "out"
+    assert repair.run(str(folder), str(target), overwrite=False, report_json=None) == 0
+    for name in (EMPTY, FILLED):
+        assert (target / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["x.tfrecord", "x-00000-of-00001.tfrecord"])
+def test_any_other_empty_file_is_damage(tmp_path: Folder, name: str) -> None:
+    """Its content was lost, as far as anybody can tell."""
+    path = str(tmp_path / name)
+    write_records(tmp_path / name, [])
+    assert verify.show(path) == 1
+    with pytest.raises(TFRecordError, match="holds no record"):
+        inspect.show(path)
+    with pytest.raises(TFRecordError, match="holds no record"):
+        head.show(path)
+    target = str(tmp_path / "out")
+    assert repair.run(path, target, overwrite=False, report_json=None) == 1
