@@ -80,7 +80,7 @@ def test_a_dataset(
     assert read_all([target]) == expected
     key = next(key for key in server.keys("out/measures") if "-train.tfrecord" in key)
     server.write(key, server.read(key)[:-1])
-    with pytest.raises(TFRecordError, match="ends inside it"):
+    with pytest.raises(TFRecordError, match="the file ends inside a record"):
         read(target)
 
 
