@@ -14,7 +14,7 @@ import errno
 import functools
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
@@ -69,6 +69,7 @@ __all__ = [
     "remove_tree",
     "read_stamped",
     "size_of",
+    "sizes_of",
     "stat_entry",
     "stamp",
     "stamp_of",
@@ -188,6 +189,18 @@ def mapped(path: str) -> "pa.NativeFile":
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes."""
     return _storage(path).size_of(path)
+
+
+def sizes_of(paths: Iterable[str]) -> dict[str, int]:
+    """Returns path -> bytes of those files that can be found; each is asked for once.
+
+    Raises:
+      StorageError: a store did not answer, though it was asked again.
+    """
+    wanted = dict.fromkeys(paths)
+    far = [path for path in wanted if is_remote(path)]
+    sizes = _LOCAL.sizes_of(path for path in wanted if not is_remote(path))
+    return sizes | _remote().sizes_of(far) if far else sizes
 
 
 def open_input(path: str, *, stamp: int = 0) -> io.BufferedReader:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from transforms.core.arrays import is_bytes, is_list
-from transforms.core.schema import Feature, Schema
+from transforms.core.schema import Feature, Kind, Schema
 
 __all__ = ["ReadSource", "with_source_features"]
 
@@ -55,10 +55,14 @@ def with_source_features(
         types_found = {_plain(kind) for kind in types[feature.name]}
         if found is None or types_found - {pa.null(), found[1]}:
             out.append(feature)
-        elif label is None or found[0].name == label:
+        elif label is None:
             out.append(found[0])
+        elif found[0].name == label and found[0].kind is Kind.TEXT:
+            # The source has not been told that its texts are class names.
+            out.append(feature)
         else:
-            out.append(dataclasses.replace(found[0], is_label=False))
+            is_label = found[0].name == label
+            out.append(dataclasses.replace(found[0], is_label=is_label))
     names = {feature.name for feature in out}
     derived = (f for f in source.schema.features if f.derived and f.name not in names)
     return [*out, *derived]

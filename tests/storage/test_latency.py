@@ -20,6 +20,7 @@ _IMAGES = 2000
 _LATENCY_SECONDS = 0.02
 _ALONE = 100
 _RATIO = 10
+_SIZES_RATIO = 5
 _RUNS = 6
 # What a loop over the images would do, from when its process has begun.
 _ONE_BY_ONE = """
@@ -90,3 +91,52 @@ def test_images_are_read_ahead(
         f"{one_by_one:.1f} s ({one_by_one / seconds:.1f}x)",
     )
     assert one_by_one > _RATIO * seconds
+
+
+# In a process of its own, for its connections and its environment.
+_SIZES = """
+import sys, time
+import pyarrow as pa
+from transforms import files
+from transforms.core.placing.placement import SplitRule, SplitSource
+from transforms.gather.bundle import BundleRows, GatherRule
+folder, count, alone = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+paths = [f"{folder}/a/{number:05}.png" for number in range(count)]
+paths.append(f"{folder}/gone.png")
+files.size_of(paths[0])
+begin = time.perf_counter()
+one_by_one = [files.size_of(path) for path in paths[:alone]]
+between = time.perf_counter()
+rule = GatherRule(SplitRule(SplitSource.SINGLE, ("train",)), images={"image"})
+bundle = BundleRows(rule, lambda pieces: "runs", files.sizes_of)
+bundle.add(pa.table({"image": paths}))
+found = bundle.finish()
+bundle = time.perf_counter() - between
+print(found.histograms["train"].bytes.sum(), between - begin, bundle)
+"""
+
+
+def test_sizes_of_images_are_asked_for_side_by_side(
+    server: Server, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """1,000 paths of a bundle, with 20 ms on each request: five times as fast."""
+    program = Program(server.through(proxy.endpoint), tmp_path)
+    sizes = sum(len(server.read(key)) for key in server.keys("in/a/")[:1000])
+    arguments = [f"{server.url}/in", "1000", str(_ALONE)]
+    times: list[tuple[float, float]] = []
+    while len(times) < _RUNS and not (
+        times and times[-1][0] > _SIZES_RATIO * times[-1][1]
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", _SIZES, *arguments],
+            env=program.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        counted, alone, bundle = done.stdout.split()
+        # Beside the files, the bytes of the paths themselves.
+        assert int(counted) > sizes
+        times.append((float(alone) * 1000 / _ALONE, float(bundle)))
+    one_by_one, seconds = times[-1]
+    assert one_by_one > _SIZES_RATIO * seconds

@@ -1,13 +1,13 @@
 """Rows through the functions beneath `WriteDataset`, without a runner or a disk."""
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan, merge_bundles, plan_rows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset, _rule_of
+from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Rejection
 from transforms.core.rows.record_columns import (
@@ -68,7 +68,7 @@ def gather(
 
     found: list[GatheredBundle] = []
     for rows in bundles:
-        bundle = BundleRows(rule, store, os.path.getsize)
+        bundle = BundleRows(rule, store, files.sizes_of)
         for row in rows:
             bundle.add(row)
         made = bundle.finish()

@@ -322,6 +322,15 @@ def test_read_bytes(tmp_path: Folder, size: int) -> None:
     assert files.size_of(str(path)) == size
 
 
+def test_sizes_of_the_files_that_are_there(tmp_path: Folder) -> None:
+    """A file that is named twice is one; what is not there has no size."""
+    first, second, gone = (str(tmp_path / name) for name in ("a", "b", "c"))
+    pathlib.Path(first).write_bytes(b"xyz")
+    pathlib.Path(second).write_bytes(b"")
+    found = files.sizes_of([first, gone, second, first, "nowhere://x/y"])
+    assert found == {first: 3, second: 0}
+
+
 def test_read_bytes_of_what_has_no_size() -> None:
     """Files of /proc say that they are empty and are not."""
     if not os.path.exists("/proc/self/status"):

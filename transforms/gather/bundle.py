@@ -24,7 +24,7 @@ from transforms.core.placing.splitting import (
 )
 from transforms.core.rows.cast import cast
 from transforms.core.schema import Feature, Kind
-from transforms.errors import EncodingError, SpecError, bounded
+from transforms.errors import EncodingError, bounded
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.row_batches import Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
@@ -112,18 +112,18 @@ class BundleRows:
         self,
         rule: GatherRule,
         store: Callable[[Sequence[pa.Buffer]], str],
-        size_of: Callable[[str], int],
+        sizes_of: Callable[[Iterable[str]], Mapping[str, int]],
     ) -> None:
         """Starts a bundle.
 
         Args:
           rule: of the job.
           store: writes pieces end to end into a file of its own; returns its path.
-          size_of: returns how many bytes a file has.
+          sizes_of: returns path -> bytes of those files that are there.
         """
         self._rule = rule
         self._store = store
-        self._size_of = size_of
+        self._sizes_of = sizes_of
         # Elements of the type `_kind`, and what `_take` makes batches of.
         self._waiting: list[Any] = []
         self._most = _FIRST_ROWS
@@ -283,38 +283,40 @@ class BundleRows:
 
         A file that is not there counts nothing: it is a reject later.
         """
-        rule, out = self._rule, None
+        columns = []
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
-            lists = column
-            while is_list(column.type):
-                column = column.flatten()
-            if name in rule.texts or not pa.types.is_string(column.type):
-                continue
-            is_list_column = lists is not column
-            if name not in rule.images:
-                if not is_named_like_images(name, is_list=is_list_column):
-                    continue
-                column = pc.if_else(ends_like_image(column), column, None)
-            sizes = [self._file_size(path) for path in column.to_pylist()]
-            found = np.array(sizes, np.int64)
-            if is_list_column:
-                rows_of = np.asarray(pc.list_parent_indices(lists))
-                if len(rows_of) != len(found):
-                    continue
-                found = np.bincount(rows_of, found, len(lists)).astype(np.int64)
-            out = found if out is None else out + found
+            found = None if name in self._rule.texts else self._paths(name, column)
+            if found is not None:
+                columns.append(found)
+        if not columns:
+            return None
+        named = {path for _, paths in columns for path in paths if path}
+        sizes = self._sizes_of(sorted(named))
+        out = np.zeros(rows.num_rows, np.int64)
+        for rows_of, paths in columns:
+            each = [sizes.get(path, 0) for path in paths]
+            np.add.at(out, rows_of, np.array(each, np.int64))
         return out
 
-    def _file_size(self, path: str | None) -> int:
-        if not path:
-            return 0
-        if "://" not in path:
-            path = os.path.join(self._rule.images_root, path)
-        try:
-            return self._size_of(path)
-        except (OSError, SpecError):
-            # Not where a store fails in passing: that must decide no byte.
-            return 0
+    def _paths(self, name: str, column: pa.Array) -> tuple[Longs, list[str]] | None:
+        """Returns (row, path) of the image files that a column names; None for none."""
+        rows_of = np.arange(len(column))
+        is_list_column = is_list(column.type)
+        while is_list(column.type):
+            rows_of = rows_of[np.asarray(pc.list_parent_indices(column))]
+            column = column.flatten()
+        if not pa.types.is_string(column.type):
+            return None
+        if name not in self._rule.images:
+            if not is_named_like_images(name, is_list=is_list_column):
+                return None
+            column = pc.if_else(ends_like_image(column), column, None)
+        root = self._rule.images_root
+        paths = [
+            path if not path or "://" in path else os.path.join(root, path)
+            for path in column.fill_null("").to_pylist()
+        ]
+        return rows_of, paths
 
 
 def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:

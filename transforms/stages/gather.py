@@ -63,7 +63,7 @@ class _SortRows(beam.DoFn):
 
     def start_bundle(self) -> None:
         self.attempt, self.runs = secrets.token_hex(_WORD_BYTES), itertools.count()
-        self.bundle = BundleRows(self.rule, self._store, files.size_of)
+        self.bundle = BundleRows(self.rule, self._store, files.sizes_of)
 
     def process(self, element: Any) -> None:
         self.bundle.add(element)

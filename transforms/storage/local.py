@@ -19,7 +19,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from transforms.core.regular_files import open_regular, open_stream
@@ -122,6 +122,13 @@ class LocalStorage:
 
     def size_of(self, path: str) -> int:
         return persistently(lambda: os.stat(path).st_size, path=path)
+
+    def sizes_of(self, paths: Iterable[str]) -> dict[str, int]:
+        sizes = {}
+        for path in paths:
+            with contextlib.suppress(OSError):
+                sizes[path] = self.size_of(path)
+        return sizes
 
     def open_unbuffered(self, path: str) -> io.RawIOBase:
         return io.FileIO(path, opener=open_stream)

@@ -14,6 +14,7 @@ Times of modification count in whole seconds: stores list them finer than they t
 them of one object.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -24,12 +25,12 @@ import io
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import google_crc32c
 
-from transforms.errors import DamageError, source_error
+from transforms.errors import DamageError, SpecError, source_error
 from transforms.storage import object_clients
 from transforms.storage.entries import (
     FileEntry,
@@ -38,7 +39,7 @@ from transforms.storage.entries import (
     is_hidden,
     stamp,
 )
-from transforms.storage.file_systems import asked, file_system
+from transforms.storage.file_systems import CONNECTIONS, asked, file_system
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import relative, split_remote
 
@@ -574,6 +575,19 @@ class RemoteStorage:
 
     def size_of(self, path: str) -> int:
         return self.stat_entry(path, "").size
+
+    def sizes_of(self, paths: Iterable[str]) -> dict[str, int]:
+        def ask(path: str) -> int | None:
+            try:
+                return self.size_of(path)
+            except (OSError, SpecError):
+                return None
+
+        named = list(paths)
+        # Each waits for a round trip and hardly needs this machine.
+        with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
+            found = zip(named, pool.map(ask, named), strict=True)
+            return {path: size for path, size in found if size is not None}
 
     def standing(self, path: str) -> Standing:
         found = look(path)

@@ -1,8 +1,8 @@
 """Apply the feature declarations of a spec to the inferred features.
 
-A declaration is of the feature of its name, or of that of its `column`: then it takes
-that feature's place under a new name, unless that one is declared as well. What is
-not said stays as it was inferred.
+A declaration is of the feature of its name, or of that of its column: then it takes
+that feature's place under a new name, unless that one is declared as well. Without
+`column`, the column is the one of its name. What is not said stays as it was inferred.
 """
 
 import dataclasses
@@ -67,9 +67,16 @@ def _base(name: str, said: FeatureSpec, features: Sequence[Feature]) -> Feature 
     if not _needs_column(said):
         return None
     named = next((f for f in features if f.name == name), None)
-    if said.column is None or (named and named.source_column == said.column):
+    column = said.column or name
+    # The image itself comes before what is stored beside it.
+    of_column = [f for f in features if f.source_column == column]
+    if said.column is None:
+        if named is not None:
+            return named
+        of_column = [f for f in of_column if said.kind in (None, f.kind)]
+    elif named in of_column and (said.kind != "image" or named.kind is Kind.IMAGE):
         return named
-    return next((f for f in features if f.source_column == said.column), None)
+    return of_column[0] if of_column else None
 
 
 def _needs_column(said: FeatureSpec) -> bool:

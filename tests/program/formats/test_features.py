@@ -102,6 +102,30 @@ def test_images_declared_over_any_column(tmp_path: Folder) -> None:
         assert row["outer"] == [png(number)]
 
 
+@pytest.mark.parametrize("how", ["bytes", "paths"])
+@pytest.mark.parametrize(
+    "name", ["photo", "filename", "picture", "image", "photo/encoded"]
+)
+def test_a_declared_image_takes_the_place_of_its_column(
+    tmp_path: Folder, how: str, name: str
+) -> None:
+    """It is stored once, whether it has the name of its column or another one."""
+    tree(tmp_path, "0.png", "1.png")
+    paths, data = ["0.png", "1.png"], [png(0), png(1)]
+    rows = pa.table({"photo": paths if how == "paths" else data})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    said = (
+        {"kind": "image"} if name == "photo" else {"kind": "image", "column": "photo"}
+    )
+    out = with_features(tmp_path / "a.parquet", tmp_path / "out", **{name: said})
+    beside = {"height", "width", "depth"}
+    if how == "paths" and name != "filename":
+        beside.add("filename")
+    for number, row in enumerate(records(out)):
+        assert row.keys() == {name, *beside}
+        assert row[name] == [png(number)]
+
+
 def test_rename_copy_drop_and_constants(tmp_path: Folder) -> None:
     """A column under another name, twice, not at all; and values of no column."""
     source = table(tmp_path / "a.csv", ["age", "zip", "x"], [3, "007", 1], [4, "1", 2])

@@ -286,6 +286,22 @@ def test_the_account_of_a_table(table: Folder, tmp_path: Folder, batches: bool) 
     assert manifest.inputs["files"] == 1
 
 
+def test_the_label_of_a_table_is_a_class(table: Folder, tmp_path: Folder) -> None:
+    """The source says text; the job says that it is to be predicted."""
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(table)
+        _ = read.rows | WriteDataset(
+            tmp_path / "out",
+            label="animal",
+            accounts=read.accounts,
+            max_reject_rate=0.1,
+        )
+    assert (tmp_path / "out" / "animal.labels.txt").read_text() == "cat\ndog\n"
+    found = json.loads((tmp_path / "out" / "manifest.json").read_text())["dataset"]
+    kinds = {each["name"]: each["kind"] for each in found["features"]}
+    assert (kinds["animal"], kinds["part"]) == ("label", "text")
+
+
 def test_rows_that_steps_add(table: Folder, tmp_path: Folder) -> None:
     """More rows than were read are counted as added."""
     output = tmp_path / "out"

@@ -60,7 +60,9 @@ def _gathered(rows: list[dict[str, Any]], bundles: int) -> tuple[list[Any], Any,
     runs: list[Any] = []
     tallies: list[Any] = []
     for number in range(bundles):
-        bundle = BundleRows(rule, lambda pieces: pytest.fail("it is small"), len)
+        bundle = BundleRows(
+            rule, lambda pieces: pytest.fail("it is small"), lambda paths: {}
+        )
         for row in rows[number::bundles]:
             bundle.add(row)
         found = bundle.finish()
