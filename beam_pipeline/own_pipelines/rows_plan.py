@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,8 @@ def plan_rows(
     """
     if gathered.tally.rows:
         _check_columns(spec, gathered.tally.columns)
+        if given is None:
+            declared = _of_found(declared, gathered.tally.columns)
     inferred = infer(gathered.tally, label=spec.label_column, declared=declared)
     types = {name: column.types for name, column in inferred.items()}
     schema = schema_of(inferred, spec, given, source)
@@ -219,6 +221,22 @@ def _check_columns(spec: Spec, columns: Iterable[str]) -> None:
                 f"{parameter} must name a column of the rows; found {name!r}"
                 f"{nearest(name, columns)}."
             )
+
+
+def _of_found(
+    declared: Mapping[str, Declared], columns: Collection[str]
+) -> dict[str, Declared]:
+    """Returns what is said of columns that rows have; `schema_of` refuses others.
+
+    A column is there, too, as that of the mappings or lists which it is a part of.
+    """
+    out = {}
+    for name, said in declared.items():
+        parts = name.split("/")
+        parents = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        if any(parent in columns for parent in parents):
+            out[name] = said
+    return out
 
 
 def _bytes_of(histogram: Histogram) -> int:

@@ -40,6 +40,7 @@ from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
+from beam_pipeline.own_pipelines.rows_input import check_one_collection, check_rows
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsPlan,
     merge_bundles,
@@ -181,20 +182,19 @@ class WriteDataset(beam.PTransform):
             )
         self._unique = key is not None and duplicates == "refuse"
 
+    def __ror__(self, rows: Any, label: str | None = None) -> Any:
+        """Refuses several collections, which Beam would hand to `expand` as they are.
+
+        Raises:
+          SpecError: `rows` are several.
+        """
+        check_one_collection(rows)
+        return super().__ror__(rows, label)
+
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
-        if not rows.is_bounded:
-            raise SpecError(
-                "WriteDataset must be given a bounded PCollection; this one has no "
-                "end. Read a bounded part of it, or write it with "
-                "beam.io.WriteToTFRecord."
-            )
-        if not rows.windowing.is_default():
-            raise SpecError(
-                "WriteDataset must be given rows without windows; these are in "
-                f"{type(rows.windowing.windowfn).__name__}. A dataset is one whole: "
-                "put beam.WindowInto(GlobalWindows()) before it."
-            )
+        check_one_collection(rows)
+        check_rows(rows, examples=bool(self._examples))
         spec = self._spec
         source = None if self._accounts is None else self._accounts.source
         declared = types_of_rows(rows.element_type) | self._declared

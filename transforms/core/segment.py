@@ -1,12 +1,13 @@
 """Segments: the rows of one batch that belong to one shard, as Arrow IPC messages.
 
 A segment is a single record-batch message without a schema: the schema is the same for
-a whole job, and every stage has it. Beside the features' columns a segment holds
+a whole job, and every stage has it. Beside the features' columns a segment holds these.
+Their names begin with a NUL character, which no feature's name has:
 
-    __row     int64   each row's 0-based number in its origin
-    __origin  string  each row's origin; only if a block spans several origins
-    __stamp   int64   and its stamp when it was listed
-    __key     uint64  each row's order hash; only if keys identify rows
+    row     int64   each row's 0-based number in its origin
+    origin  string  each row's origin; only if a block spans several origins
+    stamp   int64   and its stamp when it was listed
+    key     uint64  each row's order hash; only if keys identify rows
 
 A segment file, one for each placed batch, is the messages one after another, in the
 order of their shards. A `Segment` states the offset and size of its own.
@@ -32,10 +33,10 @@ __all__ = [
     "serialize",
 ]
 
-ROW_COLUMN = "__row"
-ORIGIN_COLUMN = "__origin"
-STAMP_COLUMN = "__stamp"
-KEY_COLUMN = "__key"
+ROW_COLUMN = "\0row"
+ORIGIN_COLUMN = "\0origin"
+STAMP_COLUMN = "\0stamp"
+KEY_COLUMN = "\0key"
 
 
 def segment_schema(

@@ -26,7 +26,7 @@ from transforms.core.rows.cast import cast
 from transforms.core.schema import Feature, Kind
 from transforms.errors import EncodingError, bounded
 from transforms.gather.example_rows import rows_of_examples
-from transforms.gather.row_batches import Row, as_mapping, batches_of
+from transforms.gather.row_batches import NO_ROW, Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
 from transforms.gather.row_runs import Histogram, Longs, RowRun, keep_pieces, pack_rows
 from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
@@ -174,10 +174,8 @@ class BundleRows:
         else:
             raise EncodingError(
                 bounded(
-                    f"Every element must be a row: a dict, beam.Row, named tuple, "
-                    f"dataclass, an Arrow batch or table, or, with like= or "
-                    f"features=, a serialised tf.train.Example; found "
-                    f"{kind.__name__}: {element!r:.80}. Map it to a row first."
+                    f"{NO_ROW}; found {kind.__name__}: {element!r:.80}. Map it to a "
+                    f"row first."
                 )
             )
         self._kind = kind

@@ -34,12 +34,10 @@ from transforms.core.rows.python_kinds import (
     shown,
 )
 from transforms.core.rows.scalars import is_image_struct
-from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN, STAMP_COLUMN
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
-from transforms.gather.row_runs import COUNT_COLUMN, HASH_COLUMN, KEY_COLUMN
 
-__all__ = ["Row", "as_mapping", "batches_of", "table_batch"]
+__all__ = ["NO_ROW", "Row", "as_mapping", "batches_of", "table_batch"]
 
 # Values of exactly these types become a column at once.
 _TYPES: dict[type[Any], pa.DataType] = {
@@ -48,16 +46,9 @@ _TYPES: dict[type[Any], pa.DataType] = {
     float: pa.float64(),
     str: pa.string(),
 }
-# Of columns beside the rows, in runs and in shards.
-_OWN_NAMES = frozenset(
-    (
-        HASH_COLUMN,
-        KEY_COLUMN,
-        COUNT_COLUMN,
-        ROW_COLUMN,
-        ORIGIN_COLUMN,
-        STAMP_COLUMN,
-    )
+NO_ROW = (
+    "Every element must be a row: a dict, beam.Row, named tuple, dataclass, an Arrow "
+    "batch or table, or, with like= or features=, a serialised tf.train.Example"
 )
 _SHOWN_CHARS = 80
 _NO_COLUMNS = (
@@ -255,10 +246,11 @@ def _check_name(name: object) -> None:
             f"Every value of a row must have a name, which is text; found "
             f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
         )
-    if name in _OWN_NAMES:
+    if "\0" in name:
+        # Columns beside the rows have such names.
         raise EncodingError(
-            f"A value of a row must not be named {name!r}, which is a name for what is "
-            f"stored beside the rows. Rename it."
+            f"The name of a value must hold no NUL character; found "
+            f"{bounded(repr(name), _SHOWN_CHARS)}. Rename it."
         )
     try:
         check_key(name)

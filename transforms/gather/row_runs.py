@@ -45,9 +45,9 @@ __all__ = [
     "schema_of",
 ]
 
-HASH_COLUMN = "__hash"
-KEY_COLUMN = "__key"
-COUNT_COLUMN = "__count"
+HASH_COLUMN = "\0hash"
+KEY_COLUMN = "\0key"
+COUNT_COLUMN = "\0count"
 BINS = 1 << 14
 """Equal parts of the hashes; shards are cut between them."""
 

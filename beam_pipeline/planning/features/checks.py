@@ -64,6 +64,8 @@ def check_declarations(
 def _check_said(name: str, said: FeatureSpec) -> None:
     if not name:
         raise SpecError("A feature must have a name; found an empty one.")
+    if "\0" in name:
+        raise SpecError(f"A feature's name must hold no NUL; found {name!r:.80}.")
     if said.separator == "":
         raise SpecError(f"Feature {name!r}: a separator must not be empty.")
     if said.fill is not None and said.missing not in (None, "fill"):

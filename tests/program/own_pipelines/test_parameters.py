@@ -3,10 +3,15 @@
 import pathlib
 from typing import Any
 
+import apache_beam as beam
+import numpy as np
+import pandas as pd
 import pytest
 
 from beam_pipeline.own_pipelines.parameters import spec_of
+from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
 from transforms.errors import SpecError
 
@@ -101,3 +106,58 @@ def test_a_column_that_no_row_has_is_refused(
         caught.value
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"features": {"aa": "int64"}}, "'aa' needs a column of the source"),
+        ({"features": {"c": {"column": "bb", "kind": "text"}}}, "found 'bb'"),
+        ({"features": {"box/x": "int64"}}, "known names are 'a', 'b'"),
+        ({"features": {"c\0": {"column": "b"}}}, "must hold no NUL"),
+        ({"drop": ["aa"]}, "drop must name columns of the source"),
+        ({"image_columns": ["aa"]}, "image_columns must be columns of the source"),
+    ],
+)
+def test_what_is_said_of_columns_that_no_row_has_is_refused(
+    settings: dict[str, Any], words: str, tmp_path: pathlib.Path
+) -> None:
+    """As `convert` refuses it, with the names that there are."""
+    with pytest.raises(SpecError) as caught:
+        write_rows(ROWS, tmp_path / "out", **settings)
+    assert words in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_columns_without_values_may_be_declared(tmp_path: pathlib.Path) -> None:
+    """Those that are None, or parts of lists and mappings that are empty."""
+    made = [row | {"c": None, "points": [], "box": None} for row in ROWS]
+    features = {"c": "int64", "points/x": {"kind": "int64", "shape": [None]}}
+    write_rows(made, tmp_path / "out", features=features | {"box/y": "float"})
+    assert len(payloads(tmp_path / "out")) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        *([1], ["a"], [1.5], [None], [b"bytes"], [("key", {"a": 1})], [[1, 2]]),
+        *([np.zeros(3)], [np.int64(3)], [pd.DataFrame({"a": [1]})]),
+    ],
+)
+def test_elements_that_are_no_rows_are_refused_at_construction(
+    elements: list[Any],
+) -> None:
+    """Where Beam knows their type."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    with pytest.raises(SpecError, match="Every element must be a row"):
+        pipeline | beam.Create(elements) | WriteDataset("out/x")
+
+
+def test_one_collection_is_written(tmp_path: pathlib.Path) -> None:
+    """Neither what ReadRows gives as a whole, nor several ones, nor the pipeline."""
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    read = pipeline | ReadRows(tmp_path / "table.csv")
+    for given in (read, [read.rows, read.rejects], {"a": read.rows}, pipeline):
+        with pytest.raises(SpecError, match=r"read\.rows \| WriteDataset"):
+            given | "Write" >> WriteDataset("out/x")

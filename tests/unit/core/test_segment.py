@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from transforms.core import segment
 from transforms.core.model import Segment
+from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN, STAMP_COLUMN
 
 ROWS = pa.schema([("x", pa.int64()), ("text", pa.string())])
 
@@ -23,12 +24,12 @@ def test_schema_names_rows_and_origins() -> None:
     An origin has a stamp that shows whether the file has changed since.
     """
     single = segment.segment_schema(ROWS, many_origins=False)
-    assert single.names == ["x", "text", "__row"]
+    assert single.names == ["x", "text", ROW_COLUMN]
     many = segment.segment_schema(ROWS, many_origins=True)
-    assert many.names == ["x", "text", "__row", "__origin", "__stamp"]
-    assert many.field("__row").type == pa.int64()
-    assert many.field("__origin").type == pa.string()
-    assert many.field("__stamp").type == pa.int64()
+    assert many.names == ["x", "text", ROW_COLUMN, ORIGIN_COLUMN, STAMP_COLUMN]
+    assert many.field(ROW_COLUMN).type == pa.int64()
+    assert many.field(ORIGIN_COLUMN).type == pa.string()
+    assert many.field(STAMP_COLUMN).type == pa.int64()
 
 
 @settings(deadline=None)

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from transforms.core.segment import ROW_COLUMN
 from transforms.errors import EncodingError
 from transforms.gather.row_batches import batches_of
+from transforms.gather.row_runs import COUNT_COLUMN, HASH_COLUMN, KEY_COLUMN
 
 
 class Point(NamedTuple):
@@ -35,8 +37,8 @@ def test_rows_inside_lists_and_rows() -> None:
     assert found == [{"track/points/x": [1, 2], "track/points/name": ["a", "b"]}]
 
 
-@pytest.mark.parametrize("name", ["__hash", "__key", "__count", "__row", "__origin"])
+@pytest.mark.parametrize("name", [HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN, ROW_COLUMN])
 def test_names_of_columns_beside_the_rows_are_refused(name: str) -> None:
-    """They would stand for what identifies a row."""
-    with pytest.raises(EncodingError, match=f"must not be named '{name}'"):
+    """They hold a NUL character, and no feature may have one."""
+    with pytest.raises(EncodingError, match="must hold no NUL character"):
         rows_of([{name: 1}])

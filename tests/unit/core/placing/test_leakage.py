@@ -197,9 +197,9 @@ def test_a_descriptor_is_small() -> None:
 @pytest.mark.parametrize("many_origins", [True, False])
 def test_images_of_a_shard(store: Store, many_origins: bool) -> None:
     """A shard's fingerprints come with the places of its rows, in any order."""
-    columns = {"x": [1, 2, 3], "__row": pa.array([4, 5, 6], pa.int64())}
+    columns = {"x": [1, 2, 3], segment.ROW_COLUMN: pa.array([4, 5, 6], pa.int64())}
     if many_origins:
-        columns["__origin"] = ["a.jpg", "b.jpg", "c.jpg"]
+        columns[segment.ORIGIN_COLUMN] = ["a.jpg", "b.jpg", "c.jpg"]
     rows = ShardRows.of([("t.csv", pa.record_batch(columns))], seed=1, shuffle=True)
     found = [
         store_fingerprints(

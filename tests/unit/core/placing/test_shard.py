@@ -12,6 +12,7 @@ from transforms.core.placing import placement
 from transforms.core.placing.shard_rows import ShardCounts, ShardRows
 from transforms.core.rows import record_columns
 from transforms.core.schema import Feature, Kind, Schema
+from transforms.core.segment import ORIGIN_COLUMN, ROW_COLUMN
 from transforms.errors import EncodingError
 
 LAYOUTS = st.lists(
@@ -23,7 +24,7 @@ LAYOUTS = st.lists(
 
 def numbered(first: int, count: int) -> pa.RecordBatch:
     numbers = pa.array(range(first, first + count), pa.int64())
-    return pa.record_batch({"x": doubled(numbers), "__row": numbers})
+    return pa.record_batch({"x": doubled(numbers), ROW_COLUMN: numbers})
 
 
 def doubled(numbers: pa.Array) -> pa.Array:
@@ -32,7 +33,7 @@ def doubled(numbers: pa.Array) -> pa.Array:
 
 def with_origins(origins: list[str]) -> pa.RecordBatch:
     zeros = pa.array([0] * len(origins), pa.int64())
-    return pa.record_batch({"__row": zeros, "__origin": pa.array(origins)})
+    return pa.record_batch({ROW_COLUMN: zeros, ORIGIN_COLUMN: pa.array(origins)})
 
 
 def segments_of(layout: list[tuple[str, int]]) -> list[tuple[str, pa.RecordBatch]]:
@@ -57,7 +58,9 @@ def test_order_is_by_key(layout: list[tuple[str, int]], seed: int) -> None:
     """Rows have the order of a plain sort by (order key, origin, row)."""
     segments = segments_of(layout)
     rows = ShardRows.of(segments, seed=seed, shuffle=True)
-    everything = [(o, row) for o, batch in segments for row in column(batch, "__row")]
+    everything = [
+        (o, row) for o, batch in segments for row in column(batch, ROW_COLUMN)
+    ]
     wanted = sorted(everything, key=lambda item: (key(item[0], item[1], seed), item))
     assert [rows.origin(position) for position in rows.order.tolist()] == wanted
 
@@ -74,7 +77,7 @@ def test_unshuffled_order_is_source_order(layout: list[tuple[str, int]]) -> None
     rows = ShardRows.of(segments, seed=5, shuffle=False)
     found = [rows.origin(position) for position in rows.order.tolist()]
     assert found == [
-        (o, row) for o, batch in segments for row in column(batch, "__row")
+        (o, row) for o, batch in segments for row in column(batch, ROW_COLUMN)
     ]
 
 
