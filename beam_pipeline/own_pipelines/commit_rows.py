@@ -64,6 +64,8 @@ def commit_rows(
         if manifest is not None:
             _check_same(manifest, [each.shard for each in written])
             return _committed(run, manifest, "committed")
+        if run.has_ended:
+            return _unchanged(run, [each.shard for each in written])
         _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
         finished = [(each.attempt, each.shard.name) for each in written]
         store = run.open_commit(finished, seen=publication.seen)
@@ -90,18 +92,40 @@ def _check_same(manifest: Manifest, shards: Sequence[ShardFile]) -> None:
     A pipeline that is built once and run twice is one run by its token, and the rows of
     the second one would be lost. So would those of random steps that were done again.
     """
-    published = {
-        (shard.file, shard.bytes, shard.crc32c)
-        for split in manifest.splits
-        for shard in split.shards
-    }
-    if published != {(shard.name, shard.bytes, shard.crc32c) for shard in shards}:
+    if not _holds(manifest, shards):
         raise CommitError(
             f"One WriteDataset must serve one run of a pipeline; this one has already "
             f"published {manifest.name!r} of {manifest.records:,} records, and these "
             f"are other rows. That dataset is whole and unchanged. Build the "
             f"pipeline again for each run, with overwrite=True to replace a dataset."
         )
+
+
+def _holds(manifest: Manifest, shards: Sequence[ShardFile]) -> bool:
+    """Whether a dataset consists of these shards."""
+    published = {
+        (shard.file, shard.bytes, shard.crc32c)
+        for split in manifest.splits
+        for shard in split.shards
+    }
+    return published == {(shard.name, shard.bytes, shard.crc32c) for shard in shards}
+
+
+def _unchanged(run: SharedRun, shards: Sequence[ShardFile]) -> Committed:
+    """Returns what the commit has given before the end of its run.
+
+    That has left an equal dataset as it was, whose manifest has another run's token.
+
+    Raises:
+      CommitError: there is no such dataset; not the end has removed the run's work.
+    """
+    try:
+        manifest = target.read_manifest(run.directory)
+    except FileNotFoundError:
+        raise run.is_gone() from None
+    if not _holds(manifest, shards):
+        raise run.is_gone()
+    return _committed(run, manifest, "unchanged")
 
 
 def _check_compared(parts: Sequence[ComparedKeys], plan: RowsPlan) -> None:

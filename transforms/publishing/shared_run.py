@@ -111,14 +111,22 @@ class SharedRun:
     def _look(self, *, overwrite: bool) -> str:
         # What this very run was killed in the middle of publishing.
         work_folder.recover(self.directory)
-        path = os.path.join(self.store.folder, "seen")
         try:
-            seen = files.read_bytes(path).decode()
+            seen = files.read_bytes(self._seen).decode()
         except FileNotFoundError:
             seen = target.state(self.directory)
         store = self.begin(overwrite=overwrite)
-        files.write_file(path, seen.encode(), attempts=store.attempts)
+        files.write_file(self._seen, seen.encode(), attempts=store.attempts)
         return seen
+
+    @property
+    def _seen(self) -> str:
+        return os.path.join(self.store.folder, "seen")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its work was removed, after the commit or by somebody else."""
+        return not files.exists(self._seen)
 
     def open_attempt(self) -> Store:
         """Returns the store of one attempt at a shard, with folders of its own.

@@ -247,6 +247,41 @@ def test_a_repeated_commit_returns_the_same(
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.parametrize("cause", ["repeated", "removed"])
+def test_a_repeated_commit_of_an_equal_dataset(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    """It finds the dataset after the end too, also with rejects that were on disk."""
+    output, given = tmp_path / "out", []
+    # So many that their lists are files.
+    bad = [{"id": 10**6 + i, "text": "row", "score": f"x{i}"} for i in range(1000)]
+    made = [*some(), *bad]
+    options: dict[str, Any] = {"features": {"score": "float"}, "max_reject_rate": 0.9}
+    (first,) = write(output, made, **options)
+    assert sum(first.rejected.values()) == 1000
+
+    def commit(*arguments: Any) -> Committed:
+        given.append(arguments)
+        return commit_rows(*arguments)
+
+    monkeypatch.setattr(write_dataset, "commit_rows", commit)
+    (second,) = write(output, made, overwrite=True, **options)
+    assert (second.status, second.digest) == ("unchanged", first.digest)
+    (found, plan, run) = given[0]
+    assert any(each.rejects and each.rejects.path for each in found)
+    before = contents(output)
+    if cause == "removed":
+        # Not the end of this run, but somebody else, has removed the work on others.
+        shard = dataclasses.replace(found[0].shard, crc32c=0)
+        found = [dataclasses.replace(found[0], shard=shard), *found[1:]]
+        with pytest.raises(CommitError, match="is gone"):
+            commit_rows(found, plan, run)
+    else:
+        assert commit_rows(found, plan, run) == second
+    assert contents(output) == before
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def test_a_pipeline_that_runs_twice_loses_no_rows(tmp_path: Folder) -> None:
     """Its second run is no repeated attempt of the first, where the rows are others."""
     source, output = tmp_path / "rows.txt", tmp_path / "out"
