@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core.manifest import Manifest
 from transforms.core.model import RejectLog, ShardFile
+from transforms.core.placing.leakage import Fingerprints
 from transforms.errors import CommitError, ConservationError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
+from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.storage.retry import storing
 
 __all__ = ["Committed", "ComparedKeys", "Written", "commit_rows"]
@@ -36,11 +38,18 @@ class Committed:
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A finished shard with the rows that it refused, and the attempt that wrote it."""
+    """A finished shard with the rows that it refused, and the attempt that wrote it.
+
+    Attributes:
+      attempt: the word of the attempt.
+      shard, rejects: facts of the file, and of the rows.
+      images: fingerprints of its images, where splits are compared.
+    """
 
     attempt: str
     shard: ShardFile
     rejects: RejectLog | None
+    images: Fingerprints | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +83,10 @@ def commit_rows(
             dataclasses.replace(each.shard, parts={}, parts_gone={}) for each in written
         ]
         logs = [each.rejects for each in written if each.rejects is not None]
+        prints = [each.images for each in written if each.images is not None]
+        findings = check_leaks(prints, CheckLeaks(run.store))
         commit_dataset(
-            [*plan.facts, *shards, *logs],
+            [*plan.facts, *shards, *logs, findings],
             plan.counts,
             publication=publication,
             store=store,

@@ -171,6 +171,7 @@ def plan_rows(
         compression=spec.compression,
         root=spec.images_root or (source.root if source is not None else ""),
         image_policy=spec.image_policy,
+        fingerprints=bool(schema.of_kind(Kind.IMAGE)) and len(shards) > 1,
     )
     total = gathered.tally.rows
     publication = Publication(

@@ -450,10 +450,8 @@ def _write(
     key, ranges = element
     load = functools.partial(_load, key, list(ranges), plan, run, unique)
     store = run.open_attempt()
-    shard, rejects, _ = write_shard(
-        key, load, plan.counts, layout=plan.layout, store=store
-    )
-    return Written(store.attempt, shard, rejects)
+    found = write_shard(key, load, plan.counts, layout=plan.layout, store=store)
+    return Written(store.attempt, *found)
 
 
 def _load(

@@ -45,11 +45,27 @@ _OWN_COLUMNS = (HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GatheredRows(ShardRows):
-    """Rows of a pipeline: their origin is their key, or the hash of their content."""
+    """Rows of a pipeline: their origin is their key, or the hash of their content.
+
+    Attributes:
+      paths: the column of the only images where that is of paths; else empty.
+    """
+
+    paths: str = ""
 
     def origin(self, position: int) -> tuple[str, int | None]:
         """Returns (what the row is known by, None) of the row at a position."""
         return _name_of(self.table, position), None
+
+    def places(
+        self, positions: npt.NDArray[np.int64]
+    ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
+        """Returns what says where the images of rows are, and 0 of each row."""
+        if self.paths:
+            names = self.table[self.paths].take(pa.array(positions)).to_pylist()
+        else:
+            names = [_name_of(self.table, each) for each in positions.tolist()]
+        return pa.array(names, pa.string()), np.zeros(len(names), np.int64)
 
 
 def _name_of(table: pa.Table, position: int) -> str:
@@ -100,8 +116,16 @@ def gather_shard(
         # Each of the equal rows is written; the table holds one.
         counts = np.asarray(table[COUNT_COLUMN].fill_null(1))
         order = np.repeat(order, counts[order])
-    origins = ("",)
-    return GatheredRows(table, order, origins, np.zeros(1, np.int64)), rejections
+    images = schema.of_kind(Kind.IMAGE)
+    alone = len(images) == 1 and not (images[0].inline or images[0].is_list)
+    rows = GatheredRows(
+        table,
+        order,
+        origins=("",),
+        starts=np.zeros(1, np.int64),
+        paths=images[0].name if alone else "",
+    )
+    return rows, rejections
 
 
 def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
