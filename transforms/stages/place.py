@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -173,7 +174,7 @@ class PlaceRows(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, batches: beam.PCollection[Batch]) -> beam.pvalue.DoOutputsTuple:
+    def expand(self, batches: beam.PCollection[Batch]) -> Any:
         """Places each batch by itself."""
         cutting = _CutByShard(self)
         beside = () if self.strata is None else (self.strata,)
@@ -205,9 +206,7 @@ class _CutByShard(beam.DoFn):
         table, lock = (open_assignments(path) if path else None for path in self.paths)
         self.tables = SplitTables(table=table, lock=lock)
 
-    def process(
-        self, batch: Batch, strata: Segment | None = None
-    ) -> Iterator[tuple[ShardKey, Segment] | beam.pvalue.TaggedOutput]:
+    def process(self, batch: Batch, strata: Segment | None = None) -> Iterator[Any]:
         batch.check(self.columns)
         block = batch.block
         if strata is not None and self.tables.strata is None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 
@@ -48,7 +49,7 @@ class ReadBlocks(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, blocks: beam.PCollection[Block]) -> beam.pvalue.DoOutputsTuple:
+    def expand(self, blocks: beam.PCollection[Block]) -> Any:
         """Reads each block by itself."""
         return blocks | "Read rows" >> (
             beam.ParDo(_ReadRows(self))
@@ -67,7 +68,7 @@ class _ReadRows(beam.DoFn):
         self.rows_read = beam.metrics.Metrics.counter("read", "rows_read")
         self.rows_rejected = beam.metrics.Metrics.counter("read", "rows_rejected")
 
-    def process(self, block: Block) -> Iterator[Batch | beam.pvalue.TaggedOutput]:
+    def process(self, block: Block) -> Iterator[Any]:
         input_digest = ""
         if self.remembered:
             input_digest = self.source.input_digest(block, by_position=self.by_position)

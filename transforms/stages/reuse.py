@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import apache_beam as beam
 
@@ -39,7 +40,7 @@ class ReuseBlocks(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, blocks: beam.PCollection[Block]) -> beam.pvalue.DoOutputsTuple:
+    def expand(self, blocks: beam.PCollection[Block]) -> Any:
         """Looks up each block by itself."""
         return blocks | "Look up" >> (
             beam.ParDo(_LookUp(self))
@@ -56,7 +57,7 @@ class _LookUp(beam.DoFn):
         self.by_position = stage.by_position
         self.reused = beam.metrics.Metrics.counter("reuse", "blocks_reused")
 
-    def process(self, block: Block) -> Iterator[Block | beam.pvalue.TaggedOutput]:
+    def process(self, block: Block) -> Iterator[Any]:
         input_digest = self.source.input_digest(block, by_position=self.by_position)
         pieces = find_block(self.store, input_digest)
         if pieces is None:

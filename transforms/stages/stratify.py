@@ -8,6 +8,7 @@ It reads what `place` will read again: batches never wait for the answer, only b
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -132,9 +133,7 @@ class _HashClasses(beam.DoFn):
         if self.lock_path:
             self.lock = open_assignments(self.lock_path)
 
-    def process(
-        self, batch: Batch
-    ) -> Iterator[tuple[int, Segment] | beam.pvalue.TaggedOutput]:
+    def process(self, batch: Batch) -> Iterator[Any]:
         batch.check()
         if not batch.rows.num_rows:
             return

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 
@@ -47,7 +48,7 @@ class WriteShards(beam.PTransform):
 
     def expand(
         self, shards: beam.PCollection[tuple[ShardKey, Iterable[Segment]]]
-    ) -> beam.pvalue.DoOutputsTuple:
+    ) -> Any:
         """Writes each shard by itself."""
         return shards | "Write file" >> (
             beam.ParDo(_WriteFile(self.layout, self.store), self.shard_counts)
@@ -66,7 +67,7 @@ class _WriteFile(beam.DoFn):
 
     def process(
         self, element: tuple[ShardKey, Iterable[Segment]], shard_counts: ShardCounts
-    ) -> Iterator[ShardFile | beam.pvalue.TaggedOutput]:
+    ) -> Iterator[Any]:
         key, segments = element[0], in_source_order(list(element[1]))
         input_digest = _input_digest(key, segments, shard_counts)
         done = find_shard(self.store, input_digest) if input_digest else None

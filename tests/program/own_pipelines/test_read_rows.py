@@ -412,3 +412,13 @@ def test_files_that_workers_do_not_see(
     pipeline.runner = make()
     with pytest.raises(TargetError, match=said):
         pipeline | ReadRows(table)
+
+
+def test_making_a_pipeline_warns_of_nothing(
+    table: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beam logs each type hint that it ignores; a user can do nothing about ours."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    read = pipeline | ReadRows(table)
+    read.rows | WriteDataset(table.parent / "out", accounts=read.accounts)
+    assert caplog.messages == []
