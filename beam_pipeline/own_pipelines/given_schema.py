@@ -105,10 +105,13 @@ class EarlierSplits:
 
     Attributes:
       splits: shares, or "column:NAME".
+      is_known: whether these decide the splits of other rows as well. Folders and
+        tables of ids do not, nor do the classes of a stratified split.
       key, group: columns.
     """
 
     splits: Mapping[str, float] | str | None
+    is_known: bool
     key: str | None
     group: str | None
 
@@ -274,8 +277,11 @@ def earlier_splits(manifest: Manifest) -> EarlierSplits:
     """Returns what decided the splits of a dataset, as parameters of `WriteDataset`."""
     given = manifest.run.get("spec", {})
     column = given.get("split_column")
+    splits = f"column:{column}" if column else given.get("splits")
+    by_rule = splits is not None and not given.get("stratify_column")
     return EarlierSplits(
-        f"column:{column}" if column else given.get("splits"),
+        splits,
+        by_rule or [split.name for split in manifest.splits] == ["train"],
         given.get("key_column"),
         given.get("group_column"),
     )

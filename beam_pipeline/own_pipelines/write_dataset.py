@@ -151,6 +151,12 @@ class WriteDataset(beam.PTransform):
                 )
             found = earlier_splits(earlier)
             if splits is None and "split_ids" not in settings:
+                if not found.is_known:
+                    raise SpecError(
+                        f"like takes splits that shares or a column decide; those of "
+                        f"{str(like)!r:.200} go by its source, a table of ids or its "
+                        f"classes. Give splits= or split_ids=, too."
+                    )
                 splits = found.splits
             if key is None and "group_column" not in settings:
                 key, given["group_column"] = found.key, found.group

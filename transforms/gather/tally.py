@@ -15,7 +15,7 @@ where the column's name and 95 of 100 say so.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -53,15 +53,16 @@ _SUFFIX = "({})$|({})[?][A-Za-z_]+=[^?]*$".format(
 )
 _NO_TEXTS = (Kind.INT64, Kind.FLOAT, Kind.BOOL, Kind.BOX)
 _ABSOLUTE = "^(/|[A-Za-z][A-Za-z0-9+.-]*://)"
-_RANKS = (
-    pa.types.is_null,
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_string,
-    is_bytes,
-)
+# The fixed order of types, with their names in messages.
+_RANKS: Mapping[Callable[[pa.DataType], bool], str] = {
+    pa.types.is_null: "nothing",
+    pa.types.is_boolean: "bool",
+    pa.types.is_integer: "int",
+    pa.types.is_floating: "float",
+    pa.types.is_decimal: "decimal",
+    pa.types.is_string: "text",
+    is_bytes: "bytes",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -370,14 +371,29 @@ def _joined(name: str, found: Iterable[Counts]) -> Counts:
     if not others or first.values * 100 >= total * _OF_100:
         return first
     second = others[0]
+    only_nan = any(
+        pa.types.is_floating(counts.type) and counts.example == "nan"
+        for counts in (first, second)
+    )
+    nan = " NaN is a float: let None be the missing value." if only_nan else ""
     raise EncodingError(
         bounded(
             f"Every value of {name!r} must be of one kind; {first.values:,} are "
-            f"{first.type} (as {first.example!r}) and {second.values:,} "
-            f"{second.type} (as {second.example!r}). Make them one kind before they "
-            f"are written, or say which in features=."
+            f"{_in_words(first.type)} (as {first.example!r}) and {second.values:,} "
+            f"{_in_words(second.type)} (as {second.example!r}). Make them one kind "
+            f"before they are written, or say which in features=.{nan}"
         )
     )
+
+
+def _in_words(kind: pa.DataType) -> str:
+    """Returns the name of a type as Python's users know it."""
+    if is_list(kind):
+        return f"list of {_in_words(kind.value_type)}"
+    if isinstance(kind, pa.FixedShapeTensorType):
+        shape = "x".join(map(str, kind.shape))
+        return f"array of {_in_words(kind.value_type)} of shape {shape}"
+    return next((word for is_of, word in _RANKS.items() if is_of(kind)), str(kind))
 
 
 def _sample(counts: Counts) -> pa.Array:

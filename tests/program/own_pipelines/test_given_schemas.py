@@ -148,6 +148,17 @@ def test_like_takes_schema_class_ids_and_splits(tmp_path: Folder) -> None:
         WriteDataset("out", like=first, features={"id": "int64"})
 
 
+def test_like_refuses_splits_that_no_rule_gave(tmp_path: Folder) -> None:
+    """A table of ids knows no other rows: they would all be in train."""
+    table, first = tmp_path / "ids.csv", tmp_path / "first"
+    table.write_text("id,split\n1,train\n2,test\n")
+    write_rows([{"id": 1}, {"id": 2}], first, key="id", split_ids=str(table))
+    with pytest.raises(SpecError, match="Give splits= or split_ids="):
+        WriteDataset("out", like=first)
+    WriteDataset("out", like=first, splits={"train": 0.5, "test": 0.5})
+    WriteDataset("out", like=first, split_ids=str(table))
+
+
 @pytest.mark.parametrize("kind", [Named, Plain])
 def test_the_type_of_the_rows_says_the_features(kind: type[Any]) -> None:
     """Whole floats stay floats; what is not of the type is a reject."""

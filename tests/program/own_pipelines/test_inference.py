@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import math
 import pathlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,8 +119,28 @@ def test_fewer_than_99_of_100_is_an_error_that_names_both() -> None:
     rows = [{"a": 1}] * 98 + [{"a": "x"}] * 2
     with pytest.raises(EncodingError) as caught:
         gather([rows])
-    for words in ("'a'", "98 are int64 (as '1')", "2 string (as 'x')", "features="):
+    for words in ("'a'", "98 are int (as '1')", "2 text (as 'x')", "features="):
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"a": "x"}, {"a": math.nan}], "NaN is a float: let None be the missing"),
+        ([{"a": [1]}, {"a": [[1]]}], "1 list of list of int (as '[[1]]')"),
+        (
+            [{"a": np.zeros((1, 2))}, {"a": np.zeros((2, 2))}],
+            "1 array of float of shape 2x2 (as",
+        ),
+    ],
+)
+def test_kinds_have_the_names_that_users_know(
+    rows: list[dict[str, Any]], words: str
+) -> None:
+    """Not those of Arrow; pandas gives NaN for a missing text."""
+    with pytest.raises(EncodingError) as caught:
+        gather([rows])
+    assert words in str(caught.value)
 
 
 def test_texts_that_read_as_one_number_are_two_rows() -> None:
