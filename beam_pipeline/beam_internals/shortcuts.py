@@ -6,6 +6,7 @@ on top of every job however small. What is remembered here depends on nothing el
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,19 +21,47 @@ _VIEW_AS = "view_as"
 _Arguments = tuple[list[str], list[Any]]
 
 
+class _Process:
+    """State of the whole process."""
+
+    lock = threading.Lock()
+    users = 0
+    plain_arguments: Any = None
+    plain_view: Any = None
+
+
 @contextlib.contextmanager
 def beam_shortcuts() -> Iterator[None]:
-    """Remembers arguments of functions and views of options while it is open."""
-    module: Any = core
-    plain_arguments = module.get_function_args_defaults
-    plain_view: Any = getattr(PipelineOptions, _VIEW_AS)
-    module.get_function_args_defaults = _remembered_arguments(plain_arguments)
-    setattr(PipelineOptions, _VIEW_AS, _remembered_views(plain_view))
+    """Remembers arguments of functions and views of options while it is open.
+
+    Threads that build graphs at the same time share what is remembered, and the last
+    one restores Beam.
+    """
+    with _Process.lock:
+        if not _Process.users:
+            _remember()
+        _Process.users += 1
     try:
         yield
     finally:
-        module.get_function_args_defaults = plain_arguments
-        setattr(PipelineOptions, _VIEW_AS, plain_view)
+        with _Process.lock:
+            _Process.users -= 1
+            if not _Process.users:
+                _restore()
+
+
+def _remember() -> None:
+    module: Any = core
+    _Process.plain_arguments = module.get_function_args_defaults
+    _Process.plain_view = getattr(PipelineOptions, _VIEW_AS)
+    module.get_function_args_defaults = _remembered_arguments(_Process.plain_arguments)
+    setattr(PipelineOptions, _VIEW_AS, _remembered_views(_Process.plain_view))
+
+
+def _restore() -> None:
+    module: Any = core
+    module.get_function_args_defaults = _Process.plain_arguments
+    setattr(PipelineOptions, _VIEW_AS, _Process.plain_view)
 
 
 def _remembered_arguments(

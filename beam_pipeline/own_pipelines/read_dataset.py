@@ -15,6 +15,7 @@ from typing import Any, get_args
 import apache_beam as beam
 import pyarrow as pa
 
+from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.own_pipelines.reading_plan import (
     Labels,
     ReadingPlan,
@@ -127,6 +128,7 @@ class ReadDataset(beam.PTransform):
         self._features = features
         self._labels: Labels = labels
 
+    @beam_shortcuts()
     def expand(self, start: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Plans, then reads each shard by itself.
 

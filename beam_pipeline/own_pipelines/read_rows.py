@@ -17,6 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.engines.places import check_shared
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
@@ -136,6 +137,7 @@ class ReadRows(beam.PTransform):
             given = {**settings, "source": os.fspath(source), "output": "OUTPUT"}
             self._spec = make_spec(given)
 
+    @beam_shortcuts()
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
         """Plans, then reads each block by itself.
 

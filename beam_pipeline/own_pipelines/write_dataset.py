@@ -11,13 +11,15 @@ rows -> sorted runs and counts, one element a bundle      Gather
 import functools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Unpack
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.pvalue import TaggedOutput
 
+from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.own_pipelines.commit_rows import (
     Committed,
     ComparedKeys,
@@ -73,6 +75,11 @@ __all__ = ["Committed", "WriteDataset"]
 _MERGED_AT_ONCE = 64
 # What is read at construction travels in the pipeline's graph.
 _MAX_TABLE_BYTES = 1 << 20
+_ShardRange = tuple[ShardKey, RowRange]
+# Split, part of the hashes, group of runs.
+_MergeKey = tuple[str, int, int]
+_ToMerge = TaggedOutput[Literal["merge"], tuple[_MergeKey, RowRange]]
+_OfKeys = TaggedOutput[Literal["keys"], _ShardRange]
 
 
 class WriteDataset(beam.PTransform):
@@ -197,6 +204,7 @@ class WriteDataset(beam.PTransform):
         check_one_collection(rows)
         return super().__ror__(rows, label)
 
+    @beam_shortcuts()
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         check_one_collection(rows)
@@ -221,18 +229,19 @@ class WriteDataset(beam.PTransform):
         )
         seen = (
             rows.pipeline
-            | "Once" >> beam.Create([run], reshuffle=False)
-            | "Look at target" >> beam.Map(_look, spec.overwrite)
+            | "Once" >> beam.Impulse()
+            | "Look at target" >> beam.Map(_look, run, spec.overwrite)
         )
         bundles = rows | "Gather" >> GatherRows(rule, run, spec.overwrite)
+        counts = bundles | "Without runs" >> beam.Map(_without_runs)
         plan = (
-            bundles
-            | "Without runs" >> beam.Map(GatheredBundle.without_runs)
-            | "Merge counts" >> beam.CombineGlobally(_MergeCounts())
+            # What was seen is always there, so that there is a plan of no rows, too.
+            (seen, counts)
+            | "Flatten counts" >> beam.Flatten()
+            | "Group counts" >> beam.GroupByKey()
             | "Plan"
             >> beam.Map(
                 _plan,
-                beam.pvalue.AsSingleton(seen),
                 spec=spec,
                 rule=rule,
                 run=run,
@@ -242,45 +251,42 @@ class WriteDataset(beam.PTransform):
             ).with_output_types(RowsPlan)
         )
         planned = beam.pvalue.AsSingleton(plan)
-        read = []
-        if self._accounts is not None:
-            read = [beam.pvalue.AsList(self._accounts.facts)]
-        cut = bundles | "Cut by shard" >> beam.FlatMap(_cut, planned)
+        cut = bundles | "Cut by shard" >> (
+            beam.FlatMap(_cut, planned).with_outputs("merge", "keys", main="shards")
+        )
         # Nothing passes here unless there are very many runs.
         merged = (
-            bundles
-            | "Cut to merge" >> beam.FlatMap(_cut_to_merge, planned)
+            cut.merge
             | "Group to merge" >> beam.GroupByKey()
             | "Merge" >> beam.FlatMap(_merge, planned, run)
         )
         written = (
-            (cut, merged)
+            (cut.shards, merged)
             | "Flatten ranges" >> beam.Flatten()
             | "Group by shard" >> beam.GroupByKey()
             | "Write"
             >> beam.Map(_write, planned, run, self._unique).with_output_types(Written)
         )
-        facts = [written]
+        facts = [plan, written]
         if rule.keys_apart:
             # Rows of one key may be in two shards.
             compared = (
-                bundles
-                | "Cut keys" >> beam.FlatMap(_cut_keys, planned)
+                cut.keys
                 | "Group keys" >> beam.GroupByKey()
                 | "Compare keys" >> beam.Map(_compare).with_output_types(ComparedKeys)
             )
             facts.append(compared)
+        if self._accounts is not None:
+            facts.append(self._accounts.facts)
         return (
             facts
             | "Flatten facts" >> beam.Flatten()
-            | "Gather facts" >> beam.combiners.ToList()
-            | "Commit"
-            >> beam.Map(_commit, planned, run, source, *read).with_output_types(
-                Committed
-            )
+            | "To one worker" >> beam.Map(_to_one_worker)
+            | "Group facts" >> beam.GroupByKey()
+            | "Commit" >> beam.Map(_commit, run, source)
             # An attempt at the commit finds all of its work, until one has succeeded.
-            | "Keep" >> beam.Reshuffle()
-            | "Clean up" >> beam.Map(_clean_up, run).with_output_types(Committed)
+            | "Keep" >> beam.GroupByKey()
+            | "Clean up" >> beam.Map(_clean_up, run)
         )
 
 
@@ -352,57 +358,59 @@ def _rule_of(
 
 
 @raising_in_python()
-def _look(run: SharedRun, overwrite: bool) -> str:
-    return run.look(overwrite=overwrite)
+def _look(_: bytes, run: SharedRun, overwrite: bool) -> tuple[None, str]:
+    return None, run.look(overwrite=overwrite)
 
 
-class _MergeCounts(beam.CombineFn):
-    """Merges the counts of bundles, many at a time."""
-
-    def create_accumulator(self) -> list[GatheredBundle]:
-        return []
-
-    def add_input(
-        self, parts: list[GatheredBundle], more: GatheredBundle
-    ) -> list[GatheredBundle]:
-        return self.merge_accumulators([parts, [more]])
-
-    def merge_accumulators(
-        self, lists: Iterable[list[GatheredBundle]]
-    ) -> list[GatheredBundle]:
-        parts = [part for each in lists for part in each]
-        return parts if len(parts) < _MERGED_AT_ONCE else [merge_bundles(parts)]
-
-    def extract_output(self, parts: list[GatheredBundle]) -> GatheredBundle:
-        return merge_bundles(parts)
+def _without_runs(bundle: GatheredBundle) -> tuple[None, GatheredBundle]:
+    return None, bundle.without_runs()
 
 
 @raising_in_python()
 def _plan(
-    gathered: GatheredBundle, seen: str, run: SharedRun, **options: Any
+    element: tuple[None, Iterable[str | GatheredBundle]],
+    run: SharedRun,
+    **options: Any,
 ) -> RowsPlan:
+    seen = ""
+    parts: list[GatheredBundle] = []
+    for found in element[1]:
+        if isinstance(found, str):
+            seen = found
+            continue
+        parts.append(found)
+        if len(parts) == _MERGED_AT_ONCE:
+            parts = [merge_bundles(parts)]
     return plan_rows(
-        gathered, directory=run.directory, seen=seen, job=run.token, **options
+        merge_bundles(parts),
+        directory=run.directory,
+        seen=seen,
+        job=run.token,
+        **options,
     )
 
 
-def _cut(bundle: GatheredBundle, plan: RowsPlan) -> Iterator[tuple[ShardKey, RowRange]]:
-    _check_attempt(bundle, plan)
-    if plan.merging is None:
-        for run in bundle.runs:
-            yield from cut_run(run, plan.bounds)
-
-
-def _cut_to_merge(
+def _cut(
     bundle: GatheredBundle, plan: RowsPlan
-) -> Iterator[tuple[tuple[str, int, int], RowRange]]:
-    _check_attempt(bundle, plan)
-    if plan.merging is not None:
-        parts = even_bounds(plan.merging.parts)
-        for run in bundle.runs:
-            group = plan.merging.group_of(run)
-            for (split, part), found in cut_run(run, dict.fromkeys(plan.bounds, parts)):
-                yield (split, part, group), found
+) -> Iterator[_ShardRange | _ToMerge | _OfKeys]:
+    """Gives ranges of runs by shard, by group to merge, and by part of the keys."""
+    if not bundle.attempts <= plan.attempts:
+        raise ConservationError(
+            "Every bundle that is written must be one that was counted; the engine has "
+            "given one of another attempt. Nothing was committed. Run again; where the "
+            "engine does so each time, put beam.Reshuffle() before WriteDataset."
+        )
+    for run in bundle.runs:
+        if plan.merging is None:
+            yield from cut_run(run, plan.bounds)
+            continue
+        group = plan.merging.group_of(run)
+        parts = dict.fromkeys(plan.bounds, even_bounds(plan.merging.parts))
+        for (split, part), found in cut_run(run, parts):
+            yield _ToMerge("merge", ((split, part, group), found))
+    for run in bundle.keys:
+        for key, found in cut_run(run, {"": plan.key_bounds}):
+            yield _OfKeys("keys", (key, found))
 
 
 def _merge(
@@ -425,25 +433,8 @@ def _merge(
         yield from cut_run(each, plan.bounds)
 
 
-def _cut_keys(
-    bundle: GatheredBundle, plan: RowsPlan
-) -> Iterator[tuple[ShardKey, RowRange]]:
-    _check_attempt(bundle, plan)
-    for run in bundle.keys:
-        yield from cut_run(run, {"": plan.key_bounds})
-
-
 def _compare(element: tuple[ShardKey, Iterable[RowRange]]) -> ComparedKeys:
     return ComparedKeys(check_keys([*element[1]], files.read_range))
-
-
-def _check_attempt(bundle: GatheredBundle, plan: RowsPlan) -> None:
-    if not bundle.attempts <= plan.attempts:
-        raise ConservationError(
-            "Every bundle that is written must be one that was counted; the engine has "
-            "given one of another attempt. Nothing was committed. Run again; where the "
-            "engine does so each time, put beam.Reshuffle() before WriteDataset."
-        )
 
 
 @raising_in_python()
@@ -484,20 +475,25 @@ def _load(
     return rows, refused
 
 
+def _to_one_worker(fact: Any) -> tuple[None, Any]:
+    return None, fact
+
+
 @raising_in_python()
 def _commit(
-    found: list[Written | ComparedKeys],
-    plan: RowsPlan,
-    run: SharedRun,
-    source: ReadSource | None,
-    read: Sequence[ReadFacts | RejectLog] = (),
-) -> Committed:
+    element: tuple[None, Iterable[Any]], run: SharedRun, source: ReadSource | None
+) -> tuple[None, Committed]:
+    facts = [*element[1]]
+    (plan,) = (fact for fact in facts if isinstance(fact, RowsPlan))
     if source is not None:
+        read = [fact for fact in facts if isinstance(fact, ReadFacts | RejectLog)]
         plan = with_accounts(plan, source, read)
-    return commit_rows(found, plan, run)
+    found = [fact for fact in facts if isinstance(fact, Written | ComparedKeys)]
+    return None, commit_rows(found, plan, run)
 
 
 @raising_in_python()
-def _clean_up(committed: Committed, run: SharedRun) -> Committed:
+def _clean_up(element: tuple[None, Iterable[Committed]], run: SharedRun) -> Committed:
+    (committed,) = element[1]
     run.end()
     return committed

@@ -87,7 +87,7 @@ PROGRAM = {
         "job"
     ),
     "beam_pipeline.own_pipelines": (
-        "version settings engines planning planning.features datasets"
+        "version settings beam_internals engines planning planning.features datasets"
     ),
     "beam_pipeline.datasets": "",
     "beam_pipeline.commands": (

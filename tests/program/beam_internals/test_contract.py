@@ -82,6 +82,18 @@ def test_shortcuts_of_view_as(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PipelineOptions.view_as is plain
 
 
+def test_shortcuts_of_two_builders() -> None:
+    """Where two are open at a time, the last one that ends restores Beam."""
+    plain = core.get_function_args_defaults, PipelineOptions.view_as
+    first, second = beam_shortcuts(), beam_shortcuts()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert core.get_function_args_defaults is not plain[0]
+    second.__exit__(None, None, None)
+    assert (core.get_function_args_defaults, PipelineOptions.view_as) == plain
+
+
 # loading.py
 
 
