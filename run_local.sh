@@ -78,6 +78,9 @@ install() {
         "(once; this can take minutes) ..."
     "$venv/bin/python" -m pip install --quiet --editable "$root${extra:+[$extra]}" ||
         die "pip could not install the project; its message stands above"
+    # pip compiles what it installs, but not what stays where it is.
+    (cd "$root" && "$venv/bin/python" -m compileall -q \
+        beam_pipeline beam_tfrecord transforms)
     printf '%s\n' "$want" >"$stamp"
     printf '%s\n' "$want" >"$run_stamp"
     if [ "$extra" = dev ]; then # which holds the extras test and docs

@@ -10,7 +10,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-__all__ = ["Command", "ProcessFailedError", "Measured", "run", "run_side_by_side"]
+__all__ = [
+    "Command",
+    "Measured",
+    "ProcessFailedError",
+    "compile_program",
+    "run",
+    "run_side_by_side",
+]
 
 _SAMPLES_A_SECOND = 20
 _KILOBYTE = 1024
@@ -56,6 +63,17 @@ def run(command: Command, *, memory: bool = False) -> Measured:
     seconds = time.perf_counter() - begun
     used = _processor_seconds() - used
     return Measured(seconds, process.output(), used, *peaks)
+
+
+def compile_program(python: str) -> None:
+    """Compiles the program to bytecode, as pip does with all that it installs.
+
+    It does not with a program that is installed in place; and where
+    PYTHONDONTWRITEBYTECODE is set, each process would compile it again.
+    """
+    folders = ("beam_pipeline", "beam_tfrecord", "transforms")
+    root = pathlib.Path(__file__).resolve().parents[1]
+    run([python, "-m", "compileall", "-q", *(root / folder for folder in folders)])
 
 
 def _processor_seconds() -> float:

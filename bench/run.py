@@ -466,6 +466,7 @@ def _save(results: Sequence[Result], arguments: argparse.Namespace) -> pathlib.P
 def main() -> int:
     """Runs the requested work; returns 1 if a requirement is missed."""
     arguments = _arguments()
+    measure.compile_program(arguments.ours)
     bench = Bench(arguments)
     results: list[Result] = []
     for name in WORKS:
