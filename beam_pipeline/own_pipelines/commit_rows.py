@@ -14,7 +14,7 @@ from transforms.stages.commit import commit_dataset
 from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.storage.retry import storing
 
-__all__ = ["Committed", "ComparedKeys", "Written", "commit_rows"]
+__all__ = ["Committed", "ComparedKeys", "Refused", "Written", "commit_rows"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +59,15 @@ class ComparedKeys:
     keys: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """The rows that a bundle has refused."""
+
+    rejects: RejectLog
+
+
 def commit_rows(
-    found: Sequence[Written | ComparedKeys], plan: RowsPlan, run: SharedRun
+    found: Sequence[Written | ComparedKeys | Refused], plan: RowsPlan, run: SharedRun
 ) -> Committed:
     """Publishes the shards that were reported; a second attempt gives the same.
 
@@ -82,7 +89,8 @@ def commit_rows(
         shards = [
             dataclasses.replace(each.shard, parts={}, parts_gone={}) for each in written
         ]
-        logs = [each.rejects for each in written if each.rejects is not None]
+        found_logs = [x.rejects for x in found if isinstance(x, Written | Refused)]
+        logs = [log for log in found_logs if log is not None]
         prints = [each.images for each in written if each.images is not None]
         findings = check_leaks(prints, CheckLeaks(run.store))
         commit_dataset(

@@ -22,13 +22,15 @@ from transforms.core.placing.placement import Sharding, SplitRule, UInt64s, usua
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
-from transforms.errors import SpecError, nearest
+from transforms.errors import EncodingError, SpecError, nearest
 from transforms.gather.bundle import GatheredBundle, GatherRule
 from transforms.gather.merge_runs import Merging, plan_merging
+from transforms.gather.refused_rows import merge_refusals
 from transforms.gather.row_runs import BINS, Histogram, even_bounds
 from transforms.gather.tally import Declared, infer, merge_tallies
 from transforms.shards.write_shard import ShardLayout
 from transforms.stages.commit import Publication
+from transforms.stages.gather import ROWS_ORIGIN
 
 __all__ = ["RowsPlan", "merge_bundles", "plan_rows"]
 
@@ -74,8 +76,10 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
     histograms: dict[str, Histogram] = {}
     labels: dict[str, list[pa.StringArray]] = {}
     attempts: set[str] = set()
+    refusals = []
     runs = 0
     for bundle in bundles:
+        refusals.append(bundle.refusals)
         attempts |= bundle.attempts
         runs += bundle.run_count
         tallies.append(bundle.tally)
@@ -95,6 +99,7 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
         distinct,
         attempts=frozenset(attempts),
         run_count=runs,
+        refusals=merge_refusals(refusals),
     )
 
 
@@ -124,9 +129,11 @@ def plan_rows(
       source: that the rows were read from, where that is known.
 
     Raises:
-      EncodingError: values of one column are of kinds that do not join.
+      EncodingError: values of one column are of kinds that do not join, or the same is
+        wrong with every row.
       SpecError: the spec and the rows contradict each other.
     """
+    _check_refusals(gathered)
     if gathered.tally.rows:
         _check_columns(spec, gathered.tally.columns)
         if given is None:
@@ -191,15 +198,15 @@ def plan_rows(
                 **deciding_versions(),
             },
         },
-        expected_rows=total,
+        expected_rows=gathered.received,
         max_reject_rate=spec.max_reject_rate,
         allow_empty=spec.allow_empty,
         verified=spec.verify,
         keeps_equal=True,
     )
     facts = (
-        ReadFacts("rows", start=0, rows=total),
-        PlaceFacts("rows", 0, rows, labels={}),
+        ReadFacts(ROWS_ORIGIN, start=0, rows=gathered.received),
+        PlaceFacts(ROWS_ORIGIN, 0, rows, labels={}),
     )
     return RowsPlan(
         types,
@@ -211,6 +218,16 @@ def plan_rows(
         even_bounds(-(-total // _KEYS_COMPARED)),
         merging,
     )
+
+
+def _check_refusals(gathered: GatheredBundle) -> None:
+    """Raises EncodingError where one thing is wrong with every row.
+
+    Then it is no row that is bad, but a step or a parameter.
+    """
+    for word, rows in gathered.refusals.rows.items():
+        if rows == gathered.received:
+            raise EncodingError(gathered.refusals.sentences[word])
 
 
 def _check_columns(spec: Spec, columns: Iterable[str]) -> None:

@@ -23,6 +23,7 @@ from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.own_pipelines.commit_rows import (
     Committed,
     ComparedKeys,
+    Refused,
     Written,
     commit_rows,
 )
@@ -80,6 +81,7 @@ _ShardRange = tuple[ShardKey, RowRange]
 _MergeKey = tuple[str, int, int]
 _ToMerge = TaggedOutput[Literal["merge"], tuple[_MergeKey, RowRange]]
 _OfKeys = TaggedOutput[Literal["keys"], _ShardRange]
+_OfRefused = TaggedOutput[Literal["refused"], Refused]
 
 
 class WriteDataset(beam.PTransform):
@@ -252,7 +254,9 @@ class WriteDataset(beam.PTransform):
         )
         planned = beam.pvalue.AsSingleton(plan)
         cut = bundles | "Cut by shard" >> (
-            beam.FlatMap(_cut, planned).with_outputs("merge", "keys", main="shards")
+            beam.FlatMap(_cut, planned).with_outputs(
+                "merge", "keys", "refused", main="shards"
+            )
         )
         # Nothing passes here unless there are very many runs.
         merged = (
@@ -267,7 +271,7 @@ class WriteDataset(beam.PTransform):
             | "Write"
             >> beam.Map(_write, planned, run, self._unique).with_output_types(Written)
         )
-        facts = [plan, written]
+        facts = [plan, written, cut.refused]
         if rule.keys_apart:
             # Rows of one key may be in two shards.
             compared = (
@@ -392,14 +396,19 @@ def _plan(
 
 def _cut(
     bundle: GatheredBundle, plan: RowsPlan
-) -> Iterator[_ShardRange | _ToMerge | _OfKeys]:
-    """Gives ranges of runs by shard, by group to merge, and by part of the keys."""
+) -> Iterator[_ShardRange | _ToMerge | _OfKeys | _OfRefused]:
+    """Gives ranges of runs by shard, by group to merge, and by part of the keys.
+
+    Beside them, what the bundle has refused.
+    """
     if not bundle.attempts <= plan.attempts:
         raise ConservationError(
             "Every bundle that is written must be one that was counted; the engine has "
             "given one of another attempt. Nothing was committed. Run again; where the "
             "engine does so each time, put beam.Reshuffle() before WriteDataset."
         )
+    if bundle.rejects is not None:
+        yield _OfRefused("refused", Refused(bundle.rejects))
     for run in bundle.runs:
         if plan.merging is None:
             yield from cut_run(run, plan.bounds)
@@ -488,7 +497,8 @@ def _commit(
     if source is not None:
         read = [fact for fact in facts if isinstance(fact, ReadFacts | RejectLog)]
         plan = with_accounts(plan, source, read)
-    found = [fact for fact in facts if isinstance(fact, Written | ComparedKeys)]
+    kinds = Written | ComparedKeys | Refused
+    found = [fact for fact in facts if isinstance(fact, kinds)]
     return None, commit_rows(found, plan, run)
 
 

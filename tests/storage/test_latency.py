@@ -108,7 +108,7 @@ begin = time.perf_counter()
 one_by_one = [files.size_of(path) for path in paths[:alone]]
 between = time.perf_counter()
 rule = GatherRule(SplitRule(SplitSource.SINGLE, ("train",)), images={"image"})
-bundle = BundleRows(rule, lambda pieces: "runs", files.sizes_of)
+bundle = BundleRows(rule, lambda pieces: "runs", files.sizes_of, lambda _: None)
 bundle.add(pa.table({"image": paths}))
 found = bundle.finish()
 bundle = time.perf_counter() - between

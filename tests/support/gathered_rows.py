@@ -43,7 +43,7 @@ class Gathered:
     @property
     def facts(self) -> tuple[Any, ...]:
         """All that may not depend on bundles and order."""
-        refused = sorted((r.source, str(r.reason)) for r in self.rejections)
+        refused = sorted(each.to_json() for each in self.rejections)
         classes = {n: c.to_pylist() for n, c in self.plan.counts.classes.items()}
         return self.schema, self.records, refused, classes, self.plan.counts.rows
 
@@ -67,8 +67,9 @@ def gather(
         return stored[int(path) - 1][start:stop]
 
     found: list[GatheredBundle] = []
+    rejections: list[Rejection] = []
     for rows in bundles:
-        bundle = BundleRows(rule, store, files.sizes_of)
+        bundle = BundleRows(rule, store, files.sizes_of, rejections.extend)
         for row in rows:
             bundle.add(row)
         made = bundle.finish()
@@ -90,7 +91,6 @@ def gather(
             for key, part in cut_run(run, plan.bounds):
                 ranges.setdefault(key, []).append(part)
     records: dict[tuple[str, int], Sequence[bytes]] = {}
-    rejections: list[Rejection] = []
     for key in sorted(ranges):
         gathered, refused = gather_shard(
             ranges[key],

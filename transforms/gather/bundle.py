@@ -1,31 +1,49 @@
 """The rows of one bundle: batches as they fill, then sorted runs and counts."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list
+from transforms.core.arrays import is_list, numpy_mask, rows_holding
 from transforms.core.infer.image_names import is_named_like_images
-from transforms.core.model import Batch, Block
+from transforms.core.model import Batch, Block, Rejection, RejectLog
 from transforms.core.placing.content import content_hashes, hashed_images
 from transforms.core.placing.identity import ORDER, unit_hashes
 from transforms.core.placing.placement import SplitRule, SplitSource, is_split_name
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import (
     NOWHERE,
-    Splits,
     SplitTables,
     split_rows,
 )
+from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.cast import cast
+from transforms.core.rows.column import fault as faults_where
+from transforms.core.rows.conform import Misfit
+from transforms.core.rows.python_kinds import OddValueError, family_of
+from transforms.core.rows.python_kinds import shown as shown_text
+from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
-from transforms.errors import EncodingError, bounded
+from transforms.errors import (
+    EncodingError,
+    ExampleError,
+    bounded,
+    nearest,
+)
 from transforms.gather.example_rows import rows_of_examples
+from transforms.gather.refused_rows import (
+    Refusals,
+    RefusedRows,
+    refuse,
+    values_as_json,
+)
 from transforms.gather.row_batches import NO_ROW, Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
 from transforms.gather.row_runs import Histogram, Longs, RowRun, keep_pieces, pack_rows
@@ -38,6 +56,16 @@ __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]
 _BATCH_ROWS = 4096
 _FIRST_ROWS = 64
 _BATCH_BYTES = 1 << 22
+# What is wrong with elements that cannot become Arrow.
+_FAULTS = (EncodingError, ExampleError, OddValueError, pa.ArrowException)
+_NO_SPLIT = (
+    "Every key must be in the table of ids, which says its split; none is. Look after "
+    "the table, or after the key."
+)
+STAGE = "gather"
+"""Of rejections."""
+
+Bools = npt.NDArray[np.bool_]
 # Bytes of rows that are sorted and stored at a time.
 _RUN_BYTES = 32 << 20
 
@@ -90,6 +118,8 @@ class GatheredBundle:
       keys: runs of the keys alone, in one split without a name, where they are wanted.
       attempts: words of the attempts that these are the rows of: one for a bundle.
       run_count: how many runs there are, also where they are left out.
+      refusals: counts of rows that are in no run, and not in the tally.
+      rejects: why those are not, each by itself.
     """
 
     runs: tuple[RowRun, ...]
@@ -99,10 +129,17 @@ class GatheredBundle:
     keys: tuple[RowRun, ...] = ()
     attempts: frozenset[str] = frozenset()
     run_count: int = 0
+    refusals: Refusals = dataclasses.field(default_factory=Refusals)
+    rejects: RejectLog | None = None
+
+    @property
+    def received(self) -> int:
+        """How many rows came."""
+        return self.tally.rows + self.refusals.total
 
     def without_runs(self) -> "GatheredBundle":
         """Returns the counts alone, which the plan merges."""
-        return dataclasses.replace(self, runs=(), keys=())
+        return dataclasses.replace(self, runs=(), keys=(), rejects=None)
 
 
 class BundleRows:
@@ -113,6 +150,7 @@ class BundleRows:
         rule: GatherRule,
         store: Callable[[Sequence[pa.Buffer]], str],
         sizes_of: Callable[[Iterable[str]], Mapping[str, int]],
+        reject: Callable[[Sequence[Rejection]], None],
     ) -> None:
         """Starts a bundle.
 
@@ -120,10 +158,12 @@ class BundleRows:
           rule: of the job.
           store: writes pieces end to end into a file of its own; returns its path.
           sizes_of: returns path -> bytes of those files that are there.
+          reject: takes rejections of rows that no run holds.
         """
         self._rule = rule
         self._store = store
         self._sizes_of = sizes_of
+        self._refused = RefusedRows(reject)
         # Elements of the type `_kind`, and what `_take` makes batches of.
         self._waiting: list[Any] = []
         self._most = _FIRST_ROWS
@@ -141,21 +181,22 @@ class BundleRows:
         self._labels: dict[str, list[pa.StringArray]] = {}
 
     def add(self, element: Any) -> None:
-        """Takes a row, or a record batch or table of rows.
-
-        Raises:
-          EncodingError: it is no row, or holds what no feature can.
-        """
-        if type(element) is not self._kind:
-            self._start_kind(element)
+        """Takes a row, or a record batch or table of rows; rejects what is none."""
+        if type(element) is not self._kind and not self._start_kind(element):
+            return
         self._waiting.append(element)
         if len(self._waiting) >= self._most:
             self._to_arrow()
 
-    def _start_kind(self, element: Any) -> None:
-        """Prepares for elements of another type than those before."""
+    def _start_kind(self, element: Any) -> bool:
+        """Prepares for elements of another type; returns whether they are rows."""
         kind = type(element)
         convert = as_mapping(kind)
+        is_table = issubclass(kind, pa.RecordBatch | pa.Table)
+        is_example = kind is bytes and bool(self._rule.examples)
+        if convert is None and not is_table and not is_example:
+            self._refuse_element(element)
+            return False
         if convert is not None and self._take == self._of_rows:
             # Rows of several types may alternate, so they wait together.
             self._rows += map(self._convert, self._waiting)
@@ -167,24 +208,26 @@ class BundleRows:
             self._most = _FIRST_ROWS
         if convert is not None:
             self._convert, self._take = convert, self._of_rows
-        elif issubclass(kind, pa.RecordBatch | pa.Table):
+        elif is_table:
             self._take, self._most = _of_tables, 1
-        elif kind is bytes and self._rule.examples:
-            self._take = self._of_examples
         else:
-            raise EncodingError(
-                bounded(
-                    f"{NO_ROW}; found {kind.__name__}: {element!r:.80}. Map it to a "
-                    f"row first."
-                )
-            )
+            self._take = self._of_examples
         self._kind = kind
+        return True
+
+    def _refuse_element(self, element: Any) -> None:
+        text = f"{type(element).__name__}: {shown_text(element)}"
+        sentence = bounded(f"{NO_ROW}; found {text}. Map it to a row first.")
+        fault = Fault(Reason.MALFORMED, f"no row, but {text}")
+        rejection = refuse(values_as_json(element), fault, stage=STAGE)
+        self._refused.add("element", sentence, rejection)
 
     def finish(self) -> GatheredBundle | None:
         """Returns what the bundle leaves; None of one without rows."""
         self._to_arrow()
         self._to_runs()
-        if not self._tallies:
+        refusals = self._refused.refusals
+        if not self._tallies and not refusals.total:
             return None
         labels = {
             name: pa.chunked_array(parts, pa.string()).unique()
@@ -197,14 +240,22 @@ class BundleRows:
             labels,
             tuple(self._keys),
             run_count=len(self._runs),
+            refusals=refusals,
         )
 
     def _to_arrow(self) -> None:
         """Makes batches of what waits, and says how many elements are to wait next."""
         waiting, self._waiting = self._waiting, []
-        if not waiting and not self._rows:
+        rows, self._rows = self._rows, []
+        if self._take is _of_tables:
+            waiting = [batch for each in waiting for batch in _batches_in(each)]
+        elif self._take == self._of_rows:
+            # A dict is a row as it is.
+            more = waiting if self._kind is dict else map(self._convert, waiting)
+            waiting = [*rows, *more]
+        if not waiting:
             return
-        batches = list(self._take(waiting))
+        batches = self._taken(waiting)
         rows = sum(batch.num_rows for batch in batches)
         size = sum(batch.nbytes for batch in batches)
         if self._take is not _of_tables:
@@ -215,11 +266,44 @@ class BundleRows:
         if self._bytes >= _RUN_BYTES:
             self._to_runs()
 
-    def _of_rows(self, elements: list[Any]) -> Iterable[pa.RecordBatch]:
-        rows, self._rows = self._rows, []
-        rows += elements if self._kind is dict else map(self._convert, elements)
+    def _taken(self, elements: list[Any]) -> list[pa.RecordBatch]:
+        """Returns what elements become; rejects those that become nothing.
+
+        What is wrong with a row is found without any other one, so that no bundling
+        decides it.
+        """
+        try:
+            return list(self._take(elements))
+        except _FAULTS as error:
+            parts = _halves(elements)
+            if not parts:
+                self._refuse(elements[0], error)
+            return [batch for part in parts for batch in self._taken(part)]
+
+    def _refuse(self, element: Any, error: Exception) -> None:
+        """Rejects a row, or all rows of a batch, that cannot become Arrow."""
+        reason = getattr(error, "reason", Reason.MALFORMED)
+        sentence = bounded(str(error))
+        for row in _rows_in(element):
+            rejection = refuse(
+                values_as_json(row),
+                Fault(reason, sentence),
+                known_by=self._key_in(row),
+                stage=STAGE,
+            )
+            self._refused.add("row", sentence, rejection)
+
+    def _key_in(self, row: Any) -> str:
+        """Returns the key of a row as text; empty for none."""
+        name = self._rule.key_column
+        key = row.get(name) if name and isinstance(row, Mapping) else None
+        return str(key) if family_of(type(key)) in ("int", "text") else ""
+
+    def _of_rows(self, rows: list[Row]) -> Iterable[pa.RecordBatch]:
         rule = self._rule
-        return batches_of(rows, images=rule.images, integers=rule.integers)
+        # Beside 2.5 the key 1 is no less a whole number.
+        whole = rule.integers | {rule.key_column, rule.group_column, rule.split_column}
+        return batches_of(rows, images=rule.images, integers=whole)
 
     def _of_examples(self, payloads: list[bytes]) -> Iterable[pa.RecordBatch]:
         yield batch_of_table(rows_of_examples(payloads, self._rule.examples))
@@ -237,7 +321,10 @@ class BundleRows:
 
     def _add_run(self, rows: pa.RecordBatch) -> None:
         rule = self._rule
-        keys = _texts(rows, rule.key_column, "key")
+        rows = self._with_places(rows)
+        if not rows.num_rows:
+            return
+        keys = _texts(rows, rule.key_column)
         names = [name for name in rows.schema.names if name != rule.split_column]
         hashed = hashed_images(rows.select(names))
         placed = Batch(
@@ -246,14 +333,21 @@ class BundleRows:
             np.zeros(rows.num_rows, np.int64),
             splits=_splits(rows, rule),
             keys=keys,
-            groups=_texts(rows, rule.group_column, ""),
+            groups=_texts(rows, rule.group_column),
             contents=None if keys is not None else content_hashes(hashed, names),
         )
         by_content = dataclasses.replace(
             rule.split, by_content=placed.contents is not None
         )
         splits = split_rows(placed, by_content, SplitTables(table=rule.table))
-        _check_placed(splits, keys)
+        homeless = splits.index == NOWHERE
+        if homeless.any():
+            # Of a table of ids: then rows have keys.
+            fault = functools.partial(_homeless, keys)
+            self._refuse_rows(rows, homeless, "id", _NO_SPLIT, fault)
+            if not homeless.all():
+                self._add_run(rows.filter(pa.array(~homeless)))
+            return
         ungrouped = dataclasses.replace(placed, groups=None)
         hashes = unit_hashes(ungrouped, purpose=ORDER, seed=rule.seed)
         kept = rows.select(names)
@@ -275,6 +369,58 @@ class BundleRows:
         for name, found in histograms.items():
             known = self._histograms.get(name)
             self._histograms[name] = found if known is None else known.merge(found)
+
+    def _with_places(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows that have a key and a split; rejects the others."""
+        for word, name, reason, bad in _unplaced(rows, self._rule):
+            if not bad.any():
+                continue
+            names = [each for each in rows.schema.names if each != name]
+            column = rows.column(name) if len(names) < rows.num_columns else None
+            column = pa.nulls(rows.num_rows) if column is None else column
+            faults = faults_where(bad, reason)
+            assert faults is not None, "some are bad"
+            misfit = Misfit(Feature(name, Kind.TEXT), column, faults)
+            place = int(bad.argmax())
+            near = nearest(name, names) if len(names) == rows.num_columns else ""
+            sentence = bounded(
+                f"Every row must have a {word} in {name!r}{near}; "
+                f"{misfit.complaint(place).message}. Name another column, or give "
+                f"the rows one."
+            )
+            self._refuse_rows(rows, bad, word, sentence, misfit.complaint)
+            rest = rows.filter(pa.array(~bad))
+            return self._with_places(rest) if rest.num_rows else rest
+        return rows
+
+    def _refuse_rows(
+        self,
+        rows: pa.RecordBatch,
+        bad: Bools,
+        word: str,
+        sentence: str,
+        fault: Callable[[int], Fault],
+    ) -> None:
+        """Rejects rows that are in Arrow.
+
+        Args:
+          rows: n of them.
+          bad: which of them, as n bools.
+          word, sentence: see `RefusedRows.add`.
+          fault: what is wrong with the row at a place.
+        """
+        names = rows.schema.names
+        columns = rows.select([n for n in names if n != self._rule.split_column])
+        hashes = content_hashes(hashed_images(columns), columns.schema.names)
+        for place in np.flatnonzero(bad).tolist():
+            row = {name: python_value(rows.column(name)[place]) for name in names}
+            rejection = refuse(
+                values_as_json(row),
+                fault(place),
+                known_by=self._key_in(row) or f"{hashes[place]:016x}",
+                stage=STAGE,
+            )
+            self._refused.add(word, sentence, rejection)
 
     def _file_sizes(self, rows: pa.RecordBatch) -> Longs | None:
         """Returns how many bytes the image files of n rows have; None for no paths.
@@ -318,55 +464,106 @@ class BundleRows:
 
 
 def _of_tables(elements: list[Any]) -> Iterable[pa.RecordBatch]:
-    for each in elements:
-        for batch in each.to_batches() if isinstance(each, pa.Table) else [each]:
-            if batch.num_rows:
-                yield batch_of_table(batch)
+    return map(batch_of_table, elements)
 
 
-def _texts(rows: pa.RecordBatch, name: str, what: str) -> pa.StringArray | None:
-    """Returns a column as text; of keys, every row must have one."""
+def _batches_in(table: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
+    batches = table.to_batches() if isinstance(table, pa.Table) else [table]
+    return [batch for batch in batches if batch.num_rows]
+
+
+def _halves(elements: list[Any]) -> list[list[Any]]:
+    """Returns elements in two parts, a single batch by its rows; none for one row."""
+    if len(elements) == 1 and isinstance(elements[0], pa.RecordBatch):
+        batch = elements[0]
+        if batch.num_rows > 1 and _is_sound(batch.slice(0, 0)):
+            middle = batch.num_rows // 2
+            return [[batch.slice(0, middle)], [batch.slice(middle)]]
+    middle = len(elements) // 2
+    return [elements[:middle], elements[middle:]] if middle else []
+
+
+def _is_sound(batch: pa.RecordBatch) -> bool:
+    """Whether names and types are ones that rows can have, whatever the values."""
+    try:
+        batch_of_table(batch)
+    except _FAULTS:
+        return False
+    return True
+
+
+def _rows_in(element: Any) -> Iterable[Any]:
+    """Yields the rows of a batch, of which names may be there twice; or one row."""
+    if not isinstance(element, pa.RecordBatch):
+        yield element
+        return
+    names = element.schema.names
+    for place in range(element.num_rows):
+        values = [python_value(column[place]) for column in element.columns]
+        if len(set(names)) == len(names):
+            yield dict(zip(names, values, strict=True))
+        else:
+            yield [list(pair) for pair in zip(names, values, strict=True)]
+
+
+def _unplaced(
+    rows: pa.RecordBatch, rule: GatherRule
+) -> Iterable[tuple[str, str, Reason, Bools]]:
+    """Yields (word, column, reason, which rows) of what may be wrong with a place."""
+    if rule.key_column:
+        missing, strange = _unfit(rows, rule.key_column)
+        yield "key", rule.key_column, Reason.MISSING_VALUE, missing
+        yield "key", rule.key_column, Reason.WRONG_TYPE, strange
+    if rule.group_column:
+        _, strange = _unfit(rows, rule.group_column)
+        yield "group", rule.group_column, Reason.WRONG_TYPE, strange
+    if rule.split.source is SplitSource.COLUMN:
+        missing, strange = _unfit(rows, rule.split_column)
+        bad = missing | strange
+        if not bad.any():
+            texts = rows.column(rule.split_column).cast(pa.string())
+            unnamed = [x for x in texts.unique().to_pylist() if not is_split_name(x)]
+            bad = numpy_mask(pc.is_in(texts, pa.array(unnamed, pa.string())))
+        yield "split", rule.split_column, Reason.BAD_SPLIT, bad
+
+
+def _unfit(rows: pa.RecordBatch, name: str) -> tuple[Bools, Bools]:
+    """Returns which of n rows have nothing in a column, and which no text or integer.
+
+    NaN is nothing.
+    """
+    if name not in rows.schema.names:
+        return np.ones(rows.num_rows, bool), np.zeros(rows.num_rows, bool)
+    column = rows.column(name)
+    held = rows_holding(column)
+    if pa.types.is_floating(column.type):
+        held &= ~numpy_mask(pc.is_nan(column).fill_null(True))
+    if pa.types.is_integer(column.type) or pa.types.is_string(column.type):
+        return ~held, np.zeros(rows.num_rows, bool)
+    return ~held, held
+
+
+def _texts(rows: pa.RecordBatch, name: str) -> pa.StringArray | None:
+    """Returns a column of texts or integers as text."""
     if not name:
         return None
-    column = rows.column(name) if name in rows.schema.names else None
-    if column is None or (what and column.null_count):
-        if not what:
-            return pa.nulls(rows.num_rows, pa.string())
-        raise EncodingError(
-            f"Every row must have a {what}; of {rows.num_rows:,} rows some have "
-            f"nothing in {name!r}. Leave them out, or give them one."
-        )
-    if not (pa.types.is_integer(column.type) or pa.types.is_string(column.type)):
-        raise EncodingError(
-            f"A {what or 'group'} must be text or an integer; {name!r} holds "
-            f"{column.type}. Convert it before it is written."
-        )
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.string())
+    column = rows.column(name)
     return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
 
 def _splits(rows: pa.RecordBatch, rule: GatherRule) -> pa.StringArray | None:
     if rule.split.source is not SplitSource.COLUMN:
         return None
-    splits = _texts(rows, rule.split_column, "split")
-    assert splits is not None, "a rule by a column names it"
-    for name in splits.unique().to_pylist():
-        if not is_split_name(name):
-            raise EncodingError(
-                f"A split is named by letters, digits, '_' and '-', and not 'all'; "
-                f"{rule.split_column!r} holds {name!r:.80}. Change it before it is "
-                f"written."
-            )
-    return splits
+    return _texts(rows, rule.split_column)
 
 
-def _check_placed(splits: Splits, keys: pa.StringArray | None) -> None:
-    """Raises EncodingError where the table of ids says no split of a key."""
-    if keys is not None and NOWHERE in splits.index:
-        key = keys[int(np.argmax(splits.index == NOWHERE))].as_py()
-        raise EncodingError(
-            f"Every key must be in the table of ids, which says its split; {key!r:.80} "
-            f"is not. Leave the row out, or add its key to the table."
-        )
+def _homeless(keys: pa.StringArray, place: int) -> Fault:
+    return Fault(
+        Reason.BAD_SPLIT,
+        f"key {keys[place].as_py()!r} has no split in the table of ids",
+    )
 
 
 def _class_names(column: pa.Array) -> pa.StringArray:

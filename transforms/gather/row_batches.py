@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from transforms.core.arrays import is_list, rows_holding
 from transforms.core.arrow_types import PYTHON, plain_type
 from transforms.core.nesting import MAX_NESTING, check_key
+from transforms.core.reasons import Reason
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.rows.common_type import as_type
 from transforms.core.rows.float32 import FLOAT64_EXACT
@@ -37,7 +38,14 @@ from transforms.core.rows.scalars import is_image_struct
 from transforms.errors import EncodingError, bounded
 from transforms.formats.columnar.arrow_batches import flat_columns
 
-__all__ = ["NO_ROW", "Row", "as_mapping", "batches_of", "table_batch"]
+__all__ = [
+    "NO_ROW",
+    "Row",
+    "UnusableValueError",
+    "as_mapping",
+    "batches_of",
+    "table_batch",
+]
 
 # Values of exactly these types become a column at once.
 _TYPES: dict[type[Any], pa.DataType] = {
@@ -58,6 +66,18 @@ _NESTED = frozenset(["array", "list", "mapping"])
 _IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 Row = Mapping[str, Any]
+
+
+class UnusableValueError(EncodingError):
+    """A row holds a value that no feature does.
+
+    Attributes:
+      reason: why the row is to be rejected.
+    """
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
@@ -377,17 +397,19 @@ def _likeness(value: Any, level: int = 0) -> object:
     return family
 
 
-def _unusable(row: Row, name: str, *, is_image: bool) -> EncodingError:
-    value = row.get(name)
+def _unusable(row: Row, name: str, *, is_image: bool) -> UnusableValueError:
+    value: Any = row.get(name)
+    is_wide = family_of(type(value)) == "int" and not -(2**63) <= value < 2**63
     try:
         _as_column(native_values([value], is_image=is_image))
     except OddValueError as error:
         why = str(error)
     else:
         why = f"{shown(value)} cannot be held"
-    return EncodingError(
+    return UnusableValueError(
         bounded(
             f"Every value of a row must be one that a feature can hold; {name!r} is "
             f"not: {why}. Convert it before it is written, or leave it out."
-        )
+        ),
+        Reason.OUT_OF_RANGE if is_wide else Reason.WRONG_TYPE,
     )

@@ -5,7 +5,6 @@ values make, so that nothing depends on the bundles and attempts that they came 
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Schema, record_fields
 from transforms.core.segment import ROW_COLUMN
 from transforms.errors import DamageError, InputError, bounded
-from transforms.formats.table import rejection_of
+from transforms.gather.refused_rows import refuse, values_as_json
 from transforms.gather.row_runs import (
     COUNT_COLUMN,
     HASH_COLUMN,
@@ -319,12 +318,12 @@ def _rejection(raw: pa.Table, place: int, misfit: Misfit) -> Rejection:
         for name in raw.column_names
         if name not in _OWN_COLUMNS
     }
-    text = json.dumps(values, sort_keys=True, default=repr)
-    found = misfit.complaint(place)
-    made = rejection_of(
-        _name_of(raw, place), (0, *found), text.encode(errors="replace")
+    return refuse(
+        values_as_json(values),
+        misfit.complaint(place),
+        known_by=_name_of(raw, place),
+        stage="write",
     )
-    return dataclasses.replace(made, row=None, stage="write")
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -370,16 +370,18 @@ def _change_by_steps(
     """
     if not publication.steps:
         return {}
-    refused = {log.task: log.items for log in logs}
+    refused: collections.Counter[str] = collections.Counter()
+    for log in logs:
+        refused[log.task] += log.items
     before: dict[tuple[str, int], int] = {}
     for fact in read:
         place = fact.origin, fact.start
-        gone = sum(fact.skipped.values()) + refused.get(task_of("read", *place), 0)
+        gone = sum(fact.skipped.values()) + refused[task_of("read", *place)]
         before[place] = fact.rows - gone
     behind = 0
     for each in placed:
         place = each.origin, each.start
-        rows = sum(each.rows.values()) + refused.get(task_of("place", *place), 0)
+        rows = sum(each.rows.values()) + refused[task_of("place", *place)]
         if publication.steps == "drop" and rows > before.get(place, 0):
             raise ConservationError(added_rows(place[0], before.get(place, 0), rows))
         behind += rows

@@ -12,10 +12,16 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from transforms import files
+from transforms.core.model import Rejection, task_of
 from transforms.gather.bundle import BundleRows, GatheredBundle, GatherRule
 from transforms.publishing.shared_run import SharedRun
+from transforms.work.rejects import RejectGatherer
 
-__all__ = ["GatherRows"]
+__all__ = ["ROWS_ORIGIN", "GatherRows"]
+
+ROWS_ORIGIN = "rows"
+"""What the account of a job calls the rows of a pipeline."""
+
 
 _WORD_BYTES = 8
 
@@ -27,7 +33,8 @@ class GatherRows(beam.PTransform):
     Input: rows, one by one or as Arrow batches. Output: a GatheredBundle for each
     bundle with rows. The stage has no side input: engines break the fusion of stages
     there, and each row would cross to the engine and back. Each attempt writes files
-    of its own, and only what it has returned names them. Counter: rows_gathered.
+    of its own, and only what it has returned names them. Rows that no run holds are
+    rejects. Counters: rows_gathered, rows_rejected.
 
     Attributes:
       rule: what rows are known by.
@@ -57,13 +64,15 @@ class _SortRows(beam.DoFn):
         self.run = run
         self.overwrite = overwrite
         self.rows_gathered = beam.metrics.Metrics.counter("gather", "rows_gathered")
+        self.rows_rejected = beam.metrics.Metrics.counter("gather", "rows_rejected")
 
     def setup(self) -> None:
         self.store = self.run.begin(overwrite=self.overwrite)
 
     def start_bundle(self) -> None:
         self.attempt, self.runs = secrets.token_hex(_WORD_BYTES), itertools.count()
-        self.bundle = BundleRows(self.rule, self._store, files.sizes_of)
+        self.rejects: RejectGatherer | None = None
+        self.bundle = BundleRows(self.rule, self._store, files.sizes_of, self._reject)
 
     def process(self, element: Any) -> None:
         self.bundle.add(element)
@@ -72,8 +81,22 @@ class _SortRows(beam.DoFn):
         found = self.bundle.finish()
         if found is not None:
             self.rows_gathered.inc(found.tally.rows)
-            named = dataclasses.replace(found, attempts=frozenset((self.attempt,)))
+            self.rows_rejected.inc(found.refusals.total)
+            log = None
+            if self.rejects is not None:
+                self.rejects.__exit__(None, None, None)
+                log = self.rejects.log
+            named = dataclasses.replace(
+                found, attempts=frozenset((self.attempt,)), rejects=log
+            )
             yield GlobalWindows.windowed_value(named)
+
+    def _reject(self, rejections: Sequence[Rejection]) -> None:
+        if self.rejects is None:
+            # Each bundle has a log of its own, in a folder of its attempt.
+            store = self.run.open_attempt()
+            self.rejects = store.gather_rejects(task_of("place", ROWS_ORIGIN, 0))
+        self.rejects.add(rejections)
 
     def _store(self, pieces: Sequence[pa.Buffer]) -> str:
         return self.store.put_rows(f"{self.attempt}-{next(self.runs)}", pieces)

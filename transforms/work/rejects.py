@@ -4,7 +4,7 @@ A log consists of runs, each sorted by (source, row); a run consists of pieces, 
 Arrow IPC message of `PIECE_SCHEMA`:
 
     source  string        in UTF-8, which sorts them
-    row     int64         1-based; 0 for items that are no rows
+    row     int64         1-based; 0 for items that are no rows, or a hash of the line
     line    large_binary  the line of `rejects.jsonl`, with its line end
     offset  int64         where in the log the record of the kept item is
     size    int64         of that record as TFRecord frames it; 0 for none
@@ -19,6 +19,7 @@ made of these files at the end.
 
 import collections
 import contextlib
+import hashlib
 import operator
 import os
 import secrets
@@ -78,6 +79,8 @@ _SORTED_BYTES = 8 << 20
 PIECE_ROWS = 256
 # A log of more bytes than this is written to a file.
 _INLINE_BYTES = 1 << 14
+# Of a line, to order by; positive as int64.
+_HASH_BYTES = 7
 _COPIED_BYTES = 8 << 20
 
 _key = operator.itemgetter(0, 1)
@@ -93,7 +96,13 @@ class RejectGatherer:
     """
 
     def __init__(
-        self, task: str, path: str, *, attempts: str, keep_items: bool = False
+        self,
+        task: str,
+        path: str,
+        *,
+        attempts: str,
+        keep_items: bool = False,
+        by_line: bool = False,
     ) -> None:
         """Starts a log.
 
@@ -103,12 +112,15 @@ class RejectGatherer:
             the log is.
           attempts: a folder for the unfinished file, on the same file system.
           keep_items: whether the items themselves are kept.
+          by_line: whether rejections of one source and row are in the order of their
+            lines, not as they come; for items that are in no order.
         """
         self.log: RejectLog | None = None
         self._task = task
         self._path = path
         self._attempts = attempts
         self._keep_items = keep_items
+        self._by_line = by_line
         self._entries: list[_Entry] = []
         self._held_bytes = 0
         self._counts: collections.Counter[Reason] = collections.Counter()
@@ -143,7 +155,11 @@ class RejectGatherer:
             if not source.isascii():
                 source = source.encode("utf-8", "replace").decode()
             kept = rejection if self._keep_items else None
-            self._entries.append((source, rejection.row or 0, line, kept))
+            row = rejection.row or 0
+            if self._by_line:
+                hashed = hashlib.blake2b(line, digest_size=_HASH_BYTES).digest()
+                row = int.from_bytes(hashed)
+            self._entries.append((source, row, line, kept))
             self._held_bytes += len(line)
             if kept is not None:
                 self._held_bytes += len(kept.raw or b"")

@@ -290,6 +290,8 @@ class Store:
             path if self.folder else "",
             attempts=self.attempts,
             keep_items=self.keep_items,
+            # Rows of a pipeline come in no order.
+            by_line=bool(self.attempt),
         )
 
     def put_rejects(

@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]
         [{"part": "te st", "v": 1}],
         {"splits": "column:part"},
         EncodingError,
-        "A split is named by letters",
+        "not the name of a split",
     ),
     "nothing": ([], {}, InputError, "Use allow_empty=True"),
     "rejects": (

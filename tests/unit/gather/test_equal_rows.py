@@ -61,7 +61,10 @@ def _gathered(rows: list[dict[str, Any]], bundles: int) -> tuple[list[Any], Any,
     tallies: list[Any] = []
     for number in range(bundles):
         bundle = BundleRows(
-            rule, lambda pieces: pytest.fail("it is small"), lambda paths: {}
+            rule,
+            lambda pieces: pytest.fail("it is small"),
+            lambda paths: {},
+            lambda rejected: None,
         )
         for row in rows[number::bundles]:
             bundle.add(row)

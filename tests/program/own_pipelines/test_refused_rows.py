@@ -1,0 +1,233 @@
+"""Bad rows of pipelines: each is a reject by itself, whatever rows come with it."""
+
+import collections
+import json
+import pathlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_pipeline.own_pipelines.read_rows import ReadRows
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.support.gathered_rows import gather
+from tests.support.outputs import dataset
+from tests.support.own_pipelines import bytes_of, write_rows
+from transforms.core.example import messages
+from transforms.core.tfrecord import TFRecordReader
+from transforms.errors import EncodingError, RejectLimitError
+
+Folder = pathlib.Path
+
+
+class Strange:
+    """Its default text has an address, which no two runs have in common."""
+
+
+def sound(count: int = 40) -> list[dict[str, Any]]:
+    return [{"id": n, "x": n / 4, "part": "ab"[n % 2]} for n in range(count)]
+
+
+# What is wrong -> an element, settings, the reason, and words of the message.
+BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
+    "no row": (7, {}, "malformed", "no row, but int: 7"),
+    "nothing": (None, {}, "malformed", "no row, but NoneType: None"),
+    "pair": (("k", {"id": 1}), {}, "malformed", "no row, but tuple"),
+    "object": ({"id": 1, "x": Strange()}, {}, "wrong_type", "of type Strange"),
+    "set": ({"id": 1, "x": {"b", "a"}}, {}, "wrong_type", "of type set"),
+    "complex": ({"id": 1, "x": [1j]}, {}, "wrong_type", "of type complex"),
+    "wide": ({"id": 2**63, "x": 1}, {}, "out_of_range", "is outside int64"),
+    "surrogate": ({"id": 1, "part": "\ud800"}, {}, "wrong_type", "surrogates"),
+    "name": ({"id": 1, 7: 1}, {}, "malformed", "found 7"),
+    "no name": ({"id": 1, "": 1}, {}, "malformed", "found ''"),
+    "no column": ({}, {}, "malformed", "must have a column at least"),
+    "no key": ({"x": 1}, {"key": "id"}, "missing_value", "'id' holds nothing"),
+    "NaN": ({"id": float("nan")}, {"key": "id"}, "missing_value", "holds nan"),
+    "float key": ({"id": 2.5}, {"key": "id"}, "wrong_type", "holds 2.5"),
+    "bool key": ({"id": True}, {"key": "id"}, "wrong_type", "holds True"),
+    "list key": ({"id": [1]}, {"key": "id"}, "wrong_type", "holds [1]"),
+    "group": ({"part": 0.5}, {"group_column": "part"}, "wrong_type", "holds 0.5"),
+    "split": (
+        {"id": 1, "part": "a b"},
+        {"splits": "column:part"},
+        "bad_split",
+        "'a b'",
+    ),
+    "no split": ({"id": 1}, {"splits": "column:part"}, "bad_split", "holds nothing"),
+    "tables": (
+        pa.record_batch([[1], [2]], names=["id", "id"]),
+        {},
+        "malformed",
+        "'id' is there 2 times",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_row_is_a_reject(fault: str) -> None:
+    """It is refused alone, and says the same in any bundling and order."""
+    element, settings, reason, words = BAD[fault]
+    rows = [*sound(), element]
+    wanted = gather([rows], **settings)
+    (rejection,) = wanted.rejections
+    assert str(rejection.reason) == reason
+    assert words in rejection.message
+    assert rejection.row is None
+    assert rejection.source
+    records = sum(map(len, wanted.records.values()))
+    assert records == len(sound())
+    assert wanted.plan.publication.expected_rows == len(rows)
+    random.Random(fault).shuffle(rows)
+    for cut in (1, 7, 20, 41):
+        parts = [rows[start : start + cut] for start in range(0, len(rows), cut)]
+        assert gather(parts, **settings).facts == wanted.facts
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_what_is_wrong_with_every_row_is_an_error(fault: str) -> None:
+    """No row is bad then, but a step or a parameter; the message says what to do."""
+    element, settings, _, _ = BAD[fault]
+    with pytest.raises(EncodingError, match=r"must .*\.$"):
+        gather([[element], [element] * 3], **settings)
+
+
+def test_rows_are_known_by_key_or_content() -> None:
+    """Of rows without a key the values decide, not where in memory they are."""
+    keyed = [*sound(), {"id": 7000, "x": Strange()}, {"id": "seven", "x": {1}}]
+    found = gather([keyed], key="id", features={"id": "text"}).rejections
+    assert sorted(each.source for each in found) == ["7000", "seven"]
+    bare = [*sound(), {"x": Strange()}, {"x": Strange()}, {"x": {1}}]
+    found = gather([bare]).rejections
+    assert sorted(collections.Counter(r.source for r in found).values()) == [1, 2]
+
+
+def test_a_table_of_ids_takes_no_other_keys(tmp_path: Folder) -> None:
+    """As `convert`, which rejects rows that no split takes."""
+    table = tmp_path / "ids.csv"
+    table.write_text("id,split\n" + "".join(f"{n},train\n" for n in range(30)))
+    found = gather([sound()], key="id", split_ids=str(table))
+    assert {each.source for each in found.rejections} == {str(n) for n in range(30, 40)}
+    assert {str(each.reason) for each in found.rejections} == {"bad_split"}
+    with pytest.raises(EncodingError, match="must be in the table of ids"):
+        gather([sound()[30:]], key="id", split_ids=str(table))
+
+
+def test_examples_that_are_none(tmp_path: Folder) -> None:
+    """A damaged payload among Examples is one reject."""
+    example = messages.Example()
+    example.features.feature["id"].int64_list.value.append(5)
+    payload = example.SerializeToString()
+    found = gather([[payload, b"\xff\xff", payload]], features={"id": "int64"})
+    (rejection,) = found.rejections
+    assert str(rejection.reason) == "malformed"
+    assert "not a tf.train.Example" in rejection.message
+
+
+def bad_rows() -> list[Any]:
+    return [
+        {"id": 1, "x": Strange()},
+        {"id": 1, "x": {3}},
+        {"id": 2, "x": 2**64},
+        {"x": 5},
+        {"id": "k", "x": 1j, "n": np.zeros(3)},
+        "text",
+    ]
+
+
+def written(parts: Sequence[Any], output: Folder, **settings: Any) -> dict[str, bytes]:
+    write_rows(
+        parts, output, name="rows", max_reject_rate=0.5, keep_rejected_bytes=True,
+        **settings,
+    )  # fmt: skip
+    return bytes_of(output)
+
+
+def test_rejects_are_in_every_account(tmp_path: Folder) -> None:
+    """Lines and items are equal for any bundles; the sums hold in the manifest."""
+    rows = [*sound(), *bad_rows()]
+    settings: dict[str, Any] = {
+        "key": "id",
+        "duplicates": "keep",
+        "features": {"id": "text"},
+    }
+    wanted = written(rows, tmp_path / "one", **settings)
+    random.Random(3).shuffle(rows)
+    assert written(rows, tmp_path / "many", bundles=3, **settings) == wanted
+    lines = [json.loads(line) for line in wanted["rejects.jsonl"].splitlines()]
+    assert len(lines) == 6
+    assert {line["stage"] for line in lines} == {"gather"}
+    assert [line["source"] for line in lines if len(line["source"]) < 3] == [
+        *("1", "1", "2", "k")
+    ]
+    account = dataset(tmp_path / "one")["account"]
+    assert account["read"] == 46
+    assert account["written"] == 40
+    assert sum(account["rejected"].values()) == 6
+    items = [*TFRecordReader(str(tmp_path / "one/rejects.items"))]
+    held = {
+        bytes(
+            messages.Example.FromString(i).features.feature["bytes"].bytes_list.value[0]
+        )
+        for i in items
+    }
+    assert b'{"id": 2, "x": 18446744073709551616}' in held
+
+
+def test_the_committed_element_counts_rejects(tmp_path: Folder) -> None:
+    """By reason, whether the bundle or the shard has refused the row."""
+    rows = [*sound(300), {"id": 1, "x": {3}}, {"id": 1, "x": "text"}]
+    seen: list[Any] = []
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        committed = pipeline | beam.Create(rows) | WriteDataset(tmp_path / "out")
+        (
+            committed
+            | beam.Map(lambda done: (done.records, done.rejected))
+            | beam.Map(lambda done: (tmp_path / "seen").write_text(json.dumps(done)))
+        )
+    seen = json.loads((tmp_path / "seen").read_text())
+    assert seen == [{"train": 300}, {"not_a_number": 1, "wrong_type": 1}]
+
+
+def test_more_rejects_than_are_tolerated_fail_the_job(tmp_path: Folder) -> None:
+    """They are left beside the target."""
+    with pytest.raises(RejectLimitError, match="6 of 26 were"):
+        write_rows([*sound(20), *bad_rows()], tmp_path / "out", key="id")
+    lines = (tmp_path / "out.rejects.jsonl").read_text().splitlines()
+    assert len(lines) == 6
+    assert not (tmp_path / "out").exists()
+
+
+def test_rejects_behind_a_read_source(tmp_path: Folder) -> None:
+    """A row that a step has spoilt was read, and no step has dropped it."""
+    source = tmp_path / "table.csv"
+    source.write_text("id,x\n" + "".join(f"{n},{n}\n" for n in range(50)))
+
+    def spoil(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"x": {1}} if row["id"] == 7 else row
+
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(source)
+        (
+            read.rows
+            | beam.Map(spoil).with_output_types(Any)
+            | WriteDataset(
+                tmp_path / "out", accounts=read.accounts, max_reject_rate=0.1
+            )
+        )
+    account = dataset(tmp_path / "out")["account"]
+    assert account["read"] == 50
+    assert account["rejected"] == {"wrong_type": 1}
+    assert not account.get("dropped_by_steps")
+
+
+def test_many_rejects_go_to_a_file(tmp_path: Folder) -> None:
+    """A bundle holds few of them; the log of a bundle is a file of its attempt."""
+    rows = [*sound(300), *({"id": n, "x": {n}} for n in range(300))]
+    write_rows(rows, tmp_path / "out", max_reject_rate=0.6)
+    lines = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
+    assert len(lines) == 300
+    assert not (tmp_path / ".out.beam-tfrecord").exists()
