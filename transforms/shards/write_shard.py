@@ -57,6 +57,8 @@ __all__ = ["Load", "ShardLayout", "rows_of_segments", "write_shard"]
 
 # Rows encoded at a time: about 6 MB of small records.
 _CHUNK_ROWS = 65_536
+# Missing values take memory, too: of many columns there are fewer rows at a time.
+_CHUNK_CELLS = 1 << 23
 _AS_IT_IS = ImagePolicy()
 
 
@@ -252,8 +254,9 @@ def _write_rows(
     schema = record_schema(layout.schema)
     encoder = ExampleEncoder(schema)
     with _Behind(writer) as behind:
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            chunk, _ = rows.take(start, start + _CHUNK_ROWS)
+        size = min(_CHUNK_ROWS, max(_CHUNK_CELLS // max(len(schema), 1), 1))
+        for start in range(0, len(rows), size):
+            chunk, _ = rows.take(start, start + size)
             out.count(chunk, layout.schema)
             columns = record_columns(chunk, layout.schema.features)
             records = pa.record_batch([columns[name] for name in schema.names], schema)
