@@ -105,7 +105,8 @@ class WriteDataset(beam.PTransform):
       - No row is lost: rows that do not fit the schema are rejects, and the job fails
         where there are more of them than `max_reject_rate` allows.
 
-    A worker needs about 100 MB beside Beam's own memory, and that of the largest shard.
+    A worker needs about 100 MB beside Beam's own memory, and three to six times the
+    bytes of the largest shard.
     Counters: rows_gathered (namespace gather).
     """
 

@@ -30,6 +30,7 @@ from transforms.core.example.parse import read_examples
 from transforms.core.placing.content import content_hashes
 from transforms.core.placing.identity import unit_hashes
 from transforms.gather import bundle, row_runs
+from transforms.shards import write_shard
 
 Folder = pathlib.Path
 Row = dict[str, Any]
@@ -114,10 +115,11 @@ def test_sizes_of_runs(
     expected: Mapping[str, bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rows become Arrow seven at a time, and a run holds few: in files, not inline."""
+    """Rows become Arrow seven at a time, runs hold few, and few are encoded at once."""
     monkeypatch.setattr(bundle, "_BATCH_ROWS", 7)
     monkeypatch.setattr(bundle, "_RUN_BYTES", 2_000)
     monkeypatch.setattr(row_runs, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(write_shard, "_CHUNK_CELLS", 40)
     write_rows(ROWS, tmp_path / "out", bundles=3, **SHARDED)
     assert bytes_of(tmp_path / "out") == expected
 
