@@ -13,6 +13,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pytest
+from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.window import FixedWindows
 
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
@@ -179,4 +180,12 @@ def test_windowed_rows_are_refused(windows: Any, tmp_path: Folder) -> None:
     pipeline = beam.Pipeline(runner="FnApiRunner")
     rows = pipeline | beam.Create(ROWS) | beam.WindowInto(windows)
     with pytest.raises(SpecError, match=r"put beam\.WindowInto"):
+        rows | WriteDataset(tmp_path / "out")
+
+
+def test_rows_without_end_are_refused(tmp_path: Folder) -> None:
+    """At construction, with what to do."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    rows = pipeline | PeriodicImpulse(fire_interval=1) | beam.Map(lambda _: ROWS[0])
+    with pytest.raises(SpecError, match="Read a bounded part of it"):
         rows | WriteDataset(tmp_path / "out")

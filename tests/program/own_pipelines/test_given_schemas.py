@@ -1,6 +1,7 @@
 """Schemas that are given, or that the type of the rows says."""
 
 import dataclasses
+import io
 import pathlib
 from typing import Any, NamedTuple, Optional, get_type_hints
 
@@ -8,12 +9,15 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from beam_pipeline.settings.keywords import Keywords
 from tests.support.gathered_rows import gather
+from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
+from transforms.codec.decode import decode_example
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import encode_examples
 from transforms.core.image.png_encode import encode_png
@@ -252,6 +256,21 @@ def test_pixels_are_png_where_a_column_is_declared(tmp_path: Folder) -> None:
     assert found.schema["image"].inline
     with pytest.raises(EncodingError, match="A PNG has uint8 or uint16 pixels"):
         gather([[{"image": PIXELS / 2}]], features={"image": "image"})
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 1), (5, 4, 3), (5, 4, 4)])
+def test_pixels_of_every_shape_come_back(
+    tmp_path: Folder, shape: tuple[int, ...]
+) -> None:
+    """Grey with and without an axis for it, colours, colours with transparency."""
+    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    write_rows([{"image": pixels}], tmp_path / "out", features={"image": "image"})
+    (record,) = payloads(tmp_path / "out")
+    found = decode_example(record)
+    image = Image.open(io.BytesIO(found["image"]))
+    assert image.format == "PNG"
+    assert np.array_equal(np.asarray(image), pixels.squeeze())
+    assert found["depth"] == (shape[2] if len(shape) == 3 else 1)
 
 
 def test_paths_of_images(tmp_path: Folder) -> None:
