@@ -6,7 +6,6 @@ import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from apache_beam.version import __version__ as beam_version
 
@@ -18,26 +17,53 @@ from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.spec import Spec
 from beam_pipeline.version import deciding_versions
 from transforms.core.model import PlaceFacts, ReadFacts, RejectLog
-from transforms.core.placing.placement import Sharding, SplitRule, UInt64s, usual_order
+from transforms.core.placing.placement import Sharding, SplitRule, usual_order
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import Vocabulary
 from transforms.core.schema import Kind, Schema
 from transforms.errors import EncodingError, SpecError, nearest
 from transforms.gather.bundle import GatheredBundle, GatherRule
+from transforms.gather.cuts import (
+    Bounds,
+    Cut,
+    Cutting,
+    Histogram,
+    even_bounds,
+    plan_cuts,
+)
 from transforms.gather.merge_runs import Merging, plan_merging
 from transforms.gather.refused_rows import merge_refusals
-from transforms.gather.row_runs import BINS, Histogram, even_bounds
 from transforms.gather.tally import Declared, infer, merge_tallies
 from transforms.shards.write_shard import ShardLayout
 from transforms.stages.commit import Publication
 from transforms.stages.gather import ROWS_ORIGIN
 
-__all__ = ["RowsPlan", "merge_bundles", "plan_rows"]
+__all__ = ["RowsDraft", "RowsPlan", "draft_rows", "merge_bundles", "plan_rows"]
 
 _NO_INPUTS = {"files": 0, "bytes": 0, "sha256": ""}
 # Keys that one worker compares at a time.
 _KEYS_COMPARED = 1 << 20
-_BIN_BITS = 64 - (BINS.bit_length() - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsDraft:
+    """What is decided before cuts are found in large parts of the hashes.
+
+    Attributes:
+      gathered: counts of all rows.
+      seen: what is at the target; see `transforms.publishing.target.state`.
+      types: column -> types that its values join to; others are rejected.
+      schema: of the rows.
+      cuttings: split -> how it is cut; of splits that have rows, in their order.
+      splits: names of all splits.
+    """
+
+    gathered: GatheredBundle
+    seen: str
+    types: Mapping[str, Sequence[pa.DataType]]
+    schema: Schema
+    cuttings: Mapping[str, Cutting]
+    splits: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,22 +72,22 @@ class RowsPlan:
 
     Attributes:
       types: column -> types that its values join to; others are rejected.
-      bounds: split -> the first hash of each of its shards.
+      bounds: split -> its shards.
       counts: rows of each shard, and the class names.
       publication: what is published, and how shards are laid out.
       facts: what was read and placed, for the account.
       attempts: of the bundles whose rows are counted.
-      key_bounds: the first hash of each part in which keys are compared.
+      key_bounds: the parts of the hashes in which keys are compared.
       merging: how runs are merged before they are cut; None for not at all.
     """
 
     types: Mapping[str, Sequence[pa.DataType]]
-    bounds: Mapping[str, UInt64s]
+    bounds: Mapping[str, Bounds]
     counts: ShardCounts
     publication: Publication
     facts: tuple[ReadFacts | PlaceFacts | RejectLog, ...]
     attempts: frozenset[str]
-    key_bounds: UInt64s
+    key_bounds: Bounds
     merging: Merging | None
 
     @property
@@ -103,19 +129,17 @@ def merge_bundles(bundles: Iterable[GatheredBundle]) -> GatheredBundle:
     )
 
 
-def plan_rows(
+def draft_rows(
     gathered: GatheredBundle,
     spec: Spec,
     rule: GatherRule,
     *,
     given: GivenSchema | None,
     declared: Mapping[str, Declared],
-    directory: str,
     seen: str,
-    job: str,
     source: ReadSource | None = None,
-) -> RowsPlan:
-    """Returns what is made of all rows; a function of the rows and the spec alone.
+) -> RowsDraft:
+    """Returns what the counts of all rows decide; a function of them and the spec.
 
     Args:
       gathered: counts of all rows.
@@ -123,9 +147,7 @@ def plan_rows(
       rule: of the job.
       given: the whole schema, where one is given.
       declared: what is said of columns.
-      directory: the target.
-      seen: what is there now; see `transforms.publishing.target.state`.
-      job: a word for the run.
+      seen: what is at the target; see `transforms.publishing.target.state`.
       source: that the rows were read from, where that is known.
 
     Raises:
@@ -139,19 +161,54 @@ def plan_rows(
         if given is None:
             declared = _of_found(declared, gathered.tally.columns)
     inferred = infer(gathered.tally, label=spec.label_column, declared=declared)
-    types = {name: column.types for name, column in inferred.items()}
-    schema = schema_of(inferred, spec, given, source)
     sizes = {name: _bytes_of(found) for name, found in gathered.histograms.items()}
     names = _split_names(rule.split, sizes)
-    bounds: dict[str, UInt64s] = {}
+    return RowsDraft(
+        gathered,
+        seen,
+        types={name: column.types for name, column in inferred.items()},
+        schema=schema_of(inferred, spec, given, source),
+        cuttings={
+            name: plan_cuts(gathered.histograms[name], shards_of(spec, sizes[name]))
+            for name in names
+            if name in gathered.histograms
+        },
+        splits=tuple(names),
+    )
+
+
+def plan_rows(
+    draft: RowsDraft,
+    found: Iterable[tuple[str, Sequence[Cut]]],
+    spec: Spec,
+    rule: GatherRule,
+    *,
+    directory: str,
+    job: str,
+    source: ReadSource | None = None,
+) -> RowsPlan:
+    """Returns what is made of all rows; a function of the rows and the spec alone.
+
+    Args:
+      draft: of all rows.
+      found: (split, its cuts) in each large part of the hashes.
+      spec: of the job.
+      rule: of the job.
+      directory: the target.
+      job: a word for the run.
+      source: that the rows were read from, where that is known.
+    """
+    schema, gathered = draft.schema, draft.gathered
+    inside: dict[str, list[Cut]] = {}
+    for name, cuts in found:
+        inside.setdefault(name, []).extend(cuts)
+    bounds: dict[str, Bounds] = {}
     rows: dict[tuple[str, int], int] = {}
-    for name in names:
-        histogram = gathered.histograms.get(name)
-        if histogram is None:
-            continue
-        bounds[name], counts = _cut(histogram, shards_of(spec, sizes[name]))
+    for name, cutting in draft.cuttings.items():
+        bounds[name], counts = cutting.settle(inside.get(name, ()))
         rows |= {(name, shard): count for shard, count in enumerate(counts)}
-    merging = plan_merging(gathered.run_count, len(rows), sum(sizes.values()))
+    size = sum(map(_bytes_of, gathered.histograms.values()))
+    merging = plan_merging(gathered.run_count, len(rows), size)
     notes = []
     if merging is not None:
         notes.append(
@@ -165,12 +222,12 @@ def plan_rows(
         )
         for feature in schema.of_kind(Kind.LABEL)
     }
-    shards = {name: len(bounds[name]) for name in names if name in bounds}
+    shards = {name: len(found) for name, found in bounds.items()}
     layout = ShardLayout(
         name=str(spec.name),
         schema=schema,
         sharding=Sharding(
-            rule=dataclasses.replace(rule.split, names=tuple(names)),
+            rule=dataclasses.replace(rule.split, names=draft.splits),
             shards=shards,
             seed=spec.seed,
             keyed=bool(rule.key_column),
@@ -183,7 +240,7 @@ def plan_rows(
     total = gathered.tally.rows
     publication = Publication(
         directory=directory,
-        seen=seen,
+        seen=draft.seen,
         job=job,
         layout=layout,
         settings=_settings(spec, schema, shards),
@@ -209,7 +266,7 @@ def plan_rows(
         PlaceFacts(ROWS_ORIGIN, 0, rows, labels={}),
     )
     return RowsPlan(
-        types,
+        draft.types,
         bounds,
         ShardCounts(rows, classes),
         publication,
@@ -266,23 +323,6 @@ def _split_names(rule: SplitRule, found: Mapping[str, int]) -> list[str]:
     if rule.is_closed:
         return [*rule.names]
     return usual_order(found)
-
-
-def _cut(histogram: Histogram, wanted: int) -> tuple[UInt64s, Sequence[int]]:
-    """Returns the first hash of each shard, and the rows of each; none is empty.
-
-    Shards hold about equal bytes, as far as the parts of the histogram allow.
-    """
-    ends = np.cumsum(histogram.bytes)
-    # The part in whose middle a shard would begin goes to one of its neighbours whole.
-    targets = ends[-1] * np.arange(1, wanted, dtype=np.float64) / wanted
-    firsts = np.unique(np.searchsorted(ends - histogram.bytes / 2, targets))
-    firsts = firsts[(firsts > 0) & (firsts < len(ends))]
-    places = np.concatenate(([0], firsts)).astype(np.int64)
-    bounds = histogram.bins[places].astype(np.uint64) << np.uint64(_BIN_BITS)
-    bounds[0] = 0
-    rows = np.add.reduceat(histogram.rows, places)
-    return bounds, rows.tolist()
 
 
 def _settings(spec: Spec, schema: Schema, shards: Mapping[str, int]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """`WriteDataset`: the rows of any pipeline as a whole, committed dataset.
 
 rows -> sorted runs and counts, one element a bundle      Gather
-     -> schema, class ids, cuts of shards: one side input  Plan
+     -> schema, class ids, cuts of shards                  Draft
+     -> cuts among very many equal rows, if there are any  Find cuts
+     -> everything that is decided: one side input         Plan
      -> ranges of runs by shard                            Cut by shard
      -> GroupByKey of descriptors
      -> finished shards                                    Write
@@ -11,7 +13,7 @@ rows -> sorted runs and counts, one element a bundle      Gather
 import functools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 import apache_beam as beam
@@ -45,7 +47,9 @@ from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_account
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.own_pipelines.rows_input import check_one_collection, check_rows
 from beam_pipeline.own_pipelines.rows_plan import (
+    RowsDraft,
     RowsPlan,
+    draft_rows,
     merge_bundles,
     plan_rows,
 )
@@ -60,8 +64,10 @@ from transforms.core.placing.split_lock import Assignments
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ConservationError, SpecError
 from transforms.gather.bundle import GatheredBundle, GatherRule
+from transforms.gather.cuts import Cut, even_bounds
+from transforms.gather.exact_cuts import find_cuts
 from transforms.gather.merge_runs import merge_ranges
-from transforms.gather.row_runs import RowRange, cut_run, even_bounds
+from transforms.gather.row_runs import RowRange, cut_run
 from transforms.gather.shard_of_runs import check_keys, gather_shard
 from transforms.gather.tally import Declared
 from transforms.publishing.shared_run import SharedRun
@@ -237,22 +243,37 @@ class WriteDataset(beam.PTransform):
         )
         bundles = rows | "Gather" >> GatherRows(rule, run, spec.overwrite)
         counts = bundles | "Without runs" >> beam.Map(_without_runs)
-        plan = (
+        draft = (
             # What was seen is always there, so that there is a plan of no rows, too.
             (seen, counts)
             | "Flatten counts" >> beam.Flatten()
             | "Group counts" >> beam.GroupByKey()
-            | "Plan"
+            | "Draft"
             >> beam.Map(
-                _plan,
+                _draft,
                 spec=spec,
                 rule=rule,
-                run=run,
                 source=source,
                 given=self._given,
                 declared=declared,
-            ).with_output_types(RowsPlan)
+            ).with_output_types(RowsDraft)
         )
+        drafted = beam.pvalue.AsSingleton(draft)
+        # Nothing passes here unless some rows are very many, or very large.
+        cuts = (
+            bundles
+            | "Cut large parts" >> beam.FlatMap(_cut_large, drafted)
+            | "Group large parts" >> beam.GroupByKey()
+            | "Find cuts" >> beam.Map(_find_cuts, drafted, run, self._unique)
+        )
+        plan = draft | "Plan" >> beam.Map(
+            _plan,
+            beam.pvalue.AsList(cuts),
+            spec=spec,
+            rule=rule,
+            run=run,
+            source=source,
+        ).with_output_types(RowsPlan)
         planned = beam.pvalue.AsSingleton(plan)
         cut = bundles | "Cut by shard" >> (
             beam.FlatMap(_cut, planned).with_outputs(
@@ -372,11 +393,9 @@ def _without_runs(bundle: GatheredBundle) -> tuple[None, GatheredBundle]:
 
 
 @raising_in_python()
-def _plan(
-    element: tuple[None, Iterable[str | GatheredBundle]],
-    run: SharedRun,
-    **options: Any,
-) -> RowsPlan:
+def _draft(
+    element: tuple[None, Iterable[str | GatheredBundle]], **options: Any
+) -> RowsDraft:
     seen = ""
     parts: list[GatheredBundle] = []
     for found in element[1]:
@@ -386,13 +405,47 @@ def _plan(
         parts.append(found)
         if len(parts) == _MERGED_AT_ONCE:
             parts = [merge_bundles(parts)]
-    return plan_rows(
-        merge_bundles(parts),
-        directory=run.directory,
-        seen=seen,
-        job=run.token,
-        **options,
-    )
+    return draft_rows(merge_bundles(parts), seen=seen, **options)
+
+
+def _cut_large(bundle: GatheredBundle, draft: RowsDraft) -> Iterator[_ShardRange]:
+    """Gives ranges of runs by split and number of a large part."""
+    _check_attempt(bundle, draft.gathered.attempts)
+    bounds = {name: each.large_bounds for name, each in draft.cuttings.items()}
+    for run in bundle.runs:
+        yield from cut_run(run, bounds)
+
+
+@raising_in_python()
+def _find_cuts(
+    element: tuple[ShardKey, Iterable[RowRange]],
+    draft: RowsDraft,
+    run: SharedRun,
+    unique: bool,
+) -> tuple[str, Sequence[Cut]]:
+    (split, number), ranges = element
+    try:
+        cuts = find_cuts(
+            draft.cuttings[split].large[number],
+            list(ranges),
+            draft.schema,
+            draft.types,
+            files.read_range,
+            unique=unique,
+        )
+    except FileNotFoundError as error:
+        raise run.is_gone() from error
+    return split, cuts
+
+
+@raising_in_python()
+def _plan(
+    draft: RowsDraft,
+    found: Sequence[tuple[str, Sequence[Cut]]],
+    run: SharedRun,
+    **options: Any,
+) -> RowsPlan:
+    return plan_rows(draft, found, directory=run.directory, job=run.token, **options)
 
 
 def _cut(
@@ -402,12 +455,7 @@ def _cut(
 
     Beside them, what the bundle has refused.
     """
-    if not bundle.attempts <= plan.attempts:
-        raise ConservationError(
-            "Every bundle that is written must be one that was counted; the engine has "
-            "given one of another attempt. Nothing was committed. Run again; where the "
-            "engine does so each time, put beam.Reshuffle() before WriteDataset."
-        )
+    _check_attempt(bundle, plan.attempts)
     if bundle.rejects is not None:
         yield _OfRefused("refused", Refused(bundle.rejects))
     for run in bundle.runs:
@@ -421,6 +469,15 @@ def _cut(
     for run in bundle.keys:
         for key, found in cut_run(run, {"": plan.key_bounds}):
             yield _OfKeys("keys", (key, found))
+
+
+def _check_attempt(bundle: GatheredBundle, counted: frozenset[str]) -> None:
+    if not bundle.attempts <= counted:
+        raise ConservationError(
+            "Every bundle that is written must be one that was counted; the engine has "
+            "given one of another attempt. Nothing was committed. Run again; where the "
+            "engine does so each time, put beam.Reshuffle() before WriteDataset."
+        )
 
 
 def _merge(
@@ -472,6 +529,7 @@ def _load(
             plan.types,
             files.read_range,
             unique=unique,
+            around=plan.bounds[key[0]].around(key[1]),
         )
     except FileNotFoundError as error:
         raise run.is_gone() from error

@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_pipeline.own_pipelines.given_schema import types_of_rows
-from beam_pipeline.own_pipelines.rows_plan import RowsPlan, merge_bundles, plan_rows
+from beam_pipeline.own_pipelines.rows_plan import (
+    RowsPlan,
+    draft_rows,
+    merge_bundles,
+    plan_rows,
+)
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset, _rule_of
 from transforms import files
 from transforms.core.example.encoder import ExampleEncoder
@@ -17,7 +22,9 @@ from transforms.core.rows.record_columns import (
 )
 from transforms.core.schema import Kind, Schema
 from transforms.gather.bundle import BundleRows, GatheredBundle
-from transforms.gather.row_runs import cut_run
+from transforms.gather.cuts import Bounds
+from transforms.gather.exact_cuts import find_cuts
+from transforms.gather.row_runs import RowRange, RowRun, cut_run
 from transforms.gather.shard_of_runs import gather_shard
 
 
@@ -75,21 +82,28 @@ def gather(
         made = bundle.finish()
         if made is not None:
             found.append(made)
-    plan = plan_rows(
-        merge_bundles(found),
-        write._spec,
-        rule,
-        given=write._given,
-        declared=declared,
-        directory="out/rows",
-        seen="",
-        job="",
+    runs = [run for each in found for run in each.runs]
+    counts = merge_bundles(found)
+    draft = draft_rows(
+        counts, write._spec, rule, given=write._given, declared=declared, seen=""
     )
-    ranges: dict[tuple[str, int], list[Any]] = {}
-    for each in found:
-        for run in each.runs:
-            for key, part in cut_run(run, plan.bounds):
-                ranges.setdefault(key, []).append(part)
+    large = {name: each.large_bounds for name, each in draft.cuttings.items()}
+    cuts = [
+        (
+            split,
+            find_cuts(
+                draft.cuttings[split].large[number],
+                parts,
+                draft.schema,
+                draft.types,
+                fetch,
+                unique=write._unique,
+            ),
+        )
+        for (split, number), parts in _by_shard(runs, large).items()
+    ]
+    plan = plan_rows(draft, cuts, write._spec, rule, directory="out/rows", job="")
+    ranges = _by_shard(runs, plan.bounds)
     records: dict[tuple[str, int], Sequence[bytes]] = {}
     for key in sorted(ranges):
         gathered, refused = gather_shard(
@@ -97,11 +111,22 @@ def gather(
             plan.layout.schema,
             plan.types,
             fetch,
-            unique=plan.layout.sharding.keyed,
+            unique=write._unique,
+            around=plan.bounds[key[0]].around(key[1]),
         )
         rejections += refused
         records[key] = _records(gathered, plan)
     return Gathered(plan, records, rejections)
+
+
+def _by_shard(
+    runs: Sequence[RowRun], bounds: Mapping[str, Bounds]
+) -> dict[tuple[str, int], list[RowRange]]:
+    out: dict[tuple[str, int], list[RowRange]] = {}
+    for run in runs:
+        for key, part in cut_run(run, bounds):
+            out.setdefault(key, []).append(part)
+    return out
 
 
 def _records(rows: Any, plan: RowsPlan) -> Sequence[bytes]:

@@ -37,6 +37,7 @@ from transforms.errors import (
     bounded,
     nearest,
 )
+from transforms.gather.cuts import Histogram, Longs
 from transforms.gather.example_rows import rows_of_examples
 from transforms.gather.refused_rows import (
     Refusals,
@@ -46,7 +47,7 @@ from transforms.gather.refused_rows import (
 )
 from transforms.gather.row_batches import NO_ROW, Row, as_mapping, batches_of
 from transforms.gather.row_batches import table_batch as batch_of_table
-from transforms.gather.row_runs import Histogram, Longs, RowRun, keep_pieces, pack_rows
+from transforms.gather.row_runs import RowRun, keep_pieces, pack_rows
 from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
 
 __all__ = ["BundleRows", "GatherRule", "GatheredBundle"]

@@ -8,8 +8,9 @@ hashes, the rows of one shard are one range of each run.
     piece  rows of one split; its first and last hash are in the run's index
 
 `HASH_COLUMN` and, where rows have keys, `KEY_COLUMN` are columns of every piece. Rows
-without keys that are equal in every value are one row of their run, with how many they
-are in `COUNT_COLUMN`; a run without such rows has no such column.
+that are equal in every value are one row of their run, with how many they are in
+`COUNT_COLUMN`; a run without such rows has no such column. Where rows name files,
+`SIZE_COLUMN` says how many bytes a row takes with them.
 """
 
 import dataclasses
@@ -23,38 +24,36 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import is_bytes, is_list
 from transforms.core.placing.placement import UInt64s
+from transforms.gather.cuts import Bounds, Histogram, Longs, bin_of
 from transforms.gather.equal_rows import first_of_equals
 
 __all__ = [
-    "BINS",
     "COUNT_COLUMN",
     "HASH_COLUMN",
     "KEY_COLUMN",
-    "Histogram",
-    "Longs",
+    "OWN_COLUMNS",
+    "SIZE_COLUMN",
     "RowRange",
     "RowRun",
-    "bin_of",
     "cut_run",
-    "even_bounds",
     "keep_pieces",
     "pack_rows",
     "repack_rows",
     "row_sizes",
     "rows_in_range",
+    "rows_of_hash",
     "schema_of",
 ]
 
 HASH_COLUMN = "\0hash"
 KEY_COLUMN = "\0key"
 COUNT_COLUMN = "\0count"
-BINS = 1 << 14
-"""Equal parts of the hashes; shards are cut between them."""
+SIZE_COLUMN = "\0size"
+OWN_COLUMNS = (HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN, SIZE_COLUMN)
 
 _PIECE_BYTES = 1 << 16
 # Runs up to this size travel inside their descriptor.
 _INLINE_BYTES = 1 << 18
-_BIN_SHIFT = np.uint64(64 - 14)
 # What a record takes beside its values: its frame, and a feature's tags and lengths.
 _ROW_BYTES = 24
 _VALUE_BYTES = 8
@@ -70,8 +69,6 @@ _INDEX = np.dtype(
         ("size", "<i8"),
     ]
 )
-
-Longs = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,35 +121,6 @@ class RowRange:
         pieces = np.frombuffer(self.index, _INDEX)
         last = pieces[-1]
         return int(pieces[0]["offset"]), int(last["offset"] + last["size"])
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Histogram:
-    """Rows and bytes of one split, by parts of the hashes.
-
-    Attributes:
-      bins: the parts that have rows, ascending.
-      rows, bytes: of each.
-    """
-
-    bins: Longs
-    rows: Longs
-    bytes: Longs
-
-    def merge(self, other: "Histogram") -> "Histogram":
-        """Returns the sums."""
-        bins = np.concatenate([self.bins, other.bins])
-        found, places = np.unique(bins, return_inverse=True)
-        rows = np.zeros(len(found), np.int64)
-        sizes = np.zeros(len(found), np.int64)
-        np.add.at(rows, places, np.concatenate([self.rows, other.rows]))
-        np.add.at(sizes, places, np.concatenate([self.bytes, other.bytes]))
-        return Histogram(found, rows, sizes)
-
-
-def bin_of(hashes: UInt64s) -> Longs:
-    """Returns the part that each hash is in."""
-    return (hashes >> _BIN_SHIFT).astype(np.int64)
 
 
 def row_sizes(rows: pa.RecordBatch) -> Longs:
@@ -222,12 +190,16 @@ def pack_rows(
     if keys is not None:
         columns.append(keys)
         labels.append(KEY_COLUMN)
+    wholes = sizes
+    if beside is not None:
+        wholes = sizes + beside
+        columns.append(pa.array(wholes))
+        labels.append(SIZE_COLUMN)
     ordered = pa.RecordBatch.from_arrays(columns, labels).take(pa.array(order))
     hashes, splits, sizes = hashes[order], splits[order], sizes[order]
-    wholes = sizes if beside is None else sizes + beside[order]
-    histograms = _histograms(hashes, splits, wholes, names)
+    histograms = _histograms(hashes, splits, wholes[order], names)
     tied = np.append(False, (np.diff(hashes) == 0) & (np.diff(splits) == 0))
-    if keys is None and tied.any():
+    if tied.any():
         firsts = np.flatnonzero(first_of_equals(ordered, tied))
         counts = np.diff(np.append(firsts, len(order)))
         ordered = ordered.take(pa.array(firsts))
@@ -246,7 +218,7 @@ def repack_rows(rows: pa.RecordBatch, split: str) -> tuple[RowRun, list[pa.Buffe
     ordered = rows.take(pa.array(np.argsort(rows.column(HASH_COLUMN), kind="stable")))
     hashes = ordered.column(HASH_COLUMN).to_numpy()
     tied = np.append(False, np.diff(hashes) == 0)
-    if KEY_COLUMN not in rows.schema.names and tied.any():
+    if tied.any():
         counts = np.ones(len(hashes), np.int64)
         if COUNT_COLUMN in rows.schema.names:
             counts = ordered.column(COUNT_COLUMN).to_numpy()
@@ -336,47 +308,49 @@ def _histograms(
     return out
 
 
-def even_bounds(parts: int) -> UInt64s:
-    """Returns the first hash of each part when the hashes are divided equally."""
-    parts = max(parts, 1)
-    return np.array([(part << 64) // parts for part in range(parts)], np.uint64)
-
-
 def cut_run(
-    run: RowRun, bounds: Mapping[str, UInt64s]
+    run: RowRun, bounds: Mapping[str, Bounds]
 ) -> list[tuple[tuple[str, int], RowRange]]:
     """Returns (shard, its rows of the run) for each shard that may have some.
 
     Args:
       run: with its path or payload.
-      bounds: split -> the first hash of each of its shards; the first one is 0.
+      bounds: split -> its shards, or other parts of its hashes, ascending.
     """
     pieces = run.pieces
+    whole = RowRange(run.path, run.payload, run.schema, b"", 0, 0)
     out = []
     for number, name in enumerate(run.splits):
         mine = pieces[pieces["split"] == number]
         if not len(mine) or name not in bounds:
             continue
-        lows = bounds[name]
-        first = np.searchsorted(lows, mine["first"], side="right") - 1
-        last = np.searchsorted(lows, mine["last"], side="right") - 1
-        for shard in range(int(first[0]), int(last[-1]) + 1):
-            begin = int(np.searchsorted(last, shard, side="left"))
-            end = int(np.searchsorted(first, shard, side="right"))
-            if begin == end:
-                continue
-            chosen = mine[begin:end].copy()
-            low = int(lows[shard])
-            high = int(lows[shard + 1]) - 1 if shard + 1 < len(lows) else 2**64 - 1
-            payload = b""
-            if not run.path:
-                start = int(chosen[0]["offset"])
-                stop = int(chosen[-1]["offset"] + chosen[-1]["size"])
-                payload = run.payload[start:stop]
-                chosen["offset"] -= start
-            found = RowRange(run.path, payload, run.schema, chosen.tobytes(), low, high)
+        lows, highs = bounds[name].lows, bounds[name].highs
+        begins = np.searchsorted(mine["last"], lows, side="left")
+        ends = np.searchsorted(mine["first"], highs, side="right")
+        for shard in np.flatnonzero(begins < ends).tolist():
+            chosen = mine[begins[shard] : ends[shard]]
+            found = _range_of(whole, chosen, int(lows[shard]), int(highs[shard]))
             out.append(((name, shard), found))
     return out
+
+
+def rows_of_hash(rows: RowRange, value: int) -> RowRange | None:
+    """Returns the part of a range that may have rows of a hash; None for no part."""
+    pieces = np.frombuffer(rows.index, _INDEX)
+    chosen = pieces[(pieces["first"] <= value) & (pieces["last"] >= value)]
+    return _range_of(rows, chosen, value, value) if len(chosen) else None
+
+
+def _range_of(
+    rows: RowRange, chosen: npt.NDArray[np.void], low: int, high: int
+) -> RowRange:
+    """Returns the chosen pieces, with no more of the payload than theirs."""
+    payload, chosen = b"", chosen.copy()
+    if not rows.path:
+        start = int(chosen[0]["offset"])
+        payload = rows.payload[start : int(chosen[-1]["offset"] + chosen[-1]["size"])]
+        chosen["offset"] -= start
+    return RowRange(rows.path, payload, rows.schema, chosen.tobytes(), low, high)
 
 
 def schema_of(rows: RowRange) -> pa.Schema:

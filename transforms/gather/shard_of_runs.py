@@ -5,7 +5,7 @@ values make, so that nothing depends on the bundles and attempts that they came 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,20 +26,30 @@ from transforms.core.rows.record_columns import record_columns
 from transforms.core.schema import Feature, Kind, Schema, record_fields
 from transforms.core.segment import ROW_COLUMN
 from transforms.errors import DamageError, InputError, bounded
+from transforms.gather.cuts import Cut, Longs
 from transforms.gather.refused_rows import refuse, values_as_json
 from transforms.gather.row_runs import (
     COUNT_COLUMN,
     HASH_COLUMN,
     KEY_COLUMN,
+    OWN_COLUMNS,
     RowRange,
     rows_in_range,
 )
 
-__all__ = ["Fetch", "GatheredRows", "check_keys", "gather_shard", "read_rows"]
+__all__ = [
+    "Fetch",
+    "GatheredRows",
+    "check_keys",
+    "counts_of",
+    "gather_shard",
+    "read_rows",
+    "records_of",
+    "typed_rows",
+]
 
 Fetch = Callable[[str, int, int], bytes]
 Hashes = npt.NDArray[np.uint64]
-_OWN_COLUMNS = (HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,8 +90,12 @@ def gather_shard(
     fetch: Fetch,
     *,
     unique: bool,
+    around: tuple[Cut | None, Cut | None] = (None, None),
 ) -> tuple[GatheredRows, list[Rejection]]:
     """Returns the rows of a shard, and rejections of those that do not fit.
+
+    Rows of a hash that is divided are read run by run, and only those of the shard are
+    kept.
 
     Args:
       ranges: of the runs, in any order; at least one.
@@ -89,6 +103,7 @@ def gather_shard(
       types: column -> types that its values join to; others are rejected.
       fetch: gives bytes [start, stop) of a run's file.
       unique: whether no two rows may have one key.
+      around: the cuts before and behind the shard that divide a hash.
 
     Raises:
       DamageError: a run is not what was written.
@@ -96,25 +111,21 @@ def gather_shard(
     """
     tables = []
     rejections: list[Rejection] = []
+    share = _Share(*around, schema)
     for each in ranges:
-        for raw in _as_joined(read_rows(each, fetch), types):
-            table, refused = _typed(raw, schema, types)
-            tables.append(table)
-            rejections += refused
+        for table, refused in typed_rows(read_rows(each, fetch), schema, types):
+            tables.append(share.of_rows(table))
+            rejections += [each for value, each in refused if share.has_rejected(value)]
     # A run without equal rows has no counts.
     table = pa.concat_tables(tables, promote_options="default")
-    if unique and rejections:
-        # Their keys count, too.
-        refused = pa.array([each.source for each in rejections], pa.string())
-        kept = table[KEY_COLUMN].filter(pc.is_in(table[KEY_COLUMN], refused))
-        _check_unique(pa.chunked_array([*kept.chunks, refused]))
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
-    order = _with_ties(table, schema, hashes, order, unique=unique)
+    if unique:
+        _check_unique(table, hashes[order], order, [each.source for each in rejections])
+    order = _with_ties(table, schema, hashes, order)
     if COUNT_COLUMN in table.column_names:
         # Each of the equal rows is written; the table holds one.
-        counts = np.asarray(table[COUNT_COLUMN].fill_null(1))
-        order = np.repeat(order, counts[order])
+        order = np.repeat(order, counts_of(table)[order])
     images = schema.of_kind(Kind.IMAGE)
     alone = len(images) == 1 and not (images[0].inline or images[0].is_list)
     rows = GatheredRows(
@@ -125,6 +136,64 @@ def gather_shard(
         paths=images[0].name if alone else "",
     )
     return rows, rejections
+
+
+class _Share:
+    """What a shard has of the rows of hashes that it divides with its neighbours.
+
+    Of equal records it takes those that come first, from whatever run, and as many as
+    the cuts say.
+    """
+
+    def __init__(self, before: Cut | None, behind: Cut | None, schema: Schema) -> None:
+        self._before, self._behind, self._schema = before, behind, schema
+        self._skipped = before.taken if before else 0
+        self._taken = behind.taken if behind else 0
+        if before and behind and before.is_beside(behind):
+            self._taken -= before.taken
+
+    def has_rejected(self, value: int) -> bool:
+        """Whether a rejected row of a hash is the shard's: they are all in one."""
+        return self._before is None or value != self._before.hash
+
+    def of_rows(self, rows: pa.Table) -> pa.Table:
+        """Returns the rows of the shard; their counts say how many of equal ones."""
+        counts, hashes = counts_of(rows).copy(), rows[HASH_COLUMN].to_numpy()
+        for cut in (self._before, self._behind):
+            if cut is None:
+                continue
+            places = np.flatnonzero(hashes == np.uint64(cut.hash))
+            if not len(places):
+                continue
+            records = records_of(rows.take(pa.array(places)), self._schema)
+            smaller = numpy_mask(pc.less(records, pa.scalar(cut.start, records.type)))
+            larger = np.zeros(len(places), np.bool_)
+            if cut.stop is not None:
+                stop = pa.scalar(cut.stop, records.type)
+                larger = numpy_mask(pc.greater_equal(records, stop))
+            equal = places[~smaller & ~larger]
+            if cut is self._before:
+                counts[places[smaller]] = 0
+                counts[equal], self._skipped = _less(counts[equal], self._skipped)
+            else:
+                counts[places[larger]] = 0
+                rest, self._taken = _less(counts[equal], self._taken)
+                counts[equal] -= rest
+        if COUNT_COLUMN in rows.column_names:
+            index = rows.column_names.index(COUNT_COLUMN)
+            rows = rows.set_column(index, COUNT_COLUMN, pa.array(counts))
+        return rows if counts.all() else rows.filter(pa.array(counts > 0))
+
+
+def _less(counts: Longs, many: int) -> tuple[Longs, int]:
+    """Takes this many from counts, from the first on; returns them, and what is left.
+
+    >>> _less(np.array([2, 3, 4]), 4)
+    (array([0, 1, 4]), 0)
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.clip(ends - many, 0, counts), max(many - total, 0)
 
 
 def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
@@ -140,13 +209,11 @@ def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
       DamageError: a run is not what was written.
       InputError: two rows have one key.
     """
-    table = pa.concat_tables([read_rows(each, fetch) for each in ranges])
+    tables = [read_rows(each, fetch) for each in ranges]
+    table = pa.concat_tables(tables, promote_options="default")
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
-    same = np.diff(hashes[order]) == 0
-    # Nearly always none.
-    tied = order[np.append(same, False) | np.append(False, same)]
-    _check_unique(table[KEY_COLUMN].take(pa.array(tied)))
+    _check_unique(table, hashes[order], order)
     return len(order)
 
 
@@ -162,6 +229,19 @@ def read_rows(rows: RowRange, fetch: Fetch) -> pa.Table:
             f"after the disk, and run again."
         )
     return found
+
+
+def typed_rows(
+    raw: pa.Table, schema: Schema, types: Mapping[str, Sequence[pa.DataType]]
+) -> Iterator[tuple[pa.Table, list[tuple[int, Rejection]]]]:
+    """Yields rows under the schema, and with their hashes those that do not fit.
+
+    Args:
+      raw: rows of a run; the columns of `row_runs` are kept.
+      schema, types: see `gather_shard`.
+    """
+    for joined in _as_joined(raw, types):
+        yield _typed(joined, schema, types)
 
 
 def _as_joined(
@@ -223,18 +303,17 @@ def _castable(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.bool_]:
 
 def _typed(
     raw: pa.Table, schema: Schema, types: Mapping[str, Sequence[pa.DataType]]
-) -> tuple[pa.Table, list[Rejection]]:
-    """Returns rows under the schema, with the columns of `row_runs`, and the rest."""
+) -> tuple[pa.Table, list[tuple[int, Rejection]]]:
     count = raw.num_rows
     columns = {
-        name: _whole(raw[name]) for name in raw.column_names if name not in _OWN_COLUMNS
+        name: _whole(raw[name]) for name in raw.column_names if name not in OWN_COLUMNS
     }
     strange = _strangers(columns, schema, types)
     columns |= _empty_lists(columns, schema)
     rows, misfits = conform(columns, schema, count, "")
     misfits = [*strange, *misfits]
     table = pa.Table.from_batches([rows])
-    for name in _OWN_COLUMNS:
+    for name in OWN_COLUMNS:
         if name in raw.column_names:
             table = table.append_column(name, raw[name])
     table = table.append_column(ROW_COLUMN, pa.array(np.zeros(count, np.int64)))
@@ -244,12 +323,15 @@ def _typed(
     for index in reversed(range(len(misfits))):
         blamed[misfits[index].bad] = index
     places = np.flatnonzero(blamed >= 0).tolist()
+    hashes = raw[HASH_COLUMN].to_numpy()[places].tolist()
     rejections = [_rejection(raw, place, misfits[blamed[place]]) for place in places]
-    if COUNT_COLUMN in raw.column_names:
-        counts = raw[COUNT_COLUMN].to_numpy()[places].tolist()
-        found = zip(rejections, counts, strict=True)
-        rejections = [each for each, many in found for _ in range(many)]
-    return table.filter(pa.array(blamed < 0)), rejections
+    counts = counts_of(raw)[places].tolist()
+    refused = [
+        each
+        for each, many in zip(zip(hashes, rejections, strict=True), counts, strict=True)
+        for _ in range(many)
+    ]
+    return table.filter(pa.array(blamed < 0)), refused
 
 
 def _strangers(
@@ -316,7 +398,7 @@ def _rejection(raw: pa.Table, place: int, misfit: Misfit) -> Rejection:
     values = {
         name: python_value(raw[name][place])
         for name in raw.column_names
-        if name not in _OWN_COLUMNS
+        if name not in OWN_COLUMNS
     }
     return refuse(
         values_as_json(values),
@@ -336,38 +418,57 @@ def _with_ties(
     table: pa.Table,
     schema: Schema,
     hashes: Hashes,
-    order: npt.NDArray[np.int64],
-    *,
-    unique: bool,
-) -> npt.NDArray[np.int64]:
+    order: Longs,
+) -> Longs:
     """Returns the order with rows of equal hash by their records."""
-    ordered = hashes[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    sizes = np.diff(np.append(starts, len(ordered)))
-    tied = sizes > 1
-    if not tied.any():
+    places = np.flatnonzero(_tied(hashes[order]))
+    if not len(places):
         return order
-    places = np.repeat(tied, sizes)
     rows = order[places]
-    part = table.take(pa.array(rows))
-    if unique:
-        _check_unique(part[KEY_COLUMN])
-    groups = hashes[rows]
-    records = _records(part, schema)
-    # By (hash, record): of equal ones either order gives the same bytes.
-    sorting = sorted(range(len(rows)), key=lambda i: (int(groups[i]), records[i]))
+    records = records_of(table.take(pa.array(rows)), schema)
+    by_hash = pa.table({"hash": hashes[rows], "record": records})
+    # Of equal ones either order gives the same bytes.
+    sorting = pc.sort_indices(
+        by_hash, sort_keys=[("hash", "ascending"), ("record", "ascending")]
+    )
     order = order.copy()
-    order[places] = rows[np.array(sorting)]
+    order[places] = rows[sorting.to_numpy()]
     return order
 
 
-def _check_unique(keys: pa.ChunkedArray) -> None:
-    """Raises InputError where a key is there more than once."""
-    counts = keys.value_counts()
-    many = counts.filter(pc.greater(counts.field("counts"), 1))
+def _tied(ordered: Hashes) -> npt.NDArray[np.bool_]:
+    """Returns which of n sorted hashes are there more than once: nearly always none."""
+    same = ordered[1:] == ordered[:-1]
+    tied: npt.NDArray[np.bool_] = np.append(same, False) | np.append(False, same)
+    return tied
+
+
+def _check_unique(
+    table: pa.Table, ordered: Hashes, order: Longs, refused: Sequence[str] = ()
+) -> None:
+    """Raises InputError where a key is there more than once.
+
+    Args:
+      table: the rows.
+      ordered: their hashes, sorted.
+      order: their places in the table, sorted by their hashes.
+      refused: keys of further rows.
+    """
+    counts, keys = counts_of(table), table[KEY_COLUMN]
+    chosen = counts > 1
+    chosen[order[_tied(ordered)]] = True
+    if refused:
+        chosen |= numpy_mask(pc.is_in(keys, pa.array(refused, pa.string())))
+    if not chosen.any():
+        return
+    names = [*keys.filter(pa.array(chosen)).chunks, pa.array(refused, pa.string())]
+    given = np.append(counts[chosen], np.ones(len(refused), np.int64))
+    found = pa.table({"key": pa.chunked_array(names), "rows": given})
+    found = found.group_by("key").aggregate([("rows", "sum")])
+    many = found.filter(pc.greater(found["rows_sum"], 1))["key"]
     if not len(many):
         return
-    count, key = len(many), min(many.field("values").to_pylist())
+    count, key = len(many), min(many.to_pylist())
     more = f" and so are {count - 1:,} other keys" if count > 1 else ""
     raise InputError(
         bounded(
@@ -378,7 +479,14 @@ def _check_unique(keys: pa.ChunkedArray) -> None:
     )
 
 
-def _records(rows: pa.Table, schema: Schema) -> list[bytes]:
+def counts_of(rows: pa.Table) -> Longs:
+    """Returns how many equal rows each of n rows is."""
+    if COUNT_COLUMN not in rows.column_names:
+        return np.ones(len(rows), np.int64)
+    return np.asarray(rows[COUNT_COLUMN].fill_null(1))
+
+
+def records_of(rows: pa.Table, schema: Schema) -> pa.LargeBinaryArray:
     """Returns what tells rows apart: their records, images as they are in the rows."""
     features = [f for f in schema.features if not f.derived and not f.internal]
     plain = [f for f in features if f.kind not in (Kind.IMAGE, Kind.LABEL)]
@@ -392,5 +500,4 @@ def _records(rows: pa.Table, schema: Schema) -> list[bytes]:
     batch = pa.record_batch(
         [columns[field.name] for field in fields], schema=pa.schema(fields)
     )
-    records: list[bytes] = ExampleEncoder(batch.schema).encode(batch).to_pylist()
-    return records
+    return ExampleEncoder(batch.schema).encode(batch)

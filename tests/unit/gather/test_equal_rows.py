@@ -10,6 +10,7 @@ import pytest
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.schema import Feature, Kind, Schema
 from transforms.gather.bundle import BundleRows, GatherRule
+from transforms.gather.cuts import even_bounds
 from transforms.gather.equal_rows import first_of_equals
 from transforms.gather.row_runs import COUNT_COLUMN, cut_run, schema_of
 from transforms.gather.shard_of_runs import gather_shard
@@ -72,7 +73,7 @@ def _gathered(rows: list[dict[str, Any]], bundles: int) -> tuple[list[Any], Any,
         assert found is not None
         runs += found.runs
         tallies.append(found)
-    bounds = {"train": np.zeros(1, np.uint64), "test": np.zeros(1, np.uint64)}
+    bounds = {"train": even_bounds(1), "test": even_bounds(1)}
     ranges = [each for run in runs for each in cut_run(run, bounds)]
     return runs, ranges, tallies
 

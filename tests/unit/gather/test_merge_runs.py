@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from transforms.gather.cuts import Bounds, even_bounds
 from transforms.gather.merge_runs import Merging, merge_ranges, plan_merging
 from transforms.gather.row_runs import (
     COUNT_COLUMN,
@@ -14,7 +15,6 @@ from transforms.gather.row_runs import (
     KEY_COLUMN,
     RowRun,
     cut_run,
-    even_bounds,
     keep_pieces,
     pack_rows,
 )
@@ -35,9 +35,9 @@ def _run(values: list[int], keys: bool) -> RowRun:
     return keep_pieces(run, pieces, _none)
 
 
-def _values(runs: list[RowRun], bounds: Any) -> list[list[int]]:
+def _values(runs: list[RowRun], bounds: Bounds) -> list[list[int]]:
     """Returns the values of each shard; equal ones as often as they are there."""
-    shards: list[list[int]] = [[] for _ in bounds]
+    shards: list[list[int]] = [[] for _ in bounds.lows]
     for run in runs:
         for (_, shard), each in cut_run(run, {"train": bounds}):
             rows = read_rows(each, _none)
