@@ -11,6 +11,9 @@ __all__ = ["first_of_equals"]
 
 Mask = npt.NDArray[np.bool_]
 
+# Rows that are compared at a time: both sides of them are copied.
+_COMPARED_ROWS = 1 << 15
+
 
 def first_of_equals(rows: pa.RecordBatch, tied: Mask) -> Mask:
     """Returns for each of n rows whether it differs from the row before it.
@@ -27,13 +30,15 @@ def first_of_equals(rows: pa.RecordBatch, tied: Mask) -> Mask:
       tied: which rows may be equal to the one before; the first one is not.
     """
     out = np.ones(len(tied), bool)
-    places = np.flatnonzero(tied)
-    before = rows.take(pa.array(places - 1))
-    after = rows.take(pa.array(places))
-    equal = np.ones(len(places), bool)
-    for one, other in zip(before.columns, after.columns, strict=True):
-        equal &= _equal(one, other)
-    out[places] = ~equal
+    all_places = np.flatnonzero(tied)
+    for start in range(0, len(all_places), _COMPARED_ROWS):
+        places = all_places[start : start + _COMPARED_ROWS]
+        before = rows.take(pa.array(places - 1))
+        after = rows.take(pa.array(places))
+        equal = np.ones(len(places), bool)
+        for one, other in zip(before.columns, after.columns, strict=True):
+            equal &= _equal(one, other)
+        out[places] = ~equal
     return out
 
 
