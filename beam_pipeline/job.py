@@ -12,6 +12,7 @@ from beam_pipeline.version import deciding_versions
 from transforms.core.model import Batch, Block, PlaceFacts, ReadFacts, Segment
 from transforms.core.placing.placement import SplitSource
 from transforms.core.schema import Kind
+from transforms.errors import ConservationError
 from transforms.formats.source import Source
 from transforms.shards.write_shard import ShardLayout
 from transforms.stages.commit import CommitDataset, Publication
@@ -86,9 +87,11 @@ def build(
         publication = dataclasses.replace(
             publication, steps="add" if sharding.keyed else "drop"
         )
-        batches = batches | "Between" >> between
-        if not sharding.keyed:
-            batches = batches | "Check rows" >> beam.Map(_with_checked_places)
+        batches = (
+            batches
+            | "Between" >> between
+            | "Check rows" >> beam.Map(_checked, keyed=sharding.keyed)
+        )
     placed = batches | "Place" >> PlaceRows(
         job.layout.schema,
         sharding,
@@ -134,9 +137,16 @@ def build(
     )
 
 
-def _with_checked_places(batch: Batch) -> Batch:
+def _checked(batch: Batch, *, keyed: bool) -> Batch:
+    """Returns what a step of the user has returned, which must be a batch of rows."""
+    if not isinstance(batch, Batch):
+        raise ConservationError(
+            f"A step between reading and writing must return batches; it returned a "
+            f"{type(batch).__name__}. Return dataclasses.replace(batch, rows=...)."
+        )
     batch.check()
-    batch.check_places()
+    if not keyed:
+        batch.check_places()
     return batch
 
 
@@ -155,7 +165,11 @@ def _strata(
     batches = blocks | "Read first" >> ReadBlocks(job.source, job.store)
     batches = batches.batches
     if between is not None:
-        batches = batches | "Between first" >> between
+        batches = (
+            batches
+            | "Between first" >> between
+            | "Check first" >> beam.Map(_checked, keyed=True)
+        )
     lock = job.plan.splits.lock_in(job.store)
     taking = TakeStrata(job.layout.sharding.rule, job.store, lock=lock)
     return batches | "Stratify" >> taking

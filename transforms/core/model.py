@@ -157,15 +157,21 @@ class Batch:
             positions=None if self.positions is None else self.positions[chosen],
         )
 
-    def check(self, columns: Sequence[str] | None = None) -> None:
+    def check(self, schema: pa.Schema | None = None) -> None:
         """Checks what users' steps between reading and writing must keep.
 
         Args:
-          columns: names that the rows must have, in order; None for any.
+          schema: names and types that the columns must have, in order; None for any.
 
         Raises:
           ConservationError: its parts are of different rows, or the columns differ.
         """
+        if not isinstance(self.rows, pa.RecordBatch):
+            raise ConservationError(
+                f"A step between reading and writing must return rows as a "
+                f"pa.RecordBatch; it returned a {type(self.rows).__name__}. Give one, "
+                f"or use rows_of for dicts."
+            )
         rows = self.rows.num_rows
         for name in ("numbers", *_PER_ROW):
             values = getattr(self, name)
@@ -177,13 +183,16 @@ class Batch:
                     f"{len(values):,} {name}. Drop rows with batch.filter(keep), and "
                     f"add some with batch.take(places)."
                 )
-        found = self.rows.schema.names
-        if columns is not None and found != list(columns):
+        if self.keys is not None and (
+            self.keys.null_count or not pa.types.is_string(self.keys.type)
+        ):
             raise ConservationError(
-                f"A step between reading and writing must keep the columns and their "
-                f"order: {', '.join(columns)}; it returned {', '.join(found) or 'none'}"
-                f". Change values only; 'drop' and 'features' of a spec change columns."
+                f"A step between reading and writing must return `keys` that are "
+                f"texts, one for each row; it returned {self.keys.null_count:,} nulls "
+                f"among {rows:,} of type {self.keys.type}. Give each row a text."
             )
+        if schema is not None:
+            _check_columns(self.rows.schema, schema)
 
     def check_places(self) -> None:
         """Checks that no row of a step's batch is there twice.
@@ -202,6 +211,27 @@ class Batch:
         if found.num_rows < len(self.numbers):
             raise ConservationError(
                 added_rows(self.block.origin, found.num_rows, len(self.numbers))
+            )
+
+
+def _check_columns(found: pa.Schema, wanted: pa.Schema) -> None:
+    if found.names != wanted.names:
+        raise ConservationError(
+            f"A step between reading and writing must keep the columns and their "
+            f"order: {', '.join(wanted.names)}; it returned "
+            f"{', '.join(found.names) or 'none'}. Change values only; 'drop' and "
+            f"'features' of a spec change columns."
+        )
+    # Stored rows are bytes without a schema: others would be read as these types.
+    for name, is_now, must_be in zip(
+        wanted.names, found.types, wanted.types, strict=True
+    ):
+        if is_now != must_be:
+            raise ConservationError(
+                f"A step between reading and writing must keep the types of columns; "
+                f"{name!r} must be {must_be}, and it returned {is_now}. Cast it in the "
+                f"step, as in pc.cast(column, batch.rows.schema.field(name).type); "
+                f"'features' of a spec change types."
             )
 
 

@@ -436,12 +436,16 @@ def _check_account(
     data = json.dumps(account_facts(account, path)).encode()
     files.write_file(store.account, data, attempts=store.attempts)
     if not account.rejected:
-        dropped = account.dropped_by_steps
-        steps = f"{dropped:,} were dropped by your own steps and " if dropped else ""
+        gone = []
+        if account.skipped:
+            total = sum(account.skipped.values())
+            gone.append(f"{total:,} were skipped, by reason: {dict(account.skipped)}")
+        if account.dropped_by_steps:
+            dropped = account.dropped_by_steps
+            gone.append(f"{dropped:,} were dropped by your own steps")
         raise InputError(
             f"There must be at least one record; of {account.read:,} items read "
-            f"{steps}all{' others' if dropped else ''} were skipped, by reason: "
-            f"{dict(account.skipped)}. Use --allow-empty to write an empty dataset."
+            f"{', and '.join(gone)}. Use --allow-empty to write an empty dataset."
             if account.read
             else "There must be at least one record; the source holds no item. Use "
             "--allow-empty to write an empty dataset."

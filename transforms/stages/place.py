@@ -48,9 +48,10 @@ _FREQUENT = 4
 
 def _order(batch: Batch, sharding: Sharding) -> placement.UInt64s:
     if sharding.keyed != (batch.keys is not None):
-        wanted = "a" if sharding.keyed else "no"
+        wanted, found = ("a", "none") if sharding.keyed else ("no", "some")
         raise EncodingError(
-            f"Every row must have {wanted} key in this job; {batch.block} differs."
+            f"Every row must have {wanted} key in this job; a batch of "
+            f"{batch.block.origin!r} has {found}. Keep the batch's `keys` in own steps."
         )
     return order_hashes(batch, seed=sharding.seed)
 
@@ -188,7 +189,7 @@ class PlaceRows(beam.PTransform):
 class _CutByShard(beam.DoFn):
     def __init__(self, stage: PlaceRows) -> None:
         super().__init__()
-        self.columns = stage.schema.row_schema.names
+        self.row_schema = stage.schema.row_schema
         self.labels = [feature.name for feature in stage.schema.of_kind(Kind.LABEL)]
         images = stage.schema.of_kind(Kind.IMAGE)
         self.with_files = any(not feature.inline for feature in images)
@@ -207,7 +208,7 @@ class _CutByShard(beam.DoFn):
         self.tables = SplitTables(table=table, lock=lock)
 
     def process(self, batch: Batch, strata: Segment | None = None) -> Iterator[Any]:
-        batch.check(self.columns)
+        batch.check(self.row_schema)
         block = batch.block
         if strata is not None and self.tables.strata is None:
             message = self.store.get(strata)
