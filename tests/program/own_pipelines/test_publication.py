@@ -4,12 +4,17 @@ import dataclasses
 import os
 import pathlib
 import random
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners import create_runner
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_pipeline.own_pipelines import commit_rows as committing
 from beam_pipeline.own_pipelines import write_dataset
@@ -430,3 +435,80 @@ def test_runs_of_one_template_differ(monkeypatch: pytest.MonkeyPatch) -> None:
         assert SharedRun("out", NONCE).token == NONCE
     assert tokens[0] != tokens[1]
     assert tokens[1] == tokens[2]
+
+
+@pytest.fixture
+def template(tmp_path: Folder) -> Callable[..., beam_runner_api_pb2.Pipeline]:
+    """Makes the graph that a template holds, as Dataflow's runner builds it."""
+
+    def make(**settings: Any) -> beam_runner_api_pb2.Pipeline:
+        flags = ["--runner=DataflowRunner", "--project=p", "--region=europe-west1"]
+        flags.append("--temp_location=gs://bucket/temp")
+        pipeline = beam.Pipeline(
+            runner=create_runner(LOCAL), options=PipelineOptions(flags)
+        )
+        _ = (
+            pipeline
+            | beam.io.ReadFromText(os.fspath(tmp_path / "rows.txt"), validate=False)
+            | "Parse" >> beam.Map(_parsed)
+            | WriteDataset(tmp_path / "out", num_shards=2, **settings)
+        )
+        return pipeline.to_runner_api(
+            default_environment=EmbeddedPythonEnvironment.default()
+        )
+
+    return make
+
+
+# What one job does in the middle of the other.
+_meanwhile: list[Callable[[], None]] = []
+
+
+def _parsed(line: str) -> dict[str, int]:
+    # The step is pickled with a copy of what it names: this is the module itself.
+    this = sys.modules["tests.program.own_pipelines.test_publication"]
+    while this._meanwhile:
+        this._meanwhile.pop()()
+    return {"id": int(line)}
+
+
+def launch(
+    graph: beam_runner_api_pb2.Pipeline, job: str, rows_file: Folder, lines: range
+) -> None:
+    """Runs a template, as a job whose workers know its id."""
+    rows_file.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JOB_ID", job)
+        runner = create_runner(LOCAL)
+        runner.run_via_runner_api(graph, PipelineOptions()).wait_until_finish()
+
+
+def test_a_template_is_run_many_times(
+    tmp_path: Folder, template: Callable[..., beam_runner_api_pb2.Pipeline]
+) -> None:
+    """Each run publishes its own rows over those of the last one, or is refused."""
+    rows_file, output = tmp_path / "rows.txt", tmp_path / "out"
+    once, often = template(), template(overwrite=True)
+    launch(once, "job-1", rows_file, range(50))
+    before = contents(output)
+    with pytest.raises(TargetError, match="overwrite=True"):
+        launch(once, "job-2", rows_file, range(60))
+    assert contents(output) == before
+    for number, count in enumerate((70, 40)):
+        launch(often, f"job-{number}", rows_file, range(count))
+        assert sorted(row["id"] for row in rows(output)) == [*range(count)]
+    assert command("clean", output).code == 0
+    assert sorted(os.listdir(tmp_path)) == ["out", "rows.txt"]
+
+
+def test_two_runs_of_a_template_at_once(
+    tmp_path: Folder, template: Callable[..., beam_runner_api_pb2.Pipeline]
+) -> None:
+    """The first to publish wins; the other fails, and no row of it is there."""
+    rows_file, output = tmp_path / "rows.txt", tmp_path / "out"
+    graph = template(overwrite=True)
+    _meanwhile.append(lambda: launch(graph, "job-2", rows_file, range(100, 120)))
+    with pytest.raises(CommitError, match="written by another run"):
+        launch(graph, "job-1", rows_file, range(50))
+    assert not _meanwhile
+    assert sorted(row["id"] for row in rows(output)) == [*range(100, 120)]
