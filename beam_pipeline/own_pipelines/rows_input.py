@@ -4,27 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-from apache_beam.typehints import typehints
 
 from transforms.errors import SpecError
-from transforms.gather.row_batches import NO_ROW, as_mapping
+from transforms.gather.row_types import check_row_type
 
 __all__ = ["check_one_collection", "check_rows"]
-
-# Types of elements that are no rows. Of other ones, as classes of users, only the
-# elements themselves say what they are.
-_NO_ROWS = (
-    *(int, float, complex, str, bytearray, list, set, frozenset, type(None)),
-    *(np.generic, np.ndarray),
-)
-_NO_ROW_HINTS = (
-    typehints.TupleHint.TupleConstraint,
-    typehints.TupleSequenceConstraint,
-    typehints.ListConstraint,
-    typehints.SetTypeConstraint,
-    typehints.IterableTypeConstraint,
-)
 
 
 def check_one_collection(given: Any) -> None:
@@ -63,19 +47,4 @@ def check_rows(rows: "beam.PCollection[Any]", *, examples: bool) -> None:
             f"{type(rows.windowing.windowfn).__name__}. A dataset is one whole: "
             "put beam.WindowInto(GlobalWindows()) before it."
         )
-    kind = rows.element_type
-    if _is_no_row(kind, examples=examples):
-        name = kind.__name__ if isinstance(kind, type) else str(kind)
-        raise SpecError(
-            f"{NO_ROW}; these are of type {name:.80}. Map them to rows first, or, if "
-            f"the type is wrong, say with_output_types(...) before."
-        )
-
-
-def _is_no_row(kind: Any, *, examples: bool) -> bool:
-    if isinstance(kind, type):
-        if kind is bytes:
-            return not examples
-        is_frame = kind.__module__.partition(".")[0] == "pandas"
-        return (is_frame or issubclass(kind, _NO_ROWS)) and as_mapping(kind) is None
-    return isinstance(kind, _NO_ROW_HINTS)
+    check_row_type(rows.element_type, examples=examples)

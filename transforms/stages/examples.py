@@ -17,6 +17,7 @@ from transforms.codec.schemas import Coding, SchemaLike, coding_of
 from transforms.codec.typed import encode_table
 from transforms.errors import EncodingError, ExampleError, bounded
 from transforms.gather.row_batches import as_mapping
+from transforms.gather.row_types import check_row_type
 
 __all__ = ["DecodeExamples", "EncodeExamples"]
 
@@ -54,7 +55,8 @@ class EncodeExamples(beam.PTransform):
       schema: as `encode_example` takes it; None: by the types of the values.
 
     Raises:
-      SpecError: when made, if the schema is none.
+      SpecError: when made, if the schema is none; when applied, if the elements' type
+        is none of these.
       EncodingError: when run, if an element is no row, or does not fit.
     """
 
@@ -65,7 +67,12 @@ class EncodeExamples(beam.PTransform):
         self._coding = None if self.schema is None else coding_of(self.schema)
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[bytes]:
-        """Encodes each bundle by itself."""
+        """Encodes each bundle by itself.
+
+        Raises:
+          SpecError: no element of the collection's type is a row.
+        """
+        check_row_type(rows.element_type, examples=False)
         encode = _EncodeRows if rows.windowing.is_default() else _EncodeInWindows
         return rows | "Encode" >> beam.ParDo(encode(self._coding)).with_output_types(
             bytes

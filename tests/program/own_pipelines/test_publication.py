@@ -12,7 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.runners import create_runner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
@@ -444,9 +444,7 @@ def template(tmp_path: Folder) -> Callable[..., beam_runner_api_pb2.Pipeline]:
     def make(**settings: Any) -> beam_runner_api_pb2.Pipeline:
         flags = ["--runner=DataflowRunner", "--project=p", "--region=europe-west1"]
         flags.append("--temp_location=gs://bucket/temp")
-        pipeline = beam.Pipeline(
-            runner=create_runner(LOCAL), options=PipelineOptions(flags)
-        )
+        pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(flags))
         _ = (
             pipeline
             | beam.io.ReadFromText(os.fspath(tmp_path / "rows.txt"), validate=False)
@@ -479,7 +477,7 @@ def launch(
     rows_file.write_text("".join(f"{line}\n" for line in lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JOB_ID", job)
-        runner = create_runner(LOCAL)
+        runner = FnApiRunner()
         runner.run_via_runner_api(graph, PipelineOptions()).wait_until_finish()
 
 
