@@ -28,7 +28,6 @@ from transforms.core.rows.cast import cast
 from transforms.core.rows.column import fault as faults_where
 from transforms.core.rows.conform import Misfit
 from transforms.core.rows.python_kinds import OddValueError, family_of
-from transforms.core.rows.python_kinds import shown as shown_text
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind
 from transforms.errors import (
@@ -59,6 +58,7 @@ _FIRST_ROWS = 64
 _BATCH_BYTES = 1 << 22
 # What is wrong with elements that cannot become Arrow.
 _FAULTS = (EncodingError, ExampleError, OddValueError, pa.ArrowException)
+_SHOWN_CHARS = 80
 _NO_SPLIT = (
     "Every key must be in the table of ids, which says its split; none is. Look after "
     "the table, or after the key."
@@ -217,10 +217,12 @@ class BundleRows:
         return True
 
     def _refuse_element(self, element: Any) -> None:
-        text = f"{type(element).__name__}: {shown_text(element)}"
+        values = values_as_json(element)
+        shown = bounded(values.decode(), _SHOWN_CHARS)
+        text = f"{type(element).__name__}: {shown}"
         sentence = bounded(f"{NO_ROW}; found {text}. Map it to a row first.")
         fault = Fault(Reason.MALFORMED, f"no row, but {text}")
-        rejection = refuse(values_as_json(element), fault, stage=STAGE)
+        rejection = refuse(values, fault, stage=STAGE)
         self._refused.add("element", sentence, rejection)
 
     def finish(self) -> GatheredBundle | None:

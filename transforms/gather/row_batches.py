@@ -127,7 +127,31 @@ def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
             f"Every column of a table must have a name of its own; {twice!r} is there "
             f"{names.count(twice)} times. Rename it."
         )
+    for name, column in zip(names, rows.columns, strict=True):
+        _check_column(name, column)
     return _flat(dict(zip(names, rows.columns, strict=True)))
+
+
+def _check_column(name: str, column: pa.Array) -> None:
+    """Raises UnusableValueError for values that are not what Arrow says of them."""
+    if pa.types.is_union(column.type):
+        raise UnusableValueError(
+            f"Every value of a row must be one that a feature can hold; {name!r} is "
+            f"of {str(column.type)[:80]}. Convert it before it is written.",
+            Reason.WRONG_TYPE,
+        )
+    if pa.types.is_primitive(column.type):
+        return
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise UnusableValueError(
+            bounded(
+                f"Every text must be in UTF-8; {name!r} holds something else: {error}. "
+                f"Convert it before it is written."
+            ),
+            Reason.INVALID_ENCODING,
+        ) from error
 
 
 def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -156,7 +180,12 @@ def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _image_struct(column: pa.Array) -> pa.Array:
-    """Returns images as Hugging Face stores them in one type, whatever is missing."""
+    """Returns images as Hugging Face stores them in one type, whatever is missing.
+
+    A struct without fields is missing in all rows.
+    """
+    if pa.types.is_struct(column.type) and not column.type.num_fields:
+        return pa.nulls(len(column))
     if pa.types.is_struct(column.type) and is_image_struct(column.type):
         return as_type(column, _IMAGE_STRUCT)
     return column

@@ -35,7 +35,7 @@ ROWS = [{"id": n, "v": n / 2, "kind": "ab"[n % 2]} for n in range(20)]
 
 FAULTS: dict[str, tuple[list[Any], dict[str, Any], type[BeamTFRecordError], str]] = {
     "no row": ([1], {}, EncodingError, "Every element must be a row"),
-    "pair": ([("key", ROWS[0])], {}, EncodingError, "found tuple: ('key', {'id': 0"),
+    "pair": ([("key", ROWS[0])], {}, EncodingError, 'found tuple: ["key", {"id": 0'),
     "set": ([{"a": {1}}], {}, EncodingError, "of type set"),
     "complex": ([{"a": 1j}], {}, EncodingError, "of type complex"),
     "name": ([{7: 1}], {}, EncodingError, "must have a name, which is text; found 7"),

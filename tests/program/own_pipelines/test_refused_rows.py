@@ -1,16 +1,23 @@
 """Bad rows of pipelines: each is a reject by itself, whatever rows come with it."""
 
 import collections
+import dataclasses
+import datetime
+import decimal
+import enum
 import json
 import pathlib
 import random
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from PIL import Image
 
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
@@ -32,11 +39,21 @@ def sound(count: int = 40) -> list[dict[str, Any]]:
     return [{"id": n, "x": n / 4, "part": "ab"[n % 2]} for n in range(count)]
 
 
+UNION = pa.UnionArray.from_dense(
+    pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])]
+)
+NO_TEXT = pa.Array.from_buffers(
+    pa.string(),
+    1,
+    [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")],
+)
 # What is wrong -> an element, settings, the reason, and words of the message.
 BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "no row": (7, {}, "malformed", "no row, but int: 7"),
-    "nothing": (None, {}, "malformed", "no row, but NoneType: None"),
+    "nothing": (None, {}, "malformed", "no row, but NoneType: null"),
     "pair": (("k", {"id": 1}), {}, "malformed", "no row, but tuple"),
+    "stranger": (Strange(), {}, "malformed", "test_refused_rows.Strange object>"),
+    "words": ({"b", "a"}, {}, "malformed", r'set: "{\"a\", \"b\"}"'),
     "object": ({"id": 1, "x": Strange()}, {}, "wrong_type", "of type Strange"),
     "set": ({"id": 1, "x": {"b", "a"}}, {}, "wrong_type", "of type set"),
     "complex": ({"id": 1, "x": [1j]}, {}, "wrong_type", "of type complex"),
@@ -58,6 +75,18 @@ BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "'a b'",
     ),
     "no split": ({"id": 1}, {"splits": "column:part"}, "bad_split", "holds nothing"),
+    "union": (
+        pa.record_batch([UNION], names=["id"]),
+        {},
+        "wrong_type",
+        "'id' is of dense_union",
+    ),
+    "encoding": (
+        pa.record_batch([NO_TEXT], names=["part"]),
+        {},
+        "invalid_encoding",
+        "Every text must be in UTF-8; 'part'",
+    ),
     "tables": (
         pa.record_batch([[1], [2]], names=["id", "id"]),
         {},
@@ -231,3 +260,95 @@ def test_many_rejects_go_to_a_file(tmp_path: Folder) -> None:
     lines = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
     assert len(lines) == 300
     assert not (tmp_path / ".out.beam-tfrecord").exists()
+
+
+class Kind(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Inner:
+    x: int
+    y: list[int] | None = None
+
+
+@dataclasses.dataclass
+class Outer:
+    a: Inner
+    b: list[Inner]
+
+
+class Tensor:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array([1, 2])
+
+
+# What people have in rows -> (rows, the kind of each feature).
+TAKEN: dict[str, tuple[list[Any], dict[str, str]]] = {
+    "dataclasses": (
+        [Outer(Inner(1), [Inner(2, [3])]), Outer(Inner(4), [])],
+        {"a/x": "int64", "a/y": "text", "b/x": "int64", "b/y": "int64"},
+    ),
+    "enums and paths": (
+        [{"a": Kind.RED, "b": pathlib.Path("x"), "c": uuid.UUID(int=1)}],
+        {"a": "text", "b": "text", "c": "text"},
+    ),
+    "times": (
+        [
+            {"a": datetime.datetime(2020, 1, 1), "b": datetime.date(2020, 1, 1)},
+            {"a": pd.Timestamp("2020-01-01 00:00:00.000000001"), "b": pd.NaT},
+        ],
+        {"a": "timestamp", "b": "timestamp"},
+    ),
+    "numbers": (
+        [{"a": np.int8(3), "b": np.array(3), "c": np.bool_(True)}, {"a": pd.NA}],
+        {"a": "int64", "b": "int64", "c": "bool"},
+    ),
+    "decimals": ([{"a": decimal.Decimal("1.5")}, {"a": 1}], {"a": "text"}),
+    "numpy texts": (
+        [{"a": np.str_("x"), "b": np.array(["x", "y"])}],
+        {"a": "text", "b": "text"},
+    ),
+    "tensors": ([{"a": Tensor()}, {"a": [3]}, {"a": range(2)}], {"a": "int64"}),
+    "images": (
+        [{"image": Image.new("RGB", (2, 2))}],
+        dict.fromkeys(("depth", "height", "width"), "int64") | {"image": "image"},
+    ),
+    "dictionaries": (
+        [pa.record_batch([pa.array(["x", "y"]).dictionary_encode()], names=["a"])],
+        {"a": "text"},
+    ),
+    "views": (
+        [pa.record_batch([pa.array(["x"], pa.string_view())], names=["a"])],
+        {"a": "text"},
+    ),
+    "extensions": (
+        [pa.record_batch([pa.array([b"0" * 16], pa.uuid())], names=["a"])],
+        {"a": "bytes"},
+    ),
+    "durations": (
+        [pa.record_batch([pa.array([1], pa.duration("s"))], names=["a"])],
+        {"a": "int64"},
+    ),
+    "empty batches": ([pa.table({"a": []}), {"a": 1}], {"a": "int64"}),
+    "empty structs": (
+        [pa.record_batch([pa.array([{}], pa.struct([]))], names=["a"]), {"b": 1}],
+        {"a": "text", "b": "int64"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_values_of_other_libraries_are_taken(case: str) -> None:
+    """In any bundling and order, and nothing is refused."""
+    rows, kinds = TAKEN[case]
+    found = gather([rows])
+    assert {f.name: str(f.kind) for f in found.schema.features} == kinds
+    assert not found.rejections
+    assert gather([[row] for row in rows[::-1]]).facts == found.facts
+
+
+def test_no_rows_are_no_dataset() -> None:
+    """Of empty batches there is nothing to plan, and the commit refuses it."""
+    empty = pa.record_batch([pa.array([], pa.int64())], names=["a"])
+    assert not gather([[empty]]).plan.counts.rows
