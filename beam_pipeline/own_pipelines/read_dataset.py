@@ -63,7 +63,10 @@ class ReadDataset(beam.PTransform):
       - A retry reads the same rows again.
 
     Only the columns asked for are decoded. Shards are read in parallel, each by one
-    worker, which needs some ten times 4 MiB, or ten times the longest record.
+    worker, which needs some ten times 4 MiB, or ten times the longest record. The steps
+    behind get the rows of a shard from that worker, too: where a dataset has fewer
+    shards than there are workers, and these steps take long, put `beam.Reshuffle()`
+    before them.
     Counter: rows_read (namespace read_dataset).
     """
 

@@ -58,8 +58,10 @@ class ReadTFRecords(beam.PTransform):
     shards of a dataset must also have the records, bytes and checksum that its
     manifest states.
 
-    A retry reads a file again from its start. A worker holds about 2 MiB of a file, or
-    its longest record. Counter: records_read (namespace tfrecord).
+    A retry reads a file again from its start. A file is read by one worker, which
+    holds about 2 MiB of it, or its longest record; where files are few and the steps
+    behind take long, put `beam.Reshuffle()` before these. Counter: records_read
+    (namespace tfrecord).
 
         pipeline | ReadTFRecords("out/photos")    # all shards of a dataset
         pipeline | ReadTFRecords("out/photos/*-train.tfrecord-*")
