@@ -135,3 +135,9 @@ def test_a_repeated_commit_returns_the_same(
     assert first.status == "committed"
     assert real(*given[0]) == first
     assert_whole(server, 300)
+    # An equal dataset is there, with the token of another run.
+    given.clear()
+    again = write(output, some(300), overwrite=True)
+    assert again.status == "unchanged"
+    assert real(*given[0]) == again
+    assert_whole(server, 300)
