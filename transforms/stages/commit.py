@@ -143,20 +143,28 @@ class CommitDataset(beam.PTransform):
 
     def expand(self, facts: beam.PCollection[Facts]) -> beam.PCollection[str]:
         """Gathers all facts in one place."""
+        # The counts are always there, so that a job without facts is committed, too.
         return (
-            facts
-            | "Gather facts" >> beam.combiners.ToList()
-            | "Publish"
-            >> beam.Map(_commit, self.shard_counts, self.publication, self.store)
+            (facts, self.shard_counts.pvalue)
+            | "Flatten" >> beam.Flatten()
+            | "To one worker" >> beam.Map(_to_one_worker)
+            | "Gather facts" >> beam.GroupByKey()
+            | "Publish" >> beam.Map(_commit, self.publication, self.store)
         )
 
 
+def _to_one_worker(fact: Facts | ShardCounts) -> tuple[None, Facts | ShardCounts]:
+    return None, fact
+
+
 def _commit(
-    facts: list[Facts],
-    shard_counts: ShardCounts,
+    element: tuple[None, Iterable[Facts | ShardCounts]],
     publication: Publication,
     store: Store,
 ) -> str:
+    found = [*element[1]]
+    (shard_counts,) = [each for each in found if isinstance(each, ShardCounts)]
+    facts = [each for each in found if not isinstance(each, ShardCounts)]
     with storing(publication.directory):
         done = commit_dataset(facts, shard_counts, publication=publication, store=store)
         if publication.token:
