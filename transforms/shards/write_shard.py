@@ -57,8 +57,9 @@ __all__ = ["Load", "ShardLayout", "rows_of_segments", "write_shard"]
 
 # Rows encoded at a time: about 6 MB of small records.
 _CHUNK_ROWS = 65_536
-# Missing values take memory, too: of many columns there are fewer rows at a time.
+# Fewer where they are large, or have many columns: missing values take memory, too.
 _CHUNK_CELLS = 1 << 23
+_CHUNK_BYTES = 1 << 24
 _AS_IT_IS = ImagePolicy()
 
 
@@ -254,7 +255,9 @@ def _write_rows(
     schema = record_schema(layout.schema)
     encoder = ExampleEncoder(schema)
     with _Behind(writer) as behind:
-        size = min(_CHUNK_ROWS, max(_CHUNK_CELLS // max(len(schema), 1), 1))
+        by_cells = _CHUNK_CELLS // max(len(schema), 1)
+        by_bytes = _CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
+        size = max(min(_CHUNK_ROWS, by_cells, by_bytes), 1)
         for start in range(0, len(rows), size):
             chunk, _ = rows.take(start, start + size)
             out.count(chunk, layout.schema)
