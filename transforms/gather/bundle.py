@@ -69,6 +69,8 @@ STAGE = "gather"
 Bools = npt.NDArray[np.bool_]
 # Bytes of rows that are sorted and stored at a time.
 _RUN_BYTES = 32 << 20
+# What sorting takes for a row beside its values: hash, size, split and place.
+_ROW_BYTES = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ class BundleRows:
             most = _BATCH_BYTES * rows // max(size, 1)
             self._most = min(max(most, 1), _BATCH_ROWS)
         self._batches += batches
-        self._bytes += size
+        self._bytes += size + rows * _ROW_BYTES
         if self._bytes >= _RUN_BYTES:
             self._to_runs()
 

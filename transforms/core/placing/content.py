@@ -159,17 +159,40 @@ def hashed_images(rows: pa.RecordBatch) -> pa.RecordBatch:
     `content_hashes` leaves the bytes of images out; of these rows it counts them.
     """
     for index, column in enumerate(rows.columns):
-        if not _is_binary(column.type):
-            continue
-        images = image_mask(column.cast(pa.large_binary()))
-        if images.any():
-            cells = column.to_pylist()
-            for row in np.flatnonzero(images).tolist():
-                cells[row] = hashlib.blake2b(cells[row], digest_size=16).hexdigest()
-            name = rows.schema.names[index]
-            hashed = [v.encode() if isinstance(v, str) else v for v in cells]
-            rows = rows.set_column(index, name, pa.array(hashed, pa.large_binary()))
+        hashed = _with_digests(column)
+        if hashed is not column:
+            rows = rows.set_column(index, rows.schema.names[index], hashed)
     return rows
+
+
+def _with_digests(array: pa.Array) -> pa.Array:
+    """Returns values with digests for images; the same array where it has none."""
+    kind = array.type
+    if is_list(kind):
+        flat = array.flatten()
+        items = _with_digests(flat)
+        if items is flat:
+            return array
+        lengths = np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
+        offsets = pa.array(np.append(0, np.cumsum(lengths)))
+        return pa.LargeListArray.from_arrays(offsets, items, mask=array.is_null())
+    if pa.types.is_struct(kind):
+        fields = [pc.struct_field(array, place) for place in range(kind.num_fields)]
+        hashed = [_with_digests(field) for field in fields]
+        if all(new is old for new, old in zip(hashed, fields, strict=True)):
+            return array
+        names = [field.name for field in kind]
+        return pa.StructArray.from_arrays(hashed, names, mask=array.is_null())
+    if not _is_binary(kind):
+        return array
+    images = image_mask(array.cast(pa.large_binary()))
+    if not images.any():
+        return array
+    cells = array.to_pylist()
+    for row in np.flatnonzero(images).tolist():
+        digest = hashlib.blake2b(cells[row], digest_size=16)
+        cells[row] = digest.hexdigest().encode()
+    return pa.array(cells, pa.large_binary())
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 
 from tests.support.placing import MASK, by_formula, mixed
 from tests.support.stress import cases
-from transforms.core.placing.content import content_hashes, holds_images
+from transforms.core.placing.content import (
+    content_hashes,
+    hashed_images,
+    holds_images,
+)
 
 
 def base(kind: str) -> int:
@@ -325,3 +329,36 @@ def test_golden_texts() -> None:
     """So do those of texts of every length, and of the numbers among them."""
     texts = ["", "a", "eight by", "nine byte", "x" * 129, "12", "0.1", "-0", "007"]
     assert hashed(texts) == GOLDEN_TEXTS
+
+
+def _png(number: int) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + bytes([number])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [_png(1), _png(2), None, b"other"],
+        [[_png(1)], [_png(2)], [_png(2), None], [_png(1), b""], [], None],
+        [[[_png(1)], [_png(2)]], [[_png(1), _png(2)]], None],
+        [{"bytes": _png(1)}, {"bytes": _png(2)}, None],
+        [[{"bytes": _png(1)}], [{"bytes": _png(2)}], [None], None],
+    ],
+)
+def test_hashed_images_count_wherever_they_are(cells: list[Any]) -> None:
+    """Rows that differ in an image alone have hashes of their own; nulls stay."""
+    rows = pa.record_batch({"v": pa.array(cells)})
+    found = hashed_images(rows)
+    assert len({*content_hashes(found, ["v"]).tolist()}) == len(cells)
+    assert found.column("v").is_null().equals(rows.column("v").is_null())
+    part = hashed_images(rows.slice(1))
+    assert (
+        content_hashes(part, ["v"]).tolist()
+        == content_hashes(found, ["v"])[1:].tolist()
+    )
+
+
+def test_rows_without_images_are_the_same() -> None:
+    """Their hashes are those of the rows themselves."""
+    rows = pa.record_batch({"v": [[b"a"], [b"b", None], []], "n": [1, 2, 3]})
+    assert hashed_images(rows) is rows
