@@ -352,3 +352,14 @@ def test_no_rows_are_no_dataset() -> None:
     """Of empty batches there is nothing to plan, and the commit refuses it."""
     empty = pa.record_batch([pa.array([], pa.int64())], names=["a"])
     assert not gather([[empty]]).plan.counts.rows
+
+
+def test_keys_of_mixed_types() -> None:
+    """Text among integers is a reject up to 1 of 100, and else an error."""
+    rows: list[Any] = [*sound(200), {"id": "seven", "x": 1}]
+    found = gather([rows], key="id")
+    assert [each.source for each in found.rejections] == ["seven"]
+    assert gather([[row] for row in rows[::-1]], key="id").facts == found.facts
+    mixed = [row | {"id": str(row["id"])} if row["x"] > 5 else row for row in sound()]
+    with pytest.raises(EncodingError, match="Every value of 'id' must be of one kind"):
+        gather([mixed], key="id")
