@@ -12,6 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.pipeline_utils import group_by_key_input_visitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
@@ -451,6 +452,8 @@ def template(tmp_path: Folder) -> Callable[..., beam_runner_api_pb2.Pipeline]:
             | "Parse" >> beam.Map(_parsed)
             | WriteDataset(tmp_path / "out", num_shards=2, **settings)
         )
+        # As all runners do before they take the graph.
+        pipeline.visit(group_by_key_input_visitor(True))
         return pipeline.to_runner_api(
             default_environment=EmbeddedPythonEnvironment.default()
         )
