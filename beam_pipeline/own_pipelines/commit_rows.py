@@ -76,11 +76,12 @@ def commit_rows(
     publication = plan.publication
     with storing(run.directory):
         written = [each for each in found if isinstance(each, Written)]
-        manifest = run.published()
+        manifest = run.published(publication.job)
         if manifest is not None:
-            _check_same(manifest, [each.shard for each in written])
+            if target.state(run.directory) == publication.seen:
+                _check_same(manifest, [each.shard for each in written])
             return _committed(run, manifest, "committed")
-        if run.has_ended:
+        if run.has_ended(publication.job):
             return _unchanged(run, [each.shard for each in written])
         _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
         finished = [(each.attempt, each.shard.name) for each in written]
@@ -99,7 +100,7 @@ def commit_rows(
             publication=publication,
             store=store,
         )
-        manifest = run.published()
+        manifest = run.published(publication.job)
         if manifest is not None:
             return _committed(run, manifest, "committed")
         return _committed(run, target.read_manifest(run.directory), "unchanged")
@@ -108,15 +109,16 @@ def commit_rows(
 def _check_same(manifest: Manifest, shards: Sequence[ShardFile]) -> None:
     """Raises CommitError where a published dataset holds other rows than these.
 
-    A pipeline that is built once and run twice is one run by its token, and the rows of
-    the second one would be lost. So would those of random steps that were done again.
+    It was published before this submission has looked at its target. So either an
+    engine has started a job again that had ended, or somebody has submitted one graph
+    twice, and the rows of the second job would be lost.
     """
     if not _holds(manifest, shards):
         raise CommitError(
-            f"One WriteDataset must serve one run of a pipeline; this one has already "
-            f"published {manifest.name!r} of {manifest.records:,} records, and these "
-            f"are other rows. That dataset is whole and unchanged. Build the "
-            f"pipeline again for each run, with overwrite=True to replace a dataset."
+            f"A graph must be submitted once; this one has already published "
+            f"{manifest.name!r} of {manifest.records:,} records, and these are other "
+            f"rows. That dataset is whole and unchanged. Build the pipeline again for "
+            f"each run, with overwrite=True to replace a dataset."
         )
 
 

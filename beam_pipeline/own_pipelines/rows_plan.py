@@ -34,6 +34,7 @@ from transforms.gather.cuts import (
 from transforms.gather.merge_runs import Merging, plan_merging
 from transforms.gather.refused_rows import merge_refusals
 from transforms.gather.tally import Declared, infer, merge_tallies
+from transforms.publishing.shared_run import Seen
 from transforms.shards.write_shard import ShardLayout
 from transforms.stages.commit import Publication
 from transforms.stages.gather import ROWS_ORIGIN
@@ -51,7 +52,7 @@ class RowsDraft:
 
     Attributes:
       gathered: counts of all rows.
-      seen: what is at the target; see `transforms.publishing.target.state`.
+      seen: what the submission saw at the target when it started.
       types: column -> types that its values join to; others are rejected.
       schema: of the rows.
       cuttings: split -> how it is cut; of splits that have rows, in their order.
@@ -59,7 +60,7 @@ class RowsDraft:
     """
 
     gathered: GatheredBundle
-    seen: str
+    seen: Seen
     types: Mapping[str, Sequence[pa.DataType]]
     schema: Schema
     cuttings: Mapping[str, Cutting]
@@ -136,7 +137,7 @@ def draft_rows(
     *,
     given: GivenSchema | None,
     declared: Mapping[str, Declared],
-    seen: str,
+    seen: Seen,
     source: ReadSource | None = None,
 ) -> RowsDraft:
     """Returns what the counts of all rows decide; a function of them and the spec.
@@ -147,7 +148,7 @@ def draft_rows(
       rule: of the job.
       given: the whole schema, where one is given.
       declared: what is said of columns.
-      seen: what is at the target; see `transforms.publishing.target.state`.
+      seen: what the submission saw at the target when it started.
       source: that the rows were read from, where that is known.
 
     Raises:
@@ -184,7 +185,6 @@ def plan_rows(
     rule: GatherRule,
     *,
     directory: str,
-    job: str,
     source: ReadSource | None = None,
 ) -> RowsPlan:
     """Returns what is made of all rows; a function of the rows and the spec alone.
@@ -195,7 +195,6 @@ def plan_rows(
       spec: of the job.
       rule: of the job.
       directory: the target.
-      job: a word for the run.
       source: that the rows were read from, where that is known.
     """
     schema, gathered = draft.schema, draft.gathered
@@ -240,8 +239,8 @@ def plan_rows(
     total = gathered.tally.rows
     publication = Publication(
         directory=directory,
-        seen=draft.seen,
-        job=job,
+        seen=draft.seen.state,
+        job=draft.seen.job,
         layout=layout,
         settings=_settings(spec, schema, shards),
         inputs=_NO_INPUTS,

@@ -70,7 +70,7 @@ from transforms.gather.merge_runs import merge_ranges
 from transforms.gather.row_runs import RowRange, cut_run
 from transforms.gather.shard_of_runs import check_keys, gather_shard
 from transforms.gather.tally import Declared
-from transforms.publishing.shared_run import SharedRun
+from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.shards.write_shard import write_shard
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute
@@ -78,6 +78,7 @@ from transforms.work.split_ids import read_split_ids
 
 __all__ = ["Committed", "WriteDataset"]
 
+_WORD_BYTES = 8
 # Counts that wait until they are merged.
 _MERGED_AT_ONCE = 64
 # What is read at construction travels in the pipeline's graph.
@@ -239,7 +240,10 @@ class WriteDataset(beam.PTransform):
         seen = (
             rows.pipeline
             | "Once" >> beam.Impulse()
-            | "Look at target" >> beam.Map(_look, run, spec.overwrite)
+            | "Look at target"
+            >> _Look(_LookAtTarget(), run, spec.overwrite).with_output_types(
+                tuple[None, Seen | GatheredBundle]
+            )
         )
         bundles = rows | "Gather" >> GatherRows(rule, run, spec.overwrite)
         counts = bundles | "Without runs" >> beam.Map(_without_runs)
@@ -383,23 +387,38 @@ def _rule_of(
     )
 
 
-@raising_in_python()
-def _look(_: bytes, run: SharedRun, overwrite: bool) -> tuple[None, str]:
-    return None, run.look(overwrite=overwrite)
+class _LookAtTarget(beam.DoFn):
+    @raising_in_python()
+    def process(
+        self, _: bytes, run: SharedRun, overwrite: bool, word: str = ""
+    ) -> list[tuple[None, Seen]]:
+        return [(None, run.look(word, overwrite=overwrite))]
 
 
-def _without_runs(bundle: GatheredBundle) -> tuple[None, GatheredBundle]:
+class _Look(beam.ParDo):
+    """Looks at the target, with a word for the submission.
+
+    A second run of one pipeline object has another word; repeated attempts have the
+    same. It would not do to draw it where the function is pickled: workers do so too.
+    """
+
+    def to_runner_api_parameter(self, *arguments: Any, **options: Any) -> Any:
+        """Returns the stage as the runner gets it, each time that the pipeline runs."""
+        self.kwargs = {**self.kwargs, "word": secrets.token_hex(_WORD_BYTES)}
+        return super().to_runner_api_parameter(*arguments, **options)
+
+
+def _without_runs(bundle: GatheredBundle) -> tuple[None, Seen | GatheredBundle]:
     return None, bundle.without_runs()
 
 
 @raising_in_python()
 def _draft(
-    element: tuple[None, Iterable[str | GatheredBundle]], **options: Any
+    element: tuple[None, Iterable[Seen | GatheredBundle]], **options: Any
 ) -> RowsDraft:
-    seen = ""
     parts: list[GatheredBundle] = []
     for found in element[1]:
-        if isinstance(found, str):
+        if isinstance(found, Seen):
             seen = found
             continue
         parts.append(found)
@@ -445,7 +464,7 @@ def _plan(
     run: SharedRun,
     **options: Any,
 ) -> RowsPlan:
-    return plan_rows(draft, found, directory=run.directory, job=run.token, **options)
+    return plan_rows(draft, found, directory=run.directory, **options)
 
 
 def _cut(

@@ -26,6 +26,7 @@ from transforms.gather.cuts import Bounds
 from transforms.gather.exact_cuts import find_cuts
 from transforms.gather.row_runs import RowRange, RowRun, cut_run
 from transforms.gather.shard_of_runs import gather_shard
+from transforms.publishing.shared_run import Seen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,12 @@ def gather(
     runs = [run for each in found for run in each.runs]
     counts = merge_bundles(found)
     draft = draft_rows(
-        counts, write._spec, rule, given=write._given, declared=declared, seen=""
+        counts,
+        write._spec,
+        rule,
+        given=write._given,
+        declared=declared,
+        seen=Seen("", ""),
     )
     large = {name: each.large_bounds for name, each in draft.cuttings.items()}
     cuts = [
@@ -102,7 +108,7 @@ def gather(
         )
         for (split, number), parts in _by_shard(runs, large).items()
     ]
-    plan = plan_rows(draft, cuts, write._spec, rule, directory="out/rows", job="")
+    plan = plan_rows(draft, cuts, write._spec, rule, directory="out/rows")
     ranges = _by_shard(runs, plan.bounds)
     records: dict[tuple[str, int], Sequence[bytes]] = {}
     for key in sorted(ranges):

@@ -2,7 +2,7 @@
 
     .<name>.beam-tfrecord/
       rows-<token>/             see `transforms.work.store`
-        seen                    the state of the target when the run started
+        seen-<job>              the state of the target when a submission started
         dataset/<attempt>/      the finished shard of one attempt
         rejects/<attempt>/      its rejects, where there are many
         dataset/<word>/         the dataset, of one list of reported shards
@@ -10,7 +10,7 @@
 Engines repeat work, and what a step of the user gives may differ from attempt to
 attempt. So each attempt writes under names of its own, and only the names that it
 reports are taken into the dataset. Whether the target holds the run's own dataset
-already is known by its token, which is in the manifest.
+already is known by the manifest, which names the run's token and the submission.
 
 Two runs publish in turn: the first one wins, and the other finds that the target has
 changed. Nobody can know whether such a run is dead, so its folder stays until it ends
@@ -31,11 +31,24 @@ from transforms.storage.paths import Access
 from transforms.storage.retry import storing
 from transforms.work.store import Store
 
-__all__ = ["SharedRun"]
+__all__ = ["Seen", "SharedRun"]
 
 _WORD_BYTES = 6
 # What Beam's containers tell a worker of the job that it is in.
 _JOB_ID = "JOB_ID"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What a submission has seen when it started.
+
+    Attributes:
+      state: of the target; see `transforms.publishing.target.state`.
+      job: what the manifest of this submission alone says of its run.
+    """
+
+    state: str
+    job: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,8 +87,12 @@ class SharedRun:
         )
         return Store(folder, keep_items=self.keep_items, access=self.access)
 
-    def begin(self, *, overwrite: bool) -> Store:
+    def begin(self, *, overwrite: bool, job: str = "") -> Store:
         """Checks the target and makes the run's folder; any worker may do it first.
+
+        Args:
+          overwrite: whether a dataset may be replaced.
+          job: of the submission, where it is known; else that of all of them.
 
         Raises:
           TargetError: the target holds something that a run must not replace, or a
@@ -83,14 +100,14 @@ class SharedRun:
           StorageError: it cannot be reached, or the folder cannot be made.
         """
         with storing(self.directory):
-            return self._begin(overwrite=overwrite)
+            return self._begin(job or self.token, overwrite=overwrite)
 
-    def _begin(self, *, overwrite: bool) -> Store:
+    def _begin(self, job: str, *, overwrite: bool) -> Store:
         place = target.at(self.directory)
         place.check_shared()
         manifest = place.check_contents()
         work_folder.check(self.directory)
-        if manifest is not None and not self._is_mine(manifest) and not overwrite:
+        if manifest is not None and not _is_of(manifest, job) and not overwrite:
             raise TargetError(
                 f"The output must not exist yet; {self.directory!r} holds the dataset "
                 f"{manifest.name!r} of {manifest.records:,} records. Give "
@@ -100,33 +117,42 @@ class SharedRun:
         place.make_shared(store)
         return store
 
-    def look(self, *, overwrite: bool) -> str:
-        """Returns the state of the target when the run started, after `begin`.
+    def look(self, submission: str, *, overwrite: bool) -> Seen:
+        """Returns what a submission has seen when it started, after `begin`.
 
-        A second attempt, which a restarted job makes, gives the answer of the first.
+        Args:
+          submission: a word for this one of the graph's.
+          overwrite: see `begin`.
+
+        A second attempt, which a restarted job makes, gives the answer of the first,
+        until the run has ended.
         """
         with storing(self.directory):
-            return self._look(overwrite=overwrite)
+            return self._look(submission, overwrite=overwrite)
 
-    def _look(self, *, overwrite: bool) -> str:
+    def _look(self, submission: str, *, overwrite: bool) -> Seen:
         # What this very run was killed in the middle of publishing.
         work_folder.recover(self.directory)
+        job = f"{self.token}-{submission}"
+        path = self._seen(job)
         try:
-            seen = files.read_bytes(self._seen).decode()
+            state = files.read_bytes(path).decode()
         except FileNotFoundError:
-            seen = target.state(self.directory)
-        store = self.begin(overwrite=overwrite)
-        files.write_file(self._seen, seen.encode(), attempts=store.attempts)
-        return seen
+            state = target.state(self.directory)
+        store = self.begin(overwrite=overwrite, job=job)
+        files.write_file(path, state.encode(), attempts=store.attempts)
+        return Seen(state, job)
 
-    @property
-    def _seen(self) -> str:
-        return os.path.join(self.store.folder, "seen")
+    def _seen(self, job: str) -> str:
+        return os.path.join(self.store.folder, f"seen-{job}")
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether its work was removed, after the commit or by somebody else."""
-        return not files.exists(self._seen)
+    def has_ended(self, job: str) -> bool:
+        """Whether its work was removed, after the commit or by somebody else.
+
+        Args:
+          job: of the submission; see `Seen`.
+        """
+        return not files.exists(self._seen(job))
 
     def open_attempt(self) -> Store:
         """Returns the store of one attempt at a shard, with folders of its own.
@@ -143,14 +169,18 @@ class SharedRun:
         """Returns the store of an attempt that has ended."""
         return dataclasses.replace(self.store, attempt=word)
 
-    def published(self) -> Manifest | None:
-        """Returns the manifest of the target where this run has published it."""
+    def published(self, job: str) -> Manifest | None:
+        """Returns the manifest of the target where this submission published it.
+
+        Args:
+          job: of the submission; see `Seen`.
+        """
         work_folder.recover(self.directory)
         try:
             manifest = target.read_manifest(self.directory)
         except FileNotFoundError:
             return None
-        return manifest if self._is_mine(manifest) else None
+        return manifest if _is_of(manifest, job) else None
 
     def open_commit(self, finished: Sequence[tuple[str, str]], *, seen: str) -> Store:
         """Returns the store of the dataset, with the finished shards in their place.
@@ -158,7 +188,7 @@ class SharedRun:
         Args:
           finished: (attempt, file name) of each shard, as it was reported. Another list
             makes another folder, so that attempts at the commit cannot mix.
-          seen: see `look`.
+          seen: the state of the target; see `Seen`.
 
         Raises:
           CommitError: another run has published since; its dataset stays.
@@ -178,9 +208,6 @@ class SharedRun:
         with storing(self.directory):
             target.at(self.directory).end_shared(self.store)
 
-    def _is_mine(self, manifest: Manifest) -> bool:
-        return manifest.run.get("job") == self.token
-
     def is_gone(self) -> CommitError:
         """Returns the error of an attempt that finds the run's work gone."""
         return CommitError(
@@ -188,3 +215,8 @@ class SharedRun:
             f"{self.store.folder!r} is gone. The run has ended meanwhile, or "
             f"'beam-tfrecord clean' has removed it; run again."
         )
+
+
+def _is_of(manifest: Manifest, job: str) -> bool:
+    """Whether a submission has published a dataset, or any one of a run's token."""
+    return str(manifest.run.get("job")).startswith(job)

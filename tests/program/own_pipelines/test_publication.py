@@ -19,12 +19,22 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 from beam_pipeline.own_pipelines import commit_rows as committing
 from beam_pipeline.own_pipelines import write_dataset
-from beam_pipeline.own_pipelines.commit_rows import Committed, commit_rows
+from beam_pipeline.own_pipelines.commit_rows import (
+    Committed,
+    ComparedKeys,
+    Written,
+    commit_rows,
+)
+from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, names, rows
 from tests.support.runs import command, convert
 from transforms import files
-from transforms.errors import CommitError, ConservationError, TargetError
+from transforms.errors import (
+    CommitError,
+    ConservationError,
+    TargetError,
+)
 from transforms.gather.bundle import BundleRows, GatheredBundle
 from transforms.gather.row_runs import cut_run
 from transforms.publishing.shared_run import SharedRun
@@ -244,9 +254,10 @@ def test_a_repeated_commit_returns_the_same(
     (first,) = write(output, some(), runner=RETRYING)
     before = {path: path.stat() for path in (output, *output.iterdir())}
     assert real(*given[0]) == first
-    run = given[0][2]
+    _, plan, run = given[0]
     # A restarted job looks at the target again, and takes its rows again.
-    run.look(overwrite=False)
+    submission = _submitted(plan)
+    assert run.look(submission, overwrite=False).job == plan.publication.job
     assert real(*given[0]) == first
     run.end()
     assert {path: path.stat() for path in (output, *output.iterdir())} == before
@@ -288,24 +299,109 @@ def test_a_repeated_commit_of_an_equal_dataset(
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_pipeline_that_runs_twice_loses_no_rows(tmp_path: Folder) -> None:
-    """Its second run is no repeated attempt of the first, where the rows are others."""
-    source, output = tmp_path / "rows.txt", tmp_path / "out"
-    source.write_text("1\n2\n")
+def _submitted(plan: RowsPlan) -> str:
+    return plan.publication.job.partition("-")[2]
+
+
+def test_a_restarted_job_may_have_other_rows(
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once published, random steps that are done again change and fail nothing."""
+    output, given = tmp_path / "out", []
+    real = commit_rows
+
+    def commit(
+        found: list[Written | ComparedKeys], plan: RowsPlan, run: SharedRun
+    ) -> Committed:
+        first = real(found, plan, run)
+        # As after a loss of all machines: from the first stage on, with other rows.
+        seen = run.look(_submitted(plan), overwrite=False)
+        assert (seen.state, seen.job) == ("", plan.publication.job)
+        others = [
+            dataclasses.replace(
+                each,
+                shard=dataclasses.replace(each.shard, crc32c=each.shard.crc32c ^ 1),
+            )
+            for each in found
+            if isinstance(each, Written)
+        ]
+        given.append((others, plan, run))
+        assert real(others, plan, run) == first
+        return first
+
+    monkeypatch.setattr(write_dataset, "commit_rows", commit)
+    write(output, some())
+    before = contents(output)
+    # After its end nobody can tell it from a graph that is submitted once more.
+    ((others, plan, run),) = given
+    seen = run.look(_submitted(plan), overwrite=False)
+    publication = dataclasses.replace(plan.publication, seen=seen.state)
+    again = dataclasses.replace(plan, publication=publication)
+    with pytest.raises(CommitError, match="A graph must be submitted once"):
+        real(others, again, run)
+    run.end()
+    assert contents(output) == before
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def lines_to(output: Folder, source: Folder, **settings: Any) -> beam.Pipeline:
+    """Returns a pipeline that writes the numbers in a file."""
     pipeline = beam.Pipeline(runner=LOCAL)
     _ = (
         pipeline
         | beam.io.ReadFromText(os.fspath(source))
         | beam.Map(lambda line: {"id": int(line)})
-        | WriteDataset(output)
+        | WriteDataset(output, **settings)
     )
-    pipeline.run().wait_until_finish()
+    return pipeline
+
+
+def test_a_pipeline_that_runs_twice(tmp_path: Folder) -> None:
+    """Its second run is no attempt of the first: it is refused, or replaces it."""
+    source, output = tmp_path / "rows.txt", tmp_path / "out"
+    source.write_text("1\n2\n")
+    once = lines_to(output, source)
+    once.run().wait_until_finish()
     before = contents(output)
-    pipeline.run().wait_until_finish()
-    source.write_text("1\n2\n3\n")
-    with pytest.raises(CommitError, match="One WriteDataset must serve one run"):
-        pipeline.run()
+    with pytest.raises(TargetError, match="overwrite=True"):
+        once.run()
     assert contents(output) == before
+    twice = lines_to(output, source, overwrite=True)
+    twice.run().wait_until_finish()
+    assert contents(output) == before
+    source.write_text("1\n2\n3\n")
+    twice.run().wait_until_finish()
+    assert len(rows(output)) == 3
+    source.write_text("1\n")
+    twice.run().wait_until_finish()
+    assert len(rows(output)) == 1
+
+
+# That a step of it runs once more.
+_pipelines: list[beam.Pipeline] = []
+
+
+def _run_again() -> None:
+    _pipelines[0].run().wait_until_finish()
+
+
+def test_one_pipeline_runs_twice_at_once(tmp_path: Folder) -> None:
+    """The run that publishes second fails; it does not take the first for its own."""
+    output, ran = tmp_path / "out", tmp_path / "ran"
+
+    def step(number: int) -> dict[str, Any]:
+        if not ran.exists():
+            ran.touch()
+            _run_again()
+            return {"id": -number}
+        return {"id": number}
+
+    pipeline = beam.Pipeline(runner=LOCAL)
+    _ = pipeline | beam.Create([1, 2]) | beam.Map(step) | WriteDataset(output)
+    _pipelines[:] = [pipeline]
+    with pytest.raises(CommitError, match="is gone"):
+        pipeline.run()
+    assert sorted(row["id"] for row in rows(output)) == [1, 2]
 
 
 @pytest.mark.parametrize("exists", [False, True])
