@@ -15,6 +15,7 @@ from transforms.core.numpy_types import numpy_type
 __all__ = [
     "decoded",
     "flattened",
+    "in_one_piece",
     "is_bytes",
     "is_list",
     "is_number",
@@ -125,6 +126,19 @@ def flattened(
             return offsets - first, lists.values.slice(first, last - first)
         lengths = np.where(present, np.diff(offsets), 0)
     return np.concatenate(([0], np.cumsum(lengths))), lists.flatten()
+
+
+def in_one_piece(table: pa.Table) -> pa.Table:
+    """Returns a table with each column in one chunk, or in more of 2 GiB.
+
+    `take` joins the chunks of a column at each call, and then takes from the whole.
+    """
+    for index, field in enumerate(table.schema):
+        if table.column(index).num_chunks != 1:
+            whole = table.select([index]).combine_chunks().column(0)
+            # One column after the other: the chunks of those before are free again.
+            table = table.set_column(index, field, whole)
+    return table
 
 
 def lists_like(lists: pa.Array, values: pa.Array) -> pa.ListArray:

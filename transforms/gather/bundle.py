@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import is_list, numpy_mask, rows_holding
+from transforms.core.arrays import in_one_piece, is_list, numpy_mask, rows_holding
 from transforms.core.infer.image_names import is_named_like_images
 from transforms.core.model import Batch, Block, Rejection, RejectLog
 from transforms.core.placing.content import content_hashes, hashed_images
@@ -319,9 +319,9 @@ class BundleRows:
         for batch in self._batches:
             by_schema.setdefault(str(batch.schema), []).append(batch)
         self._batches, self._bytes = [], 0
-        for batches in by_schema.values():
-            table = pa.Table.from_batches(batches)
-            for rows in table.combine_chunks().to_batches():
+        for name in list(by_schema):
+            table = in_one_piece(pa.Table.from_batches(by_schema.pop(name)))
+            for rows in table.to_batches():
                 self._add_run(rows)
 
     def _add_run(self, rows: pa.RecordBatch) -> None:

@@ -12,6 +12,7 @@ hold integers alone. An empty mapping is missing. Numbers have 64 bits.
 """
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -229,8 +230,7 @@ def batches_of(
         raise EncodingError(_NO_COLUMNS)
     columns: dict[str, pa.Array] = {}
     mixed: list[str] = []
-    for name in _names(rows):
-        values = _values(rows, name)
+    for name, values in _values(rows, _names(rows)):
         array = _of_one_type(values, apart=name in integers)
         if array is not None:
             columns[name] = array
@@ -256,12 +256,22 @@ def batches_of(
             yield from batches_of(part, images=images, integers=integers)
 
 
-def _values(rows: Sequence[Row], name: str) -> list[Any]:
-    """Returns a value of each row; None where it is missing."""
+def _values(
+    rows: Sequence[Row], names: Sequence[str]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yields each name with a value of each row; None where it is missing."""
     try:
-        return list(map(operator.itemgetter(name), rows))
+        # Row by row, for many wide rows do not fit into the processor's cache. One name
+        # alone would give values, not tuples of them.
+        found = map(operator.itemgetter(*names, names[0]), rows)
+        flat = list(itertools.chain.from_iterable(found))
     except KeyError:
-        return [row.get(name) for row in rows]
+        # Not at once: missing values may be many times those that there are.
+        for name in names:
+            yield name, [row.get(name) for row in rows]
+    else:
+        for place, name in enumerate(names):
+            yield name, flat[place :: len(names) + 1]
 
 
 def _of_one_type(values: list[Any], *, apart: bool) -> pa.Array | None:

@@ -4,7 +4,8 @@ A run holds rows of one Arrow schema, sorted by split and then by a 64-bit hash 
 a row is known by: its key, or its content. Whatever shards the plan makes of the
 hashes, the rows of one shard are one range of each run.
 
-    run    pieces, end to end: Arrow IPC record-batch messages of about 64 KiB each
+    run    pieces, end to end: Arrow IPC record-batch messages of about 64 KiB each,
+           of more where there are many columns
     piece  rows of one split; its first and last hash are in the run's index
 
 `HASH_COLUMN` and, where rows have keys, `KEY_COLUMN` are columns of every piece. Rows
@@ -52,6 +53,8 @@ SIZE_COLUMN = "\0size"
 OWN_COLUMNS = (HASH_COLUMN, KEY_COLUMN, COUNT_COLUMN, SIZE_COLUMN)
 
 _PIECE_BYTES = 1 << 16
+# More for rows of many columns, since each column of a piece takes time by itself.
+_PIECE_COLUMN_BYTES = 1 << 12
 # Runs up to this size travel inside their descriptor.
 _INLINE_BYTES = 1 << 18
 # What a record takes beside its values: its frame, and a feature's tags and lengths.
@@ -241,7 +244,8 @@ def _pieces(
     names: Sequence[str],
 ) -> tuple[RowRun, list[pa.Buffer]]:
     """Returns a run of rows in their order, and its pieces."""
-    starts = _piece_starts(splits, sizes)
+    largest = max(_PIECE_BYTES, _PIECE_COLUMN_BYTES * ordered.num_columns)
+    starts = _piece_starts(splits, sizes, largest)
     stops = np.append(starts[1:], len(hashes))
     index = np.zeros(len(starts), _INDEX)
     pieces: list[pa.Buffer] = []
@@ -253,7 +257,7 @@ def _pieces(
         pieces.append(message)
         index[number]["offset"] = offset
         index[number]["size"] = message.size
-        index[number]["crc32c"] = google_crc32c.value(bytes(memoryview(message)))
+        index[number]["crc32c"] = google_crc32c.value(message)
         offset += message.size
     index["split"] = splits[starts]
     index["first"], index["last"] = hashes[starts], hashes[stops - 1]
@@ -280,10 +284,10 @@ def keep_pieces(
     return dataclasses.replace(run, payload=payload)
 
 
-def _piece_starts(splits: npt.NDArray[np.int64], sizes: Longs) -> Longs:
+def _piece_starts(splits: npt.NDArray[np.int64], sizes: Longs, largest: int) -> Longs:
     """Returns where pieces start: where the split changes, or a piece is full."""
     before = np.cumsum(sizes) - sizes
-    part = before // _PIECE_BYTES
+    part = before // largest
     changes = np.flatnonzero((np.diff(part) != 0) | (np.diff(splits) != 0)) + 1
     return np.concatenate(([0], changes)).astype(np.int64)
 
@@ -300,10 +304,12 @@ def _histograms(
         if first == last:
             continue
         bins = bin_of(hashes[first:last])
-        found, starts = np.unique(bins, return_index=True)
+        starts = np.append(0, np.flatnonzero(bins[1:] != bins[:-1]) + 1)
         rows = np.diff(np.append(starts, last - first))
         out[name] = Histogram(
-            found, rows, np.add.reduceat(sizes[first:last], starts).astype(np.int64)
+            bins[starts],
+            rows,
+            np.add.reduceat(sizes[first:last], starts).astype(np.int64),
         )
     return out
 
@@ -371,14 +377,13 @@ def rows_in_range(rows: RowRange, data: bytes) -> pa.Table | None:
     schema = schema_of(rows)
     pieces = np.frombuffer(rows.index, _INDEX)
     start = int(pieces[0]["offset"])
-    view = memoryview(data)
+    whole = pa.py_buffer(data)
     batches = []
     for piece in pieces:
-        begin = int(piece["offset"]) - start
-        message = view[begin : begin + int(piece["size"])]
-        if google_crc32c.value(bytes(message)) != int(piece["crc32c"]):
+        message = whole.slice(int(piece["offset"]) - start, int(piece["size"]))
+        if google_crc32c.value(message) != int(piece["crc32c"]):
             return None
-        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        batch = pa.ipc.read_record_batch(message, schema)
         if piece["first"] < rows.low or piece["last"] > rows.high:
             hashes = batch.column(HASH_COLUMN).to_numpy()
             first = int(np.searchsorted(hashes, np.uint64(rows.low), side="left"))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.core.arrays import numpy_mask, rows_holding
+from transforms.core.arrays import in_one_piece, numpy_mask, rows_holding
 from transforms.core.arrow_types import PYTHON, wider_type
 from transforms.core.example.encoder import ExampleEncoder
 from transforms.core.model import Reason, Rejection
@@ -118,6 +118,8 @@ def gather_shard(
             rejections += [each for value, each in refused if share.has_rejected(value)]
     # A run without equal rows has no counts.
     table = pa.concat_tables(tables, promote_options="default")
+    tables.clear()
+    table = in_one_piece(table)
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     if unique:
@@ -211,6 +213,8 @@ def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
     """
     tables = [read_rows(each, fetch) for each in ranges]
     table = pa.concat_tables(tables, promote_options="default")
+    tables.clear()
+    table = in_one_piece(table)
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     _check_unique(table, hashes[order], order)

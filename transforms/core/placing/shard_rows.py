@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from transforms.core.arrays import in_one_piece
 from transforms.core.placing import placement
 from transforms.core.segment import KEY_COLUMN, ORIGIN_COLUMN, ROW_COLUMN
 
@@ -73,7 +74,7 @@ class ShardRows:
 
         Rows with equal order keys stay in source order.
         """
-        table = pa.Table.from_batches([rows for _, rows in segments])
+        table = in_one_piece(pa.Table.from_batches([rows for _, rows in segments]))
         origins = tuple(origin for origin, _ in segments)
         lengths = [rows.num_rows for _, rows in segments]
         starts = np.cumsum([0, *lengths[:-1]])
