@@ -6,16 +6,18 @@ WriteDataset("out/x", label="species", splits="column:part", key="id", seed=7)
 """
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.planning.features.vocabularies import class_names
 from beam_pipeline.planning.inputs import default_name
 from beam_pipeline.planning.plan import check_name
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
-from transforms.errors import SpecError
+from transforms.errors import SpecError, closest
 from transforms.storage.paths import absolute
 
 __all__ = ["spec_of"]
@@ -29,6 +31,11 @@ _PARAMETERS = {
     "key_column": "key",
     "shards": "num_shards",
 }
+_RENAMED = re.compile(rf"(?<![\w'])({'|'.join(_PARAMETERS)})(?![\w'])")
+_OWN = (
+    *("label", "splits", "key", "duplicates", "features", "like", "num_shards"),
+    *("accounts", *WriteKeywords.__annotations__),
+)
 # Of the sections of settings that are for the reading of sources, and for the run.
 _TAKEN = ("images_root", "verify")
 _REFUSED = (
@@ -68,7 +75,12 @@ def spec_of(
     given |= {"label_column": _name("label", label), "key_column": _name("key", key)}
     given["shards"] = num_shards
     with raising_in_python():
-        spec = make_spec({k: v for k, v in given.items() if v is not None})
+        try:
+            spec = make_spec({k: v for k, v in given.items() if v is not None})
+        except SpecError as error:
+            named = _RENAMED.sub(lambda found: _PARAMETERS[found[0]], str(error))
+            raise SpecError(named) from error
+        _check_apart(spec)
         name = spec.name or default_name(spec.source, "", spec.output)
         check_name(name, spec.splits or ())
         return spec.model_copy(update={"name": name, **_as_seen_here(spec)})
@@ -96,9 +108,15 @@ def _check_taken(name: str) -> None:
         raise SpecError(
             f"WriteDataset calls {name} {_PARAMETERS[name]}. Give it by that name."
         )
-    if setting is None or name in _TAKEN:
-        # What is no setting at all is refused with the nearest name.
+    if name in _TAKEN:
         return
+    if setting is None:
+        near = closest(name, _OWN)
+        meant = f" (did you mean {near!r}?)" if near else ""
+        raise SpecError(
+            f"WriteDataset has no parameter {name!r:.80}{meant}. Leave it out, or give "
+            f"the right name."
+        )
     if name == "source" or setting.section == "Source":
         raise SpecError(
             f"WriteDataset takes the rows that its pipeline gives; {name} is for "
@@ -111,6 +129,18 @@ def _check_taken(name: str) -> None:
         )
     if name in _REFUSED:
         raise SpecError(f"WriteDataset does not take {name}. Leave it out.")
+
+
+def _check_apart(spec: Spec) -> None:
+    """Raises SpecError where the column of the splits, which is not kept, is needed."""
+    needed = {"label": spec.label_column, "key": spec.key_column}
+    for parameter, name in needed.items():
+        if name and name == spec.split_column:
+            raise SpecError(
+                f"The column that names the split is not stored, and cannot be the "
+                f"{parameter}, too; found {name!r:.80} for both. Add a copy of it to "
+                f"the rows under another name."
+            )
 
 
 def _path(output: str | os.PathLike[str]) -> str:

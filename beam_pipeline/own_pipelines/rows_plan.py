@@ -158,6 +158,11 @@ def draft_rows(
     """
     _check_refusals(gathered)
     if gathered.tally.rows:
+        if not gathered.tally.columns:
+            raise EncodingError(
+                f"Every row must have a column at least beside {rule.split_column!r}, "
+                f"which names its split and is not stored; found none. Add a column."
+            )
         _check_columns(spec, gathered.tally.columns)
         if given is None:
             declared = _of_found(declared, gathered.tally.columns)

@@ -44,7 +44,13 @@ from transforms.gather.refused_rows import (
     refuse,
     values_as_json,
 )
-from transforms.gather.row_batches import NO_ROW, Row, as_mapping, batches_of
+from transforms.gather.row_batches import (
+    NO_ROW,
+    Row,
+    as_mapping,
+    batches_of,
+    how_to_map,
+)
 from transforms.gather.row_batches import table_batch as batch_of_table
 from transforms.gather.row_runs import RowRun, keep_pieces, pack_rows
 from transforms.gather.tally import Tally, count_values, ends_like_image, merge_tallies
@@ -222,7 +228,7 @@ class BundleRows:
         values = values_as_json(element)
         shown = bounded(values.decode(), _SHOWN_CHARS)
         text = f"{type(element).__name__}: {shown}"
-        sentence = bounded(f"{NO_ROW}; found {text}. Map it to a row first.")
+        sentence = bounded(f"{NO_ROW}; found {text}. {how_to_map(type(element))}")
         fault = Fault(Reason.MALFORMED, f"no row, but {text}")
         rejection = refuse(values, fault, stage=STAGE)
         self._refused.add("element", sentence, rejection)

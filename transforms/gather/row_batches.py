@@ -45,6 +45,7 @@ __all__ = [
     "UnusableValueError",
     "as_mapping",
     "batches_of",
+    "how_to_map",
     "table_batch",
 ]
 
@@ -102,6 +103,13 @@ def as_mapping(kind: type[Any]) -> Callable[[Any], Row] | None:
     return None
 
 
+def how_to_map(kind: type[Any]) -> str:
+    """Returns what to do with elements of a type that is no row, as a sentence."""
+    if kind.__name__ == "DataFrame" and kind.__module__.split(".")[0] == "pandas":
+        return "Map it to a row batch first: beam.Map(pa.Table.from_pandas)."
+    return "Map it to a row first."
+
+
 _CONVERTERS: dict[type[Any], Callable[[Any], Row] | None] = {}
 
 
@@ -135,7 +143,7 @@ def table_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _check_column(name: str, column: pa.Array) -> None:
     """Raises UnusableValueError for values that are not what Arrow says of them."""
-    if pa.types.is_union(column.type):
+    if _holds_unions(column.type):
         raise UnusableValueError(
             f"Every value of a row must be one that a feature can hold; {name!r} is "
             f"of {str(column.type)[:80]}. Convert it before it is written.",
@@ -148,11 +156,23 @@ def _check_column(name: str, column: pa.Array) -> None:
     except pa.ArrowInvalid as error:
         raise UnusableValueError(
             bounded(
-                f"Every text must be in UTF-8; {name!r} holds something else: {error}. "
-                f"Convert it before it is written."
+                f"Every value must be one of its Arrow type, and text in UTF-8; "
+                f"{name!r} holds something else: {error}. Convert it before it is "
+                f"written."
             ),
             Reason.INVALID_ENCODING,
         ) from error
+
+
+def _holds_unions(kind: pa.DataType) -> bool:
+    """Whether values, or what is in them, may be of one type or another."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    if pa.types.is_union(kind):
+        return True
+    return any(_holds_unions(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _flat(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

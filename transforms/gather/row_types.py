@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from transforms.errors import SpecError
-from transforms.gather.row_batches import NO_ROW, as_mapping
+from transforms.gather.row_batches import NO_ROW, as_mapping, how_to_map
 
 __all__ = ["check_row_type"]
 
@@ -37,10 +37,11 @@ def check_row_type(kind: Any, *, examples: bool) -> None:
       SpecError: no element of the type is a row.
     """
     if _is_no_row(kind, examples=examples):
+        how = how_to_map(kind if isinstance(kind, type) else type(kind))
         name = kind.__name__ if isinstance(kind, type) else str(kind)
         raise SpecError(
-            f"{NO_ROW}; these are of type {name:.80}. Map them to rows first, or, if "
-            f"the type is wrong, say with_output_types(...) before."
+            f"{NO_ROW}; these are of type {name:.80}. {how} If the type is wrong, say "
+            f"with_output_types(...) before."
         )
 
 

@@ -13,7 +13,7 @@ from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
-from transforms.errors import SpecError
+from transforms.errors import EncodingError, SpecError
 
 ROWS = [{"a": n, "b": f"text {n}"} for n in range(5)]
 
@@ -31,8 +31,12 @@ def test_parameters_are_settings_under_shorter_names() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"bogus": 1}, "there is no setting 'bogus'"),
+        ({"bogus": 1}, "WriteDataset has no parameter 'bogus'"),
         ({"overwrit": True}, "did you mean 'overwrite'?"),
+        ({"lable": "a"}, "did you mean 'label'?"),
+        ({"group_column": "a", "key": "b"}, "group_column and key exclude each other"),
+        ({"label": "a", "splits": "column:a"}, "and cannot be the label, too"),
+        ({"key": "a", "splits": "column:a"}, "and cannot be the key, too"),
         ({"label_column": "a"}, "calls label_column label"),
         ({"split_column": "a"}, "calls split_column splits='column:NAME'"),
         ({"source": "x"}, "source is for sources that are read. Leave it out."),
@@ -49,7 +53,7 @@ def test_parameters_are_settings_under_shorter_names() -> None:
         ({"name": "a/b"}, "name must be part of a file name; found 'a/b'"),
         ({"name": "a\nb"}, "Give another name=..."),
         ({"shards": 2}, "calls shards num_shards"),
-        ({"num_shards": 0}, "shards: input should be greater than or equal to 1"),
+        ({"num_shards": 0}, "num_shards: input should be greater than or equal to 1"),
     ],
 )
 def test_wrong_parameters_are_refused_at_construction(
@@ -137,6 +141,12 @@ def test_columns_without_values_may_be_declared(tmp_path: pathlib.Path) -> None:
     assert len(payloads(tmp_path / "out")) == len(ROWS)
 
 
+def test_a_row_needs_more_than_its_split(tmp_path: pathlib.Path) -> None:
+    """The column that names the split is not stored, so that nothing would be."""
+    with pytest.raises(EncodingError, match="at least beside 'part'"):
+        write_rows([{"part": "a"}] * 3, tmp_path / "out", splits="column:part")
+
+
 @pytest.mark.parametrize(
     "elements",
     [
@@ -151,6 +161,14 @@ def test_elements_that_are_no_rows_are_refused_at_construction(
     pipeline = beam.Pipeline(runner="FnApiRunner")
     with pytest.raises(SpecError, match="Every element must be a row"):
         pipeline | beam.Create(elements) | WriteDataset("out/x")
+
+
+def test_a_data_frame_is_shown_the_way() -> None:
+    """It is many rows, so that no step that maps it to one row helps."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    frames = pipeline | beam.Create([pd.DataFrame({"a": [1]})])
+    with pytest.raises(SpecError, match=r"beam\.Map\(pa\.Table\.from_pandas\)"):
+        frames | WriteDataset("out/x")
 
 
 def test_one_collection_is_written(tmp_path: pathlib.Path) -> None:

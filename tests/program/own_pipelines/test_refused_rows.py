@@ -81,11 +81,18 @@ BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "wrong_type",
         "'id' is of dense_union",
     ),
+    "union in lists": (
+        pa.record_batch([pa.ListArray.from_arrays([0, 1], UNION)], names=["id"]),
+        {},
+        "wrong_type",
+        "'id' is of list<item: dense_union",
+    ),
+    "frame": (pd.DataFrame({"id": [1]}), {}, "malformed", "no row, but DataFrame"),
     "encoding": (
         pa.record_batch([NO_TEXT], names=["part"]),
         {},
         "invalid_encoding",
-        "Every text must be in UTF-8; 'part'",
+        "and text in UTF-8; 'part'",
     ),
     "tables": (
         pa.record_batch([[1], [2]], names=["id", "id"]),
