@@ -62,7 +62,8 @@ def read_raw(
       InputError: the file has no column of a wanted name.
       ConservationError: the data holds another number of records than the block.
     """
-    if absent := [name for name in wanted if name not in columns]:
+    known = set(columns)
+    if absent := [name for name in wanted if name not in known]:
         raise InputError(
             f"{block.origin} has no column {absent[0]!r}; it has {list(columns)}"
         )
@@ -205,7 +206,8 @@ def _no_rows(
         return {Skipped.END_MARK: numpy_mask(marks)}
     if not source.dialect.header or source.dialect.columns is not None:
         return {}
-    places = [columns.index(name) for name in texts]
+    place_of = {name: place for place, name in enumerate(columns)}
+    places = [place_of[name] for name in texts]
     repeats = repeats_header(found, places, columns)
     if repeats is None:
         return {}
