@@ -1,12 +1,18 @@
-"""Prints `beam_pipeline/settings/keywords.py`: every setting, for type checkers.
+"""Prints the keywords of `convert`, or of `WriteDataset`, for type checkers.
 
-`make settings` runs it; a test compares the module with what this prints.
+    write_keywords.py              -> beam_pipeline/settings/keywords.py
+    write_keywords.py WriteDataset -> beam_pipeline/own_pipelines/keywords.py
+
+`make settings` runs it; a test compares the modules with what this prints.
 """
 
 import json
+import sys
 import typing
+from collections.abc import Iterable
 from typing import Any, Literal
 
+from beam_pipeline.own_pipelines.parameters import other_settings
 from beam_pipeline.settings.options import SETTINGS, Setting
 from beam_pipeline.settings.values import Given
 
@@ -26,15 +32,38 @@ class Keywords(TypedDict, total=False):
     """Every setting of a job by its name; what is left out has its default."""
 
 '''
+_WRITE_HEAD = '''\
+"""The settings of `WriteDataset`, for editors and type checkers.
+
+`make settings` writes this module from `beam_pipeline.settings.options`; change that.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+__all__ = ["WriteKeywords"]
+
+
+class WriteKeywords(TypedDict, total=False):
+    """Settings of `WriteDataset` by name; what is left out has its default."""
+
+'''
+_PLACES = ("source", "output")
 _TYPES = {list: "list[str] | tuple[str, ...]", dict: "Mapping[str, {}]"}
 
 
 def keywords() -> str:
     """Returns the source of the module; long lines are not wrapped yet."""
-    named = [
-        each for each in SETTINGS.values() if each.name not in ("source", "output")
-    ]
-    return _HEAD + "\n".join(map(_entry, named))
+    return _HEAD + _entries(name for name in SETTINGS if name not in _PLACES)
+
+
+def write_keywords() -> str:
+    """Returns the source of the module for `WriteDataset`."""
+    return _WRITE_HEAD + _entries(other_settings())
+
+
+def _entries(names: Iterable[str]) -> str:
+    return "\n".join(_entry(SETTINGS[name]) for name in names)
 
 
 def _entry(setting: Setting) -> str:
@@ -58,4 +87,5 @@ def _type_text(annotation: Any) -> str:
 
 
 if __name__ == "__main__":
-    print(keywords(), end="")
+    of_rows = sys.argv[1:] == ["WriteDataset"]
+    print(write_keywords() if of_rows else keywords(), end="")

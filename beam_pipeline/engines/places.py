@@ -14,7 +14,7 @@ from beam_pipeline.engines.flags import has_flag
 from transforms.errors import TargetError, UsageError
 from transforms.storage import paths
 
-__all__ = ["WITHIN_SERVER", "check_shared", "find_program"]
+__all__ = ["WITHIN_SERVER", "check_shared", "find_program", "host_elsewhere"]
 
 # Masters of Flink that are a cluster within the job server.
 WITHIN_SERVER = ("[local]", "[auto]")
@@ -61,8 +61,8 @@ def check_shared(
     What starts a worker, and what it leaves, is a file too: it is in the work folder,
     or where that is in an object store in the folder of temporary files.
     """
-    host = _host(master)
-    if not host or _is_here(host):
+    host = host_elsewhere(master)
+    if not host:
         return
     who = f"The workers of {name} at {host!r}"
     ours = not any(has_flag(beam_flags, flag) for flag in _ENVIRONMENT)
@@ -83,6 +83,12 @@ def check_shared(
             )
 
 
+def host_elsewhere(master: str) -> str:
+    """Returns the host of a master; empty where it is this machine."""
+    host = _host(master)
+    return "" if _is_here(host) else host
+
+
 def _host(master: str) -> str:
     """Returns the host of a master; empty for one inside the job server."""
     if master in WITHIN_SERVER or re.fullmatch(r"local(\[.*\])?", master):
@@ -92,7 +98,7 @@ def _host(master: str) -> str:
 
 def _is_here(host: str) -> bool:
     """Whether a host is this machine."""
-    if host in ("localhost", socket.gethostname(), socket.getfqdn()):
+    if host in ("", "localhost", socket.gethostname(), socket.getfqdn()):
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

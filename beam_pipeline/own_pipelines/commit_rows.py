@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from transforms.core.manifest import Manifest
 from transforms.core.model import RejectLog, ShardFile
@@ -11,7 +12,6 @@ from transforms.errors import CommitError, ConservationError
 from transforms.publishing import target
 from transforms.publishing.shared_run import SharedRun
 from transforms.stages.commit import commit_dataset
-from transforms.stages.leak_check import CheckLeaks, check_leaks
 from transforms.storage.retry import storing
 
 __all__ = ["Committed", "ComparedKeys", "Refused", "Written", "commit_rows"]
@@ -67,9 +67,18 @@ class Refused:
 
 
 def commit_rows(
-    found: Sequence[Written | ComparedKeys | Refused], plan: RowsPlan, run: SharedRun
+    found: Sequence[Written | ComparedKeys | Refused | Fingerprints],
+    plan: RowsPlan,
+    run: SharedRun,
+    before: EarlierRuns,
 ) -> Committed:
     """Publishes the shards that were reported; a second attempt gives the same.
+
+    Args:
+      found: what the stages have left.
+      plan: of the rows.
+      run: that they are of.
+      before: what earlier runs have decided.
 
     Raises: as `transforms.stages.commit.commit_dataset`.
     """
@@ -80,6 +89,7 @@ def commit_rows(
         if manifest is not None:
             if target.state(run.directory) == publication.seen:
                 _check_same(manifest, [each.shard for each in written])
+            before.keep(manifest, plan.layout.schema, run.store)
             return _committed(run, manifest, "committed")
         if run.has_ended(publication.job):
             return _unchanged(run, [each.shard for each in written])
@@ -92,18 +102,22 @@ def commit_rows(
         ]
         found_logs = [x.rejects for x in found if isinstance(x, Written | Refused)]
         logs = [log for log in found_logs if log is not None]
-        prints = [each.images for each in written if each.images is not None]
-        findings = check_leaks(prints, CheckLeaks(run.store))
+        before.check(run.store)
+        prints = [x for x in found if isinstance(x, Fingerprints)]
+        prints += [each.images for each in written if each.images is not None]
+        findings = before.findings(prints, run.store)
+        publication = dataclasses.replace(publication, new_lock=findings.lock)
         commit_dataset(
             [*plan.facts, *shards, *logs, findings],
             plan.counts,
             publication=publication,
             store=store,
         )
-        manifest = run.published(publication.job)
-        if manifest is not None:
-            return _committed(run, manifest, "committed")
-        return _committed(run, target.read_manifest(run.directory), "unchanged")
+        manifest, status = run.published(publication.job), "committed"
+        if manifest is None:
+            manifest, status = target.read_manifest(run.directory), "unchanged"
+        before.keep(manifest, plan.layout.schema, run.store)
+        return _committed(run, manifest, status)
 
 
 def _check_same(manifest: Manifest, shards: Sequence[ShardFile]) -> None:

@@ -5,14 +5,14 @@
     like="out/earlier"         the whole schema, class ids and splits of a dataset
     rows of a named tuple      the types of these columns
 
-All of it is read at construction and travels with the pipeline.
+All of it is read at construction and travels with the pipeline, unless it is large.
 """
 
 import collections
 import dataclasses
 import datetime
 import decimal
-import json
+import os
 import types
 import typing
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ from beam_pipeline.planning.features.declare import declare
 from beam_pipeline.planning.features.override import override
 from beam_pipeline.settings.spec import FeatureSpec, Spec
 from transforms.core.infer.typed import infer_typed
-from transforms.core.manifest import Manifest
+from transforms.core.manifest import MANIFEST_NAME, Manifest
 from transforms.core.rows.arrow_of import arrow_of
 from transforms.core.schema import (
     Feature,
@@ -47,6 +47,7 @@ from transforms.formats.tfrecord_files.dataset import row_feature
 from transforms.gather.tally import Declared, InferredColumn
 from transforms.publishing import target
 from transforms.storage.paths import absolute
+from transforms.work.held_files import HeldFile, hold
 
 __all__ = [
     "EarlierSplits",
@@ -55,16 +56,14 @@ __all__ = [
     "declared_in",
     "earlier_splits",
     "example_features",
+    "hold_earlier",
     "like_dataset",
     "of_arrow_schema",
-    "read_earlier",
     "root_of",
     "schema_of",
     "types_of_rows",
 ]
 
-# What is read at construction travels in the pipeline's graph.
-_MAX_BYTES = 1 << 20
 _TYPES: Mapping[Any, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -228,15 +227,15 @@ def _empty(kind: pa.DataType) -> pa.Array:
     return pa.array([], kind)
 
 
-def read_earlier(path: str) -> Manifest:
+def hold_earlier(path: str) -> HeldFile[Manifest]:
     """Returns the manifest of the dataset that `like=` names.
 
     Raises:
-      SpecError: there is none, or it is too large to travel with the pipeline.
+      SpecError: there is none that can be read.
     """
     directory = absolute(path)
     try:
-        manifest = target.read_manifest(directory)
+        return hold(_manifest_at, os.path.join(directory, MANIFEST_NAME))
     except FileNotFoundError as error:
         raise SpecError(
             f"like must be the folder of a dataset; {path!r} has no manifest. Name "
@@ -244,14 +243,10 @@ def read_earlier(path: str) -> Manifest:
         ) from error
     except (OSError, DamageError) as error:
         raise SpecError(f"like must be a readable dataset: {error}") from error
-    size = sum(len(json.dumps(facts.to_json())) for facts in manifest.features)
-    if size > _MAX_BYTES:
-        raise SpecError(
-            f"The schema of like= must take at most 1 MiB, for it travels in the "
-            f"pipeline's graph; that of {path!r} takes {size:,} bytes. Give the "
-            f"features and a vocabulary file instead."
-        )
-    return manifest
+
+
+def _manifest_at(path: str) -> Manifest:
+    return target.read_manifest(os.path.dirname(path))
 
 
 def like_dataset(manifest: Manifest, unknown: str) -> GivenSchema:

@@ -20,7 +20,7 @@ from beam_pipeline.settings.spec import Spec, make_spec
 from transforms.errors import SpecError, closest
 from transforms.storage.paths import absolute
 
-__all__ = ["spec_of"]
+__all__ = ["other_settings", "spec_of"]
 
 _SOURCE = "rows"
 _COLUMN = "column:"
@@ -38,13 +38,21 @@ _OWN = (
 )
 # Of the sections of settings that are for the reading of sources, and for the run.
 _TAKEN = ("images_root", "verify")
-_REFUSED = (
-    "infer",
-    "shuffle",
-    "split_lock",
-    "stratify_column",
-    "vocabulary_lock",
-)
+_REFUSED = {
+    "infer": "It infers features from all rows. Leave it out.",
+    "shuffle": "Rows of a pipeline have no order of their own. Leave it out.",
+    "stratify_column": (
+        "Rows get their splits before all of them are counted. Give each row its split "
+        "in a step before, and splits='column:NAME'; or write the dataset, and convert "
+        "that with stratify_column."
+    ),
+}
+
+
+def other_settings() -> list[str]:
+    """Returns the settings of `convert` that `WriteDataset` has under their names."""
+    own = {"output", "splits", "features", *_PARAMETERS}
+    return [name for name in SETTINGS if name not in own and not _refusal(name)]
 
 
 def spec_of(
@@ -66,7 +74,8 @@ def spec_of(
       SpecError: a parameter is wrong, or says what is nothing for rows of a pipeline.
     """
     for name in settings:
-        _check_taken(name)
+        if refusal := _refusal(name):
+            raise SpecError(refusal)
     given: dict[str, Any] = {**settings, "source": _SOURCE, "output": _path(output)}
     if isinstance(splits, str):
         given["split_column"] = _split_column(splits)
@@ -89,8 +98,9 @@ def spec_of(
 def _as_seen_here(spec: Spec) -> dict[str, Any]:
     """Returns settings that would mean something else in the folder of a worker."""
     changed: dict[str, Any] = {}
-    if spec.images_root:
-        changed["images_root"] = absolute(spec.images_root)
+    for name in ("images_root", "split_ids", "split_lock", "vocabulary_lock"):
+        if path := getattr(spec, name):
+            changed[name] = absolute(path)
     if isinstance(spec.vocabulary, str):
         changed["vocabulary"] = list(class_names(spec.vocabulary))
     changed["features"] = {
@@ -102,33 +112,33 @@ def _as_seen_here(spec: Spec) -> dict[str, Any]:
     return changed
 
 
-def _check_taken(name: str) -> None:
+def _refusal(name: str) -> str:
+    """Returns why a setting is refused; empty for one that is taken."""
     setting = SETTINGS.get(name)
     if name in _PARAMETERS:
-        raise SpecError(
-            f"WriteDataset calls {name} {_PARAMETERS[name]}. Give it by that name."
-        )
+        return f"WriteDataset calls {name} {_PARAMETERS[name]}. Give it by that name."
     if name in _TAKEN:
-        return
+        return ""
     if setting is None:
         near = closest(name, _OWN)
         meant = f" (did you mean {near!r}?)" if near else ""
-        raise SpecError(
+        return (
             f"WriteDataset has no parameter {name!r:.80}{meant}. Leave it out, or give "
             f"the right name."
         )
     if name == "source" or setting.section == "Source":
-        raise SpecError(
+        return (
             f"WriteDataset takes the rows that its pipeline gives; {name} is for "
             f"sources that are read. Leave it out."
         )
     if setting.section == "Run":
-        raise SpecError(
+        return (
             f"WriteDataset runs as the options of its pipeline say; {name} is for "
             f"convert. Leave it out."
         )
     if name in _REFUSED:
-        raise SpecError(f"WriteDataset does not take {name}. Leave it out.")
+        return f"WriteDataset does not take {name}. {_REFUSED[name]}"
+    return ""
 
 
 def _check_apart(spec: Spec) -> None:

@@ -189,6 +189,7 @@ def plan_rows(
     spec: Spec,
     rule: GatherRule,
     *,
+    names: tuple[str, ...] | None,
     directory: str,
     source: ReadSource | None = None,
 ) -> RowsPlan:
@@ -199,6 +200,7 @@ def plan_rows(
       found: (split, its cuts) in each large part of the hashes.
       spec: of the job.
       rule: of the job.
+      names: that have their class ids already; None for no lock.
       directory: the target.
       source: that the rows were read from, where that is known.
     """
@@ -219,7 +221,7 @@ def plan_rows(
             f"{gathered.run_count:,} sorted runs of rows were merged before they were "
             f"cut into {len(rows):,} shards, as each run has rows of each shard"
         )
-    known = vocabularies_of(schema, spec)
+    known = vocabularies_of(schema, spec, read=lambda _: names)
     classes = {
         feature.name: known.get(feature.name, Vocabulary()).settled(
             gathered.labels.get(feature.source_column, pa.array([], pa.string()))

@@ -10,6 +10,7 @@ rows -> sorted runs and counts, one element a bundle      Gather
      -> a published dataset, or nothing                    Commit
 """
 
+import dataclasses
 import functools
 import os
 import secrets
@@ -35,17 +36,22 @@ from beam_pipeline.own_pipelines.given_schema import (
     declared_in,
     earlier_splits,
     example_features,
+    hold_earlier,
     like_dataset,
     of_arrow_schema,
-    read_earlier,
     root_of,
     types_of_rows,
 )
 from beam_pipeline.own_pipelines.keywords import WriteKeywords
+from beam_pipeline.own_pipelines.locks import EarlierRuns, read_earlier_runs
 from beam_pipeline.own_pipelines.parameters import spec_of
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
-from beam_pipeline.own_pipelines.rows_input import check_one_collection, check_rows
+from beam_pipeline.own_pipelines.rows_input import (
+    check_one_collection,
+    check_rows,
+    check_seen,
+)
 from beam_pipeline.own_pipelines.rows_plan import (
     RowsDraft,
     RowsPlan,
@@ -57,10 +63,11 @@ from beam_pipeline.planning.inputs import rule_of
 from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec
 from transforms import files
+from transforms.core.manifest import Manifest
 from transforms.core.model import ReadFacts, Rejection, RejectLog, ShardKey
+from transforms.core.placing.leakage import Fingerprints
 from transforms.core.placing.placement import SplitRule, SplitSource
 from transforms.core.placing.shard_rows import ShardRows
-from transforms.core.placing.split_lock import Assignments
 from transforms.core.schema import Feature, Kind
 from transforms.errors import ConservationError, SpecError
 from transforms.gather.bundle import GatheredBundle, GatherRule
@@ -74,21 +81,20 @@ from transforms.publishing.shared_run import Seen, SharedRun
 from transforms.shards.write_shard import write_shard
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute
-from transforms.work.split_ids import read_split_ids
+from transforms.work.held_files import HeldFile
 
 __all__ = ["Committed", "WriteDataset"]
 
 _WORD_BYTES = 8
 # Counts that wait until they are merged.
 _MERGED_AT_ONCE = 64
-# What is read at construction travels in the pipeline's graph.
-_MAX_TABLE_BYTES = 1 << 20
 _ShardRange = tuple[ShardKey, RowRange]
 # Split, part of the hashes, group of runs.
 _MergeKey = tuple[str, int, int]
 _ToMerge = TaggedOutput[Literal["merge"], tuple[_MergeKey, RowRange]]
 _OfKeys = TaggedOutput[Literal["keys"], _ShardRange]
 _OfRefused = TaggedOutput[Literal["refused"], Refused]
+_OfUnits = TaggedOutput[Literal["units"], Fingerprints]
 
 
 class WriteDataset(beam.PTransform):
@@ -142,7 +148,7 @@ class WriteDataset(beam.PTransform):
           features: what columns are, in the words of a spec, as in {"id": "int64"};
             others are inferred. Or the whole schema, as a `pa.Schema`.
           like: folder of a dataset, whose schema, class ids and splits these rows get.
-            It is read now.
+            It is read now. If its schema is large, workers must see it, too.
           num_shards: of each split; else they have 100 to 200 MB.
           accounts: of the `ReadRows` that the rows come from. Then the manifest has
             the account of that source, and what steps have dropped or added; columns
@@ -154,11 +160,11 @@ class WriteDataset(beam.PTransform):
           SpecError: a parameter is wrong.
         """
         super().__init__()
-        self._given: GivenSchema | None = None
-        earlier = None if like is None else read_earlier(os.fspath(like))
+        known: GivenSchema | None = None
+        earlier = None if like is None else hold_earlier(os.fspath(like))
         given: dict[str, Any] = {**settings}
         if isinstance(features, pa.Schema):
-            self._given = of_arrow_schema(features, label)
+            known = of_arrow_schema(features, label)
         elif features is not None:
             given["features"] = features
         if earlier is not None:
@@ -166,7 +172,7 @@ class WriteDataset(beam.PTransform):
                 raise SpecError(
                     "features and like exclude each other. Give one of them."
                 )
-            found = earlier_splits(earlier)
+            found = earlier_splits(earlier.get())
             if splits is None and "split_ids" not in settings:
                 if not found.is_known:
                     raise SpecError(
@@ -191,12 +197,14 @@ class WriteDataset(beam.PTransform):
                 f"found a {type(accounts).__name__}. Leave it out for other rows."
             )
         if earlier is not None:
-            self._given = like_dataset(earlier, spec.unknown_label)
+            known = like_dataset(earlier.get(), spec.unknown_label)
         self._declared = declared_in(spec)
-        if self._given is not None:
-            self._declared |= declared_by(self._given)
-        self._examples = example_features(spec, self._given, earlier)
-        self._table = _table_of(spec)
+        if known is not None:
+            self._declared |= declared_by(known)
+        self._before = read_earlier_runs(spec, _split_rule(spec))
+        self._given = _Given(
+            spec, known if earlier is None else None, earlier, self._before.names
+        )
         self._accounts = accounts
         self._directory = absolute(self._spec.output)
         if duplicates not in ("refuse", "keep"):
@@ -218,18 +226,22 @@ class WriteDataset(beam.PTransform):
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[Committed]:
         """Gathers, plans, writes, commits."""
         check_one_collection(rows)
-        check_rows(rows, examples=bool(self._examples))
+        large = [*self._before.read_by_workers, *self._given.read_by_workers]
+        check_seen(large, rows.pipeline)
         spec = self._spec
         source = None if self._accounts is None else self._accounts.source
         declared = types_of_rows(rows.element_type) | self._declared
         rule = _rule_of(
             spec,
             declared,
-            self._examples,
-            self._table,
+            self._given,
+            self._before,
             source,
             unique=self._unique,
         )
+        check_rows(rows, examples=rule.examples is not None)
+        # The plan looks up no row.
+        plain = dataclasses.replace(rule, table=None, lock=None, examples=None)
         run = SharedRun(
             self._directory,
             # Of this application: a second one of the same transform is another run.
@@ -256,7 +268,7 @@ class WriteDataset(beam.PTransform):
             >> beam.Map(
                 _draft,
                 spec=spec,
-                rule=rule,
+                rule=plain,
                 source=source,
                 given=self._given,
                 declared=declared,
@@ -274,14 +286,15 @@ class WriteDataset(beam.PTransform):
             _plan,
             beam.pvalue.AsList(cuts),
             spec=spec,
-            rule=rule,
+            rule=plain,
             run=run,
             source=source,
+            given=self._given,
         ).with_output_types(RowsPlan)
         planned = beam.pvalue.AsSingleton(plan)
         cut = bundles | "Cut by shard" >> (
             beam.FlatMap(_cut, planned).with_outputs(
-                "merge", "keys", "refused", main="shards"
+                "merge", "keys", "units", "refused", main="shards"
             )
         )
         # Nothing passes here unless there are very many runs.
@@ -298,6 +311,8 @@ class WriteDataset(beam.PTransform):
             >> beam.Map(_write, planned, run, self._unique).with_output_types(Written)
         )
         facts = [plan, written, cut.refused]
+        if rule.with_units:
+            facts.append(cut.units)
         if rule.keys_apart:
             # Rows of one key may be in two shards.
             compared = (
@@ -313,7 +328,7 @@ class WriteDataset(beam.PTransform):
             | "Flatten facts" >> beam.Flatten()
             | "To one worker" >> beam.Map(_to_one_worker)
             | "Group facts" >> beam.GroupByKey()
-            | "Commit" >> beam.Map(_commit, run, source)
+            | "Commit" >> beam.Map(_commit, run, source, self._before)
             # An attempt at the commit finds all of its work, until one has succeeded.
             | "Keep" >> beam.GroupByKey()
             | "Clean up" >> beam.Map(_clean_up, run)
@@ -325,35 +340,57 @@ def _is_dataflow(options: PipelineOptions) -> bool:
     return "dataflow" in str(options.view_as(StandardOptions).runner).lower()
 
 
-def _table_of(spec: Spec) -> Assignments | None:
-    """Returns the splits that a table of ids says; it travels with the pipeline."""
-    if not spec.split_ids:
-        return None
-    table = read_split_ids(
-        spec.split_ids, identity=f"key column {spec.key_column}"
-    ).assignments
-    size = table.units.nbytes + table.codes.nbytes
-    if size > _MAX_TABLE_BYTES:
-        raise SpecError(
-            f"The table of ids must take at most 1 MiB, for it travels in the "
-            f"pipeline's graph; {len(table):,} ids take {size:,} bytes. Join the "
-            f"splits to the rows, and give splits='column:NAME'."
-        )
-    return table
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """What is known of rows before they are seen.
+
+    Attributes:
+      spec: of the job.
+      schema: of a `pa.Schema`.
+      earlier: the dataset that `like` names.
+      names: that have their class ids already.
+    """
+
+    spec: Spec
+    schema: GivenSchema | None
+    earlier: HeldFile[Manifest] | None
+    names: HeldFile[tuple[str, ...]] | None
+
+    @property
+    def read_by_workers(self) -> list[str]:
+        """The files that are too large for the graph."""
+        is_large = self.earlier is not None and self.earlier.inline is None
+        return [self.earlier.path] if self.earlier is not None and is_large else []
+
+    def whole(self) -> GivenSchema | None:
+        """Returns the whole schema; None where columns are inferred."""
+        if self.earlier is None:
+            return self.schema
+        return like_dataset(self.earlier.get(), self.spec.unknown_label)
+
+    def examples(self) -> tuple[Feature, ...]:
+        """Returns the features of elements that are serialised Examples."""
+        earlier = None if self.earlier is None else self.earlier.get()
+        return example_features(self.spec, self.whole(), earlier)
+
+
+def _split_rule(spec: Spec) -> SplitRule:
+    if spec.split_column:
+        return SplitRule(SplitSource.COLUMN)
+    return rule_of(spec)
 
 
 def _rule_of(
     spec: Spec,
     declared: Mapping[str, Declared],
-    examples: tuple[Feature, ...],
-    table: Assignments | None,
+    given: _Given,
+    before: EarlierRuns,
     source: ReadSource | None,
     *,
     unique: bool,
 ) -> GatherRule:
-    rule = rule_of(spec)
-    if spec.split_column:
-        rule = SplitRule(SplitSource.COLUMN)
+    table = before.table()
+    rule = _split_rule(spec)
     if table is not None:
         rule = SplitRule(SplitSource.TABLE, table.names)
     kinds = {name: said.kind for name, said in declared.items()}
@@ -381,8 +418,10 @@ def _rule_of(
         texts=texts,
         images_root=root_of(spec, source),
         integers=frozenset(n for n, kind in kinds.items() if kind in whole),
-        examples=examples,
-        table=table,
+        examples=given.examples if given.examples() else None,
+        table=before.table if table is not None else None,
+        lock=before.lock if before.splits is not None else None,
+        with_units=before.with_units,
         keys_apart=unique and bool(spec.split_column),
     )
 
@@ -414,7 +453,7 @@ def _without_runs(bundle: GatheredBundle) -> tuple[None, Seen | GatheredBundle]:
 
 @raising_in_python()
 def _draft(
-    element: tuple[None, Iterable[Seen | GatheredBundle]], **options: Any
+    element: tuple[None, Iterable[Seen | GatheredBundle]], given: _Given, **options: Any
 ) -> RowsDraft:
     parts: list[GatheredBundle] = []
     for found in element[1]:
@@ -424,7 +463,7 @@ def _draft(
         parts.append(found)
         if len(parts) == _MERGED_AT_ONCE:
             parts = [merge_bundles(parts)]
-    return draft_rows(merge_bundles(parts), seen=seen, **options)
+    return draft_rows(merge_bundles(parts), seen=seen, given=given.whole(), **options)
 
 
 def _cut_large(bundle: GatheredBundle, draft: RowsDraft) -> Iterator[_ShardRange]:
@@ -462,17 +501,24 @@ def _plan(
     draft: RowsDraft,
     found: Sequence[tuple[str, Sequence[Cut]]],
     run: SharedRun,
+    given: _Given,
     **options: Any,
 ) -> RowsPlan:
-    return plan_rows(draft, found, directory=run.directory, **options)
+    return plan_rows(
+        draft,
+        found,
+        directory=run.directory,
+        names=None if given.names is None else given.names.get(),
+        **options,
+    )
 
 
 def _cut(
     bundle: GatheredBundle, plan: RowsPlan
-) -> Iterator[_ShardRange | _ToMerge | _OfKeys | _OfRefused]:
+) -> Iterator[_ShardRange | _ToMerge | _OfKeys | _OfUnits | _OfRefused]:
     """Gives ranges of runs by shard, by group to merge, and by part of the keys.
 
-    Beside them, what the bundle has refused.
+    Beside them, where units went, and what the bundle has refused.
     """
     _check_attempt(bundle, plan.attempts)
     if bundle.rejects is not None:
@@ -488,6 +534,8 @@ def _cut(
     for run in bundle.keys:
         for key, found in cut_run(run, {"": plan.key_bounds}):
             yield _OfKeys("keys", (key, found))
+    for units in bundle.units:
+        yield _OfUnits("units", units)
 
 
 def _check_attempt(bundle: GatheredBundle, counted: frozenset[str]) -> None:
@@ -568,16 +616,19 @@ def _to_one_worker(fact: Any) -> tuple[None, Any]:
 
 @raising_in_python()
 def _commit(
-    element: tuple[None, Iterable[Any]], run: SharedRun, source: ReadSource | None
+    element: tuple[None, Iterable[Any]],
+    run: SharedRun,
+    source: ReadSource | None,
+    before: EarlierRuns,
 ) -> tuple[None, Committed]:
     facts = [*element[1]]
     (plan,) = (fact for fact in facts if isinstance(fact, RowsPlan))
     if source is not None:
         read = [fact for fact in facts if isinstance(fact, ReadFacts | RejectLog)]
         plan = with_accounts(plan, source, read)
-    kinds = Written | ComparedKeys | Refused
+    kinds = Written | ComparedKeys | Refused | Fingerprints
     found = [fact for fact in facts if isinstance(fact, kinds)]
-    return None, commit_rows(found, plan, run)
+    return None, commit_rows(found, plan, run, before)
 
 
 @raising_in_python()

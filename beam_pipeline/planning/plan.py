@@ -53,6 +53,7 @@ from transforms.work.reject_files import check_left
 __all__ = [
     "Plan",
     "Prepared",
+    "check_locks",
     "check_name",
     "choose_shards",
     "make_plan",
@@ -227,7 +228,7 @@ def prepare(spec: Spec) -> Prepared:
             f"The output must be outside the source, or the next run would read it; "
             f"{spec.output!r} is in {spec.source!r}. Choose another output."
         )
-    _check_locks(spec, standing)
+    check_locks(spec, standing)
     seen = target.state(spec.output)
     manifest = target.check_contents(spec.output)
     work_folder.check(spec.output)
@@ -252,7 +253,7 @@ def prepare(spec: Spec) -> Prepared:
     return Prepared(spec, resolved, inputs, request, done, notes, seen)
 
 
-def _check_locks(spec: Spec, standing: files.Standing) -> None:
+def check_locks(spec: Spec, standing: files.Standing) -> None:
     """Raises SpecError where a lock would be written into what the job reads or makes.
 
     Args:

@@ -25,7 +25,7 @@ from transforms.work.split_ids import SplitIds, read_split_ids
 from transforms.work.split_locks import NEW_LOCK, open_assignments, write_table
 from transforms.work.store import Store
 
-__all__ = ["SplitPlan", "plan_splits", "share_notes", "with_splits"]
+__all__ = ["SplitPlan", "identity_of", "plan_splits", "share_notes", "with_splits"]
 
 # How much a share may be off by rounding.
 _ROUNDED = fractions.Fraction(1, 2000)
@@ -97,7 +97,7 @@ def plan_splits(spec: Spec, schema: Schema, rule: SplitRule) -> SplitPlan:
     Raises:
       UsageError: a table or a lock cannot be used; its type says what is wrong.
     """
-    identity = _identity(spec, rule)
+    identity = identity_of(spec, rule)
     ids = None
     if spec.split_ids:
         ids = read_split_ids(spec.split_ids, identity=identity)
@@ -144,7 +144,8 @@ def share_notes(spec: Spec) -> list[str]:
     ]
 
 
-def _identity(spec: Spec, rule: SplitRule) -> str:
+def identity_of(spec: Spec, rule: SplitRule) -> str:
+    """Returns what the units of a job are hashes of; see `Assignments`."""
     own = CONTENT if rule.by_content else PLACE
     if spec.key_column:
         own = f"key column {spec.key_column!r}"

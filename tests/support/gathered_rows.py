@@ -63,7 +63,12 @@ def gather(
     write = WriteDataset("out/rows", **settings)
     declared = types_of_rows(element_type) | write._declared
     rule = _rule_of(
-        write._spec, declared, write._examples, write._table, None, unique=write._unique
+        write._spec,
+        declared,
+        write._given,
+        write._before,
+        None,
+        unique=write._unique,
     )
     stored: list[bytes] = []
 
@@ -89,7 +94,7 @@ def gather(
         counts,
         write._spec,
         rule,
-        given=write._given,
+        given=write._given.whole(),
         declared=declared,
         seen=Seen("", ""),
     )
@@ -108,7 +113,14 @@ def gather(
         )
         for (split, number), parts in _by_shard(runs, large).items()
     ]
-    plan = plan_rows(draft, cuts, write._spec, rule, directory="out/rows")
+    plan = plan_rows(
+        draft,
+        cuts,
+        write._spec,
+        rule,
+        names=write._before.locked_names(),
+        directory="out/rows",
+    )
     ranges = _by_shard(runs, plan.bounds)
     records: dict[tuple[str, int], Sequence[bytes]] = {}
     for key in sorted(ranges):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,10 +14,20 @@ import pyarrow.compute as pc
 
 from transforms.core.arrays import in_one_piece, is_list, numpy_mask, rows_holding
 from transforms.core.infer.image_names import is_named_like_images
-from transforms.core.model import Batch, Block, Rejection, RejectLog
+from transforms.core.model import Batch, Block, Rejection, RejectLog, Segment
 from transforms.core.placing.content import content_hashes, hashed_images
-from transforms.core.placing.identity import ORDER, unit_hashes
-from transforms.core.placing.placement import SplitRule, SplitSource, is_split_name
+from transforms.core.placing.identity import LOCK, ORDER, unit_hashes
+from transforms.core.placing.leakage import (
+    Fingerprints,
+    Subject,
+    pack_fingerprints,
+)
+from transforms.core.placing.placement import (
+    SplitRule,
+    SplitSource,
+    UInt64s,
+    is_split_name,
+)
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import (
     NOWHERE,
@@ -94,8 +105,11 @@ class GatherRule:
       images_root: folder that paths of images are relative to.
       integers: columns that are declared to be of integers or class names, in which
         no float is one.
-      examples: features of elements that are serialised Examples.
-      table: the splits of keys, for a split by a table of ids.
+      examples: gives the features of elements that are serialised Examples; None for
+        no such elements.
+      table: gives the splits of keys, for a split by a table of ids.
+      lock: gives the splits that units have already.
+      with_units: whether it must be known in the end where each unit went.
       keys_apart: whether keys are also gathered by themselves, because rows of one key
         may be in different splits.
     """
@@ -110,8 +124,10 @@ class GatherRule:
     texts: frozenset[str] = frozenset()
     images_root: str = ""
     integers: frozenset[str] = frozenset()
-    examples: tuple[Feature, ...] = ()
-    table: Assignments | None = None
+    examples: Callable[[], tuple[Feature, ...]] | None = None
+    table: Callable[[], Assignments | None] | None = None
+    lock: Callable[[], Assignments | None] | None = None
+    with_units: bool = False
     keys_apart: bool = False
 
 
@@ -125,6 +141,7 @@ class GatheredBundle:
       histograms: split -> its rows and bytes, by parts of the hashes.
       labels: column -> its distinct class names.
       keys: runs of the keys alone, in one split without a name, where they are wanted.
+      units: where each unit went, where that is wanted.
       attempts: words of the attempts that these are the rows of: one for a bundle.
       run_count: how many runs there are, also where they are left out.
       refusals: counts of rows that are in no run, and not in the tally.
@@ -136,6 +153,7 @@ class GatheredBundle:
     histograms: Mapping[str, Histogram]
     labels: Mapping[str, pa.StringArray]
     keys: tuple[RowRun, ...] = ()
+    units: tuple[Fingerprints, ...] = ()
     attempts: frozenset[str] = frozenset()
     run_count: int = 0
     refusals: Refusals = dataclasses.field(default_factory=Refusals)
@@ -148,7 +166,7 @@ class GatheredBundle:
 
     def without_runs(self) -> "GatheredBundle":
         """Returns the counts alone, which the plan merges."""
-        return dataclasses.replace(self, runs=(), keys=(), rejects=None)
+        return dataclasses.replace(self, runs=(), keys=(), units=(), rejects=None)
 
 
 class BundleRows:
@@ -185,6 +203,11 @@ class BundleRows:
         self._bytes = 0
         self._runs: list[RowRun] = []
         self._keys: list[RowRun] = []
+        self._units: list[Fingerprints] = []
+        self._examples: tuple[Feature, ...] | None = None
+        self._tables = SplitTables(
+            table=rule.table and rule.table(), lock=rule.lock and rule.lock()
+        )
         self._tallies: list[Tally] = []
         self._histograms: dict[str, Histogram] = {}
         self._labels: dict[str, list[pa.StringArray]] = {}
@@ -202,7 +225,7 @@ class BundleRows:
         kind = type(element)
         convert = as_mapping(kind)
         is_table = issubclass(kind, pa.RecordBatch | pa.Table)
-        is_example = kind is bytes and bool(self._rule.examples)
+        is_example = kind is bytes and self._rule.examples is not None
         if convert is None and not is_table and not is_example:
             self._refuse_element(element)
             return False
@@ -250,6 +273,7 @@ class BundleRows:
             self._histograms,
             labels,
             tuple(self._keys),
+            tuple(self._units),
             run_count=len(self._runs),
             refusals=refusals,
         )
@@ -317,7 +341,10 @@ class BundleRows:
         return batches_of(rows, images=rule.images, integers=whole)
 
     def _of_examples(self, payloads: list[bytes]) -> Iterable[pa.RecordBatch]:
-        yield batch_of_table(rows_of_examples(payloads, self._rule.examples))
+        if self._examples is None:
+            assert self._rule.examples is not None, "only then are bytes rows"
+            self._examples = self._rule.examples()
+        yield batch_of_table(rows_of_examples(payloads, self._examples))
 
     def _to_runs(self) -> None:
         """Sorts and stores what has gathered, the rows of each schema by themselves."""
@@ -350,7 +377,7 @@ class BundleRows:
         by_content = dataclasses.replace(
             rule.split, by_content=placed.contents is not None
         )
-        splits = split_rows(placed, by_content, SplitTables(table=rule.table))
+        splits = split_rows(placed, by_content, self._tables)
         homeless = splits.index == NOWHERE
         if homeless.any():
             # Of a table of ids: then rows have keys.
@@ -359,6 +386,9 @@ class BundleRows:
             if not homeless.all():
                 self._add_run(rows.filter(pa.array(~homeless)))
             return
+        if rule.with_units:
+            units = unit_hashes(placed, purpose=LOCK)
+            self._units.append(self._unit_prints(units, splits))
         ungrouped = dataclasses.replace(placed, groups=None)
         hashes = unit_hashes(ungrouped, purpose=ORDER, seed=rule.seed)
         kept = rows.select(names)
@@ -432,6 +462,25 @@ class BundleRows:
                 stage=STAGE,
             )
             self._refused.add(word, sentence, rejection)
+
+    def _unit_prints(self, units: UInt64s, splits: Splits) -> Fingerprints:
+        """Stores the units of a run, each with its split."""
+        packed = pack_fingerprints(
+            units, splits.index, np.zeros(len(units), np.int64), None
+        )
+        message = packed.serialize()
+        segment = Segment(
+            *("", 0, len(units), message.size),
+            path=self._store([message]),
+            crc32c=google_crc32c.value(bytes(memoryview(message))),
+        )
+        return Fingerprints(
+            Subject.UNIT,
+            splits.names,
+            many_origins=False,
+            segment=segment,
+            overruled=splits.overruled,
+        )
 
     def _file_sizes(self, rows: pa.RecordBatch) -> Longs | None:
         """Returns how many bytes the image files of n rows have; None for no paths.

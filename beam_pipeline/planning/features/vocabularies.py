@@ -1,7 +1,7 @@
 """Label vocabularies of a job: given, locked, and kept for the next run."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from beam_pipeline.settings.spec import Spec
 from transforms import files
@@ -16,7 +16,7 @@ from transforms.core.schema import Feature, Kind, Schema
 from transforms.errors import COMMITTED_NOTE, CommitError, SpecError, StorageError
 from transforms.storage.paths import absolute
 
-__all__ = ["class_names", "keep_names", "vocabularies_of"]
+__all__ = ["class_names", "keep_names", "read_names", "vocabularies_of"]
 
 
 def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
@@ -36,8 +36,18 @@ def class_names(given: Sequence[str] | str) -> tuple[str, ...]:
     return parse_names(data, path=given)
 
 
-def vocabularies_of(schema: Schema, spec: Spec) -> dict[str, Vocabulary]:
+def vocabularies_of(
+    schema: Schema,
+    spec: Spec,
+    *,
+    read: Callable[[str], tuple[str, ...] | None] | None = None,
+) -> dict[str, Vocabulary]:
     """Returns what is known beforehand of each label's class names.
+
+    Args:
+      schema: of the rows.
+      spec: of the job.
+      read: returns the names of the lock at a path; by default it is read now.
 
     Raises:
       SpecError: the lock cannot be read, or there is no one label that it is for.
@@ -46,7 +56,7 @@ def vocabularies_of(schema: Schema, spec: Spec) -> dict[str, Vocabulary]:
     out = {}
     for feature in schema.of_kind(Kind.LABEL):
         mine = locked_feature is not None and feature.name == locked_feature.name
-        locked = _read_lock(str(spec.vocabulary_lock)) if mine else None
+        locked = (read or read_names)(str(spec.vocabulary_lock)) if mine else None
         if feature.vocabulary is not None or locked is not None:
             out[feature.name] = Vocabulary.of(
                 feature.vocabulary, locked, feature.unknown
@@ -97,7 +107,12 @@ def _locked(schema: Schema, spec: Spec) -> Feature | None:
     return chosen[0]
 
 
-def _read_lock(path: str) -> tuple[str, ...] | None:
+def read_names(path: str) -> tuple[str, ...] | None:
+    """Returns the names of a lock; None where there is none.
+
+    Raises:
+      SpecError: it cannot be read, or is no lock.
+    """
     try:
         return parse_lock(files.read_bytes(path), path=path)
     except FileNotFoundError:

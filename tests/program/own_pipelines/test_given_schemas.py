@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import pathlib
-from typing import Any, NamedTuple, Optional, get_type_hints
+from typing import Any, NamedTuple, Optional
 
 import apache_beam as beam
 import numpy as np
@@ -11,9 +11,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from beam_pipeline.settings.keywords import Keywords
 from tests.support.gathered_rows import gather
 from tests.support.outputs import payloads
 from tests.support.own_pipelines import write_rows
@@ -212,12 +210,6 @@ def test_examples_of_an_earlier_dataset(tmp_path: Folder) -> None:
     payload = encode_examples(pa.RecordBatch.from_pydict({"id": [3], "pet": [1]}))
     found = gather([payload], like=first)
     assert found.records == {("train", 0): payload}
-
-
-def test_settings_are_those_of_convert() -> None:
-    """Every keyword is one of `convert`, of the same type."""
-    mine, all_ = get_type_hints(WriteKeywords), get_type_hints(Keywords)
-    assert {name: all_[name] for name in mine} == mine
 
 
 def test_a_table_of_ids_says_the_splits(tmp_path: Folder) -> None:

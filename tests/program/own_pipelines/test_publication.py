@@ -284,7 +284,7 @@ def test_a_repeated_commit_of_an_equal_dataset(
     monkeypatch.setattr(write_dataset, "commit_rows", commit)
     (second,) = write(output, made, overwrite=True, **options)
     assert (second.status, second.digest) == ("unchanged", first.digest)
-    (found, plan, run) = given[0]
+    (found, plan, run, locks) = given[0]
     assert any(each.rejects and each.rejects.path for each in found)
     before = contents(output)
     if cause == "removed":
@@ -292,9 +292,9 @@ def test_a_repeated_commit_of_an_equal_dataset(
         shard = dataclasses.replace(found[0].shard, crc32c=0)
         found = [dataclasses.replace(found[0], shard=shard), *found[1:]]
         with pytest.raises(CommitError, match="is gone"):
-            commit_rows(found, plan, run)
+            commit_rows(found, plan, run, locks)
     else:
-        assert commit_rows(found, plan, run) == second
+        assert commit_rows(found, plan, run, locks) == second
     assert contents(output) == before
     assert os.listdir(tmp_path) == ["out"]
 

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import pathlib
+import types
 
 import pytest
 
@@ -17,14 +18,14 @@ ROOT = pathlib.Path(__file__).parents[3]
 NAMES = set(SETTINGS) - {"source", "output"}
 
 
-def written_keywords() -> str:
+def script() -> types.ModuleType:
     path = ROOT / "scripts" / "write_keywords.py"
     spec = importlib.util.spec_from_file_location("write_keywords", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return str(module.keywords())
+    return module
 
 
 def test_a_spec_holds_every_setting_and_its_default() -> None:
@@ -37,8 +38,18 @@ def test_a_spec_holds_every_setting_and_its_default() -> None:
 
 def test_keywords_are_as_the_table_says() -> None:
     """After a change of settings: run `make settings`."""
-    assert pathlib.Path(keywords.__file__).read_text("utf-8") == written_keywords()
+    written = script().keywords()
+    assert pathlib.Path(keywords.__file__).read_text("utf-8") == written
     assert set(keywords.Keywords.__annotations__) == NAMES
+
+
+def test_keywords_of_rows_are_as_the_table_says() -> None:
+    """`WriteDataset` has the settings that are not refused, and of the same types."""
+    path = ROOT / "beam_pipeline" / "own_pipelines" / "keywords.py"
+    written = script().write_keywords()
+    assert path.read_text("utf-8") == written
+    assert "    split_lock: str | None\n" in written
+    assert "delimiter" not in written
 
 
 def test_convert_lists_every_setting() -> None:

@@ -1,0 +1,168 @@
+"""What earlier runs have decided: locks and tables of ids of `WriteDataset`.
+
+They are read when the transform is made. A lock is written again after the commit.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from beam_pipeline.planning.features.vocabularies import (
+    keep_names,
+    read_names,
+    vocabularies_of,
+)
+from beam_pipeline.planning.plan import check_locks
+from beam_pipeline.planning.splits import identity_of
+from beam_pipeline.settings.spec import Spec
+from transforms import files
+from transforms.core.manifest import Manifest
+from transforms.core.placing.leakage import Fingerprints, SplitFindings
+from transforms.core.placing.placement import SplitRule
+from transforms.core.placing.split_lock import Assignments, check_lock
+from transforms.core.schema import Schema
+from transforms.errors import CommitError
+from transforms.stages.leak_check import CheckLeaks, check_leaks
+from transforms.work.held_files import HeldFile, hold, sha256_of
+from transforms.work.split_ids import SplitIds, read_split_ids
+from transforms.work.split_locks import (
+    NEW_LOCK,
+    install_lock,
+    open_assignments,
+    write_table,
+)
+from transforms.work.store import Store
+
+__all__ = ["EarlierRuns", "read_earlier_runs"]
+
+# In the work folder: the table of ids, and a file that says that locks are written.
+_IDS = "split_ids.arrow"
+_WRITING = "writing_locks"
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlierRuns:
+    """What earlier runs, or a table of ids, have decided.
+
+    Attributes:
+      spec: of the job.
+      identity: what units are hashes of; see `Assignments`.
+      ids: the table of ids.
+      splits: the split lock; None where there is none yet.
+      names: the vocabulary lock; None where there is none yet.
+    """
+
+    spec: Spec
+    identity: str
+    ids: HeldFile[SplitIds] | None
+    splits: HeldFile[Assignments] | None
+    names: HeldFile[tuple[str, ...]] | None
+
+    @property
+    def with_units(self) -> bool:
+        """Whether it must be known in the end where each unit went."""
+        return bool(self.ids or self.spec.split_lock)
+
+    @property
+    def read_by_workers(self) -> list[str]:
+        """The files that are too large for the graph."""
+        held = (self.ids, self.splits, self.names)
+        return [each.path for each in held if each is not None and each.inline is None]
+
+    def table(self) -> Assignments | None:
+        """Returns the splits of keys."""
+        return None if self.ids is None else self.ids.get().assignments
+
+    def lock(self) -> Assignments | None:
+        """Returns the splits that units have already."""
+        return None if self.splits is None else self.splits.get()
+
+    def locked_names(self) -> tuple[str, ...] | None:
+        """Returns the class names that have their ids already."""
+        return None if self.names is None else self.names.get()
+
+    def check(self, store: Store) -> None:
+        """Raises CommitError where another run has written a lock since it was read."""
+        if files.exists(os.path.join(store.folder, _WRITING)):
+            # This run has.
+            return
+        for path, held in (
+            (self.spec.split_lock, self.splits),
+            (self.spec.vocabulary_lock, self.names),
+        ):
+            if path and sha256_of(path) != (held.sha256 if held else ""):
+                raise CommitError(
+                    f"A lock must stay as it was when the pipeline was built; "
+                    f"{path!r} has changed. Another run has written it, or it was "
+                    f"moved. Nothing was committed; build the pipeline again."
+                )
+
+    def findings(self, prints: Sequence[Fingerprints], store: Store) -> SplitFindings:
+        """Returns what the fingerprints of all rows and images say.
+
+        The next split lock is then in the work folder.
+        """
+        table = ""
+        if self.ids is not None:
+            table = os.path.join(store.folder, _IDS)
+            write_table(self.ids.get().to_table(), table, attempts=store.attempts)
+        stage = CheckLeaks(
+            store,
+            identity=self.identity,
+            lock="" if self.splits is None else self.splits.path,
+            make_lock=bool(self.spec.split_lock),
+            table=table,
+        )
+        return check_leaks(list(prints), stage)
+
+    def keep(self, manifest: Manifest, schema: Schema, store: Store) -> None:
+        """Writes the locks of a dataset that is published; again, where it was done.
+
+        Raises:
+          CommitError: one could not be written; one that was there is as it was.
+        """
+        has_locks = self.spec.split_lock or self.spec.vocabulary_lock
+        # The work folder is gone when all was done before.
+        if not has_locks or not files.exists(store.folder):
+            return
+        mark = os.path.join(store.folder, _WRITING)
+        files.write_file(mark, b"", attempts=store.attempts)
+        if self.spec.split_lock:
+            install_lock(os.path.join(store.folder, NEW_LOCK), self.spec.split_lock)
+        names = self.locked_names()
+        known = vocabularies_of(schema, self.spec, read=lambda _: names)
+        keep_names(manifest, schema, self.spec, known)
+
+
+def read_earlier_runs(spec: Spec, rule: SplitRule) -> EarlierRuns:
+    """Reads the table of ids and the locks that a job names.
+
+    Args:
+      spec: of the job.
+      rule: of its splits, without a table.
+
+    Raises:
+      UsageError: one of them cannot be used; its type says what is wrong.
+    """
+    check_locks(spec, "")
+    by_content = dataclasses.replace(rule, by_content=not spec.key_column)
+    identity = identity_of(spec, by_content)
+    ids = splits = names = None
+    if spec.split_ids:
+        ids = hold(_ids_of, spec.split_ids, identity)
+        by_content = dataclasses.replace(by_content, names=ids.get().assignments.names)
+    if spec.split_lock and files.exists(spec.split_lock):
+        splits = hold(open_assignments, spec.split_lock)
+        lock = splits.get()
+        check_lock(lock, by_content, identity=identity, path=spec.split_lock)
+    if spec.vocabulary_lock and files.exists(spec.vocabulary_lock):
+        names = hold(_names_of, spec.vocabulary_lock)
+    return EarlierRuns(spec, identity, ids, splits, names)
+
+
+def _ids_of(path: str, identity: str) -> SplitIds:
+    return read_split_ids(path, identity=identity)
+
+
+def _names_of(path: str) -> tuple[str, ...]:
+    return read_names(path) or ()

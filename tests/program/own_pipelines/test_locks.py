@@ -1,0 +1,198 @@
+"""Locks and tables of ids of `WriteDataset`."""
+
+import json
+import pathlib
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.flink_runner import FlinkRunner
+
+from beam_pipeline.api import convert
+from beam_pipeline.own_pipelines import locks
+from beam_pipeline.own_pipelines.rows_input import check_seen
+from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from beam_pipeline.planning.features import vocabularies
+from tests.support.own_pipelines import digest_of, run_steps, write_rows
+from transforms.core.example.description import FixedLenFeature
+from transforms.core.example.parse import read_examples
+from transforms.errors import CommitError, InputError, SpecError, TargetError
+from transforms.work import held_files
+
+Folder = pathlib.Path
+ID = {"id": FixedLenFeature([], "int64")}
+HALVES = {"train": 0.5, "test": 0.5}
+
+
+def splits_of(dataset: Folder) -> dict[int, str]:
+    """Returns the split of each id."""
+    out = {}
+    for split in ("train", "test"):
+        paths = sorted(map(str, dataset.glob(f"*-{split}.tfrecord-*")))
+        for row in read_examples(paths, ID) if paths else ():
+            out[row["id"]] = split
+    return out
+
+
+def run_of(dataset: Folder) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((dataset / "manifest.json").read_text())["run"]
+    return found
+
+
+@pytest.mark.parametrize("identity", ["key", "content", "group"])
+def test_a_split_lock_keeps_rows_in_their_splits(
+    identity: str, tmp_path: Folder
+) -> None:
+    """Rows of the first run stay though the shares change; new ones join the lock."""
+    lock = tmp_path / "splits.lock"
+    known: dict[str, Any] = {
+        "key": {"key": "id"},
+        "content": {},
+        "group": {"group_column": "g"},
+    }[identity]
+    rows = [{"id": n, "g": n // 4} for n in range(120)]
+    first, second, third = (tmp_path / name for name in ("a", "b", "c"))
+    write_rows(rows[:80], first, splits=HALVES, split_lock=str(lock), **known)
+    before, size = splits_of(first), lock.stat().st_size
+    assert set(before.values()) == {"train", "test"}
+    shares = {"train": 0.05, "test": 0.95}
+    write_rows(rows, second, bundles=2, splits=shares, split_lock=str(lock), **known)
+    after = splits_of(second)
+    assert {n: after[n] for n in before} == before
+    assert lock.stat().st_size > size
+    notes = run_of(second)["notes"]
+    assert any("stay where the split lock has them" in note for note in notes)
+    # The rows of both runs are in the lock now.
+    write_rows(rows, third, splits=HALVES, split_lock=str(lock), **known)
+    assert splits_of(third) == after
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_split_lock_of_convert(tmp_path: Folder) -> None:
+    """Either knows rows by their keys, so they can take turns."""
+    lock, table = tmp_path / "splits.lock", tmp_path / "rows.csv"
+    table.write_text("id,x\n" + "".join(f"{n},{n / 2}\n" for n in range(60)))
+    whole = tmp_path / "whole"
+    convert(table, whole, splits=HALVES, key_column="id", split_lock=str(lock))
+    rows = [{"id": n, "x": n / 2} for n in range(60)]
+    shares = {"train": 0.9, "test": 0.1}
+    out = tmp_path / "out"
+    write_rows(rows, out, splits=shares, key="id", split_lock=str(lock))
+    assert splits_of(out) == splits_of(whole)
+    with pytest.raises(SpecError, match="must know rows as this run does"):
+        WriteDataset(out, splits=shares, split_lock=str(lock))
+
+
+def test_a_vocabulary_lock_keeps_class_ids(tmp_path: Folder) -> None:
+    """New names come after those of the lock, whatever their order."""
+    lock = tmp_path / "names.lock"
+    for output, pets in (("a", ["dog", "eel"]), ("b", ["cat", "eel", "dog"])):
+        rows = [{"pet": pet, "n": n} for n, pet in enumerate(pets)]
+        write_rows(rows, tmp_path / output, label="pet", vocabulary_lock=str(lock))
+    assert lock.read_text() == "dog\neel\ncat\n"
+    assert (tmp_path / "b" / "pet.labels.txt").read_text() == "dog\neel\ncat\n"
+
+
+@pytest.mark.parametrize("status", ["committed", "unchanged"])
+def test_a_lock_that_cannot_be_written_is_written_by_the_next_attempt(
+    status: str, tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is repeated after it has published, or found an equal dataset."""
+    names, splits = tmp_path / "names.lock", tmp_path / "splits.lock"
+    rows = [{"pet": "ab"[n % 2], "id": n} for n in range(9)]
+    given: dict[str, Any] = {"label": "pet", "key": "id", "splits": HALVES}
+    given |= {"vocabulary_lock": str(names), "split_lock": str(splits)}
+    if status == "unchanged":
+        write_rows(rows, tmp_path / "out", **given)
+    failed: list[int] = []
+    real = vocabularies.keep_names
+
+    def fail(*arguments: Any) -> None:
+        if len(failed) < 2:
+            failed.append(1)
+            raise CommitError("out of order")
+        real(*arguments)
+
+    monkeypatch.setattr(locks, "keep_names", fail)
+    # The only local runner that repeats a bundle that has failed.
+    with beam.Pipeline(runner="BundleBasedDirectRunner") as pipeline:
+        made = pipeline | beam.Create(rows)
+        _ = made | WriteDataset(tmp_path / "out", overwrite=True, **given)
+    assert failed
+    assert names.read_text() == "a\nb\n"
+    assert splits.exists()
+
+
+def test_a_lock_that_has_changed_since_fails_the_job(tmp_path: Folder) -> None:
+    """Two runs that read one lock would each forget what the other has added."""
+    lock = tmp_path / "names.lock"
+    lock.write_text("dog\n")
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        lock.write_text("dog\nbee\n")
+        return row
+
+    with pytest.raises(CommitError, match="A lock must stay as it was"):
+        run_steps(
+            lambda p: p | beam.Create([{"pet": "ant"}]) | beam.Map(slow),
+            tmp_path / "out",
+            label="pet",
+            vocabulary_lock=str(lock),
+        )
+    assert lock.read_text() == "dog\nbee\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_ids_that_no_row_has_are_noted(tmp_path: Folder) -> None:
+    """They may be typos."""
+    table = tmp_path / "ids.csv"
+    table.write_text("id,split\n1,train\n2,test\n30,test\n")
+    rows = [{"id": 1}, {"id": 2}]
+    write_rows(rows, tmp_path / "out", key="id", split_ids=str(table))
+    assert run_of(tmp_path / "out")["notes"] == [
+        "ids of the table of ids that no row has: 1, as '30'"
+    ]
+
+
+@pytest.fixture
+def nothing_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_files, "_INLINE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("nothing_inline")
+def test_large_files_are_read_by_the_workers(tmp_path: Folder) -> None:
+    """They give the bytes that those in the graph do; a changed one is refused."""
+    table, lock = tmp_path / "ids.csv", tmp_path / "names.lock"
+    table.write_text("id,split\n" + "".join(f"{n},test\n" for n in range(10)))
+    lock.write_text("dog\ncat\n")
+    rows = [{"id": n, "pet": "dog" if n % 3 else "cat"} for n in range(10)]
+    given: dict[str, Any] = {"key": "id", "label": "pet"}
+    given |= {"split_ids": str(table), "vocabulary_lock": str(lock)}
+    large, small, like = (tmp_path / name for name in ("large", "small", "like"))
+    write_rows(rows, large, **given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_files, "_INLINE_BYTES", 1 << 17)
+        write_rows(rows, small, **given)
+    assert digest_of(large) == digest_of(small)
+    write_rows([{"id": 3, "pet": "cat"}], like, like=large, splits={"train": 1})
+    assert (like / "pet.labels.txt").read_text() == "dog\ncat\n"
+    table.write_text("id,split\n1,train\n")
+    held = WriteDataset(tmp_path / "more", **given)._before
+    table.write_text("id,split\n2,train\n")
+    # As in a process that starts now.
+    held_files._read.cache_clear()
+    assert held.ids is not None
+    with pytest.raises(InputError, match=r"ids\.csv' has changed or is gone"):
+        held.table()
+
+
+def test_large_files_must_be_where_the_workers_are(tmp_path: Folder) -> None:
+    """A path of this machine is refused where they are on others."""
+    options = PipelineOptions(["--flink_master=far.example:8081"])
+    pipeline = beam.Pipeline(runner=FlinkRunner(), options=options)
+    check_seen([], pipeline)
+    check_seen(["s3://bucket/ids.csv"], pipeline)
+    with pytest.raises(TargetError, match=r"Flink at 'far\.example' must see 'ids"):
+        check_seen(["ids.csv"], pipeline)
+    check_seen(["ids.csv"], beam.Pipeline(runner="FnApiRunner"))
