@@ -31,6 +31,7 @@ from transforms.core.placing.placement import (
 from transforms.core.placing.split_lock import Assignments
 from transforms.core.placing.splitting import (
     NOWHERE,
+    Splits,
     SplitTables,
     split_rows,
 )
