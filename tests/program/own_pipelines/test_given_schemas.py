@@ -219,7 +219,7 @@ def test_a_table_of_ids_says_the_splits(tmp_path: Folder) -> None:
     rows = [{"k": 1}, {"k": 2}]
     found = gather([rows], key="k", split_ids=str(table))
     assert sorted(found.records) == [("test", 0), ("train", 0)]
-    with pytest.raises(EncodingError, match="in the table of ids, .* none is"):
+    with pytest.raises(EncodingError, match=r"in the table of ids, .* none is"):
         gather([[{"k": 3}]], key="k", split_ids=str(table))
 
 
