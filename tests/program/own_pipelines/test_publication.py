@@ -25,6 +25,7 @@ from beam_pipeline.own_pipelines.commit_rows import (
     Written,
     commit_rows,
 )
+from beam_pipeline.own_pipelines.locks import EarlierRuns
 from beam_pipeline.own_pipelines.rows_plan import RowsPlan
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
 from tests.support.outputs import contents, names, rows
@@ -254,7 +255,7 @@ def test_a_repeated_commit_returns_the_same(
     (first,) = write(output, some(), runner=RETRYING)
     before = {path: path.stat() for path in (output, *output.iterdir())}
     assert real(*given[0]) == first
-    _, plan, run = given[0]
+    _, plan, run, _ = given[0]
     # A restarted job looks at the target again, and takes its rows again.
     submission = _submitted(plan)
     assert run.look(submission, overwrite=False).job == plan.publication.job
@@ -311,9 +312,12 @@ def test_a_restarted_job_may_have_other_rows(
     real = commit_rows
 
     def commit(
-        found: list[Written | ComparedKeys], plan: RowsPlan, run: SharedRun
+        found: list[Written | ComparedKeys],
+        plan: RowsPlan,
+        run: SharedRun,
+        before: EarlierRuns,
     ) -> Committed:
-        first = real(found, plan, run)
+        first = real(found, plan, run, before)
         # As after a loss of all machines: from the first stage on, with other rows.
         seen = run.look(_submitted(plan), overwrite=False)
         assert (seen.state, seen.job) == ("", plan.publication.job)
@@ -325,20 +329,20 @@ def test_a_restarted_job_may_have_other_rows(
             for each in found
             if isinstance(each, Written)
         ]
-        given.append((others, plan, run))
-        assert real(others, plan, run) == first
+        given.append((others, plan, run, before))
+        assert real(others, plan, run, before) == first
         return first
 
     monkeypatch.setattr(write_dataset, "commit_rows", commit)
     write(output, some())
     before = contents(output)
     # After its end nobody can tell it from a graph that is submitted once more.
-    ((others, plan, run),) = given
+    ((others, plan, run, locks),) = given
     seen = run.look(_submitted(plan), overwrite=False)
     publication = dataclasses.replace(plan.publication, seen=seen.state)
     again = dataclasses.replace(plan, publication=publication)
     with pytest.raises(CommitError, match="A graph must be submitted once"):
-        real(others, again, run)
+        real(others, again, run, locks)
     run.end()
     assert contents(output) == before
     assert os.listdir(tmp_path) == ["out"]
