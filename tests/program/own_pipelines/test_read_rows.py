@@ -263,6 +263,68 @@ def test_the_records_are_those_of_convert(
     assert manifests[0].inputs == manifests[1].inputs
 
 
+def names_within(value: Any, place: str = "") -> set[str]:
+    """Returns the path of each key of a JSON document; list items have no number."""
+    if isinstance(value, list):
+        return set().union(*(names_within(part, place) for part in value))
+    if not isinstance(value, dict):
+        return set()
+    inner = (names_within(part, f"{place}{name}/") for name, part in value.items())
+    return {place + name for name in value}.union(*inner)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "more"),
+    [
+        ("table", {"label_column": "animal", "split_column": "part"}, set()),
+        ("photos", {}, {"dataset/settings/split_column", "run/spec/split_column"}),
+    ],
+)
+def test_the_files_are_those_of_convert(
+    source: str,
+    settings: Row,
+    more: set[str],
+    tmp_path: Folder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The same files, and the same entries in each document, but a few that are named.
+
+    The request, with which a second run of `convert` finds its work again, and the
+    number of workers belong to a run that plans itself. The source says the label.
+    """
+    path = request.getfixturevalue(source)
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    convert(path, whole, name="set", max_reject_rate=0.1, **settings)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | ReadRows(path, **settings)
+        read.rows | WriteDataset(
+            again,
+            name="set",
+            splits="column:split",
+            accounts=read.accounts,
+            max_reject_rate=0.1,
+        )
+    files = [
+        {each.relative_to(folder) for each in folder.rglob("*") if each.is_file()}
+        for folder in (whole, again)
+    ]
+    assert files[0] == files[1]
+    assert {"rejects.jsonl", "dataset_info.json"} < {str(each) for each in files[0]}
+    found = {
+        file: [
+            names_within(json.loads((folder / file).read_bytes()))
+            for folder in (whole, again)
+        ]
+        for file in map(str, files[0])
+        if file.endswith(".json")
+    }
+    theirs, ours = found.pop("manifest.json")
+    assert ours - theirs == more
+    missing = {name for name in theirs - ours if not name.startswith("run/request")}
+    assert missing <= {"run/workers", "run/spec/label_column"}
+    assert all(theirs == ours for theirs, ours in found.values())
+
+
 def twice(row: Row) -> list[Row]:
     return [row, {**row, "id": row["id"] + 1000}]
 
