@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -254,10 +255,12 @@ def _write_rows(
 ) -> None:
     schema = record_schema(layout.schema)
     encoder = ExampleEncoder(schema)
-    with _Behind(writer) as behind:
-        by_cells = _CHUNK_CELLS // max(len(schema), 1)
-        by_bytes = _CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
-        size = max(min(_CHUNK_ROWS, by_cells, by_bytes), 1)
+    by_cells = _CHUNK_CELLS // max(len(schema), 1)
+    by_bytes = _CHUNK_BYTES * len(rows) // max(rows.table.nbytes, 1)
+    size = max(min(_CHUNK_ROWS, by_cells, by_bytes), 1)
+    # One chunk has no next one to be encoded meanwhile; a thread only costs then.
+    alone = contextlib.nullcontext(writer) if len(rows) <= size else None
+    with alone or _Behind(writer) as behind:
         for start in range(0, len(rows), size):
             chunk, _ = rows.take(start, start + size)
             out.count(chunk, layout.schema)

@@ -32,11 +32,22 @@ class ShardCounts:
 
     rows: Mapping[tuple[str, int], int]
     classes: Mapping[str, pa.StringArray]
+    _indexes: Mapping[str, Mapping[int, int]] = dataclasses.field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        # Counted once: a search in all shards, for each of them, takes quadratic time.
+        indexes: dict[str, dict[int, int]] = {}
+        for split, shard in sorted(self.rows):
+            of_split = indexes.setdefault(split, {})
+            of_split[shard] = len(of_split)
+        object.__setattr__(self, "_indexes", indexes)
 
     def numbering(self, split: str, shard: int) -> tuple[int, int]:
         """Returns (index, count) of a shard among the split's shards with rows."""
-        filled = sorted(number for name, number in self.rows if name == split)
-        return filled.index(shard), len(filled)
+        of_split = self._indexes[split]
+        return of_split[shard], len(of_split)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
