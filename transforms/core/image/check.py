@@ -21,6 +21,7 @@ from PIL import BmpImagePlugin, JpegImagePlugin, PngImagePlugin
 from transforms.core.image import bmp, jpeg, png
 from transforms.core.image.choices import MAX_PIXELS, Check
 from transforms.core.image.exif import read_orientation
+from transforms.core.image.jpeg_headers import KnownHeaders
 from transforms.core.reasons import Fault, Reason
 from transforms.errors import DamageError
 
@@ -30,6 +31,8 @@ __all__ = [
     "ImageInfo",
     "check_image",
 ]
+
+_known_headers = KnownHeaders()
 
 TENSORFLOW_MAX_PIXELS = 2**27 - 1
 """TensorFlow refuses 2**29 samples and more: with four channels, 2**27 pixels."""
@@ -102,13 +105,15 @@ def check_image(
 
 
 def _check_jpeg(data: bytes, check: Check, max_pixels: int) -> ImageFacts | Fault:
-    header = jpeg.read_header(data)
+    known = _known_headers.find(data) if check != "none" else None
+    header, end = known or (jpeg.read_header(data), len(data))
     fault = _refuse(header, max_pixels)
     if fault is not None:
         return fault
-    end = len(data)
     if check != "none":
-        end = jpeg.walk(data)
+        if known is None:
+            end = jpeg.walk(data)
+            _known_headers.learn(data, header)
         if check == "decode" or header.needs_decoding:
             _decode(JpegImagePlugin.JpegImageFile, jpeg.pixels_only(data))
     return ImageFacts(

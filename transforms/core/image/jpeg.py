@@ -21,7 +21,14 @@ from typing import NamedTuple
 
 from transforms.errors import DamageError
 
-__all__ = ["JpegHeader", "pixels_only", "read_header", "walk"]
+__all__ = [
+    "MAX_SIDE",
+    "JpegHeader",
+    "find_marker",
+    "pixels_only",
+    "read_header",
+    "walk",
+]
 
 _EOI, _SOS, _DQT, _DHT, _DRI, _DAC = 0xD9, 0xDA, 0xDB, 0xC4, 0xDD, 0xCC
 _APP0, _APP1, _APP14 = 0xE0, 0xE1, 0xEE
@@ -52,7 +59,7 @@ on; TensorFlow 2.21 contains an older one.
 _PROGRESSIVE = (0xC2, 0xCA)
 _ARITHMETIC = (0xC9, 0xCA)
 
-_MAX_SIDE = 65_500
+MAX_SIDE = 65_500
 """libjpeg's JPEG_MAX_DIMENSION, below the 65,535 that the two bytes could hold."""
 
 _MAX_BLOCKS_IN_MCU = 10
@@ -63,7 +70,7 @@ _MAX_SCANS = 500
 more scans than this is a decompression bomb. libjpeg-turbo's fuzzers use this limit."""
 
 # The next marker in entropy-coded bytes. FF FF is a fill byte, so what follows decides.
-_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
+find_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
 # Markers to skip: APP0 to APP15, COM, DNL.
 _SKIPPED = frozenset([*range(0xE0, 0xF0), 0xFE, 0xDC])
@@ -137,7 +144,7 @@ def read_header(data: bytes) -> JpegHeader:
         if precision != 12 or marker == 0xC0:
             raise DamageError(f"JPEG: precision of {precision} bits at byte {at}")
         kind = "12-bit JPEG"
-    if not (0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE):
+    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
         raise DamageError(f"JPEG: {width} x {height} pixels at byte {at + 1}")
     if not kind and components not in (1, 3, 4):
         kind = f"JPEG of {components} components"
@@ -209,7 +216,7 @@ def walk(data: bytes) -> int:
             if scans > _MAX_SCANS:
                 raise DamageError(f"JPEG: more than {_MAX_SCANS} scans")
             single_scan = not progressive and len(chosen) == len(components)
-            found = _NEXT_MARKER(data, stop)
+            found = find_marker(data, stop)
             if found is None:
                 raise DamageError(
                     f"JPEG: truncated: no end-of-image marker in {len(data)} bytes"

@@ -1,0 +1,111 @@
+"""Recognize the headers of JPEGs that were accepted before.
+
+Most files of a source have the same tables. `read_header` and `walk` decide by these
+tables, by the dimensions and by the marker behind the scan:
+
+    FF D8 | APPn and COM segments | tables, frame header, scan header | scan | FF D9
+                                    `---- the header, without its dimensions
+
+So a file with the header of an accepted file needs only a look at its dimensions and a
+search for the end of its scan. Whatever is unusual is left to `walk`, which alone
+refuses files.
+"""
+
+import struct
+
+from transforms.core.image.jpeg import MAX_SIDE, JpegHeader, find_marker
+
+__all__ = ["KnownHeaders"]
+
+# Bounds of memory. Common encoders write one of a few headers of some 600 bytes.
+_MAX_HEADERS = 4096
+_MAX_HEADER_BYTES = 2048
+
+_EOI, _SOS = 0xD9, 0xFFDA
+_FRAMES = frozenset((0xFFC0, 0xFFC1))
+# Huffman tables, quantization tables, restart interval.
+_TABLES = frozenset((0xFFC4, 0xFFDB, 0xFFDD))
+# APPn and COM. APP1 is not among them: its EXIF and XMP are part of the result.
+_METADATA = frozenset((0xFFE0, *range(0xFFE2, 0xFFF0), 0xFFFE))
+_read_two = struct.Struct(">HH").unpack_from
+
+
+class KnownHeaders:
+    """The headers of accepted files, each without its dimensions.
+
+    Threads may share one. What it knows decides how long a check takes, never its
+    result.
+
+        >>> headers = KnownHeaders()
+        >>> headers.find(data) is None
+        True
+        >>> headers.learn(data, jpeg.read_header(data))
+        >>> header, end = headers.find(data)
+    """
+
+    def __init__(self) -> None:
+        self._components: dict[bytes, int] = {}
+
+    def find(self, data: bytes) -> tuple[JpegHeader, int] | None:
+        """Returns what `read_header` and `walk` return; None if that is not known."""
+        outline = _outline(data)
+        if outline is None:
+            return None
+        first, sides, _, scan = outline
+        components = self._components.get(data[first:sides] + data[sides + 4 : scan])
+        if components is None:
+            return None
+        height, width = _read_two(data, sides)
+        if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+            return None
+        found = find_marker(data, scan)
+        if found is None or data[found.end() - 1] != _EOI:
+            return None
+        depth = 1 if components == 1 else 3
+        return JpegHeader(height, width, depth, components, False, ""), found.end()
+
+    def learn(self, data: bytes, header: JpegHeader) -> None:
+        """Adds the header of a file that `walk` has accepted, if it can be recognized.
+
+        Args:
+          data: the file.
+          header: the result of `read_header`, of a kind that TensorFlow reads.
+        """
+        if len(self._components) >= _MAX_HEADERS:
+            return
+        outline = _outline(data)
+        if outline is None:
+            return
+        first, sides, scan_header, scan = outline
+        # Of several scans, each needs a look.
+        is_only_scan = data[scan_header + 4] == header.components
+        if is_only_scan and scan - first <= _MAX_HEADER_BYTES:
+            key = data[first:sides] + data[sides + 4 : scan]
+            self._components[key] = header.components
+
+
+def _outline(data: bytes) -> tuple[int, int, int, int] | None:
+    """Returns where the header, its dimensions, the scan header and the scan start.
+
+    None for a file that is not sequential, or whose segments are unusual.
+    """
+    at = 2
+    first = sides = 0
+    try:
+        marker, length = _read_two(data, at)
+        while marker != _SOS:
+            if marker not in _METADATA:
+                first = first or at
+                if marker in _FRAMES and not sides:
+                    sides = at + 5
+                elif marker not in _TABLES:
+                    return None
+            if length < 2:
+                return None
+            at += 2 + length
+            marker, length = _read_two(data, at)
+    except struct.error:
+        # The file is cut short.
+        return None
+    scan = at + 2 + length
+    return (first, sides, at, scan) if sides and scan <= len(data) else None
