@@ -16,8 +16,8 @@ numbers or bools: a column of nothing else is text, and NA a class like any othe
 
 import concurrent.futures
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +31,12 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.infer.near_kind import NearKind, Texts
+from transforms.core.infer.plain_numbers import (
+    Cells,
+    PlainNumbers,
+    chunks_of,
+    plain_numbers,
+)
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
@@ -50,15 +56,17 @@ from transforms.core.schema import Feature, Kind
 
 __all__ = ["infer_texts"]
 
-Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
-
 # Percent of the cells of a numeric column that must be numbers: a few broken cells
 # are rejects and do not make a text of the whole column.
 _NUMBERS_IN_100 = 99
 _EXAMPLE_CHARS = 40
 _THREADS = 2
-# Cells that are cast at once: bounds the memory of the cast.
+# Cells that are cast at once: bounds the memory of the cast. The first piece is this
+# share of a column: it shows most columns of text to be certainly text.
 _PIECE_CELLS = 65_536
+_FIRST_PIECE, _LEAST_CELLS = 64, 256
+# Cells among which the first few distinct ones are sought, step by step.
+_EXAMPLE_CELLS = (8, 64, 1000)
 
 
 def infer_texts(
@@ -78,9 +86,15 @@ def infer_texts(
     # Arrow's kernels run without the interpreter's lock: two columns at a time.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches:
-            for name in batch:
-                columns.setdefault(name, _Column(rows))
-            list(pool.map(lambda item: columns[item[0]].add(item[1]), batch.items()))
+            plain = plain_numbers(batch)
+            others = []
+            for name, cells in batch.items():
+                column = columns.setdefault(name, _Column(rows))
+                if name in plain:
+                    column.add_plain(cells, plain[name])
+                else:
+                    others.append((column, cells))
+            list(pool.map(lambda item: item[0].add(item[1]), others))
     return {name: column.result(name) for name, column in columns.items()}
 
 
@@ -99,14 +113,28 @@ class _Column:
 
     def add(self, texts: Cells) -> None:
         """Adds cells; null where one is blank and not quoted."""
-        self._cells += len(texts)
-        self._nulls += texts.null_count
-        if self._first is None or self._first.null_count == len(self._first):
-            self._first = texts
+        self._count(texts)
         for piece in _pieces(texts):
             if self._tally.surely_text:
                 break
             self._tally.add(piece)
+
+    def add_plain(self, texts: Cells, numbers: PlainNumbers) -> None:
+        """Adds cells that are known to be plain numbers, or null."""
+        self._count(texts)
+        tally = self._tally
+        if tally.surely_text:
+            return
+        if tally.first is None:
+            present = (piece.drop_null() for piece in _pieces(texts))
+            tally.first = next(filter(len, present))
+        tally.add_plain(numbers)
+
+    def _count(self, texts: Cells) -> None:
+        self._cells += len(texts)
+        self._nulls += texts.null_count
+        if self._first is None or self._first.null_count == len(self._first):
+            self._first = texts
 
     def result(self, name: str) -> Found:
         """Returns a feature of this name, and the evidence for its kind."""
@@ -125,6 +153,9 @@ class _Column:
                 low, high = tally.int_extent
             if kind is Kind.FLOAT:
                 misfits, count = misfits + tally.beyond, count + tally.beyond_count
+                if low is not None and high is not None and not tally.is_whole:
+                    # Adding 0.0 gives zero its usual sign.
+                    low, high = float(low) + 0.0, float(high) + 0.0
         return Feature(name, kind), Evidence(
             sampled=self._cells,
             missing=missing,
@@ -140,10 +171,16 @@ class _Column:
 
 
 def _pieces(texts: Cells) -> Iterator[pa.StringArray]:
-    """Yields the cells in pieces of up to 65,536, which bounds the memory of casts."""
-    for chunk in texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]:
-        for start in range(0, len(chunk), _PIECE_CELLS):
-            yield chunk.slice(start, _PIECE_CELLS)
+    """Yields the cells in pieces of up to 65,536, a smaller one first."""
+    if isinstance(texts, pa.ChunkedArray) and texts.num_chunks > 1:
+        texts = texts.combine_chunks()
+    for chunk in chunks_of(texts):
+        start = 0
+        size = min(max(len(chunk) // _FIRST_PIECE, _LEAST_CELLS), _PIECE_CELLS)
+        while start < len(chunk):
+            yield chunk.slice(start, size)
+            start += size
+            size = _PIECE_CELLS
 
 
 @dataclasses.dataclass
@@ -213,7 +250,7 @@ class _Tally:
         few = (self.word_count + self.large_count) * 100 <= self.present * (
             100 - _NUMBERS_IN_100
         )
-        if not self._is_whole or (self.large_count and not few):
+        if not self.is_whole or (self.large_count and not few):
             return Kind.FLOAT
         low, high = self.int_extent[0] or 0, self.int_extent[1] or 0
         is_large = self.large_count > 0 or max(-low, high) > FLOAT32_EXACT
@@ -231,7 +268,7 @@ class _Tally:
         return None if kind is Kind.TEXT else self.texts.near_number(kind, share)
 
     @property
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether all numbers so far are whole, inside int64 or not."""
         return self.integers + self.large_count == self.numbers
 
@@ -251,7 +288,7 @@ class _Tally:
                 self.words += _examples(present)
                 self.texts.add(present)
                 return
-        if not self._is_whole:
+        if not self.is_whole:
             self._add_floats(present)
             return
         integers = coerce(present, Feature("", Kind.INT64))
@@ -272,6 +309,19 @@ class _Tally:
         self.large += _examples(outside)
         self._add_floats(present)
         self.integers += len(present) - integers.values.null_count
+
+    def add_plain(self, numbers: PlainNumbers) -> None:
+        """Adds what is known of cells that are all plain numbers."""
+        extent = numbers.low, numbers.high
+        self.present += numbers.count
+        self.bools = False
+        self.finite = True
+        self.extent = wider(self.extent, extent)
+        if numbers.whole and self.is_whole:
+            self.integers += numbers.count
+            self.int_extent = wider(self.int_extent, extent)
+            self.pointed = self.pointed or numbers.pointed
+        self.numbers += numbers.count
 
     def _add_floats(self, present: pa.StringArray) -> None:
         floats = coerce(present, Feature("", Kind.FLOAT))
@@ -309,10 +359,13 @@ class _Tally:
 
 
 def _examples(texts: Cells | None) -> tuple[str, ...]:
-    if texts is None:
-        return ()
-    # The first 1,000 cells suffice; finding distinct texts of millions would cost more
-    # than the inference.
-    distinct = dict.fromkeys(texts.slice(0, 1000).to_pylist())
-    distinct.pop(None, None)
-    return tuple(value[:_EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])
+    distinct: dict[str | None, None] = {}
+    if texts is not None:
+        # The first 1,000 cells suffice; finding distinct texts of millions would cost
+        # more than the inference.
+        for start, stop in itertools.pairwise((0, *_EXAMPLE_CELLS)):
+            distinct |= dict.fromkeys(texts.slice(start, stop - start).to_pylist())
+            distinct.pop(None, None)
+            if len(distinct) >= EXAMPLES or stop >= len(texts):
+                break
+    return tuple(str(value)[:_EXAMPLE_CHARS] for value in list(distinct)[:EXAMPLES])

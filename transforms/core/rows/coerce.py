@@ -34,6 +34,7 @@ __all__ = [
     "MISSING_WORDS",
     "NUMBER_WORD",
     "ZERO_LED",
+    "cast_plain",
     "coerce",
     "complaint",
     "exact_float",
@@ -125,7 +126,7 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
 
 
 def _coerced(column: pa.Array, kind: Kind) -> Column:
-    values = _cast_plain(column, kind)
+    values = cast_plain(column, kind)
     if values is not None:
         return Column(values)
     column = without_missing(column)
@@ -133,12 +134,12 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
         return _exact_bool(column)
     column = trimmed(column)
     # Try again: missing words and spaces may have been all that failed.
-    values = _cast_plain(column, kind)
+    values = cast_plain(column, kind)
     if values is not None:
         return Column(values)
     if kind is Kind.FLOAT:
         return exact_float(column, pa.float32())
-    values = _cast_plain(_without_point_zero(column), kind)
+    values = cast_plain(_without_point_zero(column), kind)
     if values is not None:
         return Column(values, pointed=True)
     return _exact_int64(column)
@@ -193,8 +194,13 @@ def in_int64(integers: pa.Array) -> pa.Array:
     )
 
 
-def _cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
-    """Returns the column cast, or None if any cell needs the exact rules."""
+def cast_plain(column: pa.Array, kind: Kind) -> pa.Array | None:
+    """Returns texts cast to a kind, or None if any needs the exact rules.
+
+    Args:
+      column: the texts; null stays null.
+      kind: int64, float or bool.
+    """
     try:
         # Each failing cell costs Arrow a microsecond, and it tries all of them: try a
         # few cells first.

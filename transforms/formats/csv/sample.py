@@ -35,6 +35,9 @@ SAMPLE_BYTES = 64 << 20
 # Places at which a larger source is sampled: pieces of 1 MiB, which many rows fit in.
 _PLACES = 64
 _THREADS = 2
+# Bytes of text that are parsed together: a table of thousands of columns costs by the
+# number of pieces, not by the cells in them.
+_PARSED_BYTES = 16 << 20
 # Percent of rows with a wrong field count above which the header or the delimiter is
 # wrong, not the rows.
 _MISCOUNTED_IN_100 = 90
@@ -109,7 +112,8 @@ def sample_blocks(
                 # Files without headers differ in their first rows: say that instead.
                 _check_heads(check, heads, batches, len(first[1]))
                 raise
-            for records, used in _parsed(_texts(stream, ranges, each), names, each):
+            texts = _gathered(_texts(stream, ranges, each), each.dialect)
+            for records, used in _parsed(texts, names, each):
                 batches.append(_rows(records.columns, names, each.dialect))
                 lengths.update(count for _, count in records.miscounted)
                 sampled_bytes += used
@@ -174,6 +178,35 @@ def _rows(
         return columns
     kept = pa.array(~repeats)
     return tuple(column.filter(kept) for column in columns)
+
+
+def _gathered(
+    texts: Iterator[tuple[bytes, int]], dialect: CsvDialect
+) -> Iterator[tuple[bytes, int]]:
+    """Joins texts to fewer, larger ones, except for those with quotes or escapes.
+
+    A place that was wrongly taken to be outside quotes must not swallow the next one.
+    """
+    marks = [mark.encode() for mark in (dialect.quote, dialect.escape) if mark]
+    waiting: list[bytes] = []
+    size = total = 0
+    for text, used in texts:
+        if any(mark in text for mark in marks):
+            if waiting:
+                yield b"".join(waiting), total
+            yield text, used
+            waiting, size, total = [], 0, 0
+            continue
+        waiting.append(text)
+        if not text.endswith((b"\n", b"\r")):
+            waiting.append(b"\n")
+        size += len(text)
+        total += used
+        if size >= _PARSED_BYTES:
+            yield b"".join(waiting), total
+            waiting, size, total = [], 0, 0
+    if waiting:
+        yield b"".join(waiting), total
 
 
 def _parsed(

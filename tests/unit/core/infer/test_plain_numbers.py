@@ -1,0 +1,104 @@
+"""Columns of plain numbers that are found in groups are what the exact rules find."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.core.infer import texts as exact
+from transforms.core.infer.evidence import Inference, inference
+from transforms.core.infer.plain_numbers import PlainNumbers, plain_numbers
+
+# Cells by what they look like; the cells of a column are mostly of one look.
+_LOOKS = {
+    "integers": st.integers(-300, 300).map(str),
+    "long integers": st.integers(-(2**65), 2**65).map(str),
+    "integers that float32 may not hold": st.integers(0, 2**26).map(str),
+    "floats": st.floats(-10, 10).map("{:.4f}".format),
+    "floats with exponents": st.floats(-1e40, 1e40).map("{:.4e}".format),
+    "large floats": st.floats(0, 2**26).map(str),
+    "whole floats": st.integers(-3, 3).map("{}.0".format),
+    "zeros": st.sampled_from(["0.0", "-0.0", "0", "-0", ".0", "0."]),
+    "nearly whole": st.sampled_from(["7." + "0" * 20 + "1", "7.0", "1e-400"]),
+    "dates": st.dates().map(str),
+    "leading zeros": st.sampled_from(["007", "1", "-01", "00.5"]),
+    "signs": st.sampled_from(["+7", "1", "-", "--1", "1-2"]),
+    "words": st.sampled_from(["NA", "nan", "true", "x", "0x1f", "1.2.3.4", " 1"]),
+}
+
+
+def _cells(draw: st.DrawFn, rows: int) -> pa.StringArray:
+    look = _LOOKS[draw(st.sampled_from(sorted(_LOOKS)))]
+    other = _LOOKS[draw(st.sampled_from(sorted(_LOOKS)))]
+    cell = draw(st.sampled_from([look, st.none() | look, look | other]))
+    cells = draw(st.lists(cell, min_size=rows, max_size=rows))
+    # A slice of a longer array, as a part of a table is.
+    return pa.array(["1", *cells, "2"], pa.string()).slice(1, rows)
+
+
+@st.composite
+def _batches(draw: st.DrawFn) -> list[dict[str, pa.Array | pa.ChunkedArray]]:
+    names = [f"c{i}" for i in range(draw(st.integers(1, 6)))]
+    batches = []
+    for rows in draw(st.lists(st.integers(1, 40), min_size=1, max_size=2)):
+        batch = {name: _cells(draw, rows) for name in names}
+        cut = draw(st.integers(0, rows))
+        batches.append(
+            {
+                name: pa.chunked_array([cells.slice(0, cut), cells.slice(cut)])
+                for name, cells in batch.items()
+            }
+            if cut
+            else batch
+        )
+    return batches
+
+
+def _found(batches: list[dict[str, pa.Array | pa.ChunkedArray]]) -> Inference:
+    return inference(exact.infer_texts(batches), None)
+
+
+@given(_batches())
+def test_columns_in_groups_are_inferred_as_one_by_one(
+    batches: list[dict[str, pa.Array | pa.ChunkedArray]],
+) -> None:
+    """Features and all evidence are those of the exact rules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "plain_numbers", lambda batch: {})
+        expected = _found(batches)
+    assert repr(_found(batches)) == repr(expected)
+
+
+def test_a_column_that_cannot_be_cast_does_not_spoil_its_group() -> None:
+    """The other columns of a group are found where one fails after its first cells."""
+    numbers = [f"{i}.5" for i in range(100)]
+    columns = {f"c{i}": pa.array(numbers) for i in range(7)}
+    columns["c3"] = pa.array([*numbers[:-1], "1.2.3.4"])
+    columns["c5"] = pa.array([*numbers[:-1], "007.5"])
+    found = plain_numbers(columns)
+    assert sorted(found) == ["c0", "c1", "c2", "c4", "c6"]
+    assert set(found.values()) == {PlainNumbers(100, 0.5, 99.5, pointed=False)}
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["7", "-3", None], PlainNumbers(2, -3, 7, pointed=False)),
+        (["7.0", "-3.0"], PlainNumbers(2, -3, 7, pointed=True)),
+        (["7.0", "-3.5"], PlainNumbers(2, -3.5, 7.0, pointed=False)),
+    ],
+)
+def test_whole_numbers_are_told_from_others(
+    cells: list[str | None], expected: PlainNumbers
+) -> None:
+    """Numbers are whole where all cells are, with a point or without."""
+    assert plain_numbers({"c": pa.array(cells)}) == {"c": expected}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[None], ["16777216"], ["1e39"], ["nan"], ["NA", "1"], ["+1"], ["2024-01-02"]],
+)
+def test_all_else_is_left_to_the_exact_rules(cells: list[str | None]) -> None:
+    """Nulls alone, large numbers, words, plus signs and dates are no plain numbers."""
+    assert plain_numbers({"c": pa.array(cells, pa.string())}) == {}
