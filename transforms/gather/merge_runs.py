@@ -84,8 +84,10 @@ def merge_ranges(
         rows = read_rows(each, fetch)
         by_schema.setdefault(str(rows.schema), []).append(rows)
     runs: list[RowRun] = []
-    for tables in by_schema.values():
-        for batch in pa.concat_tables(tables).combine_chunks().to_batches():
+    for schema in [*by_schema]:
+        # What was read is not held while it is sorted.
+        rows = pa.concat_tables(by_schema.pop(schema)).combine_chunks()
+        for batch in rows.to_batches():
             run, pieces = repack_rows(batch, split)
             number = len(runs)
             runs.append(keep_pieces(run, pieces, functools.partial(store, number)))

@@ -1,19 +1,34 @@
 """Runs that are merged before they are cut give the same dataset."""
 
 import pathlib
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from beam_pipeline.own_pipelines import rows_plan
+from beam_pipeline.own_pipelines import rows_plan, write_dataset
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
+from tests.conftest import Headline
 from tests.support.outputs import contents, manifest, names
+from tests.support.stress import count
+from transforms import files
+from transforms.gather import bundle, merge_runs
 from transforms.gather.merge_runs import Merging
 
 Folder = pathlib.Path
 
 RUNNER = "FnApiRunner"
+RUNS, SHARDS = count(60, 3_000), count(20, 700)
+# Larger than what travels in a descriptor, so that each run is a file.
+RUN_BYTES = 300_000
+VALUE_BYTES = 1_000
+# Of rows that are merged at a time: 64 MiB, or in proportion to fewer rows.
+MERGED_BYTES = count(1 << 20, 64 << 20)
 
 
 def write(output: Folder, **settings: Any) -> None:
@@ -43,3 +58,89 @@ def test_merged_runs_give_the_same_dataset(
     assert len(names(tmp_path / "out")) > 10
     notes = manifest(tmp_path / "out")["run"]["notes"]
     assert any("were merged before" in note for note in notes)
+
+
+def batch_of(number: int) -> pa.RecordBatch:
+    """Returns the rows of one run."""
+    dots = np.random.default_rng(number)
+    values = dots.bytes(RUN_BYTES + VALUE_BYTES)
+    starts = range(0, RUN_BYTES, VALUE_BYTES)
+    texts = [b"\0" + values[at : at + VALUE_BYTES] for at in starts]
+    return pa.record_batch({"id": np.arange(len(texts)) + number * 1000, "x": texts})
+
+
+class Watch:
+    """Notes what calls of functions read, and the most memory that one takes."""
+
+    def __init__(self) -> None:
+        self.reads: Counter[str] = Counter()
+        self.peaks: Counter[str] = Counter()
+        self._inside = ""
+
+    def reading(self, read: Callable[..., bytes]) -> Callable[..., bytes]:
+        def watched(path: str, start: int, stop: int) -> bytes:
+            self.reads[self._inside] += 1
+            return read(path, start, stop)
+
+        return watched
+
+    def taking(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the function with its memory measured, Arrow's and Python's."""
+
+        def watched(*given: Any, **more: Any) -> Any:
+            pool, self._inside = pa.default_memory_pool(), name
+            own = pa.proxy_memory_pool(pool)
+            pa.set_memory_pool(own)
+            tracemalloc.start()
+            try:
+                return work(*given, **more)
+            finally:
+                peak = own.max_memory() + tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                pa.set_memory_pool(pool)
+                self.peaks[name] = max(self.peaks[name], peak)
+
+        return watched
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Measures merging and the writing of shards, with limits for small runs."""
+    found = Watch()
+    monkeypatch.setattr(bundle, "_RUN_BYTES", RUN_BYTES)
+    monkeypatch.setattr(merge_runs, "_MERGED_BYTES", MERGED_BYTES)
+    monkeypatch.setattr(merge_runs, "_MOST_RANGES", RUNS * SHARDS // 4)
+    monkeypatch.setattr(files, "read_range", found.reading(files.read_range))
+    for name in ("merge_ranges", "write_shard"):
+        taking = found.taking(name, getattr(write_dataset, name))
+        monkeypatch.setattr(write_dataset, name, taking)
+    return found
+
+
+def test_memory_and_requests_of_many_runs_and_shards(
+    tmp_path: Folder, watch: Watch, headline: Headline
+) -> None:
+    """Few ranges are read, and no stage holds more than a part of the rows."""
+    with beam.Pipeline(runner=RUNNER) as pipeline:
+        batches = pipeline | beam.Create(range(RUNS), reshuffle=False)
+        (
+            batches
+            | beam.Map(batch_of)
+            | WriteDataset(tmp_path / "out", key="id", num_shards=SHARDS)
+        )
+    (note,) = manifest(tmp_path / "out")["run"]["notes"]
+    assert note.startswith(f"{RUNS:,} sorted runs of rows were merged before")
+    assert len(names(tmp_path / "out")) >= SHARDS
+    reads, shard = sum(watch.reads.values()), RUNS * RUN_BYTES // SHARDS
+    assert set(watch.reads) == {"merge_ranges", "write_shard"}
+    assert reads < RUNS * SHARDS / 3
+    # A group may have twice as many rows as another.
+    assert watch.peaks["merge_ranges"] < 8 * MERGED_BYTES
+    assert watch.peaks["write_shard"] < 6 * shard + (4 << 20)
+    peaks = {name: f"{peak / 1e6:.0f} MB" for name, peak in watch.peaks.items()}
+    headline(
+        "H8",
+        f"{{}} merge of {RUNS:,} runs for {SHARDS:,} shards: {reads:,} requests, "
+        f"peak {peaks['merge_ranges']}, of a shard {peaks['write_shard']}",
+        1,
+    )
