@@ -5,9 +5,10 @@ WriteDataset("out/x", label="species", splits="column:part", key="id", seed=7)
           key_column="id", seed=7)
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from beam_pipeline.own_pipelines.keywords import WriteKeywords
@@ -17,10 +18,10 @@ from beam_pipeline.planning.plan import check_name
 from beam_pipeline.settings.options import SETTINGS
 from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec, make_spec
-from transforms.errors import SpecError, closest
+from transforms.errors import BeamTFRecordError, SpecError, bounded, closest
 from transforms.storage.paths import absolute
 
-__all__ = ["other_settings", "spec_of"]
+__all__ = ["other_settings", "raising_of_rows", "spec_of"]
 
 _SOURCE = "rows"
 _COLUMN = "column:"
@@ -31,7 +32,11 @@ _PARAMETERS = {
     "key_column": "key",
     "shards": "num_shards",
 }
-_RENAMED = re.compile(rf"(?<![\w'])({'|'.join(_PARAMETERS)})(?![\w'])")
+# In the words of messages, in which shards are mostly what they are.
+_RENAMED = re.compile(
+    r"(?<![\w'])(label_column|split_column|key_column|shards(?=[:=]| and shard_size))"
+    r"(?![\w'])"
+)
 _OWN = (
     *("label", "splits", "key", "duplicates", "features", "like", "num_shards"),
     *("accounts", *WriteKeywords.__annotations__),
@@ -53,6 +58,21 @@ def other_settings() -> list[str]:
     """Returns the settings of `convert` that `WriteDataset` has under their names."""
     own = {"output", "splits", "features", *_PARAMETERS}
     return [name for name in SETTINGS if name not in own and not _refusal(name)]
+
+
+@contextlib.contextmanager
+def raising_of_rows() -> Iterator[None]:
+    """Lets errors through with settings by the names that `WriteDataset` has for them.
+
+    Messages name settings by their options, wherever they are raised.
+    """
+    try:
+        with raising_in_python():
+            yield
+    except BeamTFRecordError as error:
+        named = _RENAMED.sub(lambda found: _PARAMETERS[found[0]], str(error))
+        error.args = (bounded(named), *error.args[1:])
+        raise
 
 
 def spec_of(
@@ -83,12 +103,8 @@ def spec_of(
         given["splits"] = _shares(splits)
     given |= {"label_column": _name("label", label), "key_column": _name("key", key)}
     given["shards"] = num_shards
-    with raising_in_python():
-        try:
-            spec = make_spec({k: v for k, v in given.items() if v is not None})
-        except SpecError as error:
-            named = _RENAMED.sub(lambda found: _PARAMETERS[found[0]], str(error))
-            raise SpecError(named) from error
+    with raising_of_rows():
+        spec = make_spec({k: v for k, v in given.items() if v is not None})
         _check_apart(spec)
         name = spec.name or default_name(spec.source, "", spec.output)
         check_name(name, spec.splits or ())

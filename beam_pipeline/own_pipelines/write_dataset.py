@@ -44,7 +44,7 @@ from beam_pipeline.own_pipelines.given_schema import (
 )
 from beam_pipeline.own_pipelines.keywords import WriteKeywords
 from beam_pipeline.own_pipelines.locks import EarlierRuns, read_earlier_runs
-from beam_pipeline.own_pipelines.parameters import spec_of
+from beam_pipeline.own_pipelines.parameters import raising_of_rows, spec_of
 from beam_pipeline.own_pipelines.read_accounts import ReadAccounts, with_accounts
 from beam_pipeline.own_pipelines.read_source import ReadSource
 from beam_pipeline.own_pipelines.rows_input import (
@@ -60,7 +60,6 @@ from beam_pipeline.own_pipelines.rows_plan import (
     plan_rows,
 )
 from beam_pipeline.planning.inputs import rule_of
-from beam_pipeline.settings.python_words import raising_in_python
 from beam_pipeline.settings.spec import Spec
 from transforms import files
 from transforms.core.manifest import Manifest
@@ -201,7 +200,8 @@ class WriteDataset(beam.PTransform):
         self._declared = declared_in(spec)
         if known is not None:
             self._declared |= declared_by(known)
-        self._before = read_earlier_runs(spec, _split_rule(spec))
+        with raising_of_rows():
+            self._before = read_earlier_runs(spec, _split_rule(spec))
         self._given = _Given(
             spec, known if earlier is None else None, earlier, self._before.names
         )
@@ -427,7 +427,7 @@ def _rule_of(
 
 
 class _LookAtTarget(beam.DoFn):
-    @raising_in_python()
+    @raising_of_rows()
     def process(
         self, _: bytes, run: SharedRun, overwrite: bool, word: str = ""
     ) -> list[tuple[None, Seen]]:
@@ -451,7 +451,7 @@ def _without_runs(bundle: GatheredBundle) -> tuple[None, Seen | GatheredBundle]:
     return None, bundle.without_runs()
 
 
-@raising_in_python()
+@raising_of_rows()
 def _draft(
     element: tuple[None, Iterable[Seen | GatheredBundle]], given: _Given, **options: Any
 ) -> RowsDraft:
@@ -474,7 +474,7 @@ def _cut_large(bundle: GatheredBundle, draft: RowsDraft) -> Iterator[_ShardRange
         yield from cut_run(run, bounds)
 
 
-@raising_in_python()
+@raising_of_rows()
 def _find_cuts(
     element: tuple[ShardKey, Iterable[RowRange]],
     draft: RowsDraft,
@@ -496,7 +496,7 @@ def _find_cuts(
     return split, cuts
 
 
-@raising_in_python()
+@raising_of_rows()
 def _plan(
     draft: RowsDraft,
     found: Sequence[tuple[str, Sequence[Cut]]],
@@ -571,7 +571,7 @@ def _compare(element: tuple[ShardKey, Iterable[RowRange]]) -> ComparedKeys:
     return ComparedKeys(check_keys([*element[1]], files.read_range))
 
 
-@raising_in_python()
+@raising_of_rows()
 def _write(
     element: tuple[ShardKey, Iterable[RowRange]],
     plan: RowsPlan,
@@ -614,7 +614,7 @@ def _to_one_worker(fact: Any) -> tuple[None, Any]:
     return None, fact
 
 
-@raising_in_python()
+@raising_of_rows()
 def _commit(
     element: tuple[None, Iterable[Any]],
     run: SharedRun,
@@ -631,7 +631,7 @@ def _commit(
     return None, commit_rows(found, plan, run, before)
 
 
-@raising_in_python()
+@raising_of_rows()
 def _clean_up(element: tuple[None, Iterable[Committed]], run: SharedRun) -> Committed:
     (committed,) = element[1]
     run.end()

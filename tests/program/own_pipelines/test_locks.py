@@ -196,3 +196,16 @@ def test_large_files_must_be_where_the_workers_are(tmp_path: Folder) -> None:
     with pytest.raises(TargetError, match=r"Flink at 'far\.example' must see 'ids"):
         check_seen(["ids.csv"], pipeline)
     check_seen(["ids.csv"], beam.Pipeline(runner="FnApiRunner"))
+
+
+def test_errors_of_locks_name_parameters(tmp_path: Folder) -> None:
+    """When the transform is made, and when the rows are known."""
+    lock = str(tmp_path / "splits.lock")
+    rows = [{"id": n} for n in range(9)]
+    write_rows(rows, tmp_path / "out", key="id", splits=HALVES, split_lock=lock)
+    others = {"a": 0.5, "b": 0.5}
+    with pytest.raises(SpecError, match=r"Name them in splits="):
+        WriteDataset(tmp_path / "other", key="id", splits=others, split_lock=lock)
+    names = str(tmp_path / "names.lock")
+    with pytest.raises(SpecError, match=r"Name the label with label\."):
+        write_rows(rows, tmp_path / "other", vocabulary_lock=names)
