@@ -1,5 +1,6 @@
-"""Load and check images in a few threads, ahead of their use."""
+"""Load and check the images of rows, ahead of their use where reads wait."""
 
+import collections
 import concurrent.futures
 import dataclasses
 import hashlib
@@ -28,7 +29,7 @@ from transforms.core.schema import Feature
 from transforms.core.segment import STAMP_COLUMN
 from transforms.errors import SpecError
 from transforms.shards import decoder_pool
-from transforms.storage.file_systems import CONNECTIONS
+from transforms.shards.load_pace import FAR, LoadTimes, Pace
 from transforms.storage.limits import TooLargeError
 from transforms.storage.paths import is_remote, plain, without_access
 
@@ -36,6 +37,8 @@ __all__ = ["DERIVED", "Images", "Loaded", "LoadedImage", "load_ahead", "loaded_i
 
 _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 _MAX_IMAGES = 512
+# Of the local files of this process; those in stores always wait.
+_times = LoadTimes()
 _CHANGED = "it has another size or time than when it was listed"
 
 # The value of an image feature in a row: an image, a list of them, or None.
@@ -43,29 +46,8 @@ Loaded = Union["LoadedImage", list["LoadedImage | None"], None]
 # The images of each row, by feature.
 Images = list[list[Loaded]]
 _Value = str | bytes | None
+_Values = list[_Value | list[_Value]]
 _Chunk = tuple[pa.Table, npt.NDArray[np.int64], Images]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Pace:
-    """How many images are read ahead.
-
-    Attributes:
-      threads: that read.
-      task: images that a thread takes at a time, because each hand-over costs time.
-      first: images of the first chunk.
-      chunk_bytes: size of the images of each further chunk.
-    """
-
-    threads: int
-    task: int
-    first: int
-    chunk_bytes: int
-
-
-_NEAR = _Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
-# Reads from a store wait for the network and hardly need this machine: many threads.
-_FAR = _Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,8 +141,9 @@ def load_ahead(
 ) -> Iterator[_Chunk]:
     """Yields chunks of rows, their positions and their images, in the rows' order.
 
-    While a chunk is being used the next one is read. How the rows are cut depends on
-    the size of the images before; what is written does not.
+    Where reads wait, threads read the next chunk while one is being used; elsewhere the
+    calling thread reads. How the rows are cut depends on that and on the size of the
+    images before; what is written does not.
 
     Args:
       rows: of one shard.
@@ -168,49 +151,111 @@ def load_ahead(
       root: the folder of paths that are not absolute.
       policy: what is done to the images.
     """
+    far = _are_far(rows, images, root)
+    with _Threads() as threads:
 
-    def load(values: list[_Value | list[_Value]], stamps: list[int]) -> list[Loaded]:
-        return [
-            [_load(each, stamp, root, policy) for each in value]
-            if isinstance(value, list)
-            else _load(value, stamp, root, policy)
-            for value, stamp in zip(values, stamps, strict=True)
-        ]
+        def begin(start: int, count: int) -> _Pending:
+            table, positions = rows.take(start, start + count)
+            load = _Load.of(table, images, root, policy)
+            pending = _Pending(table, positions, len(images))
+            at = 0
+            if not far and _times.is_due():
+                measured = _times.measure(lambda row: load(row, row + 1), len(table))
+                pending.parts.extend(measured)
+                at = len(measured)
+            pace = FAR if far else _times.pace
+            for row in range(at, len(table), pace.task):
+                pending.parts.append(threads.run(pace, load, row, row + pace.task))
+            return pending
 
-    def begin(start: int, count: int) -> _Pending:
-        table, positions = rows.take(start, start + count)
+        start = mean = 0
+        ahead: collections.deque[_Pending] = collections.deque()
+        while start < len(rows) or ahead:
+            while start < len(rows) and len(ahead) < 2:
+                # Threads that load would disturb the measurement.
+                if ahead and not far and _times.is_due():
+                    break
+                pace = FAR if far else _times.pace
+                count = pace.first
+                if mean:
+                    count = min(max(pace.chunk_bytes // mean, 1), _MAX_IMAGES)
+                ahead.append(begin(start, count))
+                start += count
+            chunk = ahead.popleft().finish()
+            size = sum(_size(row) for each in chunk[2] for row in each)
+            mean = max(size // max(len(chunk[0]), 1), 1)
+            yield chunk
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Load:
+    """Loads the images of some rows of a chunk.
+
+    Attributes:
+      values: of each image feature in each row.
+      stamps: of the rows' files; 0 where there is none.
+      root, policy: see `load_ahead`.
+    """
+
+    values: list[_Values]
+    stamps: list[int]
+    root: str
+    policy: ImagePolicy
+
+    @classmethod
+    def of(
+        cls, table: pa.Table, images: Sequence[Feature], root: str, policy: ImagePolicy
+    ) -> "_Load":
+        """Returns it for the rows of a table."""
         stamps = (
             table[STAMP_COLUMN].to_pylist()
             if STAMP_COLUMN in table.column_names
             else [0] * len(table)
         )
-        tasks = []
-        for feature in images:
-            values = table[feature.name].to_pylist()
-            tasks.append(
-                [
-                    pool.submit(
-                        load, values[i : i + pace.task], stamps[i : i + pace.task]
-                    )
-                    for i in range(0, len(values), pace.task)
-                ]
-            )
-        return _Pending(table, positions, tasks)
+        values = [table[feature.name].to_pylist() for feature in images]
+        return cls(values, stamps, root, policy)
 
-    pace = _FAR if _are_far(rows, images, root) else _NEAR
-    with concurrent.futures.ThreadPoolExecutor(pace.threads) as pool:
-        count = pace.first
-        start, pending = 0, None
-        while start < len(rows) or pending is not None:
-            following = begin(start, count) if start < len(rows) else None
-            start += count
-            if pending is not None:
-                chunk = pending.finish()
-                size = sum(_size(row) for each in chunk[2] for row in each)
-                mean = max(size // max(len(chunk[0]), 1), 1)
-                count = min(max(pace.chunk_bytes // mean, 1), _MAX_IMAGES)
-                yield chunk
-            pending = following
+    def __call__(self, start: int, stop: int) -> Images:
+        """Returns the images of the rows from `start` to `stop`."""
+        stamps = self.stamps[start:stop]
+        return [
+            [
+                [_load(each, stamp, self.root, self.policy) for each in value]
+                if isinstance(value, list)
+                else _load(value, stamp, self.root, self.policy)
+                for value, stamp in zip(values[start:stop], stamps, strict=True)
+            ]
+            for values in self.values
+        ]
+
+
+class _Threads:
+    """Runs tasks at a pace, in threads that end with it."""
+
+    def __init__(self) -> None:
+        self._pace: Pace | None = None
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def run(self, pace: Pace, load: _Load, start: int, stop: int) -> "_Part":
+        """Begins to load rows, or loads them at once if the pace has no threads."""
+        if not pace.threads:
+            return load(start, stop)
+        if self._pool is None or self._pace != pace:
+            self.close()
+            self._pool = concurrent.futures.ThreadPoolExecutor(pace.threads)
+            self._pace = pace
+        return self._pool.submit(load, start, stop)
+
+    def close(self) -> None:
+        """Ends the threads when they have done what they have begun."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def __enter__(self) -> "_Threads":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _are_far(rows: ShardRows, images: Sequence[Feature], root: str) -> bool:
@@ -236,18 +281,24 @@ def _size(loaded: Loaded) -> int:
     return sum(len(item.data) for item in loaded_items(loaded))
 
 
+_Part = Images | concurrent.futures.Future[Images]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Pending:
-    """Rows whose images are being loaded by other threads."""
+    """Rows whose images are loaded, or being loaded by threads, part by part."""
 
     table: pa.Table
     positions: npt.NDArray[np.int64]
-    tasks: list[list[concurrent.futures.Future[list[Loaded]]]]
+    features: int
+    parts: list[_Part] = dataclasses.field(default_factory=list)
 
     def finish(self) -> _Chunk:
-        images = [
-            [image for task in tasks for image in task.result()] for tasks in self.tasks
-        ]
+        images: Images = [[] for _ in range(self.features)]
+        for part in self.parts:
+            loaded = part if isinstance(part, list) else part.result()
+            for each, more in zip(images, loaded, strict=True):
+                each += more
         return self.table, self.positions, images
 
 

@@ -1,0 +1,131 @@
+"""Decide by measured waits how many threads load images.
+
+An image in the page cache takes some 50 microseconds of processor time and no waiting:
+threads would only add hand-overs to it. Where each read waits, threads wait side by
+side. The decision concerns time alone, never the bytes that are written.
+"""
+
+import dataclasses
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from transforms.storage.file_systems import CONNECTIONS
+
+__all__ = ["FAR", "HERE", "NEAR", "LoadTimes", "Pace", "pace_for"]
+
+_Row = TypeVar("_Row")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """How images are loaded.
+
+    Attributes:
+      threads: that load ahead; 0 if the calling thread loads.
+      task: rows that a thread takes at a time, because each hand-over costs time.
+      first: rows of the first chunk of a shard.
+      chunk_bytes: size of the images of each further chunk.
+    """
+
+    threads: int
+    task: int
+    first: int
+    chunk_bytes: int
+
+
+HERE = Pace(threads=0, task=16, first=8, chunk_bytes=8 << 20)
+NEAR = Pace(threads=2, task=16, first=8, chunk_bytes=8 << 20)
+# Reads from a store wait for the network and hardly need this machine: many threads.
+FAR = Pace(threads=CONNECTIONS, task=1, first=128, chunk_bytes=32 << 20)
+
+# Shorter waits cost less than a hand-over to another thread.
+_SHORT_SECONDS = 20e-6
+# One wait of this length is reason enough for threads.
+_LONG_SECONDS = 1e-3
+# Two threads decode side by side, which images of this processor time are.
+_BUSY_SECONDS = 500e-6
+# With one thread for this much of each wait, loading takes the least time.
+_SECONDS_A_THREAD = 25e-6
+# Rows that are measured for the first decision, and in each further chunk.
+_FIRST_ROWS = 4
+_MORE_ROWS = 16
+# While threads load, the next measurement is after this multiple of the time that the
+# last one took, and not within a second: where reads wait, it costs 1 part in 100.
+_REST = 100
+_MIN_REST_SECONDS = 1.0
+
+
+def pace_for(wait: float, busy: float) -> Pace:
+    """Returns the pace for rows of which each takes so many seconds.
+
+    Args:
+      wait: of a row, in which its thread does nothing.
+      busy: of a row, in which its thread computes.
+    """
+    if wait >= _LONG_SECONDS:
+        return FAR
+    if wait >= _SHORT_SECONDS:
+        threads = 2 ** max(round(math.log2(wait / _SECONDS_A_THREAD)), 1)
+        return dataclasses.replace(NEAR, threads=threads, task=8)
+    return NEAR if busy >= _BUSY_SECONDS else HERE
+
+
+class LoadTimes:
+    """What loading takes in this process, and the pace that follows from it.
+
+        >>> times = LoadTimes()
+        >>> times.is_due()
+        True
+        >>> times.measure(lambda row: row, 100)
+        [0, 1, 2, 3]
+        >>> times.pace == HERE
+        True
+
+    Attributes:
+      pace: the last decision.
+    """
+
+    def __init__(self) -> None:
+        self.pace = NEAR
+        self._due = -math.inf
+
+    def is_due(self) -> bool:
+        """Whether the next rows must be measured, while no thread loads others."""
+        return self.pace == HERE or time.perf_counter() >= self._due
+
+    def measure(self, load: Callable[[int], _Row], count: int) -> list[_Row]:
+        """Loads some rows in the calling thread, and decides the pace by them.
+
+        The decision is the median's, because a thread may lose the processor at any
+        time. It is a single row's only where threads loaded before (or nothing did) and
+        the row waits long: then further rows would be too expensive.
+
+        Args:
+          load: loads a row by its number.
+          count: of the rows that there are.
+
+        Returns:
+          The first rows: 4 at most, or 16 where the calling thread loads anyway.
+        """
+        here = self.pace == HERE
+        rows: list[_Row] = []
+        waits: list[float] = []
+        busy: list[float] = []
+        first = time.perf_counter()
+        for number in range(min(count, _MORE_ROWS if here else _FIRST_ROWS)):
+            begin, computed = time.perf_counter(), time.thread_time()
+            rows.append(load(number))
+            busy.append(time.thread_time() - computed)
+            waits.append(time.perf_counter() - begin - busy[-1])
+            if not here and waits[-1] > _LONG_SECONDS:
+                waits = waits[-1:]
+                break
+        if rows:
+            wait = statistics.median_low(waits)
+            self.pace = pace_for(wait, statistics.median_low(busy))
+            now = time.perf_counter()
+            self._due = now + max(_REST * (now - first), _MIN_REST_SECONDS)
+        return rows
