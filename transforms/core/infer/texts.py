@@ -114,16 +114,17 @@ class _Column:
     def add(self, texts: Cells) -> None:
         """Adds cells; null where one is blank and not quoted."""
         self._count(texts)
+        tally = self._tally
         for piece in _pieces(texts):
-            if self._tally.surely_text:
+            if tally.is_settled:
                 break
-            self._tally.add(piece)
+            tally.add(piece)
 
     def add_plain(self, texts: Cells, numbers: PlainNumbers) -> None:
         """Adds cells that are known to be plain numbers, or null."""
         self._count(texts)
         tally = self._tally
-        if tally.surely_text:
+        if tally.is_settled:
             return
         if tally.first is None:
             present = (piece.drop_null() for piece in _pieces(texts))
@@ -235,6 +236,15 @@ class _Tally:
         if self.zero_led or self.total is None:
             return self.zero_led
         return self.word_count * 100 > self.total * (100 - _NUMBERS_IN_100)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that is said of the column needs its other cells.
+
+        Of one that is text for a few words among numbers, a note says how many they are.
+        """
+        near = not self.zero_led and self.numbers > self.word_count
+        return self.surely_text and not near
 
     def kind(self) -> Kind:
         """Returns the kind of the column, by the rules of the module."""
