@@ -241,7 +241,7 @@ class _Tally:
     def is_settled(self) -> bool:
         """Whether nothing that is said of the column needs its other cells.
 
-        Of one that is text for a few words among numbers, a note says how many they are.
+        Of one that is text for a few words among numbers, a note says how many.
         """
         near = not self.zero_led and self.numbers > self.word_count
         return self.surely_text and not near
