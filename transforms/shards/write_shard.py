@@ -36,6 +36,7 @@ from transforms.core.rows.record_columns import (
 from transforms.core.schema import Kind, Schema
 from transforms.core.statistics import Statistics, merge_all, summarize_feature
 from transforms.core.tfrecord import TFRecordWriter
+from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.shards.image_loading import (
     Images,
@@ -314,6 +315,7 @@ def _write_images(
     writer: TFRecordWriter,
     out: _Written,
 ) -> None:
+    keep_freed_memory()
     images = layout.schema.of_kind(Kind.IMAGE)
     # Nearly all records have one image. Its bytes are not copied then.
     alone = None
