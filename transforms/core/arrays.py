@@ -133,12 +133,15 @@ def in_one_piece(table: pa.Table) -> pa.Table:
 
     `take` joins the chunks of a column at each call, and then takes from the whole.
     """
-    for index, field in enumerate(table.schema):
-        if table.column(index).num_chunks != 1:
-            whole = table.select([index]).combine_chunks().column(0)
-            # One column after the other: the chunks of those before are free again.
-            table = table.set_column(index, field, whole)
-    return table
+    schema, columns = table.schema, table.columns
+    # One column after the other: the chunks of those before are free again.
+    del table
+    for index, column in enumerate(columns):
+        if column.num_chunks != 1:
+            alone = pa.Table.from_arrays([column], [""])
+            columns[index] = alone.combine_chunks().column(0)
+            del alone, column
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def lists_like(lists: pa.Array, values: pa.Array) -> pa.ListArray:

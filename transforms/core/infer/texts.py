@@ -31,12 +31,7 @@ from transforms.core.infer.evidence import (
     wider,
 )
 from transforms.core.infer.near_kind import NearKind, Texts
-from transforms.core.infer.plain_numbers import (
-    Cells,
-    PlainNumbers,
-    chunks_of,
-    plain_numbers,
-)
+from transforms.core.infer.plain_numbers import PlainNumbers, plain_numbers
 from transforms.core.model import Reason
 from transforms.core.rows.coerce import (
     INTEGER,
@@ -45,6 +40,7 @@ from transforms.core.rows.coerce import (
     trimmed,
     without_missing,
 )
+from transforms.core.rows.column_group import Cells, chunks_of
 from transforms.core.rows.float32 import (
     FLOAT32_EXACT,
     LargeNumbers,

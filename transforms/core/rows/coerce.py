@@ -42,6 +42,7 @@ __all__ = [
     "plain_doubles",
     "trimmed",
     "without_missing",
+    "without_unheld",
     "zero_led",
 ]
 
@@ -120,9 +121,7 @@ def coerce(column: pa.Array, feature: Feature) -> Column:
         # Every text fits. Readers have found those that are not valid UTF-8.
         return Column(column.cast(row_type(feature)))
     found = _coerced(column, kind)
-    if kind is Kind.FLOAT and feature.inexact_integers is InexactIntegers.REJECT:
-        return _without_unheld(found, column)
-    return found
+    return without_unheld(found, column, feature) if kind is Kind.FLOAT else found
 
 
 def _coerced(column: pa.Array, kind: Kind) -> Column:
@@ -145,8 +144,16 @@ def _coerced(column: pa.Array, kind: Kind) -> Column:
     return _exact_int64(column)
 
 
-def _without_unheld(found: Column, column: pa.Array) -> Column:
-    """Returns floats without the whole numbers that float32 does not hold."""
+def without_unheld(found: Column, column: pa.Array, feature: Feature) -> Column:
+    """Returns floats without whole numbers that float32 does not hold, if they count.
+
+    Args:
+      found: the floats.
+      column: the texts that they are from.
+      feature: says what becomes of such numbers.
+    """
+    if feature.inexact_integers is not InexactIntegers.REJECT:
+        return found
     unheld = unheld_texts(column, found.values)
     if unheld is None:
         return found

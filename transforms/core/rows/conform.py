@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from transforms.core.arrays import numpy_mask, rows_with
 from transforms.core.reasons import Fault, Reason
 from transforms.core.rows.coerce import coerce, complaint
-from transforms.core.rows.column import Faults, Mask, fault, reason_of
+from transforms.core.rows.column import Column, Faults, Mask, fault, reason_of
+from transforms.core.rows.column_group import coerce_columns
 from transforms.core.rows.float32 import rounded_words
 from transforms.core.rows.python_value import python_value
 from transforms.core.schema import Feature, Kind, Missing, Schema, Unknown
@@ -93,35 +94,77 @@ def conform(
     """
     arrays: list[pa.Array] = []
     misfits: list[Misfit] = []
+    numbers = _numbers(columns, schema, doubles)
     for feature in schema.features:
         if feature.derived:
             continue
-        name = feature.source_column
-        if feature.kind is Kind.FLOAT and not feature.pattern and name in doubles:
-            read: Mapping[str, pa.Array] = {name: doubles[name].cast(pa.float32())}
-        else:
-            read = columns
-        arrays.append(_column(feature, read, count, origins, texts_checked, misfits))
+        raw = None
+        if feature.constant is None:
+            raw = _raw(feature, columns, count, origins)
+        coerced = numbers.get(feature.name)
+        arrays.append(_column(feature, raw, coerced, count, texts_checked, misfits))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.row_schema), misfits
 
 
-def _column(
+def _numbers(
+    columns: Mapping[str, pa.Array], schema: Schema, doubles: Mapping[str, pa.Array]
+) -> dict[str, Column]:
+    """Returns the values of features of numbers that are columns of text."""
+    found: dict[str, Column] = {}
+    features = []
+    for feature in schema.features:
+        name = feature.source_column
+        if feature.kind not in (Kind.INT64, Kind.FLOAT) or name not in columns:
+            continue
+        if feature.derived or feature.pattern or feature.constant is not None:
+            continue
+        if feature.kind is Kind.FLOAT and name in doubles:
+            found[feature.name] = Column(doubles[name].cast(pa.float32()))
+        elif _is_plain_text(columns[name], feature, False):
+            features.append(feature)
+    raw = [columns[feature.source_column] for feature in features]
+    for feature, column in zip(features, coerce_columns(raw, features), strict=True):
+        found[feature.name] = column
+    return found
+
+
+def _raw(
     feature: Feature,
     columns: Mapping[str, pa.Array],
     count: int,
     origins: str | pa.Array,
-    texts_checked: bool,
-    misfits: list[Misfit],
 ) -> pa.Array:
-    if feature.constant is not None:
-        return _repeated(feature.constant, feature, count)
+    """Returns the cells that a feature is made from."""
     raw = columns.get(feature.source_column)
     if feature.pattern:
         texts = raw if feature.column and raw is not None else origins
-        raw = _matched(texts, feature.pattern, count)
+        return _matched(texts, feature.pattern, count)
+    return pa.nulls(count, pa.string()) if raw is None else raw
+
+
+def _column(
+    feature: Feature,
+    raw: pa.Array | None,
+    coerced: Column | None,
+    count: int,
+    texts_checked: bool,
+    misfits: list[Misfit],
+) -> pa.Array:
+    """Returns the values of a feature, and adds what does not fit to the misfits.
+
+    Args:
+      feature: of the values.
+      raw: its cells; None if it is a constant.
+      coerced: what the cells become, if that is known.
+      count: n, the number of rows.
+      texts_checked: whether all texts are known to be valid UTF-8.
+      misfits: what does not fit so far.
+    """
     if raw is None:
-        raw = pa.nulls(count, pa.string())
-    if _is_plain_text(raw, feature, texts_checked):
+        return _repeated(feature.constant, feature, count)
+    if coerced is not None:
+        pass
+    elif _is_plain_text(raw, feature, texts_checked):
         coerced = coerce(raw, feature)
     else:
         # Imported here because tables of text, which are most tables, do without it.
