@@ -1,25 +1,24 @@
-"""Pipelines of one's own on real engines: the same bytes, and no row that travels."""
+"""Pipelines of one's own on real engines: what they read, and no row that travels."""
 
 import json
 import pathlib
 import re
-import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from beam_pipeline.engines.cluster import Cluster
 from beam_pipeline.engines.engine import AddStages
-from beam_pipeline.engines.hooks import RunHooks
-from beam_pipeline.engines.submission import run_on_engine
 from beam_pipeline.own_pipelines.read_dataset import ReadDataset
 from beam_pipeline.own_pipelines.read_rows import ReadRows
 from beam_pipeline.own_pipelines.write_dataset import WriteDataset
-from beam_pipeline.settings.spec import make_spec
-from tests.clusters.runs import flags_for
-from tests.support.engines import choose
+from tests.clusters.own_runs import asked, run
 from tests.support.own_pipelines import bytes_of
+from transforms.core.manifest import Manifest
 from transforms.stages.examples import DecodeExamples, EncodeExamples
 from transforms.tfrecord.read import ReadAllTFRecords
 from transforms.tfrecord.write import WriteTFRecords
@@ -34,24 +33,6 @@ pytestmark = pytest.mark.filterwarnings(
 on_engines = pytest.mark.parametrize("engine", ["flink", "prism"])
 PARTS = 40
 PART_ROWS = 5_000
-
-
-def run(
-    engine: str, add: AddStages, folder: Folder, request: pytest.FixtureRequest
-) -> None:
-    """Runs a pipeline to its end on an engine, or on the runner inside Beam."""
-    if engine == "local":
-        with beam.Pipeline(runner="FnApiRunner") as pipeline:
-            add(pipeline)
-        return
-    _, _, *master = flags_for(engine, request)
-    given = {"source": "rows", "output": str(folder / "out"), "runner": engine}
-    if master:
-        given["flink_master"] = master[1]
-    chosen = choose(make_spec(given), [])
-    assert chosen is not None
-    work = folder / f"engine-{engine}"
-    run_on_engine(chosen.engine, chosen.place, add, RunHooks(), work_folder=str(work))
 
 
 def scored(output: Folder, **settings: Any) -> AddStages:
@@ -89,16 +70,6 @@ def scored(output: Folder, **settings: Any) -> AddStages:
 
 
 @on_engines
-def test_scored_rows(
-    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
-) -> None:
-    """200,000 rows of an own pipeline: the bytes of the local run."""
-    run("local", scored(tmp_path / "here"), tmp_path, request)
-    run(engine, scored(tmp_path / "there"), tmp_path, request)
-    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
-
-
-@on_engines
 def test_rows_of_a_source(
     engine: str, data: Folder, tmp_path: Folder, request: pytest.FixtureRequest
 ) -> None:
@@ -131,30 +102,111 @@ def test_rows_of_a_source(
 
 
 @on_engines
+def test_batches_of_a_source(
+    engine: str, tmp_path: Folder, request: pytest.FixtureRequest
+) -> None:
+    """Arrow batches of a table, some rows dropped, and its rejects and account."""
+    table = tmp_path / "animals.csv"
+    lines = ["id,weight,animal,part"]
+    for i in range(3000):
+        weight = "heavy" if i % 500 == 7 else f"{i / 4}"
+        part = "test" if i % 10 == 0 else "train"
+        lines.append(f"{i},{weight},{('cat', 'dog')[i % 2]},{part}")
+    table.write_text("\n".join([*lines, ""]))
+
+    def keep(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield batch.filter(pc.less(batch["id"], 2500))
+
+    def to(output: Folder) -> AddStages:
+        def note(rejects: list[dict[str, Any]]) -> None:
+            found = sorted((each["row"], each["reason"]) for each in rejects)
+            output.with_name(f"{output.name}.rejected").write_text(json.dumps(found))
+
+        def add(pipeline: beam.Pipeline) -> None:
+            read = pipeline | ReadRows(
+                table, batches=True, features={"weight": "float"}
+            )
+            (
+                read.rows
+                | "Keep" >> beam.FlatMap(keep).with_output_types(pa.RecordBatch)
+                | WriteDataset(
+                    output,
+                    label="animal",
+                    splits="column:part",
+                    accounts=read.accounts,
+                    max_reject_rate=0.01,
+                )
+            )
+            read.rejects | beam.combiners.ToList() | "Note" >> beam.Map(note)
+
+        return add
+
+    run("local", to(tmp_path / "here"), tmp_path, request)
+    run(engine, to(tmp_path / "there"), tmp_path, request)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+    manifest = Manifest.from_bytes((tmp_path / "there/manifest.json").read_bytes())
+    account = manifest.account
+    assert (account.read, account.written, account.dropped_by_steps) == (
+        3000,
+        2495,
+        499,
+    )
+    rejected = json.loads((tmp_path / "there.rejected").read_text())
+    assert rejected == json.loads((tmp_path / "here.rejected").read_text())
+    assert [row for row, _ in rejected] == [8 + 500 * n for n in range(6)]
+    assert sum(account.rejected.values()) == len(rejected)
+
+
+@on_engines
 def test_rows_of_a_dataset(
     engine: str, tmp_path: Folder, request: pytest.FixtureRequest
 ) -> None:
-    """What was written is read by the engine's workers, all of it."""
-    dataset, seen = tmp_path / "dataset", tmp_path / "seen"
+    """What was written is read by the engine's workers: a split, and all in batches."""
+    dataset = tmp_path / "dataset"
     run("local", scored(dataset), tmp_path, request)
 
-    def note(rows: list[dict[str, Any]]) -> None:
-        found = sorted(f"{row['species']} {row['score']:.2f}" for row in rows)
-        seen.write_text("\n".join(found))
+    def to(seen: Folder) -> AddStages:
+        def note(rows: list[dict[str, Any]]) -> None:
+            found = sorted(f"{row['species']} {row['score']:.2f}" for row in rows)
+            seen.write_text("\n".join(found))
 
-    def add(pipeline: beam.Pipeline) -> None:
-        (
-            pipeline
-            | ReadDataset(dataset, split="test", columns=["species", "score"])
-            | beam.combiners.ToList()
-            | beam.Map(note)
-        )
+        def facts(batch: pa.RecordBatch) -> tuple[int, int, int]:
+            missing = batch["share"].null_count
+            return batch.num_rows, pc.sum(batch["species"]).as_py(), missing
 
-    run(engine, add, tmp_path, request)
-    there = seen.read_text()
-    run("local", add, tmp_path, request)
-    assert there == seen.read_text()
+        def note_sums(rows: int, species: int, missing: int) -> None:
+            seen.with_name(f"{seen.name}-sums").write_text(
+                f"{rows} {species} {missing}"
+            )
+
+        def add(pipeline: beam.Pipeline) -> None:
+            (
+                pipeline
+                | "Test"
+                >> ReadDataset(dataset, split="test", columns=["species", "score"])
+                | beam.combiners.ToList()
+                | "Note" >> beam.Map(note)
+            )
+            (
+                pipeline
+                | "All" >> ReadDataset(dataset, batches=True, labels="ids")
+                | "Count" >> beam.Map(facts)
+                | beam.CombineGlobally(
+                    lambda found: tuple(map(sum, zip(*found, strict=True)))
+                ).without_defaults()
+                | "Note sums" >> beam.MapTuple(note_sums)
+            )
+
+        return add
+
+    run(engine, to(tmp_path / "there"), tmp_path, request)
+    run("local", to(tmp_path / "here"), tmp_path, request)
+    there = (tmp_path / "there").read_text()
+    assert there == (tmp_path / "here").read_text()
     assert 19_000 < len(there.splitlines()) < 21_000
+    rows = PARTS * PART_ROWS
+    wanted = f"{rows} {rows * 2} {len(range(0, rows, 17))}"
+    assert (tmp_path / "there-sums").read_text() == wanted
 
 
 def test_no_row_leaves_its_stage(
@@ -171,11 +223,6 @@ def test_no_row_leaves_its_stage(
     assert all(step in steps for step in ("Make", "Score", "Write"))
     # Of each bundle one element with its runs and one with its counts.
     assert 0 < task["metrics"]["write-records"] < 100
-
-
-def asked(cluster: Cluster, path: str) -> Any:
-    with urllib.request.urlopen(cluster.web + path) as answer:
-        return json.load(answer)
 
 
 @on_engines
