@@ -1,6 +1,7 @@
 """The commit of the rows of a pipeline: what attempts have reported -> a dataset."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 
 from beam_pipeline.own_pipelines.locks import EarlierRuns
@@ -16,6 +17,8 @@ from transforms.storage.retry import storing
 
 __all__ = ["Committed", "ComparedKeys", "Refused", "Written", "commit_rows"]
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclasses.dataclass(frozen=True)
 class Committed:
@@ -26,7 +29,8 @@ class Committed:
       digest: of the dataset; equal ones have equal bytes.
       records: of each split.
       rejected: rows that did not become records, by reason.
-      status: "committed", or "unchanged" where the dataset was there already.
+      status: "committed"; "unchanged" where the dataset was there already; or
+        "repeated" where an earlier attempt had published other rows, which were kept.
     """
 
     path: str
@@ -80,17 +84,30 @@ def commit_rows(
       run: that they are of.
       before: what earlier runs have decided.
 
-    Raises: as `transforms.stages.commit.commit_dataset`.
+    Raises:
+      CommitError: another job has published; or this one has ended, with other rows.
+      Others: as `transforms.stages.commit.commit_dataset`.
     """
     publication = plan.publication
     with storing(run.directory):
         written = [each for each in found if isinstance(each, Written)]
         manifest = run.published(publication.job)
         if manifest is not None:
-            if target.state(run.directory) == publication.seen:
-                _check_same(manifest, [each.shard for each in written])
+            status = "committed"
+            if not _holds(manifest, [each.shard for each in written]):
+                began_after = target.state(run.directory) == publication.seen
+                if began_after or run.has_ended(publication.job):
+                    raise _submitted_again(manifest)
+                status = "repeated"
+                _LOG.warning(
+                    "An earlier attempt has published %r, and the rows of this one are "
+                    "others. They are not in the dataset, which is whole and stays as "
+                    "it is. If this graph was submitted twice, build the pipeline "
+                    "again.",
+                    run.directory,
+                )
             before.keep(manifest, plan.layout.schema, run.store)
-            return _committed(run, manifest, "committed")
+            return _committed(run, manifest, status)
         if run.has_ended(publication.job):
             return _unchanged(run, [each.shard for each in written])
         _check_compared([x for x in found if isinstance(x, ComparedKeys)], plan)
@@ -120,20 +137,19 @@ def commit_rows(
         return _committed(run, manifest, status)
 
 
-def _check_same(manifest: Manifest, shards: Sequence[ShardFile]) -> None:
-    """Raises CommitError where a published dataset holds other rows than these.
+def _submitted_again(manifest: Manifest) -> CommitError:
+    """Returns the error of a job that finds other rows published under its name.
 
-    It was published before this submission has looked at its target. So either an
-    engine has started a job again that had ended, or somebody has submitted one graph
-    twice, and the rows of the second job would be lost.
+    They were published before it has looked at its target, or its run has ended. So
+    either an engine has started a job again that had ended, or somebody has submitted
+    one graph twice, and the rows of the second job would be lost.
     """
-    if not _holds(manifest, shards):
-        raise CommitError(
-            f"A graph must be submitted once; this one has already published "
-            f"{manifest.name!r} of {manifest.records:,} records, and these are other "
-            f"rows. That dataset is whole and unchanged. Build the pipeline again for "
-            f"each run, with overwrite=True to replace a dataset."
-        )
+    return CommitError(
+        f"A graph must be submitted once; this one has already published "
+        f"{manifest.name!r} of {manifest.records:,} records, and these are other "
+        f"rows. That dataset is whole and unchanged. Build the pipeline again for "
+        f"each run, with overwrite=True to replace a dataset."
+    )
 
 
 def _holds(manifest: Manifest, shards: Sequence[ShardFile]) -> bool:

@@ -66,7 +66,7 @@ def random_rows(output: Folder, step: Any, found: Folder) -> AddStages:
     return add
 
 
-def check_whole(output: Folder, found: Folder) -> None:
+def check_whole(output: Folder, found: Folder, status: str) -> None:
     """Asserts that a dataset has every row once, and is what was reported."""
     shards = sorted(output.glob("*.tfrecord-*"))
     ids = [example["id"][0] for example in read_examples(shards)]
@@ -75,7 +75,7 @@ def check_whole(output: Folder, found: Folder) -> None:
     assert done.code == 0, done.err
     manifest = Manifest.from_bytes((output / "manifest.json").read_bytes())
     records = {split.name: split.records for split in manifest.splits}
-    assert json.loads(found.read_text()) == [manifest.digest, records, "committed"]
+    assert json.loads(found.read_text()) == [manifest.digest, records, status]
 
 
 def test_workers_that_resume_after_the_commit(
@@ -112,7 +112,7 @@ def test_workers_that_resume_after_the_commit(
             stack.callback(loss.end)
         with replacing_losses():
             run("flink", random_rows(output, step, found), tmp_path, request)
-        check_whole(output, found)
+        check_whole(output, found, "committed")
         before = bytes_of(output)
         stats = {path: path.stat() for path in (output, *output.iterdir())}
         for loss in losses:
@@ -148,7 +148,7 @@ def test_all_is_lost_between_publication_and_report(
         add = random_rows(output, lambda row: row, found)
         flags = (f"--execution_mode_for_batch={mode}", ONE)
         run("flink", add, tmp_path, request, *flags)
-    check_whole(output, found)
+    check_whole(output, found, "repeated")
     first, second = attempts.read_text().split()
     assert first == second
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".out")]

@@ -305,7 +305,7 @@ def _submitted(plan: RowsPlan) -> str:
 
 
 def test_a_restarted_job_may_have_other_rows(
-    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once published, random steps that are done again change and fail nothing."""
     output, given = tmp_path / "out", []
@@ -330,7 +330,11 @@ def test_a_restarted_job_may_have_other_rows(
             if isinstance(each, Written)
         ]
         given.append((others, plan, run, before))
-        assert real(others, plan, run, before) == first
+        assert real(found, plan, run, before) == first
+        assert not caplog.messages
+        repeated = real(others, plan, run, before)
+        assert repeated == dataclasses.replace(first, status="repeated")
+        assert [said for said in caplog.messages if "rows of this one" in said]
         return first
 
     monkeypatch.setattr(write_dataset, "commit_rows", commit)
@@ -338,6 +342,8 @@ def test_a_restarted_job_may_have_other_rows(
     before = contents(output)
     # After its end nobody can tell it from a graph that is submitted once more.
     ((others, plan, run, locks),) = given
+    with pytest.raises(CommitError, match="A graph must be submitted once"):
+        real(others, plan, run, locks)
     seen = run.look(_submitted(plan), overwrite=False)
     publication = dataclasses.replace(plan.publication, seen=seen.state)
     again = dataclasses.replace(plan, publication=publication)
