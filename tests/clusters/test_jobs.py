@@ -145,7 +145,7 @@ def test_killed_worker_is_replaced(
     with begun(source, out, *ROWS, *flags) as process:
         until(lambda: segments(out) > 0, process)
         os.kill(victim(engine), signal.SIGKILL)
-        code = process.wait(240)
+        code = process.wait(600)
     assert code == 0, said(out)
     same(out, tmp_path / "here")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
