@@ -117,9 +117,9 @@ def gather_shard(
             tables.append(share.of_rows(table))
             rejections += [each for value, each in refused if share.has_rejected(value)]
     # A run without equal rows has no counts.
-    table = pa.concat_tables(tables, promote_options="default")
-    tables.clear()
-    table = in_one_piece(table)
+    # Popped, so that only what joins its columns holds it.
+    tables[:] = [pa.concat_tables(tables, promote_options="default")]
+    table = in_one_piece(tables.pop())
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     if unique:
@@ -212,9 +212,9 @@ def check_keys(ranges: Sequence[RowRange], fetch: Fetch) -> int:
       InputError: two rows have one key.
     """
     tables = [read_rows(each, fetch) for each in ranges]
-    table = pa.concat_tables(tables, promote_options="default")
-    tables.clear()
-    table = in_one_piece(table)
+    # Popped, so that only what joins its columns holds it.
+    tables[:] = [pa.concat_tables(tables, promote_options="default")]
+    table = in_one_piece(tables.pop())
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
     _check_unique(table, hashes[order], order)
