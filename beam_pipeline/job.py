@@ -188,7 +188,7 @@ def _leak_check(plan: Plan, source: Source, store: Store) -> CheckLeaks | None:
         lock=splits.lock_in(store),
         make_lock=bool(splits.lock_path),
         table=splits.table_in(store),
-        root=plan.inputs.root if source.many_origins else None,
+        root=plan.inputs.root if source.origins_name_rows else None,
     )
 
 
@@ -226,6 +226,7 @@ def make_job(
         root=plan.inputs.root,
         image_policy=spec.image_policy,
         many_origins=source.many_origins,
+        origins_name_rows=source.origins_name_rows,
         fingerprints=leak_check is not None,
     )
     publication = Publication(

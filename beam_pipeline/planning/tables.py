@@ -46,6 +46,7 @@ from transforms.core.tfrecord.frame import OVERHEAD_BYTES
 from transforms.errors import InputError, SpecError, nearest
 from transforms.formats.binary.layout import Layout
 from transforms.formats.file_runs import FileRunReader, RunSource
+from transforms.formats.gathered import run_files_of
 from transforms.formats.image_suffixes import is_image_name
 from transforms.formats.registry import FORMAT_OPTIONS, FORMATS
 from transforms.formats.split_words import split_of_stem
@@ -177,7 +178,16 @@ def plan_tables(
         source = RunSource(reader=reader, **shared)
     else:
         block_bytes = _block_bytes(inputs.bytes)
-        source = TableSource(reader=reader, block_bytes=block_bytes, **shared)
+        run_files = 0
+        if spec.limit is None and not reader.many_origins:
+            run_files = run_files_of(
+                [file.origin for file in listed],
+                [file.size for file in listed],
+                block_bytes=block_bytes,
+            )
+        source = TableSource(
+            reader=reader, block_bytes=block_bytes, run_files=run_files, **shared
+        )
     if rule.shares and not (spec.key_column or spec.group_column):
         source = source.known_by(_content(source, sample, selection))
         rule = dataclasses.replace(rule, by_content=bool(source.content))

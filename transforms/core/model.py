@@ -52,7 +52,8 @@ class Block:
     """An independently readable piece of one input.
 
     For a CSV file `start` and `stop` are byte offsets, at true record ends; for a
-    tree of files they are positions in the sorted listing, and `origin` is empty.
+    tree of files, and a run of small ones, they are positions in the sorted listing,
+    and `origin` is empty.
 
     The second and third row of a CSV file with the header `id` and three rows:
 
@@ -78,6 +79,15 @@ class Block:
     rows: int = 0
     position: int = 0
     stamp: int = 0
+
+    def positions_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Returns the bytes of input before each row, in proportion to the rows.
+
+        Args:
+          numbers: of rows of the block, in their origin.
+        """
+        share = (numbers - self.first_row) * (self.stop - self.start)
+        return self.position + share // max(self.rows, 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class SelectedSource(Source):
         """Whether batches carry each row's own origin."""
         return self.source.many_origins
 
+    @property
+    def origins_name_rows(self) -> bool:  # type: ignore[override]
+        """Whether a row's origin alone says where it is."""
+        return self.source.origins_name_rows
+
     def inputs(self) -> Iterator[int]:
         """Yields what the other source does."""
         return self.source.inputs()

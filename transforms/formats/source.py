@@ -26,11 +26,14 @@ class Source(abc.ABC):
     Attributes:
       schema: the features of every row.
       many_origins: whether a batch spans several origins, each row with its own.
+      origins_name_rows: whether a row's origin alone says where it is, as that of an
+        image in a tree does.
       listing: of the inputs: the path of the file that holds it, or itself.
     """
 
     schema: Schema
     many_origins: ClassVar[bool]
+    origins_name_rows: ClassVar[bool]
     listing: str | HeldListing
 
     @abc.abstractmethod

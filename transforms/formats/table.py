@@ -347,6 +347,31 @@ class TableReader(TableFormat, RowReader):
           columns: the names of the columns that are wanted.
         """
 
+    def read_whole(
+        self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
+    ) -> Iterator[RawRows]:
+        """Yields the raw rows of whole files, in their order.
+
+        Formats may give the rows of several small files at once, with `origins`,
+        `places` and `positions`, and must then give what each by itself would.
+
+        Args:
+          files: of one split, and of one folder where rows name images.
+          columns: the names of the columns that are wanted.
+          block_bytes: see `blocks`.
+
+        Raises:
+          InputError: one cannot be read, or has changed since it was listed.
+        """
+        for file in files:
+            try:
+                for block in self.blocks(
+                    file, block_bytes=block_bytes, limit_rows=None
+                ):
+                    yield from self.read(file, block, columns)
+            except (OSError, DamageError) as error:
+                raise unreadable(file.path, error) from error
+
 
 def rejection_of(
     origin: str,

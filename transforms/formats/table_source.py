@@ -11,10 +11,11 @@ The listing of the files is one Arrow IPC file, in source order:
 import dataclasses
 import functools
 import hashlib
+import itertools
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +35,10 @@ from transforms.core.rows.record_columns import count_parts
 from transforms.core.rows.rounding import roundings_of
 from transforms.core.schema import Feature, Kind, Missing, Schema
 from transforms.errors import DamageError
+from transforms.formats.gathered import LONGEST, gathered, run_stop
 from transforms.formats.listing import HeldListing
 from transforms.formats.pattern_trial import try_pattern
-from transforms.formats.source import Source
+from transforms.formats.source import Source, run_facts
 from transforms.formats.split_words import split_of_stem
 from transforms.formats.table import (
     InputFile,
@@ -112,6 +114,11 @@ class RowSource(Source):
     @property
     def many_origins(self) -> bool:  # type: ignore[override]
         """Whether batches carry each row's own origin."""
+        return self.reader.many_origins
+
+    @property
+    def origins_name_rows(self) -> bool:  # type: ignore[override]
+        """Whether a row's origin alone says where it is."""
         return self.reader.many_origins
 
     def planned_digest(self) -> bytes:
@@ -203,11 +210,14 @@ class RowSource(Source):
         parts, gone, bad_parts = self._parts(raw, rows, keep)
         place = functools.partial(_place, raw)
         roundings = roundings_of(columns, rows, self.schema, keep, place)
+        each_origin = raw.origins
+        if each_origin is None and self.many_origins:
+            each_origin = pa.repeat(pa.scalar(origins, pa.string()), count)
         batch = Batch(
             raw.block,
             rows,
             raw.numbers,
-            origins=raw.origins,
+            origins=each_origin,
             splits=splits,
             keys=keys,
             groups=groups,
@@ -331,19 +341,48 @@ class TableSource(RowSource):
 
     Attributes:
       block_bytes: least size of a block.
+      run_files: about how many small files a block has; 0 for one at most. See
+        `transforms.formats.gathered`.
     """
 
     reader: TableReader
     block_bytes: int = 16 << 20
+    run_files: int = 0
+
+    @property
+    def many_origins(self) -> bool:  # type: ignore[override]
+        """Whether batches carry each row's own origin."""
+        return self.reader.many_origins or bool(self.run_files)
+
+    def planned_digest(self) -> bytes:
+        """Returns a digest of all that planning decided; not of the listing."""
+        # How long runs are says their listing.
+        plain = dataclasses.replace(self, run_files=min(self.run_files, 1))
+        return super(TableSource, plain).planned_digest()
 
     def inputs(self) -> Iterator[int]:
-        """Yields each file; with a limit, all files are one input."""
-        yield from range(1 if self.limit is not None else self._files().num_rows)
+        """Yields the first file of each run; with a limit, all files are one input."""
+        if self.limit is not None:
+            yield 0
+            return
+        table = self._files()
+        at = 0
+        while at < table.num_rows:
+            yield at
+            at += self._run_at(table, at) or 1
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """Yields the blocks of a file; raises InputError where it is no such table."""
+        """Yields the blocks of a file; raises InputError where it is no such table.
+
+        Small files are not looked into: a run of them is one block without an origin,
+        and its `start` and `stop` count rows of the listing.
+        """
         table = self._files()
         if self.limit is None:
+            if run := self._run_at(table, number):
+                position = table["position"][number].as_py()
+                yield Block("", number, number + run, position=position)
+                return
             yield from self._blocks_of(table, number, None)
             return
         left = self.limit
@@ -354,13 +393,34 @@ class TableSource(RowSource):
             if left <= 0:
                 return
 
+    def _run_at(self, listing: pa.Table, start: int) -> int:
+        """Returns how many files the run has that begins there; 0 for none."""
+        if not self.run_files:
+            return 0
+        ahead = listing.slice(start, LONGEST * self.run_files)
+        return run_stop(
+            ahead["path"].to_pylist(),
+            ahead["size"].to_pylist(),
+            run_files=self.run_files,
+            block_bytes=self.block_bytes,
+        )
+
+    def facts_of(self, block: Block, *, by_position: bool) -> bytes:
+        """Returns what the rows of a block depend on, beside what was planned."""
+        if block.origin:
+            return super(TableSource, self).facts_of(block, by_position=by_position)
+        return run_facts(self._files(), block, by_position=by_position)
+
     def read(self, block: Block) -> Iterator[Reading]:
         """Yields the rows of a block that fit the schema, and the rest."""
-        path = os.path.join(self.root, block.origin)
-        file = SourceFile(block.origin, path, stamp=block.stamp)
         beside = frozenset(self.reader.beside)
         asked = [name for name in self.content if name not in beside]
         wanted = list(dict.fromkeys([*self.wanted, *asked]))
+        if not block.origin:
+            yield from self._read_run(block, wanted)
+            return
+        path = os.path.join(self.root, block.origin)
+        file = SourceFile(block.origin, path, stamp=block.stamp)
         try:
             for raw in self.reader.read(file, block, wanted):
                 reading = self.reading(raw)
@@ -370,11 +430,29 @@ class TableSource(RowSource):
         except (OSError, DamageError) as error:
             raise unreadable(path, error) from error
 
+    def _read_run(self, block: Block, wanted: Sequence[str]) -> Iterator[Reading]:
+        """Yields the rows of a run of files that share what `reading` says of one."""
+        run = self._files().slice(block.start, block.stop - block.start)
+        inputs = [self._file_of(row) for row in run.to_pylist()]
+        for _, alike in itertools.groupby(inputs, self._shared_by_files):
+            raws = self.reader.read_whole(
+                [*alike], wanted, block_bytes=self.block_bytes
+            )
+            for raw in gathered(raws, most_bytes=self.block_bytes):
+                yield self.reading(raw)
+
+    def _shared_by_files(self, file: InputFile) -> tuple[str, str]:
+        """Returns the split that the name says, and the folder that images are in."""
+        split = "" if self._splits_by else self._split_of(file.origin)
+        named = any(not image.inline for image in self.schema.of_kind(Kind.IMAGE))
+        return split, posixpath.dirname(file.origin) if named else ""
+
     def listed_as(self, number: int) -> tuple[str, int] | None:
         """Returns the digest of a file's facts; None with a limit over all files."""
-        if self.limit is not None:
+        table = self._files()
+        if self.limit is not None or self._run_at(table, number):
             return None
-        row = {k: v[0] for k, v in self._files().slice(number, 1).to_pydict().items()}
+        (row,) = table.slice(number, 1).to_pylist()
         position = row.pop("position")
         digest = hashlib.blake2b(self.planned_digest(), digest_size=16)
         digest.update(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
@@ -383,21 +461,20 @@ class TableSource(RowSource):
     def _blocks_of(
         self, table: pa.Table, index: int, limit: int | None
     ) -> Iterator[Block]:
-        origin = table["path"][index].as_py()
-        path = os.path.join(self.root, origin)
-        file = InputFile(
-            origin,
-            path,
-            table["size"][index].as_py(),
-            table["position"][index].as_py(),
-            stamp=table["stamp"][index].as_py(),
-        )
+        (row,) = table.slice(index, 1).to_pylist()
+        file = self._file_of(row)
         try:
             yield from self.reader.blocks(
                 file, block_bytes=self.block_bytes, limit_rows=limit
             )
         except (OSError, DamageError) as error:
-            raise unreadable(path, error) from error
+            raise unreadable(file.path, error) from error
+
+    def _file_of(self, row: Mapping[str, Any]) -> InputFile:
+        """Returns the file of a row of the listing."""
+        origin, stamp = row["path"], row["stamp"]
+        path = os.path.join(self.root, origin)
+        return InputFile(origin, path, row["size"], row["position"], stamp=stamp)
 
 
 def _is_own(feature: Feature) -> bool:

@@ -77,6 +77,7 @@ class ShardLayout:
       root: folder that images are under.
       image_policy: what is done to images.
       many_origins: whether each row has an origin of its own.
+      origins_name_rows: whether that alone says where the row is.
       fingerprints: whether images are compared over splits.
     """
 
@@ -87,6 +88,7 @@ class ShardLayout:
     root: str = ""
     image_policy: ImagePolicy = _AS_IT_IS
     many_origins: bool = False
+    origins_name_rows: bool = False
     fingerprints: bool = False
 
 
@@ -337,7 +339,8 @@ def _write_images(
                 loaded = [[each[i] for i in keep] for each in loaded]
                 positions = positions[keep]
             if layout.fingerprints:
-                out.note_prints(loaded, positions, readable_again=layout.many_origins)
+                again = layout.origins_name_rows
+                out.note_prints(loaded, positions, readable_again=again)
             chunk = boxes_moved(chunk, loaded, layout.schema)
             for each in loaded:
                 for row in each:
@@ -392,7 +395,7 @@ def _sound(
             if not sound[i]:
                 continue
             origin, row = rows.origin(int(positions[i]))
-            if layout.many_origins:
+            if layout.origins_name_rows:
                 out.rejects.add([item.rejection(origin, None, fault)])
             else:
                 path = "" if feature.inline else chunk[feature.name][i].as_py()

@@ -67,8 +67,11 @@ def _shards(
         if sharding.shuffle:
             shard = placement.shard_of_keys(keys[mine], wanted)
         else:
+            positions = batch.positions
+            if positions is None:
+                positions = batch.block.positions_of(batch.numbers)
             shard = placement.shard_of_positions(
-                _positions(batch)[mine], sharding.total_bytes.get(name, 1), wanted
+                positions[mine], sharding.total_bytes.get(name, 1), wanted
             )
         index[mine] = shard + len(shards)
         shards += [(name, i) for i in range(wanted)]
@@ -105,15 +108,6 @@ def cut_batch(
     )
     rows = pa.record_batch(columns, schema=schema)
     return [(shards[i], part) for i, part in segment.cut(rows, index)]
-
-
-def _positions(batch: Batch) -> npt.NDArray[np.int64]:
-    """Bytes of input before each row; within a block, in proportion to the rows."""
-    if batch.positions is not None:
-        return batch.positions
-    block = batch.block
-    share = (batch.numbers - block.first_row) * (block.stop - block.start)
-    return block.position + share // max(block.rows, 1)
 
 
 def _taken(batch: Batch, splits: Splits) -> tuple[Batch, Splits, list[Rejection]]:

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.errors import SpecError
 
@@ -247,8 +248,13 @@ def hash_rows(
       purpose: what the hash decides; other purposes have independent hashes.
       seed: of that purpose.
     """
-    each = [origins] if isinstance(origins, str) else origins.to_pylist()
-    bases = origin_bases(each, purpose, seed)
+    if isinstance(origins, str):
+        bases = origin_bases([origins], purpose, seed)
+    else:
+        # Neighbours are mostly of one origin: hash it once.
+        runs = pc.run_end_encode(origins)
+        bases = origin_bases(runs.values.to_pylist(), purpose, seed)
+        bases = np.repeat(bases, np.diff(runs.run_ends.to_numpy(), prepend=0))
     with np.errstate(over="ignore"):
         return splitmix64(bases + numbers.astype(np.uint64))
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_same_columns",
     "equal_to",
     "header_fields",
+    "header_record",
     "read_header",
     "repeats_header",
 ]
@@ -69,6 +70,21 @@ def read_header(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, 
     _check_quote(names, dialect, origin)
     _check_names(names, origin)
     return names
+
+
+def header_record(stream: Stream, dialect: CsvDialect, origin: str) -> bytes:
+    """Returns the first record as the file has it, without line ends around it.
+
+    Empty where it does not begin the file, or the file is not in UTF-8.
+
+    Raises:
+      InputError: it does not end, or is not valid in the encoding.
+    """
+    record = _first_record(stream, dialect, origin)
+    stream.seek(0)
+    if file_encoding(stream.read(4), dialect, origin) != "utf-8":
+        return b""
+    return b"" if record[:1] in (b"\n", b"\r") else record.rstrip(b"\r\n")
 
 
 def header_fields(stream: Stream, dialect: CsvDialect, origin: str) -> tuple[str, ...]:

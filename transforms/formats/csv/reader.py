@@ -11,6 +11,7 @@ from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
 from transforms.formats.csv.header import check_same_columns, read_header
 from transforms.formats.csv.header_check import HeaderCheck
+from transforms.formats.csv.joined import Joined, join_files
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import SampleInput, sample_blocks
 from transforms.formats.table import (
@@ -212,6 +213,18 @@ class CsvReader(TableReader):
                 at = block.position + min(stream.consumed, block.stop)
                 placed = dataclasses.replace(piece, position=at, stamp=stamp)
                 yield read_raw(data, placed, dialect, self.names, columns, self.beside)
+
+    def read_whole(
+        self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
+    ) -> Iterator[RawRows]:
+        """Yields the rows of files, of small ones that can be joined together."""
+        for found in join_files(files, self.dialect_of, self._check_header):
+            if isinstance(found, Joined):
+                yield found.read(self.names, columns, self.beside)
+                continue
+            yield from super(CsvReader, self).read_whole(
+                [found], columns, block_bytes=block_bytes
+            )
 
     def _check_header(self, stream: Any, origin: str) -> None:
         names = read_header(stream, self.dialect_of(origin), origin)

@@ -1,0 +1,253 @@
+"""Small CSV files joined to one text, which is parsed once.
+
+A file joins where its bytes begin with the header record of the first one, as that has
+it, and its text is UTF-8. What follows the header must begin with a record: then no
+record of the joined text spans two files, and the parser finds in it what it finds in
+each file by itself. All others are read one by one.
+"""
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from transforms import files
+from transforms.core.model import Block, Rejection
+from transforms.errors import InputError
+from transforms.formats.csv.dialect import CsvDialect
+from transforms.formats.csv.header import header_record
+from transforms.formats.csv.read import read_raw
+from transforms.formats.csv.scan import Scan, Stream, pieces_of
+from transforms.formats.gathered import SMALL_BYTES
+from transforms.formats.table import Complaint, InputFile, RawRows, unreadable
+from transforms.formats.unpacked import is_packed
+
+__all__ = ["Joined", "join_files"]
+
+_BOM = b"\xef\xbb\xbf"
+_ENDS = (b"\n", b"\r")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Joined:
+    """The records of several files, end to end.
+
+    Attributes:
+      dialect: how they are written.
+      files: k files.
+      text: their records, without headers; each file's last one has a line end.
+      starts: for each file, where its records start in it.
+      first_line: the 1-based line on which they start, in each.
+      first_rows: int64 array of k + 1: the number of records before each file's.
+      first_lines: int64 array of k: how many lines of `text` end before each file's.
+    """
+
+    dialect: CsvDialect
+    files: tuple[InputFile, ...]
+    text: bytes
+    starts: npt.NDArray[np.int64]
+    first_line: int
+    first_rows: npt.NDArray[np.int64]
+    first_lines: npt.NDArray[np.int64]
+
+    def read(
+        self, names: Sequence[str], wanted: Sequence[str], beside: Sequence[str]
+    ) -> RawRows:
+        """Returns the rows of all files; see `read_raw`."""
+        first = self.files[0]
+        rows = int(self.first_rows[-1])
+        # Any start but 0, where the text would begin with the header.
+        block = Block(first.origin, 1, 1 + len(self.text), rows=rows)
+        raw = read_raw(self.text, block, self.dialect, names, wanted, beside)
+        places = raw.numbers
+        owners = np.searchsorted(self.first_rows, places, side="right") - 1
+        numbers = places - self.first_rows[owners]
+        origins = pa.array([file.origin for file in self.files], pa.string())
+        sizes = np.array([file.size for file in self.files], np.int64)
+        shares = numbers * (sizes - self.starts)[owners]
+        shares //= np.diff(self.first_rows)[owners]
+        begins = np.array([file.position for file in self.files]) + self.starts
+        assert raw.reject is not None
+        return dataclasses.replace(
+            raw,
+            block=dataclasses.replace(
+                block, start=int(self.starts[0]), position=int(begins[0])
+            ),
+            numbers=numbers,
+            reject=self._rejecter(raw.reject),
+            origins=origins.take(pa.array(owners)),
+            places=places,
+            positions=begins[owners] + shares,
+        )
+
+    def _rejecter(
+        self, make: Callable[[Sequence[Complaint]], list[Rejection]]
+    ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+        """Returns what makes rejections with the file, and the row and line in it."""
+
+        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+            out = []
+            for (place, *_), found in zip(complaints, make(complaints), strict=True):
+                owner = int(np.searchsorted(self.first_rows, place, side="right")) - 1
+                assert found.line is not None
+                line = found.line - int(self.first_lines[owner]) + self.first_line - 1
+                out.append(
+                    dataclasses.replace(
+                        found,
+                        source=self.files[owner].origin,
+                        row=place - int(self.first_rows[owner]) + 1,
+                        line=line,
+                    )
+                )
+            return out
+
+        return reject
+
+
+def join_files(
+    inputs: Sequence[InputFile],
+    dialect_of: Callable[[str], CsvDialect],
+    check_header: Callable[[Stream, str], None],
+) -> Iterator[InputFile | Joined]:
+    """Yields files joined where they can be, and the others; in their order.
+
+    Args:
+      inputs: small files.
+      dialect_of: how a file of this path is written.
+      check_header: raises InputError for a file, and its path, of another header.
+
+    Raises:
+      InputError: a file cannot be read, or has changed since it was listed.
+    """
+    joining: _Joining | None = None
+    for file in inputs:
+        dialect = dialect_of(file.origin)
+        if not _may_join(file, dialect):
+            found = None
+        else:
+            try:
+                data = files.read_bytes(file.path, stamp=file.stamp)
+            except OSError as error:
+                raise unreadable(file.path, error) from error
+            if joining is None or joining.dialect != dialect:
+                if joining is not None:
+                    yield from joining.joined()
+                joining = _Joining.of(data, dialect, file.origin, check_header)
+            found = None if joining is None else joining.body_of(data)
+        if found is None:
+            if joining is not None:
+                yield from joining.joined()
+                joining.clear()
+            yield file
+        elif joining is not None:
+            joining.add(file, *found)
+    if joining is not None:
+        yield from joining.joined()
+
+
+def _may_join(file: InputFile, dialect: CsvDialect) -> bool:
+    return (
+        dialect.header
+        and not dialect.escape
+        and dialect.encoding == "utf-8"
+        and file.size <= SMALL_BYTES
+        and not is_packed(file.path)
+    )
+
+
+class _Joining:
+    """Files that wait until no other can join them."""
+
+    def __init__(self, dialect: CsvDialect, header: bytes) -> None:
+        self.dialect = dialect
+        self.header = header
+        lines = header.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self.first_line = 2 + lines.count(b"\n")
+        self.clear()
+
+    @classmethod
+    def of(
+        cls,
+        data: bytes,
+        dialect: CsvDialect,
+        origin: str,
+        check_header: Callable[[Stream, str], None],
+    ) -> "_Joining | None":
+        """Returns what files join whose header is that of this one; None for none."""
+        try:
+            check_header(io.BytesIO(data), origin)
+            header = header_record(io.BytesIO(data), dialect, origin)
+        except InputError:
+            # The reader of single files says it again, where it should.
+            return None
+        return cls(dialect, header) if header else None
+
+    def clear(self) -> None:
+        self.files: list[InputFile] = []
+        self.bodies: list[bytes] = []
+        self.starts: list[int] = []
+
+    def body_of(self, data: bytes) -> tuple[bytes, int] | None:
+        """Returns the records of a file, and where they start; None if it cannot join.
+
+        No records are a body, too.
+        """
+        start = len(_BOM) if data.startswith(_BOM) else 0
+        if not data.startswith(self.header, start):
+            return None
+        start += len(self.header)
+        end = data[start : start + 2]
+        if end[:1] == b"\n":
+            start += 1
+        elif end == b"\r\n":
+            start += 2
+        elif end:
+            return None
+        body = data[start:]
+        if body[:1] in _ENDS:
+            return None
+        if not body.isascii():
+            try:
+                body.decode()
+            except UnicodeDecodeError:
+                return None
+        return (body if not body or body[-1:] in _ENDS else body + b"\n"), start
+
+    def add(self, file: InputFile, body: bytes, start: int) -> None:
+        """Adds a file; one without records has nothing to add."""
+        if body:
+            self.files.append(file)
+            self.bodies.append(body)
+            self.starts.append(start)
+
+    def joined(self) -> Iterator[InputFile | Joined]:
+        """Yields the files that wait, as one; each by itself where quotes forbid it."""
+        if len(self.files) < 2:
+            yield from self.files
+            return
+        text = b"".join(self.bodies)
+        begins = np.cumsum([0, *map(len, self.bodies)])
+        scan = Scan(self.dialect)
+        starts, lines = [], []
+        base = 0
+        for piece in pieces_of(io.BytesIO(text)):
+            start_marks, line_marks = scan.advance(piece)
+            starts.append(base + start_marks.positions())
+            lines.append(base + line_marks.positions())
+            base += len(piece)
+        records = np.concatenate(starts)
+        if scan.inside or not np.isin(begins[:-1], records).all():
+            yield from self.files
+            return
+        yield Joined(
+            self.dialect,
+            tuple(self.files),
+            text,
+            np.array(self.starts, np.int64),
+            self.first_line,
+            np.searchsorted(records, begins),
+            np.searchsorted(np.concatenate(lines), begins[:-1]),
+        )
