@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
-from transforms.core.example.records import Records, write_footers
+from transforms.core.example.records import Records
 from transforms.core.example.varint import MAX_VARINT_BYTES, varint
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, header, mask
 from transforms.errors import EncodingError
@@ -147,9 +147,7 @@ class ExampleEncoder:
         """
         chunks = []
         for start, chunk in self._chunks(batch):
-            data, offsets = self._records(chunk, start, self._columns, "frame")
-            write_footers(data, offsets)
-            chunks.append((data, offsets))
+            chunks.append(self._records(chunk, start, self._columns, "frame"))
         if not chunks:
             return Framed(pa.py_buffer(b""), np.zeros(1, np.int64))
         if len(chunks) == 1:
@@ -235,10 +233,7 @@ class ExampleEncoder:
         columns: list[tuple[int, Column]],
         around: _Around,
     ) -> tuple[pa.Buffer, _Sizes]:
-        """Returns the bytes of n >= 1 records and their n + 1 offsets.
-
-        Footers are left zero.
-        """
+        """Returns the bytes of n >= 1 records and their n + 1 offsets."""
         record = Records(chunk.num_rows)
         for index, column in columns:
             payload = column.payload(chunk.column(index), first_row, record.buffers)

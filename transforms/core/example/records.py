@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from transforms.core.example.entry import Entry, PrefixLayout, Store, varint_stores
+from transforms.core.example.linear_crc import record_crcs
 from transforms.core.example.payload import Payload
+from transforms.core.example.run import Mask, Run
 from transforms.core.example.varint import Varints
 from transforms.core.example.views import (
     INLINE_BYTES,
@@ -28,39 +30,9 @@ from transforms.core.tfrecord.frame import (
     mask_all,
 )
 
-__all__ = ["Records", "write_footers"]
+__all__ = ["Records"]
 
-# Rows of a run are filled in blocks of this size, while they are in the cache.
-_RUN_BLOCK_BYTES = 1 << 22
-
-Mask = npt.NDArray[np.bool_]
 Sizes = npt.NDArray[np.int64]
-
-
-class _Run:
-    """Neighbouring bytes of fixed layout: a template, and columns to store in it."""
-
-    def __init__(self, present: Mask | None = None) -> None:
-        self.template = bytearray()
-        self.stores: list[Store] = []
-        self.present = present
-
-    def matrix(self, rows: int) -> npt.NDArray[np.uint8]:
-        """Returns the run of all rows as a uint8 array (rows, width)."""
-        width = len(self.template)
-        out = np.frombuffer(bytearray(self.template) * rows, np.uint8)
-        block = max(_RUN_BLOCK_BYTES // width, 64)
-        for start in range(0, rows, block):
-            count = min(block, rows - start)
-            for position, cells in self.stores:
-                np.ndarray(
-                    (count, *cells.shape[1:]),
-                    cells.dtype,
-                    out,
-                    start * width + position,
-                    (width, cells.itemsize)[: cells.ndim],
-                )[:] = cells[start : start + count]
-        return out.reshape(rows, width)
 
 
 class Records:
@@ -69,9 +41,10 @@ class Records:
     def __init__(self, rows: int) -> None:
         self.buffers = DataBuffers()
         self._rows = rows
-        self._parts: list[_Run | Words] = []
+        self._parts: list[Run | Words] = []
         self._fixed = 0
         self._varying: Sizes | None = None
+        self._needs_footers = False
 
     @property
     def totals(self) -> Sizes | int:
@@ -100,57 +73,55 @@ class Records:
             self._append(payload.views, present)
 
     def surround(self, *, framed: bool) -> None:
-        """Puts the Example around the entries and, if asked for, the frame around it.
-
-        The footer is left zero, for `write_footers`.
-        """
+        """Puts the Example around the entries and, if asked for, the frame, too."""
         totals = self.totals
         sizes = np.full(1, totals) if isinstance(totals, int) else totals
         tags = Varints.of(sizes.view(np.uint64))
-        lead = HEADER_BYTES if framed else 0
-        lengths = sizes + tags.sizes + 1
-        stores: list[Store] = []
-        if framed:
-            stores = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
         if isinstance(tags.sizes, int):
-            width = lead + 1 + tags.sizes
-            stores += varint_stores(lead + 1, tags.sizes, tags)
-            template = bytearray(width)
-            template[lead] = 0x0A
-            if len(sizes) == 1:
-                for position, cells in stores:
-                    template[position : position + cells.itemsize] = cells.tobytes()
-                stores = []
-            self._prepend(template, stores)
+            template = bytearray(b"\x0a") + bytes(tags.sizes)
+            self._prepend(template, varint_stores(1, tags.sizes, tags))
         else:
-            # All rows store 8 bytes for the varint; each view ends with its own varint.
-            run = _Run()
-            run.template += bytes(lead) + b"\x0a" + bytes(8)
-            run.stores = [*stores, (lead + 1, tags.low)]
-            views = self._views(run)
-            views[:, 0] -= (8 - tags.sizes).view(np.uint64)
-            self._parts.insert(0, views)
+            low = tags.low << np.uint64(8) | np.uint64(0x0A)
+            self._parts.insert(0, Varints(tags.sizes + 1, low, None).views())
         if framed:
-            self._open_run(None).template += bytes(FOOTER_BYTES)
+            self._frame(sizes + tags.sizes + 1)
+
+    def _frame(self, lengths: Sizes) -> None:
+        """Puts the frame around records of n lengths, or one that all have."""
+        crcs = record_crcs(self._parts, self._rows)
+        header: list[Store] = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
+        self._prepend(bytearray(HEADER_BYTES), header)
+        last = self._open_run(None)
+        if crcs is None:
+            self._needs_footers = True
+        else:
+            last.stores.append((len(last.template), mask_all(crcs)))
+        last.template += bytes(FOOTER_BYTES)
 
     def finish(self) -> tuple[pa.Buffer, Sizes]:
         """Returns the bytes of the records and their n + 1 offsets."""
+        data, offsets = self._joined()
+        if self._needs_footers:
+            _write_footers(data, offsets)
+        return data, offsets
+
+    def _joined(self) -> tuple[pa.Buffer, Sizes]:
         rows, parts = self._rows, self._parts
         if not parts:
             return pa.py_buffer(b""), np.zeros(rows + 1, np.int64)
-        if len(parts) == 1 and isinstance(parts[0], _Run) and parts[0].present is None:
+        if len(parts) == 1 and isinstance(parts[0], Run) and parts[0].present is None:
             matrix = parts[0].matrix(rows)
             width = matrix.shape[1]
             return pa.py_buffer(matrix), np.arange(rows + 1, dtype=np.int64) * width
         views = np.empty((rows, len(parts), 2), np.uint64)
         for index, part in enumerate(parts):
-            views[:, index] = self._views(part) if isinstance(part, _Run) else part
+            views[:, index] = self._views(part) if isinstance(part, Run) else part
         joined = join(views, self.buffers)
         offsets = np.frombuffer(joined.buffers()[1], np.int64, views.size // 2 + 1)
         offsets = offsets[:: len(parts)].copy()
         return joined.buffers()[2], offsets
 
-    def _views(self, run: _Run) -> Words:
+    def _views(self, run: Run) -> Words:
         """Returns the run of every row as views (n, 2), of size 0 where absent."""
         matrix = run.matrix(self._rows)
         number = self.buffers.add(pa.py_buffer(matrix))
@@ -159,32 +130,37 @@ class Records:
             views[:, 0] *= run.present
         return views
 
-    def _open_run(self, present: Mask | None) -> _Run:
+    def _open_run(self, present: Mask | None) -> Run:
         """Returns the run at the end of the records, if need be a new one.
 
         Bytes share a run only if they are present in the same rows: those of one entry,
         or of neighbouring entries without nulls.
         """
         last = self._parts[-1] if self._parts else None
-        if isinstance(last, _Run) and last.present is present:
+        if isinstance(last, Run) and last.present is present:
             return last
-        run = _Run(present)
+        run = Run(present)
         self._parts.append(run)
         return run
 
     def _append(self, views: Words, present: Mask | None) -> None:
         if present is not None:
-            views[:, 0] *= present
+            views *= present[:, None]
         self._parts.append(views)
 
     def _prepend(self, template: bytearray, stores: list[Store]) -> None:
+        """Puts bytes before all parts; a single element is the same in every record."""
         first = self._parts[0] if self._parts else None
-        if not isinstance(first, _Run) or first.present is not None:
-            first = _Run()
+        if not isinstance(first, Run) or first.present is not None:
+            first = Run()
             self._parts.insert(0, first)
         moved = [(at + len(template), cells) for at, cells in first.stores]
+        for at, cells in stores:
+            if len(cells) < self._rows:
+                template[at : at + cells.itemsize] = cells.tobytes()
+        kept = [store for store in stores if len(store[1]) == self._rows]
         first.template = template + first.template
-        first.stores = stores + moved
+        first.stores = kept + moved
 
     def _count(self, sizes: Sizes | int, present: Mask | None) -> None:
         if present is not None:
@@ -197,7 +173,7 @@ class Records:
             self._varying = self._varying + sizes
 
 
-def _store_layout(run: _Run, layout: PrefixLayout, sizes: Sizes | None) -> None:
+def _store_layout(run: Run, layout: PrefixLayout, sizes: Sizes | None) -> None:
     """Appends a prefix to a run, with the varints that count the payload in it."""
     start = len(run.template)
     run.template += layout.template
@@ -208,7 +184,7 @@ def _store_layout(run: _Run, layout: PrefixLayout, sizes: Sizes | None) -> None:
         run.stores += varint_stores(start + field.position, field.width, counts)
 
 
-def write_footers(data: pa.Buffer, offsets: Sizes) -> None:
+def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
     """Writes the masked CRC32C of n framed payloads into their last four bytes."""
     starts = offsets[:-1] + HEADER_BYTES
     sizes = offsets[1:] - FOOTER_BYTES - starts

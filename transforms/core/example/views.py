@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["INLINE_BYTES", "DataBuffers", "Words", "join", "matrix_views"]
+__all__ = ["INLINE_BYTES", "DataBuffers", "Words", "join", "matrix_views", "view_sizes"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -71,6 +71,11 @@ class DataBuffers:
         cast = bare.cast(pa.binary_view())
         words = np.frombuffer(cast.buffers()[1], np.uint64, count * 2, cast.offset * 16)
         return self.renumbered(words.reshape(count, 2), data)
+
+
+def view_sizes(views: Words) -> npt.NDArray[np.int64]:
+    """Returns the sizes in bytes of n views."""
+    return (views[:, 0] & _SIZE).view(np.int64)
 
 
 def matrix_views(matrix: npt.NDArray[np.uint8], number: int) -> Words:

@@ -7,6 +7,7 @@ does not depend on the order in which protobuf writes a map.
 
 import functools
 import itertools
+import math
 import struct
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.support.stress import cases
 from transforms.core.example import encoder as encoder_module
+from transforms.core.example import linear_crc as linear_crc_module
 from transforms.core.example import payload as payload_module
 from transforms.core.example.decoder import decode_examples
 from transforms.core.example.encoder import (
@@ -399,6 +401,41 @@ def test_float32_keeps_its_very_bits() -> None:
         bits, ExampleEncoder(batch.schema).encode(batch).to_pylist(), strict=True
     ):
         assert data[-4:] == struct.pack("<I", word)
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(batches())
+def test_checksums_by_linearity_are_those_of_calls(batch: pa.RecordBatch) -> None:
+    """Random schemas, nulls and lengths: the oracle's frames in both ways."""
+    framed = b"".join(map(frame, oracle(batch)))
+    for cost in (0, math.inf):
+        with mock.patch.object(linear_crc_module, "_CALL_NS", cost):
+            encoder = ExampleEncoder(batch.schema)
+            assert encoder.encode_framed(batch).buffer.to_pybytes() == framed
+
+
+def test_checksums_of_many_rows_are_right() -> None:
+    """8,000 rows with nulls, of around 128 bytes, where an Example's varint grows."""
+    rng = np.random.default_rng(5)
+    count = 8_000
+    names = [f"name{i}" for i in range(12)]
+    batch = pa.record_batch(
+        {
+            "number": rng.integers(-5, 1 << 40, count),
+            "flag": pa.array(rng.random(count) < 0.5),
+            "text": pa.array(rng.choice(names, count), mask=rng.random(count) < 0.2),
+            "x": pa.array(
+                rng.standard_normal(count), pa.float32(), mask=rng.random(count) < 0.1
+            ),
+            "a longer name" * 4: pa.array(rng.integers(0, 300, count)),
+        }
+    )
+    encoder = ExampleEncoder(batch.schema)
+    encoded = encoder.encode(batch).to_pylist()
+    assert min(map(len, encoded)) < 128 < max(map(len, encoded))
+    with mock.patch.object(linear_crc_module, "_CALL_NS", math.inf):
+        framed = encoder.encode_framed(batch)
+    assert framed.buffer.to_pybytes() == b"".join(map(frame, encoded))
 
 
 def test_values_of_20_megabytes_cross_chunks() -> None:

@@ -1,0 +1,137 @@
+"""CRCs by linearity, with google-crc32c over the assembled records as the oracle."""
+
+import math
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.stress import cases
+from transforms.core.example import linear_crc
+from transforms.core.example.linear_crc import record_crcs
+from transforms.core.example.run import Run
+from transforms.core.example.views import DataBuffers
+
+CELLS = ["u1", "<u2", "<u4", "<u8", "<i8", "<f4"]
+
+
+@pytest.fixture(autouse=True)
+def _always_by_look_ups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows as well: a call a record costs more than anything."""
+    monkeypatch.setattr(linear_crc, "_CALL_NS", math.inf)
+
+
+def views_of(values: list[bytes]) -> npt.NDArray[np.uint64]:
+    """Returns the values as binary views."""
+    return DataBuffers().views_of(pa.array(values, pa.binary()))
+
+
+def run_of(
+    template: bytes,
+    stores: list[tuple[int, Any]],
+    present: list[bool] | None = None,
+) -> Run:
+    """Returns a run with columns at positions."""
+    mask = None if present is None else np.array(present)
+    return Run(mask, bytearray(template), stores)
+
+
+def rows_of(run: Run, rows: int) -> list[bytes]:
+    """Returns what a run puts into each record."""
+    seen = [True] * rows if run.present is None else run.present.tolist()
+    matrix = run.matrix(rows)
+    return [matrix[i].tobytes() if seen[i] else b"" for i in range(rows)]
+
+
+@st.composite
+def records(draw: Any) -> Any:
+    """Parts of random records, and each record's bytes."""
+    rows = draw(st.integers(1, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    parts: list[Any] = []
+    data = [b""] * rows
+    for _ in range(draw(st.integers(1, 6))):
+        if draw(st.booleans()):
+            longest = draw(st.integers(0, 12))
+            values = [rng.bytes(int(rng.integers(0, longest + 1))) for _ in data]
+            parts.append(views_of(values))
+        else:
+            template = b""
+            stores = []
+            for _ in range(draw(st.integers(0, 3))):
+                template += rng.bytes(draw(st.sampled_from([0, 1, 3, 20, 300])))
+                shape = draw(st.sampled_from([(), (1,), (3,)]))
+                kind = np.dtype(draw(st.sampled_from(CELLS)))
+                count = rows * math.prod(shape)
+                cells = np.frombuffer(rng.bytes(2 * count * kind.itemsize), kind)
+                # Every other cell: columns are seldom contiguous.
+                stores.append((len(template), cells[::2].reshape(rows, *shape)))
+                # What is below a store is arbitrary.
+                template += rng.bytes(kind.itemsize * math.prod(shape))
+            template += rng.bytes(draw(st.integers(1, 5)))
+            present = draw(
+                st.none() | st.lists(st.booleans(), min_size=rows, max_size=rows)
+            )
+            parts.append(run_of(template, stores, present))
+            values = rows_of(parts[-1], rows)
+        data = [before + value for before, value in zip(data, values, strict=True)]
+    return parts, data
+
+
+@settings(
+    max_examples=cases(250), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(records())
+def test_random_records_have_the_crcs_that_calls_compute(case: Any) -> None:
+    """Runs, nulls, values of all sizes, fixed bytes before, between and behind them."""
+    parts, data = case
+    crcs = record_crcs(parts, len(data))
+    assert crcs is not None
+    assert crcs.tolist() == [google_crc32c.value(each) for each in data]
+
+
+@pytest.mark.parametrize("size", range(6))
+def test_a_register_moves_over_fewer_bytes_than_it_has(size: int) -> None:
+    """Records of a byte to eleven: the register holds bytes that are not yet out."""
+    values = [bytes(range(7, 7 + i)) for i in range(size + 1)]
+    tails = [bytes([251 - i] * (i % 3)) for i in range(size + 1)]
+    crcs = record_crcs([views_of(values), views_of(tails)], size + 1)
+    assert crcs is not None
+    assert crcs.tolist() == [
+        google_crc32c.value(value + tail)
+        for value, tail in zip(values, tails, strict=True)
+    ]
+
+
+def test_records_without_a_varying_byte_share_one_crc() -> None:
+    """A run without stores is a constant."""
+    crcs = record_crcs([run_of(b"\x0a\x00", [])], 3)
+    assert crcs is not None
+    assert crcs.tolist() == [google_crc32c.value(b"\x0a\x00")] * 3
+
+
+def test_values_outside_their_views_and_long_runs_are_left_to_calls() -> None:
+    """12 bytes fit into a view, 13 do not; the table of distances has an end."""
+    assert record_crcs([views_of([b"x" * 12])], 1) is not None
+    assert record_crcs([views_of([b"", b"x" * 13])], 2) is None
+    assert record_crcs([run_of(bytes(4_000), [])], 1) is not None
+    assert record_crcs([run_of(bytes(4_001), [])], 1) is None
+
+
+def test_the_cheaper_way_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look-ups for many rows of few bytes; calls for few rows, and for many bytes."""
+    monkeypatch.undo()
+
+    def is_by_look_ups(rows: int, floats: int) -> bool:
+        cells = np.zeros((rows, floats), "<f4")
+        run = run_of(bytes(20 * floats), [(0, cells)])
+        return record_crcs([run], rows) is not None
+
+    assert is_by_look_ups(8_192, 4)
+    assert not is_by_look_ups(100, 4)
+    assert not is_by_look_ups(8_192, 180)

@@ -1,0 +1,47 @@
+"""Runs: neighbouring bytes of fixed layout in every record of a chunk."""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.example.entry import Store
+
+__all__ = ["Mask", "Run"]
+
+# Rows of a run are filled in blocks of this size, while they are in the cache.
+_BLOCK_BYTES = 1 << 22
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+    """A template, and columns to store in it.
+
+    Attributes:
+      present: bool array of n; None where every row has the run.
+      template: the bytes of one row; those that `stores` cover are arbitrary.
+      stores: (offset, array of n elements, or of n rows of them) pairs.
+    """
+
+    present: Mask | None = None
+    template: bytearray = dataclasses.field(default_factory=bytearray)
+    stores: list[Store] = dataclasses.field(default_factory=list)
+
+    def matrix(self, rows: int) -> npt.NDArray[np.uint8]:
+        """Returns the run of all rows as a uint8 array (rows, width)."""
+        width = len(self.template)
+        out = np.frombuffer(bytearray(self.template) * rows, np.uint8)
+        block = max(_BLOCK_BYTES // width, 64)
+        for start in range(0, rows, block):
+            count = min(block, rows - start)
+            for position, cells in self.stores:
+                np.ndarray(
+                    (count, *cells.shape[1:]),
+                    cells.dtype,
+                    out,
+                    start * width + position,
+                    (width, cells.itemsize)[: cells.ndim],
+                )[:] = cells[start : start + count]
+        return out.reshape(rows, width)
