@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from transforms.errors import source_error
+from transforms.storage.drafts import Draft, discarded_on_error, written
 from transforms.storage.entries import (
     FileEntry,
     Sink,
@@ -42,10 +43,13 @@ if TYPE_CHECKING:
     from transforms.storage.remote import RemoteStorage
 
 __all__ = [
+    "Draft",
     "FileEntry",
     "Sink",
     "Standing",
     "create",
+    "discarded_on_error",
+    "draft",
     "entries_in",
     "exists",
     "exclusive_lock",
@@ -76,6 +80,7 @@ __all__ = [
     "standing",
     "sync_directory",
     "write_file",
+    "written",
 ]
 
 _LOCAL = LocalStorage()
@@ -269,7 +274,19 @@ def create(
       StorageError: the temporary file could not be made, or not be renamed, though it
         was tried again.
     """
-    return _storage(path).create(path, attempts=attempts, durable=durable)
+    return written(draft(path, attempts=attempts, durable=durable))
+
+
+def draft(path: str, *, attempts: str, durable: bool = True) -> Draft:
+    """Returns a file to write to, which appears under `path` when it is published.
+
+    Args:
+      path, attempts, durable: see `create`.
+
+    Raises:
+      StorageError: the temporary file could not be made, though it was tried again.
+    """
+    return _storage(path).draft(path, attempts=attempts, durable=durable)
 
 
 def write_file(

@@ -14,13 +14,15 @@ import dataclasses
 import functools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipeline.beam_internals.shortcuts import beam_shortcuts
 from beam_pipeline.own_pipelines.commit_rows import (
@@ -77,7 +79,8 @@ from transforms.gather.row_runs import RowRange, cut_run
 from transforms.gather.shard_of_runs import check_keys, gather_shard
 from transforms.gather.tally import Declared
 from transforms.publishing.shared_run import Seen, SharedRun
-from transforms.shards.write_shard import write_shard
+from transforms.shards.shard_group import ShardGroup
+from transforms.shards.write_shard import ShardDraft, draft_shard
 from transforms.stages.gather import GatherRows
 from transforms.storage.paths import absolute
 from transforms.work.held_files import HeldFile
@@ -308,7 +311,9 @@ class WriteDataset(beam.PTransform):
             | "Flatten ranges" >> beam.Flatten()
             | "Group by shard" >> beam.GroupByKey()
             | "Write"
-            >> beam.Map(_write, planned, run, self._unique).with_output_types(Written)
+            >> beam.ParDo(
+                _WriteShards(_draft_one, run, self._unique), planned
+            ).with_output_types(Written)
         )
         facts = [plan, written, cut.refused]
         if rule.with_units:
@@ -571,18 +576,61 @@ def _compare(element: tuple[ShardKey, Iterable[RowRange]]) -> ComparedKeys:
     return ComparedKeys(check_keys([*element[1]], files.read_range))
 
 
-@raising_of_rows()
-def _write(
+def _draft_one(
     element: tuple[ShardKey, Iterable[RowRange]],
     plan: RowsPlan,
     run: SharedRun,
     unique: bool,
-) -> Written:
+) -> ShardDraft:
     key, ranges = element
     load = functools.partial(_load, key, list(ranges), plan, run, unique)
     store = run.open_attempt()
-    found = write_shard(key, load, plan.counts, layout=plan.layout, store=store)
-    return Written(store.attempt, *found)
+    return draft_shard(key, load, plan.counts, layout=plan.layout, store=store)
+
+
+class _WriteShards(beam.DoFn):
+    """Writes each shard as a file of its own attempt, and makes groups durable."""
+
+    def __init__(
+        self, draft_one: Callable[..., ShardDraft], run: SharedRun, unique: bool
+    ) -> None:
+        super().__init__()
+        self.draft_one = draft_one
+        self.run = run
+        self.unique = unique
+
+    def setup(self) -> None:
+        self.group = ShardGroup()
+
+    def start_bundle(self) -> None:
+        self.group.discard()
+        # Of the shards in the group, in its order.
+        self.attempts: list[str] = []
+
+    @raising_of_rows()
+    def process(
+        self, element: tuple[ShardKey, Iterable[RowRange]], plan: RowsPlan
+    ) -> Sequence[Written]:
+        try:
+            draft = self.draft_one(element, plan, self.run, self.unique)
+            self.group.add(draft)
+        except BaseException:
+            self.group.discard()
+            raise
+        self.attempts.append(draft.store.attempt)
+        return self._finish() if self.group.is_full else ()
+
+    @raising_of_rows()
+    def finish_bundle(self) -> Sequence[WindowedValue]:
+        return [GlobalWindows.windowed_value(each) for each in self._finish()]
+
+    def teardown(self) -> None:
+        self.group.discard()
+
+    def _finish(self) -> list[Written]:
+        attempts, self.attempts = self.attempts, []
+        finished = self.group.finish()
+        return [Written(a, *f) for a, f in zip(attempts, finished, strict=True)]
 
 
 def _load(

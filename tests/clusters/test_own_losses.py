@@ -97,15 +97,15 @@ def test_workers_that_resume_after_the_commit(
 
     def write_one(*arguments: Any) -> Any:
         # An attempt at a shard has its folder, and nothing in it.
-        write.before(write_dataset, "write_shard")
-        return write_dataset._write(*arguments)
+        write.before(write_dataset, "draft_shard")
+        return write_dataset._draft_one(*arguments)
 
     def commit_all(*arguments: Any) -> Any:
         # The dataset is whole, in the folder of the run.
         commit.before(LocalTarget, "publish")
         return write_dataset._commit(*arguments)
 
-    monkeypatch.setattr(write_dataset, "_write", write_one)
+    monkeypatch.setattr(write_dataset, "_draft_one", write_one)
     monkeypatch.setattr(write_dataset, "_commit", commit_all)
     with contextlib.ExitStack() as stack:
         for loss in losses:

@@ -26,9 +26,9 @@ from tests.support.runs import command, convert, refused
 from tests.support.sources import write_csv
 from transforms import files
 from transforms.core.example import payload
-from transforms.core.model import ShardFile
 from transforms.errors import BeamTFRecordError
-from transforms.shards.write_shard import write_shard
+from transforms.shards import shard_group
+from transforms.shards.write_shard import ShardDraft, draft_shard, write_shard
 from transforms.stages import commit, write
 from transforms.tfrecord.write import WriteTFRecords
 
@@ -83,9 +83,9 @@ def test_row_9_a_shard_written_twice_is_one(
 
     def twice(*arguments: Any, **options: Any) -> Any:
         write_shard(*arguments, **options)
-        return write_shard(*arguments, **options)
+        return draft_shard(*arguments, **options)
 
-    monkeypatch.setattr(write, "write_shard", twice)
+    monkeypatch.setattr(write, "draft_shard", twice)
     run_directly(settings(table, tmp_path / "twice", shards=3))
     assert contents(tmp_path / "twice") == contents(tmp_path / "once")
 
@@ -252,16 +252,16 @@ def test_row_34_shards_are_read_again_before_the_commit(
     """A bit that flips between the write and the commit is found, by default too."""
     out = tmp_path / "out"
 
-    def spoilt(*arguments: Any, store: Any, **options: Any) -> Any:
-        result = write_shard(*arguments, store=store, **options)
-        shard = next(part for part in result if isinstance(part, ShardFile))
-        path = pathlib.Path(store.dataset, shard.name)
+    publish = shard_group._publish
+
+    def spoilt(draft: ShardDraft) -> None:
+        publish(draft)
+        path = pathlib.Path(draft.file.path)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
-        return result
 
-    monkeypatch.setattr(write, "write_shard", spoilt)
+    monkeypatch.setattr(shard_group, "_publish", spoilt)
     run = command("convert", table, out, *option)
     if option == ("--no-verify",):
         assert run.code == 0
@@ -270,7 +270,7 @@ def test_row_34_shards_are_read_again_before_the_commit(
     assert run.code == 1
     assert "must read as it was written" in run.err
     assert not out.exists()
-    monkeypatch.setattr(write, "write_shard", write_shard)
+    monkeypatch.setattr(shard_group, "_publish", publish)
     convert(table, out, *option)
     assert command("verify", out).code == 0
 

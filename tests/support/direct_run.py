@@ -148,9 +148,14 @@ def _run(job: Job) -> str:
     for key, segment in segments:
         shards.setdefault(key, []).append(segment)
     writing = _crossed(write._WriteFile(job.layout, store))
+    writing.setup()
+    writing.start_bundle()
     for key in sorted(shards):
         done = writing.process((key, _crossed(shards[key])), shard_counts)
         facts += _sorted(list(done), {write.REJECTS: facts})
+    windowed: dict[str, list[Any]] = {write.REJECTS: []}
+    last = _sorted(list(writing.finish_bundle()), windowed)
+    facts += [each.value for each in (*last, *windowed[write.REJECTS])]
     return commit_dataset(
         _crossed(facts), shard_counts, publication=job.publication, store=store
     )

@@ -55,7 +55,15 @@ from transforms.storage.retry import persistently, storing
 from transforms.work.rejects import RejectGatherer
 from transforms.work.store import Store
 
-__all__ = ["Load", "ShardLayout", "rows_of_segments", "write_shard"]
+__all__ = [
+    "Finished",
+    "Load",
+    "ShardDraft",
+    "ShardLayout",
+    "draft_shard",
+    "rows_of_segments",
+    "write_shard",
+]
 
 # Rows encoded at a time: about 6 MB of small records.
 _CHUNK_ROWS = 65_536
@@ -96,6 +104,27 @@ Load = Callable[[], tuple[ShardRows, Iterable[Rejection]]]
 """Gives the rows of a shard, and rejections of those that it cannot have."""
 
 
+Finished = tuple[ShardFile, RejectLog | None, Fingerprints | None]
+"""Facts of a shard's file, the rows that it refused, and its images' fingerprints."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardDraft:
+    """A shard that is written in full and does not have its name yet.
+
+    Attributes:
+      file: the shard's.
+      finished: what is true of the shard once it has its name.
+      write_again: writes the shard anew, by itself, as `write_shard`.
+      store: where the file goes.
+    """
+
+    file: files.Draft
+    finished: Finished
+    write_again: Callable[[], Finished]
+    store: Store
+
+
 def write_shard(
     key: ShardKey,
     load: Load,
@@ -103,7 +132,7 @@ def write_shard(
     *,
     layout: ShardLayout,
     store: Store,
-) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
+) -> Finished:
     """Writes one shard; returns the facts of its file and the rows that it refused.
 
     Args:
@@ -118,14 +147,57 @@ def write_shard(
         it was tried again; nothing has appeared under its name.
       EncodingError: a value cannot become part of a tf.train.Example.
     """
+    path = _announced(key, shard_counts, layout, store)
+
+    def work() -> Finished:
+        draft = files.draft(path, attempts=store.attempts)
+        with files.written(draft):
+            finished = _write_once(key, draft, load, shard_counts, layout, store)
+            # Last look before the file gets its name: a stopped run must put nothing
+            # more.
+            store.check_goes_on()
+        return finished
+
+    with storing(path):
+        return persistently(work, path=path)
+
+
+def draft_shard(
+    key: ShardKey,
+    load: Load,
+    shard_counts: ShardCounts,
+    *,
+    layout: ShardLayout,
+    store: Store,
+) -> ShardDraft:
+    """Writes one shard that `ShardGroup` makes durable and names, together with others.
+
+    Arguments and errors are those of `write_shard`.
+    """
+    path = _announced(key, shard_counts, layout, store)
+
+    def work() -> ShardDraft:
+        draft = files.draft(path, attempts=store.attempts)
+        with files.discarded_on_error(draft):
+            finished = _write_once(key, draft, load, shard_counts, layout, store)
+        again = functools.partial(
+            write_shard, key, load, shard_counts, layout=layout, store=store
+        )
+        return ShardDraft(draft, finished, again, store)
+
+    with storing(path):
+        return persistently(work, path=path)
+
+
+def _announced(
+    key: ShardKey, shard_counts: ShardCounts, layout: ShardLayout, store: Store
+) -> str:
+    """Returns the path of a shard, which is noted as about to be written."""
     split, number = key
     index, count = shard_counts.numbering(split, number)
     name = str(ShardName(layout.name, split, index, count, layout.compression))
-    path = os.path.join(store.dataset, name)
-    work = functools.partial(_write_once, key, path, load, shard_counts, layout, store)
     store.announce(name)
-    with storing(path):
-        return persistently(work, path=path)
+    return os.path.join(store.dataset, name)
 
 
 def rows_of_segments(
@@ -151,12 +223,12 @@ def rows_of_segments(
 
 def _write_once(
     key: ShardKey,
-    path: str,
+    file: files.Draft,
     load: Load,
     shard_counts: ShardCounts,
     layout: ShardLayout,
     store: Store,
-) -> tuple[ShardFile, RejectLog | None, Fingerprints | None]:
+) -> Finished:
     split, number = key
     index, _ = shard_counts.numbering(split, number)
     images = layout.schema.of_kind(Kind.IMAGE)
@@ -165,7 +237,7 @@ def _write_once(
     rows = dataclasses.replace(rows, table=table)
     rejects = store.gather_rejects(f"write\0{key}")
     out = _Written(rejects)
-    with rejects, files.create(path, attempts=store.attempts) as file:
+    with rejects:
         rejects.add(refused)
         with TFRecordWriter(file, compression=layout.compression) as writer:
             if images:
@@ -173,10 +245,8 @@ def _write_once(
             else:
                 _write_rows(rows, layout, writer, out)
         facts = writer.facts()
-        # Last look before the file gets its name: a stopped run must put nothing more.
-        store.check_goes_on()
     shard = ShardFile(
-        name=os.path.basename(path),
+        name=os.path.basename(file.path),
         split=split,
         index=index,
         records=facts.records,

@@ -1,5 +1,6 @@
 """The stage `write`: the segments of a shard -> its finished file."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -8,12 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
 
 from transforms.core.model import Reason, Segment, ShardFile, ShardKey
 from transforms.core.placing.shard_rows import ShardCounts
 from transforms.core.placing.vocabulary import digest_of
 from transforms.core.segment import in_source_order
-from transforms.shards.write_shard import ShardLayout, rows_of_segments, write_shard
+from transforms.errors import BeamTFRecordError
+from transforms.shards.shard_group import ShardGroup
+from transforms.shards.write_shard import ShardLayout, draft_shard, rows_of_segments
 from transforms.work.receipts import ShardDone, find_shard, keep_shard
 from transforms.work.store import Store
 
@@ -30,8 +34,9 @@ class WriteShards(beam.PTransform):
     """Writes each shard as one TFRecord file.
 
     Input: (shard, its segments) after the GroupByKey. Outputs: `shards`, a ShardFile
-    for each; `rejects`, a RejectLog for each shard with rejects. A retry writes the
-    same bytes under the same name. Counters: rows_written, rows_rejected.
+    for each; `rejects`, a RejectLog for each shard with rejects. Small shards are made
+    durable in groups. A retry writes the same bytes under the same name. Counters:
+    rows_written, rows_rejected.
 
     Attributes:
       layout: what decides the bytes.
@@ -65,31 +70,77 @@ class _WriteFile(beam.DoFn):
         self.rows_written = beam.metrics.Metrics.counter("write", "rows_written")
         self.rows_rejected = beam.metrics.Metrics.counter("write", "rows_rejected")
 
+    def setup(self) -> None:
+        self.group = ShardGroup()
+
+    def start_bundle(self) -> None:
+        self.group.discard()
+        # Of the shards in the group, in its order: input digests.
+        self.waiting: list[str] = []
+
     def process(
         self, element: tuple[ShardKey, Iterable[Segment]], shard_counts: ShardCounts
     ) -> Iterator[Any]:
         key, segments = element[0], in_source_order(list(element[1]))
         input_digest = _input_digest(key, segments, shard_counts)
         done = find_shard(self.store, input_digest) if input_digest else None
-        if done is None:
-            shard, rejects, fingerprints = write_shard(
+        if done is not None:
+            yield from self._outputs(done)
+            return
+        try:
+            draft = draft_shard(
                 key,
                 functools.partial(rows_of_segments, segments, self.layout, self.store),
                 shard_counts,
                 layout=self.layout,
                 store=self.store,
             )
+        except Exception:
+            # The next run reuses the shards that were written before this one.
+            with contextlib.suppress(BeamTFRecordError, OSError):
+                self._finish()
+            raise
+        self.group.add(draft)
+        self.waiting.append(input_digest)
+        if self.group.is_full:
+            for done in self._finish():
+                yield from self._outputs(done)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for done in self._finish():
+            for output in self._outputs(done):
+                yield _in_global_window(output)
+
+    def teardown(self) -> None:
+        self.group.discard()
+
+    def _finish(self) -> list[ShardDone]:
+        """Finishes the group; leaves receipts of its shards."""
+        waiting, self.waiting = self.waiting, []
+        finished = [ShardDone(*each) for each in self.group.finish()]
+        for input_digest, done in zip(waiting, finished, strict=True):
+            rejects = done.rejects
             if rejects is not None:
                 self.rows_rejected.inc(rejects.items)
-            done = ShardDone(shard, rejects, fingerprints)
             if input_digest and not (rejects and rejects.counts.keys() & _MAY_HEAL):
                 keep_shard(self.store, input_digest, done)
+        return finished
+
+    def _outputs(self, done: ShardDone) -> Iterator[Any]:
         self.rows_written.inc(done.shard.records)
         if done.rejects is not None:
             yield beam.pvalue.TaggedOutput(REJECTS, done.rejects)
         if done.fingerprints is not None:
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
         yield done.shard
+
+
+def _in_global_window(output: Any) -> Any:
+    """Returns an output as `finish_bundle` has to give it."""
+    if isinstance(output, beam.pvalue.TaggedOutput):
+        value = GlobalWindows.windowed_value(output.value)
+        return beam.pvalue.TaggedOutput(output.tag, value)
+    return GlobalWindows.windowed_value(output)
 
 
 def _input_digest(

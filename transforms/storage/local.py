@@ -25,9 +25,9 @@ from typing import IO, TYPE_CHECKING, Any
 from transforms.core.regular_files import open_regular, open_stream
 from transforms.errors import TargetError, source_error
 from transforms.storage import folders
+from transforms.storage.drafts import Draft, written
 from transforms.storage.entries import (
     FileEntry,
-    Sink,
     Standing,
     is_hidden,
     stamp_of,
@@ -158,24 +158,8 @@ class LocalStorage:
         work = functools.partial(_read_range, path, start, stop)
         return persistently(work, path=path)
 
-    @contextlib.contextmanager
-    def create(self, path: str, *, attempts: str, durable: bool) -> Iterator[Sink]:
-        raw = persistently(functools.partial(_new_attempt, attempts), path=path)
-        temporary = str(raw.name)
-        try:
-            with raw:
-                yield _WholeWrites(raw, durable=durable)
-                if durable:
-                    os.fsync(raw.fileno())
-            rename(temporary, path)
-        except BaseException as error:
-            # What went wrong first is what counts; the folder of attempts goes later.
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            if isinstance(error, OSError) and error.errno and not error.filename:
-                # A failed write or sync does not say of what.
-                raise OSError(error.errno, error.strerror, path) from error
-            raise
+    def draft(self, path: str, *, attempts: str, durable: bool) -> Draft:
+        return _LocalDraft(path, attempts, durable=durable)
 
     def write_file(
         self,
@@ -187,7 +171,7 @@ class LocalStorage:
     ) -> None:
 
         def once() -> None:
-            with self.create(path, attempts=attempts, durable=durable) as file:
+            with written(self.draft(path, attempts=attempts, durable=durable)) as file:
                 for piece in pieces:
                     file.write(piece)
 
@@ -326,15 +310,18 @@ def _read_range(path: str, start: int, stop: int) -> tuple[bytes, int]:
         return parts[0] if len(parts) == 1 else b"".join(parts), stamp_of(file)
 
 
-class _WholeWrites:
-    """Writes all it is given, where a bare file may take less.
+class _LocalDraft:
+    """A file without its final name; takes all that is written, as a bare one may not.
 
     Pieces of a durable file go to the disk while it is being written, so that the sync
-    at the end has little left to wait for.
+    at the end has little left to wait for. The descriptor stays open until then: one
+    opened later may not learn of a failed write-back.
     """
 
-    def __init__(self, raw: io.FileIO, *, durable: bool) -> None:
-        self._raw = raw
+    def __init__(self, path: str, attempts: str, *, durable: bool) -> None:
+        self.path = path
+        self._raw = persistently(functools.partial(_new_attempt, attempts), path=path)
+        self._temporary = str(self._raw.name)
         self._durable = durable
         self._size = 0
         self._begun = 0
@@ -349,6 +336,21 @@ class _WholeWrites:
             _begin_writeback(self._raw.fileno(), self._begun, self._size)
             self._begun = self._size
         return size
+
+    def sync(self) -> None:
+        with self._raw:
+            if self._durable:
+                os.fsync(self._raw.fileno())
+
+    def publish(self) -> None:
+        rename(self._temporary, self.path)
+
+    def discard(self) -> None:
+        # What went wrong first is what counts; the folder of attempts goes later.
+        with contextlib.suppress(OSError):
+            self._raw.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
 
 
 def _begin_writeback(descriptor: int, start: int, stop: int) -> None:

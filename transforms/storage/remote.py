@@ -32,9 +32,9 @@ import google_crc32c
 
 from transforms.errors import DamageError, SpecError, source_error
 from transforms.storage import object_clients
+from transforms.storage.drafts import Draft
 from transforms.storage.entries import (
     FileEntry,
-    Sink,
     Standing,
     is_hidden,
     stamp,
@@ -396,6 +396,31 @@ def _temporary() -> Iterator[tuple[IO[bytes], str]]:
             yield named, named.name
 
 
+class _RemoteDraft:
+    """A file that is written here, and uploaded when it gets its name."""
+
+    def __init__(self, path: str, attempts: str) -> None:
+        self.path = path
+        self._attempts = attempts
+        self._open = contextlib.ExitStack()
+        self._file, self._name = self._open.enter_context(_temporary())
+        self._spooled = Spooled(self._file)
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        return self._spooled.write(data)
+
+    def sync(self) -> None:
+        self._file.flush()
+        self._spooled.check(self.path)
+
+    def publish(self) -> None:
+        with self._open:
+            upload(self._name, self.path, attempts=self._attempts)
+
+    def discard(self) -> None:
+        self._open.close()
+
+
 class Spooled:
     """A file on its way: written here, checked, then uploaded."""
 
@@ -657,15 +682,9 @@ class RemoteStorage:
         with RemoteFile(path) as file:
             return file.read_range(start, stop), file.stamp
 
-    @contextlib.contextmanager
-    def create(self, path: str, *, attempts: str, durable: bool) -> Iterator[Sink]:
+    def draft(self, path: str, *, attempts: str, durable: bool) -> Draft:
         """`attempts` matters where files are renamed, as in HDFS."""
-        with _temporary() as (temporary, name):
-            spooled = Spooled(temporary)
-            yield spooled
-            temporary.flush()
-            spooled.check(path)
-            upload(name, path, attempts=attempts)
+        return _RemoteDraft(path, attempts)
 
     def write_file(
         self,

@@ -24,7 +24,7 @@ from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
-from transforms.shards.write_shard import write_shard
+from transforms.shards.write_shard import draft_shard
 from transforms.stages import write
 from transforms.storage import folders
 
@@ -90,10 +90,10 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         if seen.fail_at is not None and len(seen.written) == seen.fail_at:
             raise RuntimeError("the power of the test")
         seen.written.append(key)
-        return write_shard(key, *arguments, **options)
+        return draft_shard(key, *arguments, **options)
 
     monkeypatch.setattr(CsvReader, "blocks", cutting)
-    monkeypatch.setattr(write, "write_shard", writing)
+    monkeypatch.setattr(write, "draft_shard", writing)
     return seen
 
 
