@@ -60,7 +60,7 @@ _THREADS = 2
 # Cells that are cast at once: bounds the memory of the cast. The first piece is this
 # share of a column: it shows most columns of text to be certainly text.
 _PIECE_CELLS = 65_536
-_FIRST_PIECE, _LEAST_CELLS = 64, 1024
+_FIRST_PIECE, _LEAST_CELLS = 64, 4096
 # Cells among which the first few distinct ones are sought, step by step.
 _EXAMPLE_CELLS = (8, 64, 1000)
 
