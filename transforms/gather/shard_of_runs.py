@@ -4,8 +4,9 @@ Rows are ordered by their hash. Rows of equal hash are ordered by the record tha
 values make, so that nothing depends on the bundles and attempts that they came from.
 """
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ __all__ = [
     "records_of",
     "typed_rows",
 ]
+
+# Rows that are read and typed together.
+_READ_BYTES = 64 << 20
 
 Fetch = Callable[[str, int, int], bytes]
 Hashes = npt.NDArray[np.uint64]
@@ -94,8 +98,7 @@ def gather_shard(
 ) -> tuple[GatheredRows, list[Rejection]]:
     """Returns the rows of a shard, and rejections of those that do not fit.
 
-    Rows of a hash that is divided are read run by run, and only those of the shard are
-    kept.
+    Of the rows of a hash that is divided, only those of the shard are kept.
 
     Args:
       ranges: of the runs, in any order; at least one.
@@ -112,10 +115,13 @@ def gather_shard(
     tables = []
     rejections: list[Rejection] = []
     share = _Share(*around, schema)
-    for each in ranges:
-        for table, refused in typed_rows(read_rows(each, fetch), schema, types):
+    for group in _read_together(ranges):
+        # Joined once; else each use of a column would join its pieces again.
+        raw = in_one_piece(pa.concat_tables(read_rows(each, fetch) for each in group))
+        for table, refused in typed_rows(raw, schema, types):
             tables.append(share.of_rows(table))
             rejections += [each for value, each in refused if share.has_rejected(value)]
+        del raw, table
     # A run without equal rows has no counts.
     # Popped, so that only what joins its columns holds it.
     tables[:] = [pa.concat_tables(tables, promote_options="default")]
@@ -138,6 +144,18 @@ def gather_shard(
         paths=images[0].name if alone else "",
     )
     return rows, rejections
+
+
+def _read_together(ranges: Sequence[RowRange]) -> Iterable[list[RowRange]]:
+    """Returns the ranges in groups of one Arrow schema, each of about 64 MiB."""
+    sizes: collections.Counter[bytes] = collections.Counter()
+    groups: dict[tuple[bytes, int], list[RowRange]] = {}
+    for each in ranges:
+        number = sizes[each.schema] // _READ_BYTES
+        groups.setdefault((each.schema, number), []).append(each)
+        start, stop = each.place
+        sizes[each.schema] += stop - start
+    return groups.values()
 
 
 class _Share:
