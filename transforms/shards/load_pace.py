@@ -76,13 +76,10 @@ def pace_for(wait: float, busy: float) -> Pace:
 class LoadTimes:
     """What loading takes in this process, and the pace that follows from it.
 
-        >>> times = LoadTimes()
-        >>> times.is_due()
-        True
-        >>> times.measure(lambda row: row, 100)
-        [0, 1, 2, 3]
-        >>> times.pace == HERE
-        True
+        times = LoadTimes()
+        if times.is_due():
+            rows = times.measure(load, count)
+        threads = times.pace.threads
 
     Attributes:
       pace: the last decision.

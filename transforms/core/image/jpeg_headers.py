@@ -36,11 +36,14 @@ class KnownHeaders:
     Threads may share one. What it knows decides how long a check takes, never its
     result.
 
-        >>> headers = KnownHeaders()
-        >>> headers.find(data) is None
-        True
-        >>> headers.learn(data, jpeg.read_header(data))
-        >>> header, end = headers.find(data)
+        headers = KnownHeaders()
+        found = headers.find(data)
+        if found is None:
+            header = jpeg.read_header(data)
+            end = jpeg.walk(data)
+            headers.learn(data, header)
+        else:
+            header, end = found
     """
 
     def __init__(self) -> None:
