@@ -59,7 +59,7 @@ def _elsewhere(server: Server, folder: Path, host: str) -> Program:
 def test_what_is_finished_is_not_done_again(
     server: Server, measures: Path, local_measures: Path, tmp_path: Path
 ) -> None:
-    """Killed after some segments, then after some shards, a job goes on there."""
+    """A job goes on that was killed among segments, among shards and after them."""
     arguments = ("convert", measures, f"{server.url}/out", *MEASURES)
     spools = tmp_path / "temporary"
     spools.mkdir()
@@ -70,21 +70,26 @@ def test_what_is_finished_is_not_done_again(
         with program.running(*arguments) as process:
             until(lambda: len(_puts(proxy, ".segments")) == 3)
             _kill(process)
-        # Each shard is announced, and then put.
-        _stall(proxy, "-of-00003", skip=5)
+        # The 6 shards are announced one by one, and then put together.
+        _stall(proxy, "-of-00003", skip=8)
         with program.running(*arguments) as process:
-            until(lambda: len(_puts(proxy, "-of-00003")) == 6)
+            until(lambda: len(_puts(proxy, "-of-00003")) > 8)
             _kill(process)
         # The partial upload ended with its process.
         assert [path for path in spools.rglob("*") if path.is_file()] == []
         assert len(_puts(proxy, ".segments")) == 2
         assert server.keys("out/manifest") == []
+        _stall(proxy, "out/dataset_info")
+        with program.running(*arguments) as process:
+            until(lambda: bool(_puts(proxy, "out/dataset_info")))
+            _kill(process)
+        assert not _puts(proxy, ".segments")
+        assert server.keys("out/manifest") == []
         proxy.set()
         done = program.run(*arguments)
         assert "going on where an earlier run ended: 4 blocks read" in done.err
-        assert "2 shards written" in done.err
-        assert not _puts(proxy, ".segments")
-        assert len(_puts(proxy, "out/measures-")) == 4
+        assert "6 shards written" in done.err
+        assert not _puts(proxy, "out/measures-")
     assert_same(server, "out", local_measures)
 
 
