@@ -111,7 +111,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     monkeypatch.setattr(merge_runs, "_MERGED_BYTES", MERGED_BYTES)
     monkeypatch.setattr(merge_runs, "_MOST_RANGES", RUNS * SHARDS // 4)
     monkeypatch.setattr(files, "read_range", found.reading(files.read_range))
-    for name in ("merge_ranges", "write_shard"):
+    for name in ("merge_ranges", "draft_shard"):
         taking = found.taking(name, getattr(write_dataset, name))
         monkeypatch.setattr(write_dataset, name, taking)
     return found
@@ -132,15 +132,15 @@ def test_memory_and_requests_of_many_runs_and_shards(
     assert note.startswith(f"{RUNS:,} sorted runs of rows were merged before")
     assert len(names(tmp_path / "out")) >= SHARDS
     reads, shard = sum(watch.reads.values()), RUNS * RUN_BYTES // SHARDS
-    assert set(watch.reads) == {"merge_ranges", "write_shard"}
+    assert set(watch.reads) == {"merge_ranges", "draft_shard"}
     assert reads < RUNS * SHARDS / 3
     # A group may have twice as many rows as another.
     assert watch.peaks["merge_ranges"] < 8 * MERGED_BYTES
-    assert watch.peaks["write_shard"] < 6 * shard + (4 << 20)
+    assert watch.peaks["draft_shard"] < 6 * shard + (4 << 20)
     peaks = {name: f"{peak / 1e6:.0f} MB" for name, peak in watch.peaks.items()}
     headline(
         "H8",
         f"{{}} merge of {RUNS:,} runs for {SHARDS:,} shards: {reads:,} requests, "
-        f"peak {peaks['merge_ranges']}, of a shard {peaks['write_shard']}",
+        f"peak {peaks['merge_ranges']}, of a shard {peaks['draft_shard']}",
         1,
     )
