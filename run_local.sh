@@ -67,7 +67,7 @@ install() {
     if is_current "$stamp"; then
         return
     fi
-    # An environment that was moved or half made is made anew.
+    # An environment that was moved or half made is replaced.
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
         { [ -f "$run_stamp" ] && [ "$(head -n 1 "$run_stamp")" != "$root" ]; }; then
         python=$(find_python)

@@ -27,7 +27,7 @@ __all__ = ["LONGEST", "SMALL_BYTES", "gathered", "run_files_of", "run_stop"]
 SMALL_BYTES = 1 << 20
 # Fewer files than these are no worse off each by itself.
 _FEWEST_FILES = 16
-# A run is one in so many of all files, so that a change touches less than a hundredth.
+# About how many runs there are: then a change touches less than 1 in 100 files.
 _RUNS = 256
 # Files of a run on average, where a run of 1 / `_RUNS` would be shorter.
 _LEAST_MEAN = 8

@@ -59,7 +59,7 @@ _MIN_REST_SECONDS = 1.0
 
 
 def pace_for(wait: float, busy: float) -> Pace:
-    """Returns the pace for rows of which each takes so many seconds.
+    """Returns the pace for rows that wait and compute for these seconds each.
 
     Args:
       wait: of a row, in which its thread does nothing.

@@ -115,7 +115,7 @@ class ShardDraft:
     Attributes:
       file: the shard's.
       finished: what is true of the shard once it has its name.
-      write_again: writes the shard anew, by itself, as `write_shard`.
+      write_again: writes the shard once more, by itself, as `write_shard`.
       store: where the file goes.
     """
 

@@ -27,7 +27,7 @@ Cells: TypeAlias = pa.ChunkedArray | pa.StringArray
 
 Places: TypeAlias = npt.NDArray[np.intp]
 
-# Cells that are cast at once: so many hide what a call costs, and fit in the cache.
+# Cells that are cast at once: enough to hide what a call costs; they fit in the cache.
 _GROUP_CELLS = 65_536
 
 _DIGIT, _MINUS, _POINT, _EXPONENT, _OTHER = 1, 2, 4, 8, 16
