@@ -1,6 +1,6 @@
 # Each target makes what it needs; `run_local.sh` holds the commands.
-.PHONY: quick check test test-lowest test-clusters stress bench bench-engines docs \
-	settings clean
+.PHONY: quick check test test-lowest test-clusters stress bench bench-growth \
+	bench-engines docs settings clean
 
 BENCH_ARGS ?=
 
@@ -39,6 +39,11 @@ stress:
 bench: bench/.venv/.stamp
 	./run_local.sh setup
 	.venv/bin/python bench/run.py $(BENCH_ARGS)
+
+bench-growth: bench/.venv/.stamp
+	./run_local.sh setup
+	.venv/bin/python bench/growth.py $(BENCH_ARGS)
+	bench/.venv/bin/python bench/growth_plot.py docs/internals/growth.svg
 
 bench-engines:
 	./run_local.sh setup

@@ -37,8 +37,9 @@ class Measured:
       seconds: from before the start to after the exit.
       output: what it printed to standard output.
       processor_seconds: of all cores, user and system.
-      process_bytes: peak resident memory of its largest process; 0 if not asked for.
-      tree_bytes: peak of the sum over its processes, shared pages counted once.
+      process_bytes: peak resident memory of its largest process.
+      tree_bytes: peak of the sum over its processes, shared pages counted once; 0 if
+        not asked for.
     """
 
     seconds: float
@@ -51,18 +52,18 @@ class Measured:
 def run(command: Command, *, memory: bool = False) -> Measured:
     """Runs `command` to its end. Raises ProcessFailedError when it fails.
 
-    Memory is sampled 20 times a second, which takes a little of the time: use the
-    seconds of runs without it. Linux only.
+    With `memory`, that of the whole tree is sampled 20 times a second, which takes a
+    little of the time: use the seconds of runs without it. Linux only.
     """
     os.sync()  # the disk must not still be writing the previous run's data
-    used = _processor_seconds()
     begun = time.perf_counter()
     process = _Process(command)
-    peaks = _watch_memory(process.popen) if memory else (0, 0)
-    process.popen.wait()
+    largest, tree = _watch_memory(process.popen.pid) if memory else (0, 0)
+    used = process.wait()
     seconds = time.perf_counter() - begun
-    used = _processor_seconds() - used
-    return Measured(seconds, process.output(), used, *peaks)
+    processor_seconds = used.ru_utime + used.ru_stime
+    largest = max(largest, used.ru_maxrss * _KILOBYTE)
+    return Measured(seconds, process.output(), processor_seconds, largest, tree)
 
 
 def compile_program(python: str) -> None:
@@ -74,12 +75,6 @@ def compile_program(python: str) -> None:
     folders = ("beam_pipeline", "beam_tfrecord", "transforms")
     root = pathlib.Path(__file__).resolve().parents[1]
     run([python, "-m", "compileall", "-q", *(root / folder for folder in folders)])
-
-
-def _processor_seconds() -> float:
-    """Returns what all ended children have used."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def run_side_by_side(commands: Sequence[Command]) -> float:
@@ -111,6 +106,12 @@ class _Process:
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
 
+    def wait(self) -> resource.struct_rusage:
+        """Waits for the end; returns what it and the children it waited for used."""
+        _, status, used = os.wait4(self.popen.pid, 0)
+        self.popen.returncode = os.waitstatus_to_exitcode(status)
+        return used
+
     def output(self) -> str:
         """Returns the ended process's output. Raises ProcessFailedError on failure."""
         with self._output, self._errors:
@@ -125,14 +126,15 @@ class _Process:
         return texts[0]
 
 
-def _watch_memory(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+def _watch_memory(root: int) -> tuple[int, int]:
     """Returns the peaks (largest process, whole tree) until the process ends."""
     if not sys.platform.startswith("linux"):
         raise ProcessFailedError("memory is read from /proc, which only Linux has")
     largest = tree = 0
-    while process.poll() is None:
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # who waits for it learns what it used
+    while os.waitid(os.P_PID, root, ended) is None:
         total = 0
-        for pid in _tree(process.pid):
+        for pid in _tree(root):
             total += _field(pid, "smaps_rollup", "Pss:")
             # The kernel's high-water mark also covers peaks between two samples.
             largest = max(largest, _field(pid, "status", "VmHWM:"))

@@ -1,11 +1,12 @@
 """Rows that a pipeline generates, written by WriteDataset or dropped.
 
 Row i is {"id": int, "score": float, "name": text, "fresh": bool, "label": one of 5
-texts}. `peers/beam_rows.py` writes the same rows. Prints the seconds from the
-pipeline's construction to its end as JSON.
+texts}. `peers/beam_rows.py` writes the same rows. `--columns` adds floats to them.
+Prints the seconds from the pipeline's construction to its end as JSON.
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import time
@@ -25,7 +26,8 @@ LABELS = ("cat", "dog", "chicken", "horse", "goat")
 _PART_ROWS = 10_000
 
 
-def _dicts(start: int, stop: int) -> Iterator[dict[str, Any]]:
+def _dicts(start: int, stop: int, columns: int = 0) -> Iterator[dict[str, Any]]:
+    further = [f"c{column:05d}" for column in range(columns)]
     for number in range(start, stop):
         yield {
             "id": number,
@@ -33,6 +35,7 @@ def _dicts(start: int, stop: int) -> Iterator[dict[str, Any]]:
             "name": f"name {number}",
             "fresh": number % 3 == 0,
             "label": LABELS[number % 5],
+            **{name: (number + i) / 7 for i, name in enumerate(further)},
         }
 
 
@@ -49,9 +52,13 @@ def _batches(start: int, stop: int) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict(columns)
 
 
-def generated(pipeline: beam.Pipeline, rows: int, kind: str) -> "beam.PCollection[Any]":
-    """Returns rows 0 to `rows` as dicts, or as Arrow batches of 10,000."""
-    make = _dicts if kind == "dicts" else _batches
+def generated(
+    pipeline: beam.Pipeline, given: argparse.Namespace
+) -> "beam.PCollection[Any]":
+    """Returns the rows as dicts, or as Arrow batches of 10,000."""
+    rows = given.rows
+    dicts = functools.partial(_dicts, columns=given.columns)
+    make = dicts if given.kind == "dicts" else _batches
     starts = range(0, rows, _PART_ROWS)
     found: beam.PCollection[Any] = (
         pipeline
@@ -74,6 +81,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--kind", choices=("dicts", "batches"), default="dicts")
+    parser.add_argument("--columns", type=int, default=0, help="floats more, in dicts")
+    parser.add_argument("--shards", type=int, help="of WriteDataset")
     parser.add_argument("--drop", action="store_true", help="take rows, write none")
     return parser.parse_args()
 
@@ -83,7 +92,7 @@ def run(given: argparse.Namespace, write: "beam.PTransform[Any, Any]") -> float:
     begun = time.perf_counter()
     last = beam.FlatMap(_nothing) if given.drop else write
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
-        generated(pipeline, given.rows, given.kind) | "Last" >> last
+        generated(pipeline, given) | "Last" >> last
     return time.perf_counter() - begun
 
 
@@ -92,7 +101,9 @@ def main() -> None:
     from beam_tfrecord import WriteDataset
 
     given = arguments()
-    seconds = run(given, WriteDataset(given.output / "dataset", label="label"))
+    more = {"shards": given.shards} if given.shards else {}
+    write = WriteDataset(given.output / "dataset", label="label", **more)
+    seconds = run(given, write)
     print(json.dumps({"items": given.rows, "work_seconds": seconds}))
 
 

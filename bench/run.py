@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import data
+import growth
 import measure
 
 BENCH = pathlib.Path(__file__).resolve().parent
@@ -366,6 +367,27 @@ class Bench:
             results.append(Result(work_name, "WriteToTFRecord", bound, reached, facts))
         return [*results, *self._own_memory(rows)]
 
+    def growth(self) -> list[Result]:
+        """Fits how cost grows over two decades of each line of `growth.py`."""
+        if self.peers_only:
+            return []
+        programs = {"ours": growth.Programs(self.ours_python)}
+        results = []
+        for line in growth.LINES:
+            found = growth.costs(
+                line, programs, runs=self.runs, small=True, scratch=self.scratch / "g"
+            )
+            for cost in found:
+                facts = {"us a unit": cost.unit_costs[-1]} if cost.unit_costs else {}
+                facts |= {"times the empty run": cost.of_empty}
+                work = f"{cost.command}, by {line.name}, exponent"
+                bound = growth.MAX_EXPONENT
+                reached = cost.exponent
+                results.append(
+                    Result(work, "1", bound, reached, facts, at_most=True, unit="")
+                )
+        return results
+
     def _own(
         self, rows: int, *flags: str, peer: bool = False, memory: bool = False
     ) -> measure.Measured:
@@ -413,7 +435,7 @@ class _fresh:  # noqa: N801 - used as a function
         shutil.rmtree(self.folder)
 
 
-WORKS = ("csv", "encode", "images", "memory", "workers", "verify", "own")
+WORKS = ("csv", "encode", "images", "memory", "workers", "verify", "own", "growth")
 
 
 def _arguments() -> argparse.Namespace:
