@@ -36,7 +36,7 @@ from transforms.shards.write_shard import ShardLayout
 from transforms.sidecars import tfds
 from transforms.stages.commit import Facts, Publication, commit_dataset
 from transforms.storage import file_systems
-from transforms.work.receipts import ShardDone, find_shard, keep_shard
+from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
 __all__ = ["Writers", "check_dataset", "names_of"]
@@ -244,7 +244,7 @@ class Writers:
     def _shard(self, writer: _Writer, store: Store, index: int) -> ShardFile:
         name = f"d-train.tfrecord-{index:05d}-of-{_count(writer.job):05d}"
         input_digest = f"{writer.digest}-{index}"
-        found = find_shard(store, input_digest)
+        found = FinishedShards(store).find(input_digest)
         if found is not None:
             return found.shard
         data = f"{writer.job} {index} ".encode() * (100 + writer.job)
@@ -255,7 +255,7 @@ class Writers:
             facts["kind"] = Statistics(1, minimum=0, maximum=0, classes={0: 1})
         crc = google_crc32c.value(data)
         shard = ShardFile(name, "train", index, 1, len(data), len(data), crc, facts)
-        keep_shard(store, input_digest, ShardDone(shard, None, None))
+        keep_shards(store, [(input_digest, ShardDone(shard, None, None))])
         return shard
 
 

@@ -18,7 +18,7 @@ from transforms.core.segment import in_source_order
 from transforms.errors import BeamTFRecordError
 from transforms.shards.shard_group import ShardGroup
 from transforms.shards.write_shard import ShardLayout, draft_shard, rows_of_segments
-from transforms.work.receipts import ShardDone, find_shard, keep_shard
+from transforms.work.receipts import FinishedShards, ShardDone, keep_shards
 from transforms.work.store import Store
 
 __all__ = ["FINGERPRINTS", "REJECTS", "WriteShards"]
@@ -72,6 +72,7 @@ class _WriteFile(beam.DoFn):
 
     def setup(self) -> None:
         self.group = ShardGroup()
+        self.finished = FinishedShards(self.store)
 
     def start_bundle(self) -> None:
         self.group.discard()
@@ -83,7 +84,7 @@ class _WriteFile(beam.DoFn):
     ) -> Iterator[Any]:
         key, segments = element[0], in_source_order(list(element[1]))
         input_digest = _input_digest(key, segments, shard_counts)
-        done = find_shard(self.store, input_digest) if input_digest else None
+        done = self.finished.find(input_digest) if input_digest else None
         if done is not None:
             yield from self._outputs(done)
             return
@@ -115,15 +116,20 @@ class _WriteFile(beam.DoFn):
         self.group.discard()
 
     def _finish(self) -> list[ShardDone]:
-        """Finishes the group; leaves receipts of its shards."""
+        """Finishes the group; leaves a receipt of its shards."""
         waiting, self.waiting = self.waiting, []
         finished = [ShardDone(*each) for each in self.group.finish()]
-        for input_digest, done in zip(waiting, finished, strict=True):
-            rejects = done.rejects
-            if rejects is not None:
-                self.rows_rejected.inc(rejects.items)
-            if input_digest and not (rejects and rejects.counts.keys() & _MAY_HEAL):
-                keep_shard(self.store, input_digest, done)
+        for done in finished:
+            if done.rejects is not None:
+                self.rows_rejected.inc(done.rejects.items)
+        keep_shards(
+            self.store,
+            [
+                (input_digest, done)
+                for input_digest, done in zip(waiting, finished, strict=True)
+                if input_digest and not _may_heal(done)
+            ],
+        )
         return finished
 
     def _outputs(self, done: ShardDone) -> Iterator[Any]:
@@ -133,6 +139,10 @@ class _WriteFile(beam.DoFn):
         if done.fingerprints is not None:
             yield beam.pvalue.TaggedOutput(FINGERPRINTS, done.fingerprints)
         yield done.shard
+
+
+def _may_heal(done: ShardDone) -> bool:
+    return bool(done.rejects and done.rejects.counts.keys() & _MAY_HEAL)
 
 
 def _in_global_window(output: Any) -> Any:

@@ -7,8 +7,11 @@ as `transforms.work.facts_json` writes them:
 
     <digest>-<n>.piece     the n-th piece of a block: what `read` and `place` gave
     <digest>.block         how many pieces the block has, once `read` has seen them all
-    <digest>.shard         a finished shard
+    <digest>-<n>.shards    n shards that were finished together
     <digest>.blocks        the blocks of one input
+
+Shards may be many and small, so a receipt is of a group of them, named by the digest of
+their digests. It has a line a shard: its digest, how many items it rejected, its facts.
 
 The files that a receipt names are checked against their checksums before reuse.
 Receipts are not synced: one damaged by a power loss is ignored.
@@ -16,9 +19,11 @@ Receipts are not synced: one damaged by a power loss is ignored.
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import google_crc32c
@@ -40,21 +45,23 @@ from transforms.work.store import Store
 
 __all__ = [
     "Done",
+    "FinishedShards",
     "PieceDone",
     "ShardDone",
     "count_finished",
     "find_block",
     "find_blocks",
-    "find_shard",
     "keep_block",
     "keep_blocks",
     "keep_for_next",
     "keep_piece",
-    "keep_shard",
+    "keep_shards",
     "new_rejects",
 ]
 
 _CHUNK_BYTES = 8 << 20
+# Receipts of shards, and how many each is of.
+_GROUP = re.compile(r"[0-9a-f]+-(\d+)\.shards")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,26 +140,64 @@ def find_block(store: Store, input_digest: str) -> list[PieceDone] | None:
     return out
 
 
-def keep_shard(store: Store, input_digest: str, done: ShardDone) -> None:
-    """Leaves the receipt of a shard that is under its name."""
-    facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
-    _keep(store, f"{input_digest}.shard", [facts, _sums(done.logs())])
+def keep_shards(store: Store, shards: Sequence[tuple[str, ShardDone]]) -> None:
+    """Leaves one receipt of shards that are under their names.
+
+    Args:
+      store: of the job.
+      shards: their input digests, and what `write` gave; none leave no receipt.
+    """
+    if not shards:
+        return
+    lines = []
+    for input_digest, done in shards:
+        facts = [getattr(done, field.name) for field in dataclasses.fields(done)]
+        rejected = sum(log.items for log in done.logs())
+        text = to_json([facts, _sums(done.logs())])
+        lines.append(b"%s %d %s" % (input_digest.encode(), rejected, text))
+    digests = "\n".join(input_digest for input_digest, _ in shards)
+    name = hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
+    _write(store, f"{name}-{len(shards)}.shards", b"\n".join(lines))
 
 
-def find_shard(store: Store, input_digest: str) -> ShardDone | None:
-    """Returns a shard that an earlier run has finished, if it is whole."""
-    found = _find(store, f"{input_digest}.shard")
-    if found is None:
-        return None
-    facts, sums = found
-    done: ShardDone = _moved(ShardDone(*facts), store)
-    path = os.path.join(store.dataset, done.shard.name)
-    stated = done.shard.bytes, done.shard.crc32c
-    if _checksum(path) != stated or not _whole(done.parts()):
-        return None
-    if _sums(done.logs()) != sums:
-        return None
-    return done
+class FinishedShards:
+    """The shards that earlier attempts have finished, as their receipts say.
+
+        finished = FinishedShards(store)
+        done = finished.find(input_digest)   # a ShardDone, or None
+
+    The receipts are looked for once, when the first shard is.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Facts as JSON, by input digest.
+        self._facts: dict[str, bytes] | None = None
+
+    def find(self, input_digest: str) -> ShardDone | None:
+        """Returns a shard that has been finished, if it is whole."""
+        if self._facts is None:
+            self._facts = {
+                input_digest: text
+                for name in _names(self._store)
+                if name.endswith(".shards")
+                for input_digest, _, text in _lines(self._store, name)
+            }
+        store, text = self._store, self._facts.get(input_digest)
+        if text is None:
+            return None
+        try:
+            facts, sums = from_json(text)
+        except ValueError:
+            return None
+        done: ShardDone = _moved(ShardDone(*facts), store)
+        path = os.path.join(store.dataset, done.shard.name)
+        stated = done.shard.bytes, done.shard.crc32c
+        if _checksum(path) != stated or not _whole(done.parts()):
+            return None
+        if _sums(done.logs()) != sums:
+            return None
+        return done
 
 
 def keep_blocks(
@@ -185,28 +230,23 @@ def new_rejects(store: Store, seen: set[str]) -> int:
       seen: names of the receipts that were counted before; new ones are added.
     """
     count = 0
-    with contextlib.suppress(FileNotFoundError):
-        for name in set(files.names_in(store.receipts)) - seen:
-            seen.add(name)
-            kind = name.rpartition(".")[2]
-            if kind not in ("piece", "shard"):
-                continue
-            if (found := _find(store, name)) is None:
-                continue
-            done = PieceDone(*found[0]) if kind == "piece" else ShardDone(*found[0])
-            count += sum(log.items for log in done.logs())
+    for name in set(_names(store)) - seen:
+        seen.add(name)
+        kind = name.rpartition(".")[2]
+        if kind == "shards":
+            count += sum(rejected for _, rejected, _ in _lines(store, name))
+        elif kind == "piece" and (found := _find(store, name)) is not None:
+            count += sum(log.items for log in PieceDone(*found[0]).logs())
     return count
 
 
 def count_finished(store: Store) -> tuple[int, int]:
     """Returns how many finished blocks and shards a job has left."""
-    try:
-        names = files.names_in(store.receipts)
-    except (FileNotFoundError, NotADirectoryError):
-        return 0, 0
+    names = _names(store)
+    groups = filter(None, map(_GROUP.fullmatch, names))
     return (
         sum(name.endswith(".block") for name in names),
-        sum(name.endswith(".shard") for name in names),
+        sum(int(group[1]) for group in groups),
     )
 
 
@@ -228,7 +268,7 @@ def _prune(store: Store, used: Sequence[str]) -> None:
         stem, _, kind = name.rpartition(".")
         if kind == "blocks":
             continue
-        if kind == "shard" or stem.partition("-")[0] not in keep:
+        if kind == "shards" or stem.partition("-")[0] not in keep:
             store.remove_file(os.path.join(store.receipts, name))
         elif kind == "piece" and (found := _find(store, name)) is not None:
             done = PieceDone(*found[0])
@@ -244,21 +284,46 @@ def _prune(store: Store, used: Sequence[str]) -> None:
 
 
 def _keep(store: Store, name: str, facts: Any) -> None:
-    path = os.path.join(store.receipts, name)
-    text = to_json(facts)
-    data = b"%08x " % google_crc32c.value(text) + text
-    files.write_file(path, data, attempts=store.attempts, durable=False)
+    _write(store, name, to_json(facts))
 
 
 def _find(store: Store, name: str) -> Any:
     try:
-        data = files.read_bytes(os.path.join(store.receipts, name))
-        stated, _, text = data.partition(b" ")
-        if stated != b"%08x" % google_crc32c.value(text):
-            return None
-        return from_json(text)
-    except (FileNotFoundError, ValueError):
+        text = _read(store, name)
+        return None if text is None else from_json(text)
+    except ValueError:
         return None
+
+
+def _names(store: Store) -> list[str]:
+    """Returns the names of all receipts."""
+    try:
+        return files.names_in(store.receipts)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _lines(store: Store, name: str) -> Iterator[tuple[str, int, bytes]]:
+    """Yields input digest, rejected items and facts of the shards of a receipt."""
+    for line in (_read(store, name) or b"").splitlines():
+        input_digest, rejected, facts = line.split(b" ", 2)
+        yield input_digest.decode(), int(rejected), facts
+
+
+def _write(store: Store, name: str, text: bytes) -> None:
+    path = os.path.join(store.receipts, name)
+    data = b"%08x " % google_crc32c.value(text) + text
+    files.write_file(path, data, attempts=store.attempts, durable=False)
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    """Returns the content of a receipt; None where it is damaged, or gone."""
+    try:
+        data = files.read_bytes(os.path.join(store.receipts, name))
+    except FileNotFoundError:
+        return None
+    stated, _, text = data.partition(b" ")
+    return text if stated == b"%08x" % google_crc32c.value(text) else None
 
 
 def _moved(done: Any, store: Store) -> Any:

@@ -24,6 +24,7 @@ from transforms.formats.csv.reader import CsvReader
 from transforms.formats.file_runs import RunSource
 from transforms.formats.table_source import TableSource
 from transforms.publishing import work_folder
+from transforms.shards import shard_group
 from transforms.shards.write_shard import draft_shard
 from transforms.stages import write
 from transforms.storage import folders
@@ -101,14 +102,17 @@ def hidden(out: Folder) -> Folder:
     return out.parent / f".{out.name}.beam-tfrecord"
 
 
-def broken_off(work: Work, source: Folder, out: Folder, *options: object) -> None:
-    """Runs until two shards are written; the third fails."""
-    work.fail_at = 2
+def broken_off(
+    work: Work, source: Folder, out: Folder, *options: object, after: int = 2
+) -> None:
+    """Runs until some shards are written; the next one fails."""
+    work.written.clear()
+    work.fail_at = after
     run = command("convert", source, out, *options)
     assert run.code == 1
     assert "power of the test" in run.err
     work.fail_at = None
-    assert len(work.written) == 2
+    assert len(work.written) == after
     work.read.clear()
     work.cut.clear()
     work.written.clear()
@@ -138,6 +142,23 @@ class TestResume:
         assert len(work.written) == 3
         assert same(out, tmp_path / "whole")
         assert not hidden(out).exists()
+
+    def test_finished_groups_of_shards_are_not_done_again(
+        self, tmp_path: Folder, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of groups of two, the first two and half of the third were finished."""
+        monkeypatch.setattr(shard_group, "_SHARDS", 2)
+        source, out = tables(tmp_path / "in"), tmp_path / "out"
+        options = (*FILES, "--shards", 12, "--name", "set")
+        convert(source, tmp_path / "whole", *options)
+        broken_off(work, source, out, *options, after=5)
+        sizes = [path.name[-8:] for path in hidden(out).glob("*/receipts/*.shards")]
+        assert sorted(sizes) == ["1.shards", "2.shards", "2.shards"]
+        run = convert(source, out, *options)
+        assert "4 blocks read, 5 shards written" in run.err
+        assert work.read == []
+        assert len(work.written) == 7
+        assert same(out, tmp_path / "whole")
 
     def test_images_that_are_written_are_not_loaded_again(
         self, tmp_path: Folder, work: Work
