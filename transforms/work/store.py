@@ -13,7 +13,6 @@ Where attempts at a task may differ, `dataset/` and `rejects/` have a folder for
 see `transforms.publishing.shared_run`.
 """
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
@@ -28,6 +27,7 @@ from transforms.core.model import Rejection, RejectLog, Segment
 from transforms.errors import CommitError, DamageError
 from transforms.storage import folders
 from transforms.storage.paths import Access, is_remote
+from transforms.storage.read_ahead import read_ahead
 from transforms.storage.retry import persistently
 from transforms.work.rejects import RejectGatherer
 
@@ -254,11 +254,8 @@ class Store:
 
     def get_all(self, segments: Sequence[Segment]) -> Iterator[bytes]:
         """Yields the messages of segments, as `get`; far ones are read side by side."""
-        if not is_remote(self.folder) or len(segments) < 2:
-            yield from map(self.get, segments)
-            return
-        with concurrent.futures.ThreadPoolExecutor(_FAR_READS) as pool:
-            yield from pool.map(self.get, segments)
+        far = is_remote(self.folder)
+        yield from read_ahead(self.get, segments, far=far, threads=_FAR_READS)
 
     def put_rows(self, name: str, pieces: Sequence[pa.Buffer]) -> str:
         """Stores pieces of rows end to end; returns the path of their file.

@@ -8,31 +8,31 @@ each file by itself. All others are read one by one.
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from transforms import files
 from transforms.core.model import Block, Rejection
 from transforms.errors import InputError
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.header import header_record
 from transforms.formats.csv.read import read_raw
-from transforms.formats.csv.scan import Scan, Stream, pieces_of
+from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.gathered import SMALL_BYTES
-from transforms.formats.table import Complaint, InputFile, RawRows, unreadable
-from transforms.formats.unpacked import is_packed
+from transforms.formats.table import Complaint, InputFile, RawRows
 
-__all__ = ["Joined", "join_files"]
+__all__ = ["Joined", "join_files", "may_join", "read_joined"]
+
+_File = TypeVar("_File")
 
 _BOM = b"\xef\xbb\xbf"
 _ENDS = (b"\n", b"\r")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Generic[_File]):
     """The records of several files, end to end.
 
     Attributes:
@@ -46,101 +46,112 @@ class Joined:
     """
 
     dialect: CsvDialect
-    files: tuple[InputFile, ...]
+    files: tuple[_File, ...]
     text: bytes
     starts: npt.NDArray[np.int64]
     first_line: int
     first_rows: npt.NDArray[np.int64]
     first_lines: npt.NDArray[np.int64]
 
-    def read(
-        self, names: Sequence[str], wanted: Sequence[str], beside: Sequence[str]
-    ) -> RawRows:
-        """Returns the rows of all files; see `read_raw`."""
-        first = self.files[0]
-        rows = int(self.first_rows[-1])
-        # Any start but 0, where the text would begin with the header.
-        block = Block(first.origin, 1, 1 + len(self.text), rows=rows)
-        raw = read_raw(self.text, block, self.dialect, names, wanted, beside)
-        places = raw.numbers
-        owners = np.searchsorted(self.first_rows, places, side="right") - 1
-        numbers = places - self.first_rows[owners]
-        origins = pa.array([file.origin for file in self.files], pa.string())
-        sizes = np.array([file.size for file in self.files], np.int64)
-        shares = numbers * (sizes - self.starts)[owners]
-        shares //= np.diff(self.first_rows)[owners]
-        begins = np.array([file.position for file in self.files]) + self.starts
-        assert raw.reject is not None
-        return dataclasses.replace(
-            raw,
-            block=dataclasses.replace(
-                block, start=int(self.starts[0]), position=int(begins[0])
-            ),
-            numbers=numbers,
-            reject=self._rejecter(raw.reject),
-            origins=origins.take(pa.array(owners)),
-            places=places,
-            positions=begins[owners] + shares,
-        )
 
-    def _rejecter(
-        self, make: Callable[[Sequence[Complaint]], list[Rejection]]
-    ) -> Callable[[Sequence[Complaint]], list[Rejection]]:
-        """Returns what makes rejections with the file, and the row and line in it."""
+def read_joined(
+    joined: Joined[InputFile],
+    names: Sequence[str],
+    wanted: Sequence[str],
+    beside: Sequence[str],
+) -> RawRows:
+    """Returns the rows of all files; see `read_raw`."""
+    inputs, first_rows = joined.files, joined.first_rows
+    rows = int(first_rows[-1])
+    # Any start but 0, where the text would begin with the header.
+    block = Block(inputs[0].origin, 1, 1 + len(joined.text), rows=rows)
+    raw = read_raw(joined.text, block, joined.dialect, names, wanted, beside)
+    places = raw.numbers
+    owners = np.searchsorted(first_rows, places, side="right") - 1
+    numbers = places - first_rows[owners]
+    origins = pa.array([file.origin for file in inputs], pa.string())
+    sizes = np.array([file.size for file in inputs], np.int64)
+    shares = numbers * (sizes - joined.starts)[owners]
+    shares //= np.diff(first_rows)[owners]
+    begins = np.array([file.position for file in inputs]) + joined.starts
+    assert raw.reject is not None
+    return dataclasses.replace(
+        raw,
+        block=dataclasses.replace(
+            block, start=int(joined.starts[0]), position=int(begins[0])
+        ),
+        numbers=numbers,
+        reject=_rejecter(joined, raw.reject),
+        origins=origins.take(pa.array(owners)),
+        places=places,
+        positions=begins[owners] + shares,
+    )
 
-        def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
-            out = []
-            for (place, *_), found in zip(complaints, make(complaints), strict=True):
-                owner = int(np.searchsorted(self.first_rows, place, side="right")) - 1
-                assert found.line is not None
-                line = found.line - int(self.first_lines[owner]) + self.first_line - 1
-                out.append(
-                    dataclasses.replace(
-                        found,
-                        source=self.files[owner].origin,
-                        row=place - int(self.first_rows[owner]) + 1,
-                        line=line,
-                    )
+
+def _rejecter(
+    joined: Joined[InputFile], make: Callable[[Sequence[Complaint]], list[Rejection]]
+) -> Callable[[Sequence[Complaint]], list[Rejection]]:
+    """Returns what makes rejections with the file, and the row and line in it."""
+
+    def reject(complaints: Sequence[Complaint]) -> list[Rejection]:
+        out = []
+        for (place, *_), found in zip(complaints, make(complaints), strict=True):
+            owner = int(np.searchsorted(joined.first_rows, place, side="right")) - 1
+            assert found.line is not None
+            line = found.line - int(joined.first_lines[owner]) + joined.first_line - 1
+            out.append(
+                dataclasses.replace(
+                    found,
+                    source=joined.files[owner].origin,
+                    row=place - int(joined.first_rows[owner]) + 1,
+                    line=line,
                 )
-            return out
+            )
+        return out
 
-        return reject
+    return reject
+
+
+def may_join(size: int, dialect: CsvDialect) -> bool:
+    """Tells whether a file of this size, written so, can be joined to others."""
+    return (
+        size <= SMALL_BYTES
+        and dialect.header
+        and not dialect.escape
+        and dialect.encoding == "utf-8"
+    )
 
 
 def join_files(
-    inputs: Sequence[InputFile],
-    dialect_of: Callable[[str], CsvDialect],
-    check_header: Callable[[Stream, str], None],
-) -> Iterator[InputFile | Joined]:
+    contents: Iterable[tuple[_File, CsvDialect, bytes | None]],
+    header_of: Callable[[bytes, _File], bytes],
+    *,
+    most_bytes: int,
+) -> Iterator[_File | Joined[_File]]:
     """Yields files joined where they can be, and the others; in their order.
 
-    Args:
-      inputs: small files.
-      dialect_of: how a file of this path is written.
-      check_header: raises InputError for a file, and its path, of another header.
+    A compressed file is never joined: its bytes are no text.
 
-    Raises:
-      InputError: a file cannot be read, or has changed since it was listed.
+    Args:
+      contents: files, how they are written, and all of their bytes; None for one that
+        is not to be joined.
+      header_of: returns the header of a file with these bytes, see `header_record`;
+        raises InputError where it is not that of the source.
+      most_bytes: of text that are joined; the last file may go beyond.
     """
-    joining: _Joining | None = None
-    for file in inputs:
-        dialect = dialect_of(file.origin)
-        if not _may_join(file, dialect):
-            found = None
-        else:
-            try:
-                data = files.read_bytes(file.path, stamp=file.stamp)
-            except OSError as error:
-                raise unreadable(file.path, error) from error
+    joining: _Joining[_File] | None = None
+    for file, dialect, data in contents:
+        found = None
+        if data is not None:
             if joining is None or joining.dialect != dialect:
                 if joining is not None:
                     yield from joining.joined()
-                joining = _Joining.of(data, dialect, file.origin, check_header)
+                joining = _Joining.of(data, dialect, file, header_of)
             found = None if joining is None else joining.body_of(data)
+        if joining is not None and (found is None or joining.size >= most_bytes):
+            yield from joining.joined()
+            joining.clear()
         if found is None:
-            if joining is not None:
-                yield from joining.joined()
-                joining.clear()
             yield file
         elif joining is not None:
             joining.add(file, *found)
@@ -148,17 +159,7 @@ def join_files(
         yield from joining.joined()
 
 
-def _may_join(file: InputFile, dialect: CsvDialect) -> bool:
-    return (
-        dialect.header
-        and not dialect.escape
-        and dialect.encoding == "utf-8"
-        and file.size <= SMALL_BYTES
-        and not is_packed(file.path)
-    )
-
-
-class _Joining:
+class _Joining(Generic[_File]):
     """Files that wait until no other can join them."""
 
     def __init__(self, dialect: CsvDialect, header: bytes) -> None:
@@ -173,22 +174,22 @@ class _Joining:
         cls,
         data: bytes,
         dialect: CsvDialect,
-        origin: str,
-        check_header: Callable[[Stream, str], None],
-    ) -> "_Joining | None":
+        file: _File,
+        header_of: Callable[[bytes, _File], bytes],
+    ) -> "_Joining[_File] | None":
         """Returns what files join whose header is that of this one; None for none."""
         try:
-            check_header(io.BytesIO(data), origin)
-            header = header_record(io.BytesIO(data), dialect, origin)
+            header = header_of(data, file)
         except InputError:
             # The reader of single files says it again, where it should.
             return None
         return cls(dialect, header) if header else None
 
     def clear(self) -> None:
-        self.files: list[InputFile] = []
+        self.files: list[_File] = []
         self.bodies: list[bytes] = []
         self.starts: list[int] = []
+        self.size = 0
 
     def body_of(self, data: bytes) -> tuple[bytes, int] | None:
         """Returns the records of a file, and where they start; None if it cannot join.
@@ -216,14 +217,15 @@ class _Joining:
                 return None
         return (body if not body or body[-1:] in _ENDS else body + b"\n"), start
 
-    def add(self, file: InputFile, body: bytes, start: int) -> None:
+    def add(self, file: _File, body: bytes, start: int) -> None:
         """Adds a file; one without records has nothing to add."""
         if body:
             self.files.append(file)
             self.bodies.append(body)
             self.starts.append(start)
+            self.size += len(body)
 
-    def joined(self) -> Iterator[InputFile | Joined]:
+    def joined(self) -> Iterator[_File | Joined[_File]]:
         """Yields the files that wait, as one; each by itself where quotes forbid it."""
         if len(self.files) < 2:
             yield from self.files

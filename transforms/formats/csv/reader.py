@@ -1,7 +1,9 @@
 """CSV as a table format: plain files in blocks, compressed files as a stream."""
 
 import dataclasses
+import functools
 import io
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -9,9 +11,18 @@ from transforms import files
 from transforms.core.model import Block
 from transforms.formats.csv.blocks import iter_blocks
 from transforms.formats.csv.dialect import CsvDialect
-from transforms.formats.csv.header import check_same_columns, read_header
+from transforms.formats.csv.header import (
+    check_same_columns,
+    header_record,
+    read_header,
+)
 from transforms.formats.csv.header_check import HeaderCheck
-from transforms.formats.csv.joined import Joined, join_files
+from transforms.formats.csv.joined import (
+    Joined,
+    join_files,
+    may_join,
+    read_joined,
+)
 from transforms.formats.csv.read import read_raw
 from transforms.formats.csv.sample import SampleInput, sample_blocks
 from transforms.formats.table import (
@@ -21,8 +32,11 @@ from transforms.formats.table import (
     SourceFile,
     TableReader,
     TableSample,
+    unreadable,
 )
 from transforms.formats.unpacked import is_packed, open_unpacked, plain_name
+from transforms.storage.paths import is_remote
+from transforms.storage.read_ahead import read_ahead
 
 __all__ = ["CsvReader"]
 
@@ -72,19 +86,21 @@ class CsvReader(TableReader):
         if delimiter is None:
             is_tsv = plain_name(origin).lower().endswith(".tsv")
             delimiter = "\t" if is_tsv else ","
-        return CsvDialect(
-            delimiter=delimiter,
-            quote=self.quote,
-            escape=self.escape,
-            header=self.header is not False,
-            columns=self.columns,
-            encoding=self.encoding,
-            trim=self.trim,
+        return _dialect(
+            delimiter,
+            self.quote,
+            self.escape,
+            self.header is not False,
+            self.columns,
+            self.encoding,
+            self.trim,
         )
 
     def plan(self, files: Sequence[InputFile]) -> Planned:
         """Samples rows as text; the reader then knows the names of all columns."""
-        packed = any(is_packed(file.path) for file in files)
+        far = is_remote(files[0].path)
+        paths = [file.path for file in files]
+        packed = any(read_ahead(is_packed, paths, far=far))
         sample = self._packed_sample(files) if packed else self._sample(files)
         # Of many files, empty ones were not looked into.
         first = next((file for file in files if file.size), files[0])
@@ -99,7 +115,8 @@ class CsvReader(TableReader):
             SampleInput(file.origin, file.size, file.open, self.dialect_of(file.origin))
             for file in files
         ]
-        return sample_blocks(inputs, check=self._header_check)
+        far = is_remote(files[0].path)
+        return sample_blocks(inputs, check=self._header_check, far=far)
 
     def _packed_sample(self, files: Sequence[InputFile]) -> TableSample:
         """Returns the first rows of files; compressed content has no middle."""
@@ -218,17 +235,42 @@ class CsvReader(TableReader):
         self, files: Sequence[InputFile], columns: Sequence[str], *, block_bytes: int
     ) -> Iterator[RawRows]:
         """Yields the rows of files, of small ones that can be joined together."""
-        for found in join_files(files, self.dialect_of, self._check_header):
-            if isinstance(found, Joined):
-                yield found.read(self.names, columns, self.beside)
-                continue
+        far = is_remote(files[0].path)
+        contents = read_ahead(self._content, files, far=far)
+        each = join_files(contents, self._header_of, most_bytes=block_bytes)
+        for _, group in itertools.groupby(each, lambda it: isinstance(it, Joined)):
+            alone = []
+            for found in group:
+                if isinstance(found, Joined):
+                    yield read_joined(found, self.names, columns, self.beside)
+                else:
+                    alone.append(found)
             yield from super(CsvReader, self).read_whole(
-                [found], columns, block_bytes=block_bytes
+                alone, columns, block_bytes=block_bytes
             )
+
+    def _content(self, file: InputFile) -> tuple[InputFile, CsvDialect, bytes | None]:
+        """Returns what `join_files` is to join."""
+        dialect = self.dialect_of(file.origin)
+        if not may_join(file.size, dialect):
+            return file, dialect, None
+        try:
+            return file, dialect, files.read_bytes(file.path, stamp=file.stamp)
+        except OSError as error:
+            raise unreadable(file.path, error) from error
+
+    def _header_of(self, data: bytes, file: InputFile) -> bytes:
+        stream = io.BytesIO(data)
+        self._check_header(stream, file.origin)
+        return header_record(stream, self.dialect_of(file.origin), file.origin)
 
     def _check_header(self, stream: Any, origin: str) -> None:
         names = read_header(stream, self.dialect_of(origin), origin)
         check_same_columns(self.named_in, self.names, origin, names)
+
+
+# Of thousands of files, that is cheaper than to check its fields for each.
+_dialect = functools.lru_cache(maxsize=8)(CsvDialect)
 
 
 def _start_of(stream: Any, size: int) -> tuple[bytes, bool]:

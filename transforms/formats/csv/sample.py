@@ -5,8 +5,9 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +22,16 @@ from transforms.formats.csv.dialect import (
 from transforms.formats.csv.header import (
     check_same_columns,
     header_fields,
+    header_record,
     read_header,
     repeats_header,
 )
 from transforms.formats.csv.header_check import HeaderCheck
+from transforms.formats.csv.joined import Joined, join_files, may_join
 from transforms.formats.csv.records import Records, parse, trimmed
 from transforms.formats.csv.scan import Scan, pieces_of
 from transforms.formats.table import TableSample
+from transforms.storage.read_ahead import read_ahead
 
 __all__ = ["SAMPLE_BYTES", "SampleInput", "sample_blocks"]
 
@@ -67,6 +71,7 @@ def sample_blocks(
     *,
     sample_bytes: int = SAMPLE_BYTES,
     check: HeaderCheck | None = None,
+    far: bool = False,
 ) -> TableSample:
     """Returns rows from places spread evenly over the files; all rows if they are few.
 
@@ -79,6 +84,7 @@ def sample_blocks(
       inputs: the files.
       sample_bytes: about how much to read.
       check: judges the first rows of files; None if it is known what they are.
+      far: whether opening a file waits for a network.
 
     Raises:
       InputError: the first row of a file is no header, but data; a file looked into has
@@ -87,82 +93,145 @@ def sample_blocks(
     """
     places = _places([each.size for each in inputs], sample_bytes)
     few = len(inputs) <= _PLACES
-    first: tuple[SampleInput, tuple[str, ...]] | None = None
-    batches: list[tuple[pa.Array, ...]] = []
-    lengths: collections.Counter[int] = collections.Counter()
-    sampled_bytes = 0
-    # The first rows that `check` judges: of every file if the columns are given, else
-    # of the first file, which the others must equal.
-    heads: list[tuple[str, tuple[str, ...]]] = []
-    for each, ranges in zip(inputs, places, strict=True):
-        if not ranges and not few:
+    looked_into = (
+        _Look(each, ranges)
+        for each, ranges in zip(inputs, places, strict=True)
+        if ranges or few
+    )
+    seen = _Seen(check)
+    contents = read_ahead(_content, looked_into, far=far)
+    for found in join_files(contents, seen.header_of, most_bytes=_PARSED_BYTES):
+        if isinstance(found, Joined):
+            used = sum(look.file.size for look in found.files) - found.starts.sum()
+            seen.add([(found.text, int(used))], found.dialect)
             continue
-        with contextlib.closing(each.opener()) as stream:
-            names = read_header(stream, each.dialect, each.origin)
-            if check is not None and each.dialect.columns is not None:
-                heads.append(
-                    (each.origin, header_fields(stream, each.dialect, each.origin))
-                )
-            if first is None:
-                first = (each, names)
-                heads = heads or [(each.origin, names)]
-            try:
-                check_same_columns(first[0].origin, first[1], each.origin, names)
-            except InputError:
-                # Files without headers differ in their first rows: say that instead.
-                _check_heads(check, heads, batches, len(first[1]))
-                raise
-            texts = _gathered(_texts(stream, ranges, each), each.dialect)
-            for records, used in _parsed(texts, names, each):
-                batches.append(_rows(records.columns, names, each.dialect))
-                lengths.update(count for _, count in records.miscounted)
-                sampled_bytes += used
-    if first is None:
+        with contextlib.closing(found.open()) as stream:
+            seen.see_header(stream, found.file)
+            texts = _texts(stream, found.ranges, found.file)
+            seen.add(_gathered(texts, found.file.dialect), found.file.dialect)
+    if seen.first is None:
         raise InputError("a sample needs at least one CSV file; found none")
-    file, names = first
-    rows = sum(len(columns[0]) for columns in batches)
-    _check_lengths(lengths, rows, file, names)
-    notes = _check_heads(check, heads, batches, len(names))
+    rows, lengths = seen.rows, seen.lengths
+    _check_lengths(lengths, rows, seen.first, seen.names)
+    notes = seen.check_heads()
     total_bytes = sum(each.size for each in inputs)
     is_whole = total_bytes <= sample_bytes and all(each.ended for each in inputs)
     # A source that holds nothing but headers is complete, too.
-    complete = is_whole or not sampled_bytes
+    complete = is_whole or not seen.sampled_bytes
     return TableSample(
-        columns=dict(zip(names, _joined(batches, len(names)), strict=True)),
+        columns=dict(zip(seen.names, seen.columns(), strict=True)),
         rows=rows,
         unread=lengths.total(),
-        sampled_bytes=sampled_bytes,
+        sampled_bytes=seen.sampled_bytes,
         total_rows=rows + lengths.total() if complete else None,
         complete=complete,
         notes=notes,
     )
 
 
-def _joined(
-    batches: Sequence[tuple[pa.Array, ...]], count: int
-) -> list[pa.ChunkedArray]:
-    return [
-        pa.chunked_array([columns[i] for columns in batches], pa.string())
-        for i in range(count)
-    ]
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Look:
+    """A file, and the ranges of its bytes that the sample looks into.
+
+    Attributes:
+      data: all of the file, where it was read already.
+    """
+
+    file: SampleInput
+    ranges: Sequence[tuple[int, int]]
+    data: bytes | None = None
+
+    def open(self) -> Any:
+        return self.file.opener() if self.data is None else io.BytesIO(self.data)
 
 
-def _check_heads(
-    check: HeaderCheck | None,
-    heads: Sequence[tuple[str, tuple[str, ...]]],
-    batches: Sequence[tuple[pa.Array, ...]],
-    count: int,
-) -> tuple[str, ...]:
-    """Returns the first note about first rows; InputError if one is data."""
-    if check is None:
-        return ()
-    columns = _joined(batches, count)
-    # Most files repeat the same names: check each distinct row once.
-    first: dict[tuple[str, ...], str] = {}
-    for origin, fields in heads:
-        first.setdefault(fields, origin)
-    notes = [check.note(origin, fields, columns) for fields, origin in first.items()]
-    return tuple(filter(None, notes))[:1]
+def _content(look: _Look) -> tuple[_Look, CsvDialect, bytes | None]:
+    """Returns what `join_files` is to join: all of a small file."""
+    file = look.file
+    whole = file.ended and list(look.ranges) == [(0, file.size)]
+    if not whole or not may_join(file.size, file.dialect):
+        return look, file.dialect, None
+    with contextlib.closing(file.opener()) as stream:
+        data = stream.read()
+    return dataclasses.replace(look, data=data), file.dialect, data
+
+
+class _Seen:
+    """What a sample has seen so far.
+
+    Attributes:
+      first: the first file; None for none.
+      names: of its columns, which the other files must have, too.
+      lengths: of records that are no rows: how many have so many fields.
+      sampled_bytes: of input that was looked at.
+    """
+
+    def __init__(self, check: HeaderCheck | None) -> None:
+        self._check = check
+        self.first: SampleInput | None = None
+        self.names: tuple[str, ...] = ()
+        self.lengths: collections.Counter[int] = collections.Counter()
+        self.sampled_bytes = 0
+        self._batches: list[tuple[pa.Array, ...]] = []
+        # The first rows that `check` judges: of every file if the columns are given,
+        # else of the first file, which the others must equal.
+        self._heads: dict[str, tuple[str, ...]] = {}
+
+    def header_of(self, data: bytes, look: _Look) -> bytes:
+        """Returns the header record of a file, which it has seen then."""
+        stream, file = io.BytesIO(data), look.file
+        self.see_header(stream, file)
+        return header_record(stream, file.dialect, file.origin)
+
+    def see_header(self, stream: Any, file: SampleInput) -> None:
+        """Notes the first row of a file; raises InputError for another header."""
+        names = read_header(stream, file.dialect, file.origin)
+        if self._check is not None and file.dialect.columns is not None:
+            fields = header_fields(stream, file.dialect, file.origin)
+            self._heads[file.origin] = fields
+        if self.first is None:
+            self.first, self.names = file, names
+            self._heads = self._heads or {file.origin: names}
+        try:
+            check_same_columns(self.first.origin, self.names, file.origin, names)
+        except InputError:
+            # Files without headers differ in their first rows: say that instead.
+            self.check_heads()
+            raise
+
+    def add(self, texts: Iterable[tuple[bytes, int]], dialect: CsvDialect) -> None:
+        """Adds the rows of texts; each comes with its length in the files."""
+        for records, used in _parsed(texts, self.names, dialect):
+            self._batches.append(_rows(records.columns, self.names, dialect))
+            self.lengths.update(count for _, count in records.miscounted)
+            self.sampled_bytes += used
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(len(columns[0]) for columns in self._batches)
+
+    def columns(self) -> list[pa.ChunkedArray]:
+        """Returns the cells of each column."""
+        return [
+            pa.chunked_array([columns[i] for columns in self._batches], pa.string())
+            for i in range(len(self.names))
+        ]
+
+    def check_heads(self) -> tuple[str, ...]:
+        """Returns the first note about first rows; InputError if one is data."""
+        if self._check is None:
+            return ()
+        columns = self.columns()
+        # Most files repeat the same names: check each distinct row once.
+        first: dict[tuple[str, ...], str] = {}
+        for origin, fields in self._heads.items():
+            first.setdefault(fields, origin)
+        notes = [
+            self._check.note(origin, fields, columns)
+            for fields, origin in first.items()
+        ]
+        return tuple(filter(None, notes))[:1]
 
 
 def _rows(
@@ -210,21 +279,22 @@ def _gathered(
 
 
 def _parsed(
-    texts: Iterator[tuple[bytes, int]], names: Sequence[str], file: SampleInput
+    texts: Iterable[tuple[bytes, int]], names: Sequence[str], dialect: CsvDialect
 ) -> Iterator[tuple[Records, int]]:
     """Parses the texts in order, up to two at once, while the next one is read."""
+    texts = iter(texts)
     begun = list(itertools.islice(texts, 2))
     if len(begun) < 2:
         # Of thousands of small files, starting a pool each would take the most time.
         for text, used in begun:
-            yield parse(text, names, names, file.dialect), used
+            yield parse(text, names, names, dialect), used
         return
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
         waiting: collections.deque[tuple[concurrent.futures.Future[Records], int]] = (
             collections.deque()
         )
         for text, used in itertools.chain(begun, texts):
-            parsing = pool.submit(parse, text, names, names, file.dialect)
+            parsing = pool.submit(parse, text, names, names, dialect)
             waiting.append((parsing, used))
             if len(waiting) > _THREADS:
                 parsed, length = waiting.popleft()
