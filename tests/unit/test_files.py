@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from transforms import files
+from transforms.core.tfrecord import GatheringSink
 from transforms.errors import CommitError, SourceError, StorageError, TargetError
 from transforms.files import FileEntry
 from transforms.storage import folders, retry
@@ -85,6 +86,25 @@ def test_create_replaces(tmp_path: Folder, attempts: Folder) -> None:
         with files.create(str(tmp_path / "file"), attempts=str(attempts)) as file:
             file.write(data)
     assert (tmp_path / "file").read_bytes() == b"second"
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000, 10**6])
+def test_pieces_are_written_in_order(
+    tmp_path: Folder, attempts: Folder, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """All of them, however few the system takes at once, and whatever their number."""
+    pieces = [bytes([i % 251]) * (i % 5) for i in range(3000)]
+    real = os.writev
+
+    def writev(descriptor: int, some: list[bytes]) -> int:
+        return real(descriptor, [b"".join(some)[:most]])
+
+    monkeypatch.setattr(os, "writev", writev)
+    path = str(tmp_path / "file")
+    with files.written(files.draft(path, attempts=str(attempts))) as file:
+        assert isinstance(file, GatheringSink)
+        file.write_all(pieces)
+    assert (tmp_path / "file").read_bytes() == b"".join(pieces)
 
 
 def test_create_syncs_before_the_rename(

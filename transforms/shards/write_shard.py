@@ -8,13 +8,14 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from transforms import files
 from transforms.core import segment
-from transforms.core.example.encoder import ExampleEncoder, large_record_pieces
+from transforms.core.example.encoder import ExampleEncoder, FramedPieces
 from transforms.core.image.policy import ImagePolicy
 from transforms.core.model import (
     Rejection,
@@ -40,6 +41,7 @@ from transforms.shards.allocation import keep_freed_memory
 from transforms.shards.image_fingerprints import store_fingerprints
 from transforms.shards.image_loading import (
     Images,
+    Loaded,
     LoadedImage,
     load_ahead,
     loaded_items,
@@ -357,9 +359,26 @@ class _Behind:
 
     def write_framed(self, data: bytes, *, records: int) -> None:
         """As `TFRecordWriter.write_framed`."""
+        self._submit(
+            functools.partial(self._writer.write_framed, data, records=records)
+        )
+
+    def write_pieces(self, framed: FramedPieces, *, records: int) -> None:
+        """As `TFRecordWriter.write_pieces`."""
+        self._submit(
+            functools.partial(
+                self._writer.write_pieces,
+                framed.pieces,
+                records=records,
+                size=framed.size,
+                crc32c=framed.crc32c,
+            )
+        )
+
+    def _submit(self, work: Callable[[], None]) -> None:
         if self._last is not None:
             self._last.result()
-        self._last = self._pool.submit(self._writer.write_framed, data, records=records)
+        self._last = self._pool.submit(work)
 
     def __enter__(self) -> "_Behind":
         return self
@@ -424,16 +443,10 @@ def _write_images(
             columns |= derived_columns(loaded, layout.schema)
             if alone is not None and None not in loaded[0]:
                 records = pa.record_batch([columns[k] for k in small.names], small)
-                before, after = encoder.entries_around(records)
-                framed: list[bytes] = []
-                for one, head, tail in zip(
-                    loaded[0], before.to_pylist(), after.to_pylist(), strict=True
-                ):
-                    assert isinstance(one, LoadedImage)
-                    data = one.prepared.data
-                    first, last = large_record_pieces(head, alone, data, tail)
-                    framed += (first, data, last)
-                behind.write_framed(b"".join(framed), records=len(chunk))
+                data = [item.prepared.data for item in map(_one, loaded[0])]
+                crcs = np.array([google_crc32c.value(each) for each in data], np.uint32)
+                framed = encoder.frame_around(records, data, crcs)
+                behind.write_pieces(framed, records=len(chunk))
             else:
                 full = record_schema(layout.schema)
                 whole = columns | {
@@ -447,6 +460,12 @@ def _write_images(
             for feature, each in zip(images, loaded, strict=True):
                 facts[feature.name] = image_facts(feature, each)
             out.parts.append(facts)
+
+
+def _one(loaded: Loaded) -> LoadedImage:
+    """Returns the image of a row that has one."""
+    assert isinstance(loaded, LoadedImage)
+    return loaded
 
 
 def _sound(

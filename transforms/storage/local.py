@@ -44,6 +44,8 @@ __all__ = ["LocalStorage", "exclusive_lock", "listed_so_far", "rename"]
 # The disk is given a file in pieces of this size.
 _WRITEBACK_BYTES = 8 << 20
 _SYNC_FILE_RANGE_WRITE = 2
+# As many as one call of writev(2) takes.
+_PIECES = 1024
 # A file of unknown length is read in pieces of this size.
 _PIECE_BYTES = 1 << 24
 
@@ -331,11 +333,24 @@ class _LocalDraft:
         while view:
             view = view[self._raw.write(view) :]
         size = len(memoryview(data))
+        self._written(size)
+        return size
+
+    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
+        for start in range(0, len(pieces), _PIECES):
+            some = pieces[start : start + _PIECES]
+            size = sum(map(len, some))
+            written = os.writev(self._raw.fileno(), some)
+            self._written(written)
+            if written < size:
+                # A signal came, or the disk is nearly full: the write says which.
+                self.write(memoryview(b"".join(some))[written:])
+
+    def _written(self, size: int) -> None:
         self._size += size
         if self._durable and self._size - self._begun >= _WRITEBACK_BYTES:
             _begin_writeback(self._raw.fileno(), self._begun, self._size)
             self._begun = self._size
-        return size
 
     def sync(self) -> None:
         with self._raw:

@@ -591,7 +591,8 @@ class TestThreads:
         def fail(*_: object, **__: object) -> None:
             raise RuntimeError("the writer broke")
 
-        monkeypatch.setattr(TFRecordWriter, "write_framed", fail)
+        for name in ("write_framed", "write_pieces"):
+            monkeypatch.setattr(TFRecordWriter, name, fail)
         error = refused(1, request.getfixturevalue(source), tmp_path / "out")
         assert "the writer broke" in error
         assert not (tmp_path / "out").exists()

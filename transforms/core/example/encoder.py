@@ -15,9 +15,7 @@ floats, the run is the result.
 """
 
 import dataclasses
-import functools
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import google_crc32c
@@ -29,15 +27,16 @@ from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.payload import MAX_EXAMPLE_BYTES, Column, max_bytes_before
 from transforms.core.example.records import Records
 from transforms.core.example.varint import MAX_VARINT_BYTES, varint
-from transforms.core.tfrecord.frame import OVERHEAD_BYTES, header, mask
+from transforms.core.tfrecord.frame import OVERHEAD_BYTES
+from transforms.core.tfrecord.joined_crc import joined_crc
 from transforms.errors import EncodingError
 
 __all__ = [
     "MAX_EXAMPLE_BYTES",
     "ExampleEncoder",
     "Framed",
+    "FramedPieces",
     "encode_examples",
-    "large_record_pieces",
 ]
 
 # One pass over the columns encodes a chunk: large enough to spread the cost of the
@@ -46,7 +45,7 @@ _CHUNK_ROWS = 1 << 13
 _CHUNK_BYTES = 1 << 24
 
 # What surrounds the entries of a record.
-_Around = Literal["nothing", "example", "frame"]
+_Around = Literal["example", "frame"]
 _Sizes = npt.NDArray[np.int64]
 
 
@@ -61,6 +60,21 @@ class Framed:
 
     buffer: pa.Buffer
     offsets: npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FramedPieces:
+    """The bytes of whole records of a TFRecord file, in pieces.
+
+    Attributes:
+      pieces: one after another.
+      size: bytes of all.
+      crc32c: CRC32C of all.
+    """
+
+    pieces: list[bytes | memoryview]
+    size: int
+    crc32c: int
 
 
 def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
@@ -90,7 +104,7 @@ class ExampleEncoder:
         Args:
           schema: the columns, one a feature; `payload.py` lists their types.
           split_at: name of a bytes feature that is not in the schema, at whose place
-            `entries_around` splits the records.
+            `frame_around` puts values.
 
         Raises EncodingError: a tf.train.Example cannot hold a column's type, or two
         columns have the same name.
@@ -109,7 +123,13 @@ class ExampleEncoder:
             for index in sorted(range(len(schema)), key=lambda i: names[i].encode())
             if not pa.types.is_null(schema.field(index).type)
         ]
-        self._split_at = None if split_at is None else split_at.encode()
+        self._entry: Entry | None = None
+        self._before = 0
+        if split_at is not None:
+            self._entry = Entry(split_at, Kind.BYTES, Form.SINGLE)
+            place = split_at.encode()
+            others = (column.name.encode() for _, column in self._columns)
+            self._before = sum(name < place for name in others)
         self._row_bytes = OVERHEAD_BYTES + MAX_VARINT_BYTES
         for _, column in self._columns:
             size = len(column.entry.prefix(MAX_VARINT_BYTES))
@@ -133,7 +153,7 @@ class ExampleEncoder:
         hold a value; the message names feature and row.
         """
         chunks = [
-            _binary_array(*self._records(chunk, start, self._columns, "example"))
+            _binary_array(*self._record(chunk, start, "example").finish())
             for start, chunk in self._chunks(batch)
         ]
         return _concatenated(chunks)
@@ -147,7 +167,7 @@ class ExampleEncoder:
         """
         chunks = []
         for start, chunk in self._chunks(batch):
-            chunks.append(self._records(chunk, start, self._columns, "frame"))
+            chunks.append(self._record(chunk, start, "frame").finish())
         if not chunks:
             return Framed(pa.py_buffer(b""), np.zeros(1, np.int64))
         if len(chunks) == 1:
@@ -166,34 +186,45 @@ class ExampleEncoder:
         starts.append(np.array([end], np.int64))
         return Framed(buffer, np.concatenate(starts))
 
-    def entries_around(
-        self, batch: pa.RecordBatch
-    ) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
-        """Returns the entries before and those after the feature `split_at`.
+    def frame_around(
+        self,
+        batch: pa.RecordBatch,
+        values: Sequence[bytes | memoryview],
+        crcs: npt.NDArray[np.uint32],
+    ) -> FramedPieces:
+        """Returns n rows as TFRecord records, with the values of `split_at` in them.
 
-        For each of the n rows: the concatenated map entries of the features whose
-        names sort before it, and of those that sort after it; without the Example
-        around them. `large_record_pieces` adds the feature between them.
+            header | 0a T | entries | entry of `split_at`, up to its value   } a piece
+            value                                                            } a piece
+            entries | footer | the same of the next record                   } a piece
+
+        The values, encoded images for example, are not copied.
+
+        Args:
+          batch: n rows of the other features.
+          values: of `split_at` in each row.
+          crcs: CRC32C of each value.
 
         Raises EncodingError as `encode` does; ValueError without `split_at`.
         """
-        if self._split_at is None:
-            raise ValueError("entries_around needs an encoder made with split_at")
-        sides = (
-            [pair for pair in self._columns if pair[1].name.encode() < self._split_at],
-            [pair for pair in self._columns if pair[1].name.encode() > self._split_at],
-        )
-        chunks = list(self._chunks(batch))
-        before, after = (
-            _concatenated(
-                [
-                    _binary_array(*self._records(chunk, start, columns, "nothing"))
-                    for start, chunk in chunks
-                ]
-            )
-            for columns in sides
-        )
-        return before, after
+        if self._entry is None:
+            raise ValueError("frame_around needs an encoder made with split_at")
+        pieces: list[bytes | memoryview] = []
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        for start, chunk in self._chunks(batch):
+            part = slice(start, start + chunk.num_rows)
+            record = self._record(chunk, start, "frame", sizes[part])
+            around = record.around(sizes[part], crcs[part])
+            if pieces:
+                around[0] = bytes(pieces.pop()) + around[0]
+            for before, value in zip(around[:-1], values[part], strict=True):
+                pieces += (before, value)
+            pieces.append(around[-1])
+        every = np.empty(len(pieces), np.uint32)
+        every[::2] = [google_crc32c.value(piece) for piece in pieces[::2]]
+        every[1::2] = crcs
+        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        return FramedPieces(pieces, int(lengths.sum()), joined_crc(every, lengths))
 
     def _chunks(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row, rows) of chunks within both limits; checks the schema."""
@@ -226,19 +257,30 @@ class ExampleEncoder:
             yield start, batch.slice(start, fits - start)
             start = fits
 
-    def _records(
+    def _record(
         self,
         chunk: pa.RecordBatch,
         first_row: int,
-        columns: list[tuple[int, Column]],
         around: _Around,
-    ) -> tuple[pa.Buffer, _Sizes]:
-        """Returns the bytes of n >= 1 records and their n + 1 offsets."""
+        left_out: _Sizes | None = None,
+    ) -> Records:
+        """Returns n >= 1 records, ready to be joined.
+
+        Args:
+          chunk: n rows.
+          first_row: place of the first in its batch, for messages.
+          around: what is put around the entries.
+          left_out: sizes of the values of `split_at`, which are not among the rows.
+        """
         record = Records(chunk.num_rows)
-        for index, column in columns:
+        for place, (index, column) in enumerate(self._columns):
+            if left_out is not None and place == self._before:
+                self._leave_out(record, left_out)
             payload = column.payload(chunk.column(index), first_row, record.buffers)
             if payload is not None:
                 record.add(column.entry, payload)
+        if left_out is not None and self._before == len(self._columns):
+            self._leave_out(record, left_out)
         totals = record.totals
         largest = totals if isinstance(totals, int) else int(totals.max())
         if largest + 1 + len(varint(largest)) > MAX_EXAMPLE_BYTES:
@@ -248,48 +290,12 @@ class ExampleEncoder:
                 f"bytes; row {row} of the batch (counted from 1) takes {largest}; "
                 "leave a feature out, or keep large values in files"
             )
-        if around != "nothing":
-            record.surround(framed=around == "frame")
-        return record.finish()
+        record.surround(framed=around == "frame")
+        return record
 
-
-def large_record_pieces(
-    before: bytes, name: str, value: bytes, after: bytes
-) -> tuple[bytes, bytes]:
-    """Returns (head, tail): head + value + tail is one framed TFRecord record.
-
-        head   frame header | 0a T | before | entry of the feature, up to its value
-        tail   after | frame footer
-
-    The value, an encoded image for example, is not copied: its checksum is computed
-    piece by piece.
-
-    Args:
-      before: the entries of the features that sort before `name`.
-      name: the feature's name.
-      value: its one value.
-      after: the entries of those that sort after it.
-
-    Raises EncodingError: the Example would exceed MAX_EXAMPLE_BYTES.
-    """
-    prefix = _bytes_entry(name).prefix(len(value))
-    total = len(before) + len(prefix) + len(value) + len(after)
-    body = b"\x0a" + varint(total) + before + prefix
-    length = len(body) + len(value) + len(after)
-    if length > MAX_EXAMPLE_BYTES:
-        raise EncodingError(
-            f"a serialised tf.train.Example must not exceed {MAX_EXAMPLE_BYTES} "
-            f"bytes; with feature {name!r} of {len(value)} bytes it takes {length}; "
-            "split the value, or keep it in a file and store the path"
-        )
-    extend = google_crc32c.extend
-    crc = extend(extend(google_crc32c.value(body), value), after)
-    return header(length) + body, after + struct.pack("<I", mask(crc))
-
-
-@functools.lru_cache(maxsize=64)
-def _bytes_entry(name: str) -> Entry:
-    return Entry(name, Kind.BYTES, Form.SINGLE)
+    def _leave_out(self, record: Records, sizes: _Sizes) -> None:
+        assert self._entry is not None
+        record.leave_out(self._entry, sizes)
 
 
 def _binary_array(data: pa.Buffer, offsets: _Sizes) -> pa.LargeBinaryArray:

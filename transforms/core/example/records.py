@@ -6,6 +6,8 @@ Parts of the same bytes in every row, except for values at fixed positions, are 
 all other parts are one Arrow binary view a row.
 """
 
+import itertools
+
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,7 @@ from transforms.core.tfrecord.frame import (
     length_crcs,
     mask_all,
 )
+from transforms.core.tfrecord.joined_crc import after_zeros
 
 __all__ = ["Records"]
 
@@ -45,6 +48,7 @@ class Records:
         self._fixed = 0
         self._varying: Sizes | None = None
         self._needs_footers = False
+        self._gap: Words | None = None
 
     @property
     def totals(self) -> Sizes | int:
@@ -72,6 +76,12 @@ class Records:
         elif payload.views is not None:
             self._append(payload.views, present)
 
+    def leave_out(self, entry: Entry, sizes: Sizes) -> None:
+        """Adds an entry of payloads of n sizes that others write; see `around`."""
+        self._gap = np.zeros((self._rows, 2), np.uint64)
+        smallest, largest = int(sizes.min()), int(sizes.max())
+        self.add(entry, Payload(smallest, largest, sizes, None, None, self._gap))
+
     def surround(self, *, framed: bool) -> None:
         """Puts the Example around the entries and, if asked for, the frame, too."""
         totals = self.totals
@@ -88,7 +98,9 @@ class Records:
 
     def _frame(self, lengths: Sizes) -> None:
         """Puts the frame around records of n lengths, or one that all have."""
-        crcs = record_crcs(self._parts, self._rows)
+        crcs = None
+        if self._gap is None:
+            crcs = record_crcs(self._parts, self._rows)
         header: list[Store] = [(0, lengths.astype("<u8")), (8, length_crcs(lengths))]
         self._prepend(bytearray(HEADER_BYTES), header)
         last = self._open_run(None)
@@ -105,7 +117,28 @@ class Records:
             _write_footers(data, offsets)
         return data, offsets
 
+    def around(self, sizes: Sizes, crcs: npt.NDArray[np.uint32]) -> list[bytes]:
+        """Returns the n + 1 pieces before, between and behind the payloads left out.
+
+        Args:
+          sizes: of the payloads.
+          crcs: CRC32C of each payload.
+        """
+        places = [part is self._gap for part in self._parts]
+        data, bounds = self._bounds()
+        starts, gaps = bounds[:: len(places)], bounds[places.index(True) :: len(places)]
+        ends = starts[1:] - FOOTER_BYTES
+        whole = data.to_pybytes()
+        first = _crcs_of(whole, starts[:-1] + HEADER_BYTES, gaps)
+        last = _crcs_of(whole, gaps, ends)
+        found = after_zeros(after_zeros(first, sizes) ^ crcs, ends - gaps) ^ last
+        _store_footers(data, ends, found)
+        whole = data.to_pybytes()
+        cuts = [0, *gaps.tolist(), len(whole)]
+        return [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
+
     def _joined(self) -> tuple[pa.Buffer, Sizes]:
+        """Returns the bytes of the records and their n + 1 offsets."""
         rows, parts = self._rows, self._parts
         if not parts:
             return pa.py_buffer(b""), np.zeros(rows + 1, np.int64)
@@ -113,13 +146,17 @@ class Records:
             matrix = parts[0].matrix(rows)
             width = matrix.shape[1]
             return pa.py_buffer(matrix), np.arange(rows + 1, dtype=np.int64) * width
-        views = np.empty((rows, len(parts), 2), np.uint64)
-        for index, part in enumerate(parts):
+        data, bounds = self._bounds()
+        return data, bounds[:: len(parts)].copy()
+
+    def _bounds(self) -> tuple[pa.Buffer, Sizes]:
+        """Returns the bytes of the records, and the n * P + 1 bounds of the parts."""
+        views = np.empty((self._rows, len(self._parts), 2), np.uint64)
+        for index, part in enumerate(self._parts):
             views[:, index] = self._views(part) if isinstance(part, Run) else part
         joined = join(views, self.buffers)
-        offsets = np.frombuffer(joined.buffers()[1], np.int64, views.size // 2 + 1)
-        offsets = offsets[:: len(parts)].copy()
-        return joined.buffers()[2], offsets
+        bounds = np.frombuffer(joined.buffers()[1], np.int64, views.size // 2 + 1)
+        return joined.buffers()[2], bounds
 
     def _views(self, run: Run) -> Words:
         """Returns the run of every row as views (n, 2), of size 0 where absent."""
@@ -206,6 +243,20 @@ def _write_footers(data: pa.Buffer, offsets: Sizes) -> None:
             object,
         )
     crcs = np.fromiter(map(google_crc32c.value, payloads.tolist()), np.uint32, count)
+    _store_footers(data, offsets[1:] - FOOTER_BYTES, crcs)
+
+
+def _store_footers(
+    data: pa.Buffer, places: Sizes, crcs: npt.NDArray[np.uint32]
+) -> None:
     # Overlapping words, one that begins at every byte: footers have any alignment.
     words = np.ndarray((data.size - 3,), "<u4", data, 0, (1,))
-    words[offsets[1:] - FOOTER_BYTES] = mask_all(crcs)
+    words[places] = mask_all(crcs)
+
+
+def _crcs_of(data: bytes, starts: Sizes, stops: Sizes) -> npt.NDArray[np.uint32]:
+    """Returns the CRC32C of each of n parts of `data`."""
+    value = google_crc32c.value
+    bounds = zip(starts.tolist(), stops.tolist(), strict=True)
+    crcs = (value(data[start:stop]) for start, stop in bounds)
+    return np.fromiter(crcs, np.uint32, len(starts))

@@ -4,11 +4,17 @@ Importing this costs NumPy and nothing more: a check of a file starts at once.
 """
 
 from transforms.core.tfrecord.reader import PayloadBatch, TFRecordReader, verify_file
-from transforms.core.tfrecord.writer import FileFacts, Sink, TFRecordWriter
+from transforms.core.tfrecord.writer import (
+    FileFacts,
+    GatheringSink,
+    Sink,
+    TFRecordWriter,
+)
 
 __all__ = [
     "FileFacts",
     "PayloadBatch",
+    "GatheringSink",
     "Sink",
     "TFRecordReader",
     "TFRecordWriter",

@@ -2,15 +2,22 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import google_crc32c
+import numpy as np
 
-from transforms.core.tfrecord.compression import Deflater, parse_compression
+from transforms.core.tfrecord.compression import (
+    Compression,
+    Deflater,
+    parse_compression,
+)
 from transforms.core.tfrecord.frame import OVERHEAD_BYTES, footer, header
+from transforms.core.tfrecord.joined_crc import joined_crc
 
-__all__ = ["FileFacts", "Sink", "TFRecordWriter"]
+__all__ = ["FileFacts", "GatheringSink", "Sink", "TFRecordWriter"]
 
 # Small records are buffered up to this size before they reach the sink.
 _BUFFER_BYTES = 1 << 20
@@ -25,6 +32,14 @@ class Sink(Protocol):
 
     def write(self, data: bytes, /) -> int:
         """Writes `data`; returns how many of its bytes were written."""
+
+
+@runtime_checkable
+class GatheringSink(Protocol):
+    """A sink that writes many pieces by one call."""
+
+    def write_all(self, pieces: Sequence[bytes | memoryview], /) -> None:
+        """Writes the pieces one after another, or raises OSError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +77,8 @@ class TFRecordWriter:
 
     def __init__(self, sink: Sink, *, compression: str = "none") -> None:
         self._sink = sink
-        self._deflater = Deflater(parse_compression(compression))
+        self._compression = parse_compression(compression)
+        self._deflater = Deflater(self._compression)
         self._parts: list[bytes] = []
         self._buffered = 0
         self._closed = False
@@ -91,6 +107,34 @@ class TFRecordWriter:
         self._store(data)
         self.records += records
         self.payload_bytes += len(data) - records * OVERHEAD_BYTES
+
+    def write_pieces(
+        self,
+        pieces: Sequence[bytes | memoryview],
+        *,
+        records: int,
+        size: int,
+        crc32c: int,
+    ) -> None:
+        """Writes a run of framed records that is in pieces, without joining them.
+
+        Args:
+          pieces: the bytes, one piece after another.
+          records: how many they are.
+          size: bytes of all pieces.
+          crc32c: CRC32C of all pieces.
+        """
+        plain = self._compression is Compression.NONE
+        if not plain or not isinstance(self._sink, GatheringSink):
+            self.write_framed(b"".join(pieces), records=records)
+            return
+        self._flush()
+        self._sink.write_all(pieces)
+        crcs, sizes = np.array([self.crc32c, crc32c], np.uint32), np.array([0, size])
+        self.crc32c = joined_crc(crcs, sizes)
+        self.stored_bytes += size
+        self.records += records
+        self.payload_bytes += size - records * OVERHEAD_BYTES
 
     def close(self) -> None:
         """Ends the stream. The sink stays open. A second call does nothing."""

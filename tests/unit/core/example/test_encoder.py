@@ -12,6 +12,7 @@ import struct
 from typing import Any
 from unittest import mock
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -28,7 +29,6 @@ from transforms.core.example.encoder import (
     MAX_EXAMPLE_BYTES,
     ExampleEncoder,
     encode_examples,
-    large_record_pieces,
 )
 from transforms.core.example.entry import Entry, Form, Kind
 from transforms.core.example.messages import (
@@ -274,21 +274,34 @@ def test_any_batch_gives_the_bytes_of_protobuf(
         assert_encodes(batch)
 
 
-@settings(max_examples=cases(100), deadline=None)
-@given(batch=batches(), name=TEXT, value=st.binary(max_size=400))
-def test_pieces_around_a_large_value_make_the_record(
-    batch: Any, name: Any, value: Any
+@settings(
+    max_examples=cases(200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(
+    batch=batches(),
+    name=TEXT,
+    data=st.data(),
+    rows=st.integers(1, 5),
+    scale=st.sampled_from([1, 1000]),
+)
+def test_pieces_around_values_make_the_records(
+    batch: Any, name: Any, data: Any, rows: Any, scale: Any
 ) -> None:
-    """Head, value and tail are what the encoder gives with the value as a column."""
+    """The pieces are what the encoder gives with the values as a column."""
     if name in batch.schema.names:
         return
-    before, after = ExampleEncoder(batch.schema, split_at=name).entries_around(batch)
-    whole = batch.append_column(name, pa.array([value] * batch.num_rows, pa.binary()))
-    records = []
-    for left, right in zip(before.to_pylist(), after.to_pylist(), strict=True):
-        head, tail = large_record_pieces(left, name, value, right)
-        records.append(head + value + tail)
-    assert records == [frame(data) for data in oracle(whole)]
+    count = batch.num_rows
+    short = st.lists(st.binary(max_size=200), min_size=count, max_size=count)
+    values = [value * scale for value in data.draw(short)]
+    crcs = np.array([google_crc32c.value(value) for value in values], np.uint32)
+    with mock.patch.object(encoder_module, "_CHUNK_ROWS", rows):
+        encoder = ExampleEncoder(batch.schema, split_at=name)
+        framed = encoder.frame_around(batch, values, crcs)
+    whole = batch.append_column(name, pa.array(values, pa.binary()))
+    expected = b"".join(frame(record) for record in oracle(whole))
+    assert b"".join(framed.pieces) == expected
+    assert framed.size == len(expected)
+    assert framed.crc32c == google_crc32c.value(expected)
 
 
 def test_encode_examples_gives_what_decode_examples_reads() -> None:
@@ -339,8 +352,13 @@ def test_no_rows_and_no_columns() -> None:
     bare = pa.record_batch({"a": [1, 2, 3]}).select([])
     assert bare.num_rows == 3
     assert_encodes(bare)
-    before, after = ExampleEncoder(bare.schema, split_at="x").entries_around(bare)
-    assert before.to_pylist() == after.to_pylist() == [b"", b"", b""]
+    around = ExampleEncoder(bare.schema, split_at="x")
+    crcs = np.zeros(3, np.uint32)
+    (record,) = oracle(pa.record_batch({"x": [b""]}))
+    pieces = around.frame_around(bare, [b"", b"", b""], crcs).pieces
+    assert b"".join(pieces) == frame(record) * 3
+    none = around.frame_around(bare.slice(0, 0), [], crcs[:0])
+    assert (none.pieces, none.size, none.crc32c) == ([], 0, 0)
 
 
 def test_varints_equal_protobuf_at_all_edges() -> None:
@@ -527,8 +545,10 @@ def test_an_example_over_the_limit_in_sum_names_its_row(
     batch = pa.record_batch({"a": ["x", "y" * 60, "z"], "b": ["x", "y" * 60, "z"]})
     with pytest.raises(EncodingError, match="row 2 of the batch"):
         ExampleEncoder(batch.schema).encode(batch)
-    with pytest.raises(EncodingError, match="'image' of 90 bytes"):
-        large_record_pieces(b"", "image", bytes(90), b"")
+    small = pa.record_batch({"a": ["x", "y"]})
+    encoder = ExampleEncoder(small.schema, split_at="image")
+    with pytest.raises(EncodingError, match="row 2 of the batch"):
+        encoder.frame_around(small, [b"", bytes(90)], np.zeros(2, np.uint32))
     fits = pa.record_batch({"a": ["y" * 82]})
     (data,) = ExampleEncoder(fits.schema).encode(fits).to_pylist()
     assert len(data) <= 100
@@ -635,11 +655,11 @@ def test_a_batch_of_another_schema_is_refused() -> None:
     assert encoder.encode(batch).to_pylist() == oracle(batch)
 
 
-def test_entries_around_needs_a_place() -> None:
-    """Without `split_at` no values surround the split column."""
+def test_framing_around_values_needs_a_place() -> None:
+    """Without `split_at` there is no feature whose values they are."""
     batch = pa.record_batch({"a": [1]})
     with pytest.raises(ValueError, match="split_at"):
-        ExampleEncoder(batch.schema).entries_around(batch)
+        ExampleEncoder(batch.schema).frame_around(batch, [b""], np.zeros(1, np.uint32))
 
 
 def test_encoding_does_not_change_the_batch() -> None:

@@ -4,11 +4,12 @@ import contextlib
 import dataclasses
 import gzip
 import io
+import itertools
 import os
 import pathlib
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
 import pytest
@@ -398,6 +399,37 @@ def test_framed_runs_are_written_as_they_are() -> None:
         writer.write(b"b" * 100_000)
     assert read(sink.getvalue()) == [b"a", *RECORDS, b"b" * 100_000]
     assert verify_file(io.BytesIO(sink.getvalue())) == writer.facts()
+
+
+class _Gathering(io.BytesIO):
+    """A sink that takes many pieces by one call."""
+
+    def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Writes them."""
+        self.writelines(pieces)
+
+
+@pytest.mark.parametrize("sink", [io.BytesIO, _Gathering])
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_pieces_give_the_bytes_of_the_joined_run(
+    sink: type[io.BytesIO], compression: str
+) -> None:
+    """Whether or not the sink gathers them; size and checksum are those on disk."""
+    joined, pieced = sink(), sink()
+    crc32c = google_crc32c.value(PLAIN)
+    with TFRecordWriter(joined, compression=compression) as whole:
+        whole.write(b"a")
+        for _ in range(2):
+            whole.write_framed(PLAIN, records=len(RECORDS))
+    with TFRecordWriter(pieced, compression=compression) as writer:
+        writer.write(b"a")
+        for cuts in ([0, 3, 3, 20, len(PLAIN)], [0, len(PLAIN)]):
+            pieces = [memoryview(PLAIN)[a:b] for a, b in itertools.pairwise(cuts)]
+            writer.write_pieces(
+                pieces, records=len(RECORDS), size=len(PLAIN), crc32c=crc32c
+            )
+    assert pieced.getvalue() == joined.getvalue()
+    assert writer.facts() == whole.facts()
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
