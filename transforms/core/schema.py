@@ -5,7 +5,10 @@ Arrow is imported inside functions, because reading a manifest does not need it.
 
 import dataclasses
 import enum
+import functools
 import math
+import pickle
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -268,6 +271,16 @@ class Schema:
     """
 
     features: tuple[Feature, ...]
+    _packed: bytes | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Every stage and bundle carries the schema. A feature of thousands takes some
+        # microseconds to pickle and to unpickle, so that is done once a process.
+        if self._packed is None:
+            object.__setattr__(self, "_packed", _packed(self.features))
+        return _unpacked, (type(self), self._packed)
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:
@@ -311,6 +324,29 @@ class Schema:
     def from_json(cls, data: list[dict[str, Any]]) -> Self:
         """Inverse of `to_json`."""
         return cls(tuple(Feature.from_json(item) for item in data))
+
+
+def _packed(features: tuple[Feature, ...]) -> bytes:
+    """Returns the features as bytes: of each, the fields that are not by default."""
+    fields = [(f.name, f.default) for f in dataclasses.fields(Feature)]
+    said = [
+        {
+            name: value
+            for name, default in fields
+            if (value := getattr(feature, name)) is not default and value != default
+        }
+        for feature in features
+    ]
+    return zlib.compress(pickle.dumps(said, 5), 1)
+
+
+@functools.lru_cache(maxsize=16)
+def _unpacked(schema: type[Schema], packed: bytes) -> Schema:
+    """Inverse of `_packed`; gives the same object for the same bytes."""
+    said = pickle.loads(zlib.decompress(packed))
+    found = schema(tuple(Feature(**each) for each in said))
+    object.__setattr__(found, "_packed", packed)
+    return found
 
 
 def row_type(feature: Feature) -> "pa.DataType":

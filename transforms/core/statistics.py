@@ -46,6 +46,11 @@ class Statistics:
     fewest: int | None = None
     most: int | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A third of the time of what dataclasses do: a table may have 10,000 columns.
+        facts = (self.present, self.minimum, self.maximum, self.classes)
+        return type(self), (*facts, self.fewest, self.most)
+
     def merge(self, other: Self) -> "Statistics":
         """Returns the facts of both."""
         return Statistics(

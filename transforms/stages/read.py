@@ -1,6 +1,7 @@
 """The stage `read`: a block -> its typed rows, and the rows that do not fit."""
 
 import dataclasses
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,33 @@ __all__ = ["FACTS", "REJECTS", "ReadBlocks"]
 
 FACTS = "facts"
 REJECTS = "rejects"
+
+
+class _BatchCoder(beam.coders.Coder):
+    """Pickles batches; says how large one is without pickling it.
+
+    Beam measures the first dozen elements that a stage gives, and some of the others,
+    also where the next stage takes them as they are.
+    """
+
+    def encode(self, value: Batch) -> bytes:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Batch:
+        batch: Batch = pickle.loads(encoded)
+        return batch
+
+    def estimate_size(self, value: Batch) -> int:
+        return int(value.rows.nbytes)
+
+    def is_deterministic(self) -> bool:
+        return False
+
+    def to_type_hint(self) -> type[Batch]:
+        return Batch
+
+
+beam.coders.registry.register_coder(Batch, _BatchCoder)
 
 
 @dataclasses.dataclass

@@ -208,6 +208,16 @@ def test_counters(source: Folder) -> None:
     }
 
 
+def test_batches_are_measured_unpickled() -> None:
+    """The coder of batches keeps them, and tells their size without a pickle."""
+    rows = pa.record_batch({"x": pa.array([1, 2], pa.int64())})
+    batch = Batch(Block("a.csv", 0, 9), rows, np.arange(2))
+    coder = beam.coders.registry.get_coder(Batch)
+    found = coder.decode(coder.encode(batch))
+    assert (found.block, found.rows) == (batch.block, rows)
+    assert coder.estimate_size(batch) == rows.nbytes
+
+
 @pytest.mark.parametrize("segments", ["inline", "files"])
 @pytest.mark.parametrize(
     ("step", "error"),

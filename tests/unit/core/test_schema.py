@@ -1,6 +1,8 @@
 """Features and schemas: types of rows and records, and the way to JSON and back."""
 
+import copy
 import json
+import pickle
 
 import pyarrow as pa
 import pytest
@@ -101,6 +103,19 @@ def test_a_field_too_many_is_no_feature() -> None:
     """A field that this version does not know is not passed over."""
     with pytest.raises(TypeError):
         Feature.from_json({"name": "a", "kind": "int64", "colour": [2]})
+
+
+@given(st.lists(FEATURES, max_size=4))
+def test_pickles_hold_every_field(features: list[Feature]) -> None:
+    """A pickled schema is equal, pickles to the same bytes, and is read once."""
+    schema = Schema(tuple(features))
+    data = pickle.dumps(schema)
+    found = pickle.loads(data)
+    assert found == schema
+    assert repr(found) == repr(schema)
+    assert pickle.dumps(found) == data
+    assert pickle.loads(data) is found
+    assert copy.deepcopy(schema) == schema
 
 
 def test_lookup() -> None:
