@@ -240,8 +240,10 @@ class _Joining(Generic[_File]):
             starts.append(base + start_marks.positions())
             lines.append(base + line_marks.positions())
             base += len(piece)
-        records = np.concatenate(starts)
-        if scan.inside or not np.isin(begins[:-1], records).all():
+        # Where files begin, records must begin; the last ones end with the text.
+        records = np.concatenate([*starts, [len(text)]])
+        first_rows = np.searchsorted(records, begins)
+        if scan.inside or (records[first_rows] != begins).any():
             yield from self.files
             return
         yield Joined(
@@ -250,6 +252,6 @@ class _Joining(Generic[_File]):
             text,
             np.array(self.starts, np.int64),
             self.first_line,
-            np.searchsorted(records, begins),
+            first_rows,
             np.searchsorted(np.concatenate(lines), begins[:-1]),
         )
