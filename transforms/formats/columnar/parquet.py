@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -113,13 +113,14 @@ class ParquetReader(TableReader):
                 _opened(file, self.int96) as parquet,
                 self._lost_of(file, parquet, list(common.columns)) as lost,
             ):
+                if whole:
+                    # Together: small row groups one by one cost more than their rows.
+                    indexes = [index for _, index, _ in chosen]
+                    parts += _sample_of(parquet, indexes, 1, None, lost)
+                    continue
                 for _, index, size in chosen:
-                    step = 1 if whole else max(1, min(_SPREAD, -(-size // budget)))
-                    limit = None if whole else budget
-                    lost.start([index])
-                    parts.extend(
-                        map(flat_columns, _thinned(parquet, index, step, limit, lost))
-                    )
+                    step = max(1, min(_SPREAD, -(-size // budget)))
+                    parts += _sample_of(parquet, [index], step, budget, lost)
         return Planned(self, joined_sample(common.columns, parts, total_rows=rows))
 
     def blocks(
@@ -166,21 +167,43 @@ class ParquetReader(TableReader):
         return LostInstants(opener, parquet, self.int96, columns)
 
 
+class _LastFooter:
+    """The footer of the file that was opened last, parsed.
+
+    It grows with the row groups, and so does the number of a file's blocks. Parsed
+    again for each block, footers would take time quadratic in the row groups.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[str, int], pq.FileMetaData] | None = None
+
+    def get(self, file: SourceFile) -> pq.FileMetaData | None:
+        """Returns the footer of a file; None if another was opened last."""
+        last = self._last  # another thread may put one meanwhile
+        return last[1] if last and last[0] == (file.path, file.stamp) else None
+
+    def put(self, file: SourceFile, footer: pq.FileMetaData) -> None:
+        """Keeps the footer of a file, if its stamp tells it from a changed one."""
+        if file.stamp:
+            self._last = (file.path, file.stamp), footer
+
+
+_LAST_FOOTER = _LastFooter()
+
+
 @contextlib.contextmanager
 def _opened(file: SourceFile, int96: str = "ns") -> Iterator[pq.ParquetFile]:
-    with (
-        readable(file.origin, "Parquet"),
-        file.open() as stream,
-        _parquet_file(stream, int96) as parquet,
-    ):
-        yield parquet
-
-
-def _parquet_file(stream: BinaryIO, int96: str) -> pq.ParquetFile:
-    # Page checksums are verified where the writer stored them.
-    return pq.ParquetFile(
-        stream, page_checksum_verification=True, coerce_int96_timestamp_unit=int96
-    )
+    with readable(file.origin, "Parquet"), file.open() as stream:
+        parquet = pq.ParquetFile(
+            stream,
+            metadata=_LAST_FOOTER.get(file),
+            # Page checksums are verified where the writer stored them.
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit=int96,
+        )
+        _LAST_FOOTER.put(file, parquet.metadata)
+        with parquet:
+            yield parquet
 
 
 def _beyond(groups: Sequence[tuple[InputFile, int, int]]) -> bool:
@@ -214,20 +237,32 @@ def _check_row_bytes(group: pq.RowGroupMetaData, index: int, origin: str) -> Non
     )
 
 
+def _sample_of(
+    parquet: pq.ParquetFile,
+    groups: Sequence[int],
+    step: int,
+    limit: int | None,
+    lost: LostInstants,
+) -> list[dict[str, pa.Array]]:
+    """Returns flat columns of every `step`-th row of row groups, up to `limit` bytes.
+
+    Rows whose instants are lost are left out.
+    """
+    lost.start(groups)
+    thinned = _thinned(parquet, groups, step, limit, lost)
+    return [flat_columns(table) for table in _gathered(thinned)]
+
+
 def _thinned(
     parquet: pq.ParquetFile,
-    group: int,
+    groups: Sequence[int],
     step: int,
     limit: int | None,
     lost: LostInstants,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields every `step`-th part of a row group's rows, up to `limit` bytes.
-
-    Rows whose instants are lost are left out.
-    """
     kept = 0
-    rows = _rows_at_once(parquet, [group])
-    for batch in parquet.iter_batches(rows, [group], use_threads=False):
+    rows = _rows_at_once(parquet, groups)
+    for batch in parquet.iter_batches(rows, groups, use_threads=False):
         masks = lost.find(flat_columns(batch, lost.names), batch.num_rows)
         if masks:
             wrong = np.logical_or.reduce([found.mask for found in masks])
@@ -249,22 +284,37 @@ def _pieces(
     groups = _groups_of(parquet, block)
     names = wanted_paths(parquet.schema_arrow, columns)
     only(flat_types(parquet.schema_arrow, block.origin), columns, block.origin)
-    left = block.rows
-    batches: list[pa.RecordBatch] = []
-    size = 0
     at_once = _rows_at_once(parquet, groups)
-    for batch in parquet.iter_batches(at_once, groups, names, use_threads=False):
-        batch = batch.slice(0, left)
-        left -= batch.num_rows
-        batches.append(batch)
-        size += batch.nbytes
-        if size >= PIECE_BYTES or not left:
-            yield pa.Table.from_batches(batches)
-            batches, size = [], 0
-        if not left:
+    batches = parquet.iter_batches(at_once, groups, names, use_threads=False)
+    yield from _gathered(_first_rows(batches, block.rows))
+
+
+def _first_rows(
+    batches: Iterator[pa.RecordBatch], rows: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        batch = batch.slice(0, rows)
+        rows -= batch.num_rows
+        yield batch
+        if not rows:
             return
-    if batches:
-        yield pa.Table.from_batches(batches)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yields the batches as tables; each holds as much as a piece may.
+
+    Batches end with their row group where a column has dictionaries.
+    """
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= PIECE_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
 
 
 def _groups_of(parquet: pq.ParquetFile, block: Block) -> list[int]:

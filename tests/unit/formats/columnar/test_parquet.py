@@ -275,6 +275,31 @@ def test_a_file_that_changed_since_it_was_listed_is_an_error(
         list(source.read(block))
 
 
+def test_a_file_written_again_is_read_by_its_new_footer(tmp_path: pathlib.Path) -> None:
+    """A worker keeps the footer of the last file, which another may replace."""
+    for rows in (7, 30):
+        for name, first in (("a.parquet", 0), ("b.parquet", 100)):
+            table = pa.table({"i": range(first, first + rows)})
+            pq.write_table(table, tmp_path / name, row_group_size=5)
+        for names in (["a.parquet", "b.parquet"], ["b.parquet"]):
+            read = read_all(ParquetReader(), tmp_path, names, block_bytes=1)
+            starts = [0, 100][-len(names) :]
+            expected = [i for start in starts for i in range(start, start + rows)]
+            assert read.columns["i"] == expected
+
+
+def test_small_row_groups_are_sampled_as_one(tmp_path: pathlib.Path) -> None:
+    """Their rows come in order, and in as few pieces as those of one group."""
+    table = mixed(900)
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    sample = ParquetReader().plan(listed(tmp_path, ["a.parquet"])).sample
+    assert sample.complete
+    pq.write_table(table, tmp_path / "b.parquet")
+    whole = ParquetReader().plan(listed(tmp_path, ["b.parquet"])).sample
+    assert sample.columns == whole.columns
+    assert {len(column.chunks) for column in sample.columns.values()} == {1}
+
+
 def test_through_the_source(tmp_path: pathlib.Path) -> None:
     """Under a schema the columns are typed, and what is not wanted is not there."""
     pq.write_table(mixed(50), tmp_path / "a.parquet", row_group_size=10)
